@@ -1,0 +1,81 @@
+"""The checks of a batch as Dagster asset checks: what was expected, what was found, what to do.
+
+Here: their names, and results as Dagster shows them. Not here: what they look at (checks.py).
+"""
+
+from collections.abc import Iterator
+
+from dagster import (
+    AssetCheckExecutionContext,
+    AssetCheckResult,
+    AssetChecksDefinition,
+    AssetCheckSeverity,
+    AssetCheckSpec,
+    MetadataValue,
+    multi_asset_check,
+)
+from dagster_pyspark import LazyPySparkResource
+
+from assets.checks import CHECKS, run_checks
+from assets.commits import batch_of, is_accepted
+from assets.live import OpenWorkspace, key
+from resources import tables
+from resources.quality import Checked, Expectation
+from timeops.spec import Spec
+
+
+def live_checks(spec: Spec, open_workspace: OpenWorkspace) -> list[AssetChecksDefinition]:
+    """The checks of a pipeline's live assets."""
+    checked = [name for name in CHECKS if name != "window_results" or spec.windows]
+    if not spec.outputs.ordered_events:
+        checked.remove(tables.ORDERED_EVENTS)
+    return [_checks_of(spec, open_workspace, name) for name in checked]
+
+
+def _checks_of(spec: Spec, open_workspace: OpenWorkspace, name: str) -> AssetChecksDefinition:
+    asset = key(spec, name)
+    specs = [_spec_of(expectation, asset.path) for expectation in CHECKS[name]]
+
+    @multi_asset_check(specs=specs, name=f"{spec.name}__{name}_checks")
+    def checks(context: AssetCheckExecutionContext, spark: LazyPySparkResource) -> Iterator[AssetCheckResult]:
+        workspace = open_workspace(spark)
+        plan = batch_of(workspace, context.run.run_id)
+        if plan is None:
+            for expectation in CHECKS[name]:
+                yield _passed_idle(expectation, asset.path)
+            return
+        accepted = is_accepted(workspace, plan) is not None
+        for checked in run_checks(workspace, plan, name):
+            if not checked.passed:
+                context.log.error(checked.message)
+            yield _result(checked, asset.path, plan.batch_id, accepted=accepted)
+
+    return checks
+
+
+def _spec_of(expectation: Expectation, asset: list[str] | tuple[str, ...]) -> AssetCheckSpec:
+    return AssetCheckSpec(
+        name=expectation.name, asset=list(asset), description=expectation.holds, blocking=expectation.blocking
+    )
+
+
+def _result(checked: Checked, asset: list[str] | tuple[str, ...], batch: int, *, accepted: bool) -> AssetCheckResult:
+    blocks = checked.expectation.blocking and not accepted
+    return AssetCheckResult(
+        asset_key=list(asset),
+        check_name=checked.expectation.name,
+        passed=checked.passed,
+        severity=AssetCheckSeverity.ERROR if blocks else AssetCheckSeverity.WARN,
+        description=checked.message,
+        metadata={
+            "batch": MetadataValue.int(batch),
+            "unexpected_rows": MetadataValue.int(checked.unexpected_rows),
+            "sample": MetadataValue.json([{k: str(v) for k, v in row.items()} for row in checked.sample]),
+        },
+    )
+
+
+def _passed_idle(expectation: Expectation, asset: list[str] | tuple[str, ...]) -> AssetCheckResult:
+    return AssetCheckResult(
+        asset_key=list(asset), check_name=expectation.name, passed=True, description="This run had no batch to check."
+    )

@@ -1,0 +1,87 @@
+"""Day partitions of a window table: the rows of chosen days, computed anew from the arrival log.
+
+Here: reading the whole log up to the last committed batch, and replacing days in one commit. Not here: live batches.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date, timedelta
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from assets.commits import at_work
+from assets.schemas import judged as judged_from_empty
+from assets.stretch import state_frame
+from resources import tables
+from resources.batches import prepare
+from resources.owner import this_process
+from resources.workspace import Workspace
+from timeops import columns as c
+from timeops.errors import LakeError
+from timeops.spec import WindowSpec
+from timeops.windows import window_results
+
+
+def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: date, run_id: str) -> int:
+    """Recomputes the results of the windows that start on the days from `first` to `last` (UTC) from the log.
+
+    Returns:
+        Rows written.
+
+    Raises:
+        LakeError: Nothing has been processed yet.
+        BusyError: Another run is at work.
+    """
+    done = workspace.batches.last_commit()
+    if done is None or workspace.processed_end() == 0:
+        raise LakeError(
+            f"Pipeline {workspace.spec.name} has processed nothing, so there is nothing to compute its days from.",
+            expected="a live run before",
+            remedy="materialize the live assets first (raw_events to batches), or `tidemark run`",
+        )
+    plan = workspace.batches.begin(
+        "backfill",
+        this_process(run_id),
+        workspace.clock.now(),
+        after=done.batch_id,
+        first_seq=0,
+        end_seq=workspace.processed_end(),
+        input={"window": window.name, "days": [first.isoformat(), last.isoformat()]},
+        fingerprint=workspace.spec.fingerprint(),
+    )
+    table = tables.window_table(window.name)
+    with at_work(workspace, plan):
+        prepare(workspace.lake, workspace.base())
+        days = between_days(first, last)
+        rows = results_of_log(workspace, window).where(days)
+        stamped = rows.withColumn(c.BATCH, F.lit(plan.batch_id).cast("bigint"))
+        expect = workspace.ready(table)
+        written = workspace.lake.replace(table, stamped, where=days, attempt=plan.attempt, expect=expect)
+        versions = {name: workspace.lake.version(name) for name in workspace.tables}
+        counts = {f"{window.name}.rows": written.rows}
+        workspace.batches.commit(plan, counts, versions, workspace.clock.now())
+    return written.rows
+
+
+def between_days(first: date, last: date) -> str:
+    """Condition on windows that start on the days from `first` to `last`."""
+    after = last + timedelta(days=1)
+    return f"window_start >= TIMESTAMP'{first} 00:00:00Z' AND window_start < TIMESTAMP'{after} 00:00:00Z'"
+
+
+def results_of_log(workspace: Workspace, window: WindowSpec) -> DataFrame:
+    """Every result of a window that the processed part of the log gives, from the empty state."""
+    log = workspace.read_base(tables.RAW_EVENTS).where(F.col(c.SEQ) < workspace.processed_end())
+    adjusted = judged_from_empty(log, workspace)
+    position = workspace.position()
+    if not position.final:
+        adjusted = replace(adjusted, state=state_frame(workspace, position))
+    nothing = adjusted.accepted.limit(0)
+    return window_results(adjusted, nothing, window, flushed=position.final)
+
+
+def days_in(keys: Sequence[str]) -> tuple[date, date]:
+    """First and last day of a selection of partitions."""
+    days = sorted(date.fromisoformat(key) for key in keys)
+    return days[0], days[-1]

@@ -1,0 +1,118 @@
+"""The batch at work: its range of the log, taking it on, keeping it, giving it up.
+
+Here: the moves that the stages share around one batch. Not here: the protocol itself (resources/batches.py), what a
+stage reads and writes.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from resources.batches import Plan, prepare
+from resources.owner import this_process
+from resources.workspace import Workspace
+from timeops.errors import LakeError
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A range of the log to process, and whether the end of input follows it.
+
+    Attributes:
+        first_seq: First `_arrival_seq`.
+        end_seq: End of the range, not in it.
+        flushes: The end of input is flushed behind it.
+    """
+
+    first_seq: int
+    end_seq: int
+    flushes: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to do."""
+        return self.first_seq == self.end_seq and not self.flushes
+
+
+@contextmanager
+def at_work(workspace: Workspace, plan: Plan) -> Iterator[None]:
+    """Keeps the lease of a batch while the work inside goes on, and gives the batch up when it fails."""
+    try:
+        with workspace.batches.keeping_lease(plan, workspace.clock):
+            yield
+    except Exception:
+        workspace.batches.release(plan, workspace.clock.now())
+        raise
+
+
+def next_stretch(workspace: Workspace, max_events: int | None, *, flush: bool) -> Stretch:
+    """What the next batch processes: what a failed one left, else what follows the last one.
+
+    Args:
+        workspace: The pipeline.
+        max_events: At most so many records in one batch; None takes all that the log has.
+        flush: Flush behind the last record of the log.
+
+    Raises:
+        LakeError: The pipeline was flushed and new records came since.
+    """
+    pending = workspace.batches.pending()
+    if pending is not None and pending.kind == "process":
+        return Stretch(pending.first_seq, int(pending.end_seq or 0), bool(pending.input.get("flush")))
+    first, end = workspace.processed_end(), workspace.log_end()
+    flushed = workspace.position().final
+    if flushed and end > first:
+        raise flushed_already(workspace)
+    if max_events is not None and first + max_events < end:
+        return Stretch(first, first + max_events, flushes=False)
+    return Stretch(first, end, flushes=flush and not flushed and end > 0)
+
+
+def flushed_already(workspace: Workspace) -> LakeError:
+    """The error of a pipeline that gets more input after its end of input was flushed."""
+    return LakeError(
+        f"Pipeline {workspace.spec.name} was flushed at the end of its input, and new input has come since.",
+        expected="no more input: a flush releases every event and closes every window",
+        remedy="process it in another warehouse, or under another pipeline name; without `end_of_input: flush` a "
+        "pipeline stays open",
+    )
+
+
+def take_on(workspace: Workspace, stretch: Stretch, run_id: str) -> Plan:
+    """Plans a processing batch and undoes what an earlier attempt at it has written.
+
+    Raises:
+        BusyError: Another run is at work.
+    """
+    last = workspace.batches.last_commit()
+    plan = workspace.batches.begin(
+        "process",
+        this_process(run_id),
+        workspace.clock.now(),
+        after=last.batch_id if last else None,
+        first_seq=stretch.first_seq,
+        end_seq=stretch.end_seq,
+        input={"flush": stretch.flushes},
+        fingerprint=workspace.spec.fingerprint(),
+    )
+    prepare(workspace.lake, workspace.base())
+    return plan
+
+
+def batch_of(workspace: Workspace, run_id: str) -> Plan | None:
+    """The processing batch that this run has taken on, None when it has none."""
+    pending = workspace.batches.pending()
+    if pending is None or pending.kind != "process" or pending.owner.id != run_id:
+        return None
+    return pending
+
+
+def flushes(plan: Plan) -> bool:
+    """Whether the end of input is flushed behind the batch's range."""
+    return bool(plan.input.get("flush"))
+
+
+def is_accepted(workspace: Workspace, plan: Plan) -> str | None:
+    """Why an operator takes this batch although a blocking check fails; None when nobody does."""
+    accepted = workspace.accepted
+    return accepted.reason if accepted is not None and accepted.batch_id == plan.batch_id else None

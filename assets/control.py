@@ -1,0 +1,117 @@
+"""Control items of the log: the spec as it is from a place in the log on, and the end of input.
+
+Here: which changes of a spec a running pipeline takes, and the rows of `log_control`. Not here: their effect on
+event time (timeops/).
+"""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from assets.commits import flushes
+from resources import tables
+from resources.batches import Plan
+from resources.workspace import Position, Workspace, plan_end
+from timeops.columns import MIN_US
+from timeops.errors import SpecError
+
+SPEC, END_OF_INPUT = "spec", "end_of_input"
+
+# Parts of a spec whose change makes sense from the next record on. A change of any other part would make one table
+# hold rows of two meanings.
+_CHANGEABLE = ("time", "partitions")
+_CHANGEABLE_IN_SOURCE = ("path", "options", "order", "arrival_time", "settle", "max_files", "max_bytes")
+
+
+def recorded_spec(workspace: Workspace) -> dict[str, Any] | None:
+    """The spec that the log was last processed with, None before the first batch."""
+    version = workspace.base()[tables.LOG_CONTROL]
+    rows = workspace.lake.rows(tables.LOG_CONTROL, version, filters=[("kind", "=", SPEC)]).to_pylist()
+    if not rows:
+        return None
+    found: dict[str, Any] = json.loads(max(rows, key=lambda row: int(row["_control_seq"]))["argument"])
+    return found
+
+
+def check_spec(workspace: Workspace) -> bool:
+    """Tells whether the spec differs from the one that the log was last processed with.
+
+    Raises:
+        SpecError: It differs in a way that a pipeline with tables cannot take.
+    """
+    before, now = recorded_spec(workspace), json.loads(workspace.spec.canonical_json())
+    if before is None or before == now:
+        return before is None
+    refused = [path for path in _differences(before, now) if not _is_changeable(path)]
+    if refused:
+        raise SpecError(
+            f"{workspace.file.path.name}: {', '.join(refused)} changed since this pipeline's tables were made in "
+            f"{workspace.lake.root}",
+            expected="changes of time settings, file paths and limits only: others would mix rows of two meanings",
+            remedy="take the change back, or give the new spec another name or warehouse (a rebuild of past windows "
+            "under a new spec is not supported yet)",
+        )
+    return True
+
+
+def position_under_spec(workspace: Workspace, before: Position) -> Position:
+    """The position before a batch; a smaller out-of-orderness raises the watermark where the spec changed.
+
+    A watermark never goes back, so a larger one only takes effect when the largest time has moved on.
+    """
+    if before.watermark_us is None or before.max_t_us is None or not check_spec(workspace):
+        return before
+    asked = max(before.max_t_us - workspace.spec.time.out_of_orderness_us, MIN_US)
+    return before if asked <= before.watermark_us else replace(before, watermark_us=asked, set_by=None)
+
+
+def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
+    """The control items that stand in a batch's stretch of the log."""
+    version = workspace.base()[tables.LOG_CONTROL]
+    number = workspace.lake.rows(tables.LOG_CONTROL, version, columns=["_control_seq"]).num_rows
+    rows: list[dict[str, Any]] = []
+    if check_spec(workspace):
+        rows.append(
+            {
+                "_after_seq": plan.first_seq - 1,
+                "kind": SPEC,
+                "argument": workspace.spec.canonical_json(),
+                "reason": "the pipeline's first batch" if plan.first_seq == 0 else "the spec file changed",
+            }
+        )
+    if flushes(plan):
+        rows.append(
+            {
+                "_after_seq": plan_end(plan) - 1,
+                "kind": END_OF_INPUT,
+                "clock": after.clock_us,
+                "argument": json.dumps("flush"),
+                "reason": "end_of_input: flush",
+            }
+        )
+    numbered = [row | {"_control_seq": number + i, "_batch_id": plan.batch_id} for i, row in enumerate(rows)]
+    return pa.Table.from_pylist(numbered, schema=tables.LOG_CONTROL_SCHEMA)
+
+
+def _differences(before: Any, now: Any, path: str = "") -> list[str]:
+    """Paths of the keys in which two specs differ."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        names = sorted({*before, *now})
+        return [
+            deeper
+            for name in names
+            for deeper in _differences(before.get(name), now.get(name), f"{path}.{name}" if path else name)
+        ]
+    if path == "sources" and isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        pairs = enumerate(zip(before, now, strict=True))
+        return [deeper for i, (one, other) in pairs for deeper in _differences(one, other, f"sources[{i}]")]
+    return [] if before == now else [path]
+
+
+def _is_changeable(path: str) -> bool:
+    first, *rest = path.split(".")
+    if first.startswith("sources["):
+        return bool(rest) and rest[0] in _CHANGEABLE_IN_SOURCE
+    return first in _CHANGEABLE

@@ -1,0 +1,168 @@
+"""Ingestion: new records of the sources get their arrival time, their place in the log and their number, once.
+
+Here: from what a source reads to rows of `raw_events`. Not here: how files are found and parsed (resources/sources),
+what becomes of a record's event time.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from assets.commits import at_work
+from assets.schemas import payload_of
+from resources import tables
+from resources.batches import Plan, prepare
+from resources.numbering import PART, Numbered, numbered
+from resources.owner import this_process
+from resources.sources.changes import FileRange, FileState
+from resources.sources.discovery import Discovery, discover
+from resources.sources.files import FilesRead, ensure_unchanged, read_files
+from resources.workspace import Workspace
+from timeops import columns as c
+from timeops.instants import BAD, FAILED, US, with_instant
+from timeops.spec import FilesSource
+
+_A = "__arrival_us"
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """What one ingestion did.
+
+    Attributes:
+        records: Records added to the log.
+        files: Files read.
+        waiting: Files younger than `settle`.
+        left: Files for the next ingestion.
+        errors: One sentence for each file held back.
+    """
+
+    records: int = 0
+    files: int = 0
+    waiting: int = 0
+    left: int = 0
+    errors: tuple[str, ...] = ()
+
+
+def waiting_input(workspace: Workspace) -> Discovery:
+    """What the source has that the log does not, found without Spark.
+
+    Raises:
+        InputError: The source's path leads nowhere.
+    """
+    source = workspace.spec.sources[0]
+    return discover(source, workspace.file.folder, known_files(workspace, source), workspace.clock.now())
+
+
+def known_files(workspace: Workspace, source: FilesSource) -> Mapping[str, FileState]:
+    """Latest state of each file that the log has records of."""
+    if not workspace.exists:
+        return {}
+    rows = workspace.lake.rows(tables.FILES, workspace.base()[tables.FILES], filters=[("source", "=", source.name)])
+    states: dict[str, FileState] = {}
+    for row in sorted(rows.to_pylist(), key=lambda row: int(row["_batch_id"])):
+        known = {name: row[name] for name in ("path", "size", "digest", "records", "ends_with_newline")}
+        states[row["path"]] = FileState(**known, modified_us=row["modified_us"])
+    return states
+
+
+def ingest(workspace: Workspace, run_id: str) -> Ingested:
+    """Reads what is waiting into the log, in one batch of its own.
+
+    Raises:
+        InputError: A source cannot be read as the spec says; nothing was written.
+        BusyError: Another run is at work.
+    """
+    found = waiting_input(workspace)
+    seen = Ingested(waiting=len(found.waiting), left=found.left, errors=tuple(error.found for error in found.errors))
+    if not found.ready and not found.touched:
+        return seen
+    source = workspace.spec.sources[0]
+    last = workspace.batches.last_commit()
+    plan = workspace.batches.begin(
+        "ingest",
+        this_process(run_id),
+        workspace.clock.now(),
+        after=last.batch_id if last else None,
+        first_seq=workspace.log_end(),
+        end_seq=None,
+        input={"source": source.name, "files": [[r.path, r.skip_lines, r.size] for r in found.ready]},
+        fingerprint=workspace.spec.fingerprint(),
+    )
+    with at_work(workspace, plan):
+        prepare(workspace.lake, workspace.base())
+        read = read_files(workspace.spark, source, found.ready)
+        rows, clock_us = _write_log(workspace, plan, read, found.ready)
+        _write_states(workspace, plan, source, (*read.states, *found.touched))
+        counts = {"records": rows, "files": len(found.ready)}
+        if clock_us is not None:
+            counts["clock_us"] = clock_us
+        versions = {table: workspace.lake.version(table) for table in workspace.tables}
+        workspace.batches.commit(plan, counts, versions, workspace.clock.now(), end_seq=plan.first_seq + rows)
+    return Ingested(rows, len(found.ready), seen.waiting, seen.left, seen.errors)
+
+
+def _write_log(
+    workspace: Workspace, plan: Plan, read: FilesRead, ranges: Sequence[FileRange]
+) -> tuple[int, int | None]:
+    """Writes the records, numbered; returns how many and the clock after them."""
+    source = workspace.spec.sources[0]
+    before_us = workspace.log_clock_us()
+    timed = _with_arrival(read.records, source, workspace.spec.time.time_zone)
+    with numbered(timed, log_order(source), start=plan.first_seq, name=c.SEQ, measure=F.col(_A)) as log:
+        highest = [us for us in (before_us, *log.highest.values()) if us is not None]
+        clock_us = max(highest, default=None)
+        ensure_unchanged(ranges)  # by now every record has been read, and none is stored yet
+        if log.rows:
+            columns = {
+                c.ARRIVAL: c.to_instant(_A),
+                c.CLOCK: c.to_instant(_clock(log, source, before_us, clock_us)),
+                c.SOURCE: F.lit(source.name),
+                c.SPLIT: F.lit(None).cast("string"),
+                c.BATCH: F.lit(plan.batch_id).cast("bigint"),
+            }
+            rows = log.frame.withColumns(columns).select(*payload_of(workspace).names, *c.LOG_COLUMNS)
+            expect = workspace.ready(tables.RAW_EVENTS)
+            workspace.lake.append(tables.RAW_EVENTS, rows, attempt=plan.attempt, expect=expect)
+    return log.rows, clock_us
+
+
+def _with_arrival(records: DataFrame, source: FilesSource, time_zone: str) -> DataFrame:
+    """Adds the arrival time in microseconds; null where the expression gives none, or the record is malformed."""
+    if source.arrival_time is None:
+        return records.withColumn(_A, c.to_us("_modified"))
+    where = f"sources[{source.name}].arrival_time"
+    read = with_instant(records, source.arrival_time, time_zone, where=where)
+    return read.withColumn(_A, F.when(F.col(c.MALFORMED).isNull(), F.col(US))).drop(US, FAILED, BAD)
+
+
+def log_order(source: FilesSource) -> tuple[Column, ...]:
+    """Order of the records of one ingestion: by arrival, untimed ones behind, or as they lie in the files."""
+    place = (F.col(c.FILE), F.col(c.POSITION))
+    if source.order == "position":
+        return place
+    return (F.col(_A).asc_nulls_last(), *place)
+
+
+def _clock(log: Numbered, source: FilesSource, before_us: int | None, clock_us: int | None) -> Column:
+    """The running maximum of arrival over the whole log."""
+    before = F.lit(before_us).cast("bigint")
+    if source.order == "arrival_time":  # the records lie by arrival, so it is their own, or all of it behind them
+        return F.greatest(before, F.coalesce(F.col(_A), F.lit(clock_us).cast("bigint")))
+    earlier: list[Column] = []
+    reached = before_us
+    for number, highest in log.highest.items():
+        earlier += [F.lit(number), F.lit(reached).cast("bigint")]
+        reached = max((us for us in (reached, highest) if us is not None), default=None)
+    in_part = Window.partitionBy(PART).orderBy(c.SEQ)
+    return F.greatest(F.element_at(F.create_map(*earlier), F.col(PART)), F.max(_A).over(in_part))
+
+
+def _write_states(workspace: Workspace, plan: Plan, source: FilesSource, states: tuple[FileState, ...]) -> None:
+    rows = [{"source": source.name, **asdict(state), "_batch_id": plan.batch_id} for state in states]
+    table = pa.Table.from_pylist(rows, schema=tables.FILES_SCHEMA)
+    expect = workspace.ready(tables.FILES)
+    workspace.lake.append_rows(tables.FILES, table, expect=expect, attempt=plan.attempt)

@@ -1,0 +1,249 @@
+"""The live stages as Dagster assets: one run of them is one micro-batch.
+
+Here: names, dependencies, metadata; each asset calls one stage. Not here: what a stage does (ingestion.py,
+time_adjustment.py, windows.py, dead_letters.py), the checks (asset_checks.py).
+
+A batch is planned by `ordered_events` and committed by `batches`, last. A blocking check that fails stops Dagster
+from going on to `batches`: the batch stays uncommitted, readers stay at the last commit, the next run retries it.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dagster import (
+    AssetExecutionContext,
+    AssetKey,
+    AssetMaterialization,
+    AssetsDefinition,
+    Config,
+    MaterializeResult,
+    MetadataValue,
+    asset,
+)
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field
+
+from assets import metadata as show
+from assets.commits import batch_of, is_accepted, next_stretch, take_on
+from assets.control import check_spec
+from assets.dead_letters import write_dead_letters
+from assets.ingestion import ingest
+from assets.schemas import create_tables
+from assets.time_adjustment import TimeAdjusted, adjust_time
+from assets.windows import aggregate_windows, days_of_batch
+from resources import tables
+from resources.batches import Plan
+from resources.workspace import Workspace
+from timeops.spec import Spec
+
+OpenWorkspace = Callable[[LazyPySparkResource], Workspace]
+
+
+class BatchSettings(Config):  # type: ignore[misc]
+    """How much one run processes."""
+
+    max_events_per_batch: int | None = Field(default=None, description="At most so many records of the log.", ge=1)
+    end_of_input: str | None = Field(default=None, description="`flush` or `hold`; by default as the spec says.")
+
+
+def live_assets(spec: Spec, open_workspace: OpenWorkspace) -> list[AssetsDefinition]:
+    """The assets of a pipeline's live run, in order."""
+    return [
+        _raw_events(spec, open_workspace),
+        _ordered_events(spec, open_workspace),
+        *([_window_results(spec, open_workspace)] if spec.windows else []),
+        _dead_letters(spec, open_workspace),
+        _batches(spec, open_workspace),
+    ]
+
+
+def key(spec: Spec, name: str) -> AssetKey:
+    """Key of a pipeline's asset, such as `earthquakes/raw_events`."""
+    return AssetKey([spec.name, *name.split("/")])
+
+
+def _common(spec: Spec, name: str, description: str, deps: list[str]) -> dict[str, Any]:
+    return {
+        "key": key(spec, name),
+        "group_name": spec.name,
+        "description": description,
+        "deps": [key(spec, dep) for dep in deps],
+        "kinds": {"pyspark", "delta"},
+        "output_required": False,
+    }
+
+
+def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
+    about = "The arrival log: every record that came in, in the order that everything downstream is a function of."
+
+    @asset(**_common(spec, "raw_events", about, []))
+    def raw_events(
+        context: AssetExecutionContext, spark: LazyPySparkResource, config: BatchSettings
+    ) -> Iterator[MaterializeResult[None]]:
+        workspace = open_workspace(spark)
+        create_tables(workspace)
+        check_spec(workspace)
+        pending = workspace.batches.pending()
+        if pending is not None and pending.kind == "process":
+            context.log.info("batch %s was not committed: it is finished before new input is read", pending.batch_id)
+            done = None
+        else:
+            done = ingest(workspace, context.run_id)
+            for error in done.errors:
+                context.log.warning(error)
+        flush = _flush(workspace, config)
+        if not (done and done.records) and next_stretch(workspace, None, flush=flush).is_empty:
+            context.log.info("nothing new")
+            return
+        yield MaterializeResult(
+            metadata={
+                **show.rows(workspace.log_end()),
+                **show.schema(workspace.read_base(tables.RAW_EVENTS).schema),
+                **show.place(workspace.lake.path(tables.RAW_EVENTS)),
+                **show.numbers(
+                    {
+                        "new_records": done.records if done else 0,
+                        "files_read": done.files if done else 0,
+                        "files_waiting": done.waiting if done else 0,
+                        "files_held_back": len(done.errors) if done else 0,
+                    }
+                ),
+            }
+        )
+
+    return raw_events
+
+
+def _ordered_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
+    about = "Accepted events in event-time order, released once the watermark has passed them."
+
+    @asset(**_common(spec, "ordered_events", about, ["raw_events"]))
+    def ordered_events(
+        context: AssetExecutionContext, spark: LazyPySparkResource, config: BatchSettings
+    ) -> Iterator[MaterializeResult[None]]:
+        workspace = open_workspace(spark)
+        stretch = next_stretch(workspace, config.max_events_per_batch, flush=_flush(workspace, config))
+        if stretch.is_empty:
+            context.log.info("nothing new")
+            return
+        plan = take_on(workspace, stretch, context.run_id)
+        with workspace.batches.keeping_lease(plan, workspace.clock):
+            done = adjust_time(workspace, plan)
+        yield MaterializeResult(metadata=_ordered_metadata(workspace, plan, done))
+
+    return ordered_events
+
+
+def _ordered_metadata(workspace: Workspace, plan: Plan, done: TimeAdjusted) -> show.Metadata:
+    counts = dict(done.counts)
+    refused = {name.removeprefix("refused."): n for name, n in counts.items() if name.startswith("refused.")}
+    met = {
+        "records": counts["records"],
+        "accepted": counts["accepted"],
+        "out_of_order_events": counts["out_of_order"] + counts["kept_out_of_order"] + refused.get("out_of_order", 0),
+        "late_input_events": counts["late"] + refused.get("late_arrival", 0),
+        "early_input_events": counts["early"] + refused.get("early", 0),
+    }
+    delay = workspace.clock.now().timestamp() - (done.after.watermark_us or 0) / 1e6
+    about: show.Metadata = {
+        **show.numbers(met),
+        "batch": MetadataValue.int(plan.batch_id),
+        "watermark": show.instant(done.after.watermark_us),
+        "refused": show.counted(refused, of="reason"),
+    }
+    if done.after.watermark_us is not None:
+        about["watermark_delay_seconds"] = MetadataValue.float(delay)
+    if workspace.spec.outputs.ordered_events:
+        about |= show.rows(counts["released"])
+        about |= show.schema(workspace.lake.read(tables.ORDERED_EVENTS).schema)
+        about |= show.place(workspace.lake.path(tables.ORDERED_EVENTS))
+    return about
+
+
+def _window_results(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
+    about = "Closes windows: writes the rows of `windows/<name>` whose windows the watermark has passed."
+
+    @asset(**_common(spec, "window_results", about, ["ordered_events"]))
+    def window_results(
+        context: AssetExecutionContext, spark: LazyPySparkResource
+    ) -> Iterator[MaterializeResult[None]]:
+        workspace = open_workspace(spark)
+        plan = batch_of(workspace, context.run_id)
+        if plan is None:
+            context.log.info("no batch of this run: materialize ordered_events in the same run")
+            return
+        with workspace.batches.keeping_lease(plan, workspace.clock):
+            done = aggregate_windows(workspace, plan)
+        counts = workspace.counts_of(plan.batch_id)
+        outcomes = {name.replace(".", "_"): n for name, n in counts.items() if "." in name and "refused" not in name}
+        yield MaterializeResult(
+            metadata={
+                **show.rows(sum(done.results.values())),
+                **show.numbers({f"{name}_rows": n for name, n in done.results.items()}),
+                **show.numbers(outcomes),
+                "batch": MetadataValue.int(plan.batch_id),
+            }
+        )
+
+    return window_results
+
+
+def _dead_letters(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
+    about = "Every record that was refused, with the reason, how late it was, and the record itself."
+    stages = ["ordered_events", *(["window_results"] if spec.windows else [])]
+
+    @asset(**_common(spec, "dead_letters", about, stages))
+    def dead_letters(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
+        workspace = open_workspace(spark)
+        plan = batch_of(workspace, context.run_id)
+        if plan is None:
+            context.log.info("no batch of this run: materialize ordered_events in the same run")
+            return
+        with workspace.batches.keeping_lease(plan, workspace.clock):
+            reasons = write_dead_letters(workspace, plan)
+        yield MaterializeResult(
+            metadata={
+                **show.rows(sum(reasons.values())),
+                **show.numbers(reasons),
+                **show.schema(workspace.lake.read(tables.DEAD_LETTERS).schema),
+                **show.place(workspace.lake.path(tables.DEAD_LETTERS)),
+                "reasons": show.counted(reasons, of="reason"),
+                "batch": MetadataValue.int(plan.batch_id),
+            }
+        )
+
+    return dead_letters
+
+
+def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
+    about = "The log of batches. Its newest row is the commit: the version of every table that belongs together."
+    before = [*(["window_results"] if spec.windows else []), "ordered_events", "dead_letters"]
+
+    @asset(**_common(spec, "batches", about, before))
+    def batches(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
+        workspace = open_workspace(spark)
+        plan = batch_of(workspace, context.run_id)
+        if plan is None:
+            context.log.info("no batch of this run: materialize ordered_events in the same run")
+            return
+        counts = workspace.counts_of(plan.batch_id)
+        versions = {table: workspace.lake.version(table) for table in workspace.tables}
+        reason = is_accepted(workspace, plan)
+        workspace.batches.commit(plan, counts, versions, workspace.clock.now(), reason=reason)
+        for window in spec.windows:
+            for day, n in days_of_batch(workspace, plan, window.name).items():
+                done = AssetMaterialization(key(spec, f"windows/{window.name}"), partition=day, metadata=show.rows(n))
+                context.log_event(done)
+        yield MaterializeResult(
+            metadata={
+                "batch": MetadataValue.int(plan.batch_id),
+                **show.numbers({"first_seq": plan.first_seq, "end_seq": plan.end_seq or 0}),
+                **show.place(workspace.lake.path(tables.BATCHES)),
+            }
+        )
+
+    return batches
+
+
+def _flush(workspace: Workspace, config: BatchSettings) -> bool:
+    return (config.end_of_input or workspace.spec.time.end_of_input) == "flush"

@@ -1,0 +1,46 @@
+"""What a person sees of a materialization in the Dagster UI: row counts, schemas, instants, tables of counts.
+
+Here: values to metadata. Not here: where the values come from.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
+from pyspark.sql.types import StructType
+
+Metadata = dict[str, Any]
+
+
+def rows(count: int) -> Metadata:
+    """The row count that Dagster shows and plots."""
+    return {"dagster/row_count": MetadataValue.int(count)}
+
+
+def schema(columns: StructType) -> Metadata:
+    """Names and types of a table's columns."""
+    fields = [TableColumn(name=field.name, type=field.dataType.simpleString()) for field in columns.fields]
+    return {"dagster/column_schema": MetadataValue.table_schema(TableSchema(columns=fields))}
+
+
+def place(path: object) -> Metadata:
+    """Where the table lies."""
+    return {"path": MetadataValue.path(str(path))}
+
+
+def numbers(counts: Mapping[str, int]) -> Metadata:
+    """Each count as a number of its own, which the UI plots over runs."""
+    return {name: MetadataValue.int(count) for name, count in counts.items()}
+
+
+def counted(counts: Mapping[str, int], *, of: str) -> Any:
+    """Counts as a small table, the largest first."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    records = [TableRecord({of: name, "events": count}) for name, count in ordered]
+    columns = [TableColumn(name=of, type="string"), TableColumn(name="events", type="int")]
+    return MetadataValue.table(records, TableSchema(columns=columns))
+
+
+def instant(us: int | None) -> Any:
+    """An instant, or a word when there is none."""
+    return MetadataValue.timestamp(us / 1e6) if us is not None else MetadataValue.text("none")

@@ -1,0 +1,59 @@
+"""`windows/<name>` as Dagster assets with day partitions.
+
+Here: the partitions, and the materialization of chosen days, which is a backfill from the log. Not here: the live
+run, which reports the days it touched (live.py).
+"""
+
+from collections.abc import Iterator
+
+from dagster import (
+    AssetExecutionContext,
+    AssetsDefinition,
+    BackfillPolicy,
+    DailyPartitionsDefinition,
+    MaterializeResult,
+    MetadataValue,
+    asset,
+)
+from dagster_pyspark import LazyPySparkResource
+
+from assets import metadata as show
+from assets.backfill import days_in, rebuild_days
+from assets.live import OpenWorkspace, key
+from resources import tables
+from timeops.spec import Spec, WindowSpec
+
+
+def window_assets(spec: Spec, open_workspace: OpenWorkspace) -> list[AssetsDefinition]:
+    """One asset per window of a spec."""
+    return [_window(spec, window, open_workspace) for window in spec.windows]
+
+
+def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> AssetsDefinition:
+    table = tables.window_table(window.name)
+    days = DailyPartitionsDefinition(start_date=spec.partitions.start.isoformat(), timezone="UTC")
+
+    @asset(
+        key=key(spec, table),
+        group_name=spec.name,
+        description=f"Final results of the {window.kind} window `{window.name}`. A partition is the UTC day of "
+        "window_start. Live runs write it; materializing days here computes them anew from the arrival log.",
+        deps=[key(spec, "window_results")],
+        kinds={"pyspark", "delta"},
+        partitions_def=days,
+        backfill_policy=BackfillPolicy.single_run(),
+    )
+    def window_days(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
+        workspace = open_workspace(spark)
+        first, last = days_in(context.partition_keys)
+        rows = rebuild_days(workspace, window, first, last, context.run_id)
+        yield MaterializeResult(
+            metadata={
+                **show.rows(rows),
+                **show.schema(workspace.read_base(table).schema),
+                **show.place(workspace.lake.path(table)),
+                "days": MetadataValue.text(f"{first} to {last}"),
+            }
+        )
+
+    return window_days

@@ -1,0 +1,110 @@
+"""The columns of every table of a pipeline, derived from its spec.
+
+Here: schemas, and the creation of tables that are missing. Not here: what is written into them.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from resources import tables
+from resources.sources.files import payload_schema
+from resources.workspace import Workspace
+from timeops import columns as c
+from timeops.adjustment import Adjusted, time_adjustment
+from timeops.dead_letters import time_letters
+from timeops.spec import check_payload_columns
+from timeops.watermarks import STATE_SCHEMA
+from timeops.windows import window_results
+
+_LOG_TYPES = {
+    c.SEQ: LongType(),
+    c.ARRIVAL: TimestampType(),
+    c.CLOCK: TimestampType(),
+    c.SOURCE: StringType(),
+    c.SPLIT: StringType(),
+    c.POSITION: LongType(),
+    c.FILE: StringType(),
+    c.MALFORMED: StringType(),
+    c.BATCH: LongType(),
+}
+_BATCH_FIELD = StructField(c.BATCH, LongType())
+EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
+
+
+def payload_of(workspace: Workspace) -> StructType:
+    """Payload columns of the log, `_rescued` among them when the spec keeps unknown columns."""
+    source = workspace.spec.sources[0]
+    payload = payload_schema(workspace.spark, source)
+    check_payload_columns(payload.names, source)
+    rescued = [StructField("_rescued", StringType())] if source.keep_unknown else []
+    return StructType([*payload.fields, *rescued])
+
+
+def log_schema(payload: StructType) -> StructType:
+    """Columns of `raw_events`."""
+    return StructType([*payload.fields, *[StructField(name, kind) for name, kind in _LOG_TYPES.items()]])
+
+
+def ordered_columns(payload: StructType) -> list[str]:
+    """Columns of `ordered_events` but its batch."""
+    return [*payload.names, *EVENT_COLUMNS, c.RELEASE_SEQ, c.ADJUSTED_BY, c.WATERMARK]
+
+
+def held_columns(payload: StructType) -> list[str]:
+    """Columns of `held_events` but its batch."""
+    return [name for name in ordered_columns(payload) if name != c.RELEASE_SEQ]
+
+
+def open_columns(payload: StructType) -> list[str]:
+    """Columns of the events that open windows still need: what a window's expressions may name."""
+    return [*payload.names, *EVENT_COLUMNS, c.ADJUSTED_BY, c.SOURCE, c.SPLIT]
+
+
+def create_tables(workspace: Workspace) -> None:
+    """Creates the tables that are missing, all of them before the first batch, so that readers find them.
+
+    This reads every expression of the spec against the columns, so it is where a wrong one shows.
+
+    Raises:
+        SpecError: The schema or an expression of the spec is wrong; nothing was written.
+        LakeError: A table is there with other columns.
+    """
+    schemas = table_schemas(workspace)
+    for table, schema in tables.CONTROL_SCHEMAS.items():
+        workspace.lake.create(table, schema)
+    for table, schema in schemas.items():
+        workspace.lake.create(table, schema)
+
+
+def table_schemas(workspace: Workspace) -> dict[str, StructType]:
+    """Schema of every table that depends on the spec.
+
+    Raises:
+        SpecError: The schema or an expression of the spec is wrong.
+    """
+    payload = payload_of(workspace)
+    log = workspace.spark.createDataFrame([], log_schema(payload))
+    adjusted = judged(log, workspace)
+    released = adjusted.accepted.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
+        c.RELEASE_SEQ, adjusted.accepted[c.SEQ]
+    )
+    found = {
+        tables.RAW_EVENTS: log.schema,
+        tables.DEAD_LETTERS: time_letters(adjusted.refused, payload.names, workspace.spec.time)
+        .schema.add(_BATCH_FIELD)
+        .add("replayed_at", TimestampType()),
+    }
+    if workspace.spec.outputs.ordered_events:
+        found[tables.ORDERED_EVENTS] = released.select(*ordered_columns(payload)).schema.add(_BATCH_FIELD)
+        found[tables.HELD_EVENTS] = released.select(*held_columns(payload)).schema.add(_BATCH_FIELD)
+    if workspace.spec.windows:
+        found[tables.OPEN_EVENTS] = adjusted.accepted.select(*open_columns(payload)).schema.add(_BATCH_FIELD)
+    for window in workspace.spec.windows:
+        results = window_results(adjusted, adjusted.accepted, window)
+        found[tables.window_table(window.name)] = results.schema.add(_BATCH_FIELD)
+    return found
+
+
+def judged(items: DataFrame, workspace: Workspace) -> Adjusted:
+    """A stretch from the beginning of the log, judged from the empty state."""
+    return time_adjustment(items, workspace.spark.createDataFrame([], STATE_SCHEMA), workspace.spec.time)

@@ -1,0 +1,120 @@
+"""Windowed aggregation of one batch: results of the windows that close in it, and the events that open ones need.
+
+Here: reading the batch's stretch and the open events, writing `windows/<name>`. Not here: the rules (timeops/).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from assets.commits import flushes
+from assets.control import position_under_spec
+from assets.schemas import open_columns, payload_of
+from assets.stretch import Judged, judge_again
+from resources import tables
+from resources.batches import Plan
+from resources.workspace import Position, Workspace
+from timeops import columns as c
+from timeops.spec import WindowSpec
+from timeops.windows import still_needed, window_results
+
+DAY = "yyyy-MM-dd"
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """What the window stage of a batch did.
+
+    Attributes:
+        results: Rows written, by window.
+    """
+
+    results: Mapping[str, int]
+
+
+def aggregate_windows(workspace: Workspace, plan: Plan) -> Windowed:
+    """Writes the results of every window that closes in a batch, then the events that open windows still need."""
+    judged = judged_batch(workspace, plan)
+    open_events = open_events_of(workspace)
+    results = {
+        window.name: _write_results(workspace, judged, open_events, window) if closes_any(window, judged) else 0
+        for window in workspace.spec.windows
+    }
+    if workspace.spec.windows:
+        _write_open_events(workspace, judged)
+    return Windowed(results)
+
+
+def judged_batch(workspace: Workspace, plan: Plan) -> Judged:
+    """The batch's stretch, judged as its time stage judged it."""
+    before = position_under_spec(workspace, workspace.position())
+    return judge_again(workspace, plan, before, workspace.position_after(plan.batch_id))
+
+
+def open_events_of(workspace: Workspace) -> DataFrame:
+    """Events of earlier batches that some window still needs."""
+    held = workspace.read_base(tables.OPEN_EVENTS).drop(c.BATCH)
+    return held.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
+
+
+def closes_any(window: WindowSpec, judged: Judged) -> bool:
+    """Whether the watermark crosses the close time of a window on the grid in this batch."""
+    if flushes(judged.plan):
+        return True
+    before, after = judged.before.watermark_us, judged.after.watermark_us
+    if after is None or before == after:
+        return False
+    return before is None or _last_closed(before, window) < _last_closed(after, window)
+
+
+def _last_closed(watermark_us: int, window: WindowSpec) -> int:
+    reach = watermark_us - window.size_us - window.allowed_lateness_us - window.offset_us
+    return reach // window.hop_us
+
+
+def _write_results(workspace: Workspace, judged: Judged, open_events: DataFrame, window: WindowSpec) -> int:
+    plan = judged.plan
+    table = tables.window_table(window.name)
+    results = window_results(judged.adjusted, open_events, window, flushed=flushes(plan))
+    rows = results.withColumn(c.BATCH, F.lit(plan.batch_id).cast("bigint"))
+    written = workspace.lake.append(table, rows, attempt=plan.attempt, expect=workspace.ready(table))
+    return written.rows
+
+
+def days_of_batch(workspace: Workspace, plan: Plan, name: str) -> Mapping[str, int]:
+    """Rows that a batch wrote for a window, per UTC day of `window_start` (such as `2026-01-31`)."""
+    rows = workspace.read_base(tables.window_table(name)).where(F.col(c.BATCH) == plan.batch_id)
+    day = F.date_format("window_start", DAY).alias("day")
+    return {row["day"]: row["n"] for row in rows.groupBy(day).agg(F.count("*").alias("n")).collect()}
+
+
+def _write_open_events(workspace: Workspace, judged: Judged) -> None:
+    plan, windows = judged.plan, workspace.spec.windows
+    where = _no_longer_needed(judged.after, windows, flushed=flushes(plan))
+    needed = still_needed(judged.adjusted.accepted, judged.adjusted.state, windows)
+    if flushes(plan):
+        needed = needed.limit(0)
+    rows = needed.select(*open_columns(payload_of(workspace)), F.lit(plan.batch_id).cast("bigint").alias(c.BATCH))
+    workspace.lake.replace(
+        tables.OPEN_EVENTS,
+        rows.repartitionByRange(c.TIMESTAMP),
+        where=where,
+        attempt=plan.attempt,
+        expect=workspace.ready(tables.OPEN_EVENTS),
+    )
+
+
+def _no_longer_needed(after: Position, windows: tuple[WindowSpec, ...], *, flushed: bool) -> str:
+    """Condition on open events before the first window that is still open, of any of the spec's windows.
+
+    An event in a gap behind that place stays until the watermark has passed it, and is in no window.
+    """
+    if flushed:
+        return "true"
+    if after.watermark_us is None:
+        return "false"
+    watermark_us = after.watermark_us
+    first = min((_last_closed(watermark_us, w) + 1) * w.hop_us + w.offset_us for w in windows)
+    return f"{c.TIMESTAMP} < timestamp_micros({first})"

@@ -1,0 +1,81 @@
+"""The Dagster code location: every spec becomes a group of assets, its checks and a job.
+
+Here: wiring. Not here: what an asset does (assets/), where things are (resources/settings.py).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import dagster
+from dagster import (
+    AssetSelection,
+    Definitions,
+    define_asset_job,
+    in_process_executor,
+)
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster_pyspark import LazyPySparkResource
+
+from assets.asset_checks import live_checks
+from assets.live import OpenWorkspace, live_assets
+from assets.partitions import window_assets
+from pipelines.specfiles import read_folder
+from resources.settings import Settings, from_environment
+from resources.spark import session_config
+from resources.workspace import Acceptance, SpecFile, Workspace
+
+SPECS = Path(__file__).parent / "specs"
+
+
+def build_definitions(
+    settings: Settings, files: Sequence[SpecFile] | None = None, *, accepted: Acceptance | None = None
+) -> Definitions:
+    """Definitions of pipelines.
+
+    Args:
+        settings: Where things are.
+        files: The specs; by default all of the settings' folder.
+        accepted: A batch to commit although a blocking check fails (`tidemark accept`).
+    """
+    specs = read_folder(settings.specs) if files is None else files
+    opens = [(file, _opener(file, settings, accepted)) for file in specs]
+    return Definitions(
+        assets=[
+            one
+            for file, opened in opens
+            for one in [*live_assets(file.spec, opened), *window_assets(file.spec, opened)]
+        ],
+        asset_checks=[one for file, opened in opens for one in live_checks(file.spec, opened)],
+        jobs=[live_job(file) for file in specs],
+        resources={"spark": LazyPySparkResource(spark_config=session_config())},
+        executor=in_process_executor,  # one Spark session for all steps of a run
+    )
+
+
+def job_name(file: SpecFile) -> str:
+    """Name of a pipeline's live job."""
+    return f"{file.spec.name}_live"
+
+
+def live_job(file: SpecFile) -> UnresolvedAssetJobDefinition:
+    """The job that runs one micro-batch of a pipeline."""
+    windows = AssetSelection.assets(*[[file.spec.name, "windows", w.name] for w in file.spec.windows])
+    group = AssetSelection.groups(file.spec.name)
+    return define_asset_job(
+        job_name(file),
+        selection=group - windows if file.spec.windows else group,
+        description=f"One micro-batch of {file.spec.name}: new input, time adjustment, windows, checks, commit.",
+    )
+
+
+def _opener(file: SpecFile, settings: Settings, accepted: Acceptance | None) -> OpenWorkspace:
+    def opened(spark: LazyPySparkResource) -> Workspace:
+        return Workspace(file, settings.warehouse, lambda: spark.spark_session, accepted=accepted)
+
+    return opened
+
+
+@dagster.definitions
+def defs() -> Definitions:
+    """What `workspace.yaml` loads: the specs folder and the warehouse of the process's environment."""
+    return build_definitions(from_environment(SPECS))

@@ -1,0 +1,176 @@
+"""Running a pipeline in this process: micro-batch after micro-batch until nothing is waiting.
+
+Here: the loop, and what a run did in plain values. Not here: the command line's words (cli.py), what a batch does.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dagster import DagsterInstance
+
+from assets.commits import batch_of, next_stretch
+from assets.ingestion import waiting_input
+from pipelines.definitions import build_definitions, job_name
+from resources.settings import Settings
+from resources.sources.discovery import Discovery
+from resources.spark import local_session, session_config
+from resources.workspace import Acceptance, SpecFile, Workspace
+from timeops.errors import TidemarkError
+
+
+class CheckFailedError(TidemarkError):
+    """A blocking check failed: the batch stands uncommitted, readers stay at the last commit."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a pipeline is run.
+
+    Attributes:
+        max_events_per_batch: At most so many records in one batch.
+        end_of_input: `flush` or `hold` instead of what the spec says.
+        accepted: A batch to commit although a blocking check fails.
+    """
+
+    max_events_per_batch: int | None = None
+    end_of_input: str | None = None
+    accepted: Acceptance | None = None
+
+
+@dataclass
+class RunReport:
+    """What a run did.
+
+    Attributes:
+        batches: Committed batches of this run.
+        counts: Sums of their counts.
+        waiting: Files that were too young.
+        held_back: One sentence for each file that could not be taken.
+    """
+
+    batches: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    waiting: tuple[str, ...] = ()
+    held_back: tuple[str, ...] = ()
+
+
+def run_pipeline(
+    file: SpecFile,
+    settings: Settings,
+    options: RunOptions,
+    *,
+    instance: DagsterInstance,
+    tell: Callable[[str], None] = lambda _: None,
+) -> RunReport:
+    """Ingests and processes all that is waiting.
+
+    Args:
+        file: The spec.
+        settings: Where things are.
+        options: How to run.
+        instance: Where Dagster records the runs.
+        tell: Called with a line on what is being done.
+
+    Raises:
+        TidemarkError: Whatever stands in the way, see its subclasses.
+    """
+    workspace = Workspace(file, settings.warehouse)
+    report = RunReport()
+    while True:
+        found = _settled_input(workspace, tell)
+        report.waiting = found.waiting
+        report.held_back = tuple(str(error) for error in found.errors)
+        if not _has_work(workspace, found, options):
+            return report
+        tell("starting Spark" if report.batches == 0 else f"batch {report.batches + 1}")
+        local_session(session_config())
+        before = _last_batch(workspace)
+        _run_once(file, settings, options, instance)
+        if _last_batch(workspace) == before:
+            return report
+        _add(report, workspace, after=before)
+
+
+def _settled_input(workspace: Workspace, tell: Callable[[str], None]) -> Discovery:
+    """What is waiting; files that are just too young are waited for, once."""
+    found = waiting_input(workspace)
+    if found.waiting and not found.ready:
+        settle = workspace.spec.sources[0].settle.total_seconds()
+        tell(f"{len(found.waiting)} file(s) younger than {settle:g} s: waiting for them to settle")
+        time.sleep(settle + 0.05)
+        return waiting_input(workspace)
+    return found
+
+
+def _has_work(workspace: Workspace, found: Discovery, options: RunOptions) -> bool:
+    if found.ready or found.touched:
+        return True
+    if not workspace.exists:
+        return False
+    flush = (options.end_of_input or workspace.spec.time.end_of_input) == "flush"
+    return workspace.batches.pending() is not None or not next_stretch(workspace, None, flush=flush).is_empty
+
+
+def _last_batch(workspace: Workspace) -> int:
+    last = workspace.batches.last_commit() if workspace.exists else None
+    return last.batch_id if last else -1
+
+
+def _add(report: RunReport, workspace: Workspace, *, after: int) -> None:
+    for commit in workspace.batches.history():
+        if commit.batch_id > after and commit.plan.kind == "process":
+            report.batches += 1
+            for name, count in commit.counts.items():
+                report.counts[name] = report.counts.get(name, 0) + count
+
+
+def _run_once(file: SpecFile, settings: Settings, options: RunOptions, instance: DagsterInstance) -> None:
+    """One micro-batch as one Dagster run."""
+    definitions = build_definitions(settings, [file], accepted=options.accepted)
+    job = definitions.resolve_job_def(job_name(file))
+    config = {"max_events_per_batch": options.max_events_per_batch, "end_of_input": options.end_of_input}
+    given = {name: value for name, value in config.items() if value is not None}
+    ops = {f"{file.spec.name}__{name}": {"config": given} for name in ("raw_events", "ordered_events")}
+    # Dagster's lines are for its UI, which has them from the event log.
+    quiet = {"console": {"config": {"log_level": "CRITICAL"}}}
+    run_config = {"ops": ops if given else {}, "loggers": quiet}
+    result = job.execute_in_process(instance=instance, raise_on_error=False, run_config=run_config)
+    if result.success:
+        return
+    workspace = Workspace(file, settings.warehouse)
+    plan = batch_of(workspace, result.run_id) if workspace.exists else None
+    if plan is not None:
+        workspace.batches.release(plan, workspace.clock.now())
+    raise _failure(result, plan.batch_id if plan else None)
+
+
+def _failure(result: Any, batch_id: int | None) -> TidemarkError:
+    """The error of a failed run, in its own words when it is one of ours."""
+    failed = [evaluation for evaluation in result.get_asset_check_evaluations() if evaluation.blocking_failure]
+    if failed:
+        found = "\n".join(f"check {one.check_name} failed. {one.description}" for one in failed)
+        return CheckFailedError(
+            found,
+            expected="all blocking checks of a batch to pass before it is committed",
+            remedy=f"nothing of batch {batch_id} was committed. Run again to retry it, or take it as it is with "
+            f'`tidemark accept SPEC {batch_id} --reason "…"`',
+        )
+    for event in result.all_events:
+        if event.is_step_failure:
+            return _as_ours(event.step_failure_data.error)
+    return TidemarkError("The run failed.", remedy="See the run in the Dagster UI (`make ui`).")
+
+
+def _as_ours(error: Any) -> TidemarkError:
+    cause = error
+    while cause.cause is not None:
+        cause = cause.cause
+    known = {cls.__name__: cls for cls in _all_errors(TidemarkError)}
+    message = cause.message.split(": ", 1)[-1].strip() if ": " in cause.message else cause.message.strip()
+    return known.get(cause.cls_name, TidemarkError)(message)
+
+
+def _all_errors(cls: type[TidemarkError]) -> list[type[TidemarkError]]:
+    return [cls, *[deeper for one in cls.__subclasses__() for deeper in _all_errors(one)]]

@@ -1,0 +1,46 @@
+"""Spec files on disk: reading one, reading a folder of them, and overrides of single keys.
+
+Here: files and text. Not here: what a spec means (timeops/spec.py).
+"""
+
+from pathlib import Path
+
+from resources.workspace import SpecFile
+from timeops.errors import SpecError
+from timeops.spec import parse_spec
+
+
+def read_spec(path: Path) -> SpecFile:
+    """Reads one spec.
+
+    Raises:
+        SpecError: There is no such file, or it is no valid spec.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(
+            f"{path}: the spec cannot be read ({error})",
+            expected="a YAML file in UTF-8",
+            remedy="check the path; `tidemark schema` shows what a spec looks like",
+        ) from None
+    return SpecFile(parse_spec(text, file=str(path)), path.resolve())
+
+
+def read_folder(folder: Path) -> list[SpecFile]:
+    """Reads every `*.yaml` of a folder, by name.
+
+    Raises:
+        SpecError: One of them is no valid spec, or two have the same name.
+    """
+    files = [read_spec(path) for path in sorted(folder.glob("*.yaml"))]
+    seen: dict[str, Path] = {}
+    for file in files:
+        other = seen.setdefault(file.spec.name, file.path)
+        if other != file.path:
+            raise SpecError(
+                f"{file.path} and {other} are both called {file.spec.name}",
+                expected="one spec per name, as the name is the folder of its tables",
+                remedy="rename one of them",
+            )
+    return files

@@ -1,0 +1,419 @@
+"""The log of batches: plan, outputs, checks, commit. It makes one batch of writes to several Delta tables.
+
+Here: who may work on which batch, and what is committed. Not here: the outputs (see lake.py) and the checks.
+
+Every row is written only if the table still is at the version that the decision was made on; otherwise the
+decision is made anew. So of two runs that begin at once exactly one wins, and a run that was taken for dead
+cannot commit. A batch has a plan row; heartbeat rows when it takes long; a release row when its run gave it
+up; and at last a commit row, which names the version of every table: readers open the tables at these. Each
+plan is an attempt, numbered over the life of the pipeline. The latest attempt is the one in force; earlier
+ones without a commit are superseded.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from importlib.metadata import version as installed_version
+from typing import Any, Literal, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
+
+from resources.clock import Clock
+from resources.lake import ConflictError, Lake
+from resources.owner import Owner, is_gone
+from resources.tables import BATCHES, BATCHES_SCHEMA, FORMAT_VERSION
+from timeops.errors import BusyError, FencedError, LakeError
+
+Kind = Literal["ingest", "process", "backfill"]
+Row = dict[str, Any]
+
+HEARTBEAT = timedelta(seconds=30)
+_COMMITTED = ("committed", "accepted")
+_COMPACT_EVERY = 32  # batches: each leaves a few files of one row in the table
+_TRIES = 50
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A batch that a run has taken on.
+
+    Args:
+        batch_id: Number of the batch; committed ones are 0, 1, 2, ...
+        kind: What the batch does.
+        attempt: Number of this plan over the life of the pipeline, from 1; written into every output.
+        owner: The process that works on it.
+        planned_at: When the plan was made.
+        heartbeat_at: When its owner was last heard of.
+        first_seq: First `_arrival_seq` of its range of the log.
+        end_seq: End of that range, not in it; None while an ingestion does not know it yet.
+        input: What else it reads: files and line ranges of an ingestion, days of a backfill.
+        fingerprint: Fingerprint of the spec.
+        released: Its owner gave it up, so the next run may take it over at once.
+    """
+
+    batch_id: int
+    kind: Kind
+    attempt: int
+    owner: Owner
+    planned_at: datetime
+    heartbeat_at: datetime
+    first_seq: int
+    end_seq: int | None
+    input: Mapping[str, Any]
+    fingerprint: str
+    released: bool
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A batch that is done: what it was, what it counted, and the version of every table as of it.
+
+    Args:
+        plan: The plan that was carried out, with the end of its range filled in.
+        committed_at: When it was committed.
+        counts: Counts of every outcome.
+        table_versions: Delta version of every table as of this batch.
+        reason: Why an operator accepted it although a blocking check had failed; None otherwise.
+    """
+
+    plan: Plan
+    committed_at: datetime
+    counts: Mapping[str, int]
+    table_versions: Mapping[str, int]
+    reason: str | None
+
+    @property
+    def batch_id(self) -> int:
+        """Number of the batch."""
+        return self.plan.batch_id
+
+
+@dataclass(frozen=True)
+class _View:
+    """What the table says at one version."""
+
+    version: int
+    attempt: int
+    last: Commit | None
+    pending: Plan | None
+
+
+class BatchLog:
+    """The table `batches` of a pipeline.
+
+    Args:
+        lake: The pipeline's tables; `batches` has been created.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    def last_commit(self, kind: Kind | None = None) -> Commit | None:
+        """Return the latest commit, or the latest of a kind; None before the first."""
+        version = self._lake.version(BATCHES)
+        index = self._index(version)
+        if kind is not None:
+            index = index.filter(pc.equal(index["kind"], kind))
+        return self._commit_in(version, index)
+
+    def commit_of(self, batch_id: int) -> Commit | None:
+        """Return the commit of a batch, None when it has none."""
+        rows = self._lake.rows(BATCHES, filters=[("_batch_id", "=", batch_id), ("state", "in", list(_COMMITTED))])
+        return _commit(rows.to_pylist()[0]) if rows.num_rows else None
+
+    def pending(self) -> Plan | None:
+        """Return the plan in force that is not committed, None when there is none."""
+        return self._look().pending
+
+    def history(self) -> list[Commit]:
+        """Return all commits, by batch."""
+        rows = self._lake.rows(BATCHES, filters=[("state", "in", list(_COMMITTED))])
+        return [_commit(row) for row in rows.sort_by("_batch_id").to_pylist()]
+
+    def base_versions(self, tables: Iterable[str]) -> dict[str, int]:
+        """Return the version of each table as of the last commit; 0, the empty table, where it names none."""
+        last = self.last_commit()
+        committed = last.table_versions if last else {}
+        return {table: committed.get(table, 0) for table in tables}
+
+    def begin(
+        self,
+        kind: Kind,
+        owner: Owner,
+        now: datetime,
+        *,
+        after: int | None,
+        first_seq: int,
+        end_seq: int | None,
+        input: Mapping[str, Any],  # noqa: A002 - the name of the column
+        fingerprint: str,
+    ) -> Plan:
+        """Take on the next batch, or take over the pending one.
+
+        A pending plan is taken over when its owner is gone, gave it up, or is this one. To retry it as it
+        was, plan what `pending` says again. Then `prepare` the tables before anything is written.
+
+        Args:
+            kind: What the batch does.
+            owner: This process.
+            now: The present instant.
+            after: Number of the last committed batch that the plan was made on, None before the first.
+            first_seq: First `_arrival_seq` of its range of the log.
+            end_seq: End of the range, not in it; None if only the ingestion will tell.
+            input: What else it reads; goes into JSON.
+            fingerprint: Fingerprint of the spec.
+
+        Raises:
+            BusyError: Another run is at work, or has committed a batch since; nothing was changed.
+        """
+
+        def decide(view: _View) -> Row:
+            _refuse_if_busy(view, owner, now, after)
+            batch_id = view.last.batch_id + 1 if view.last else 0
+            attempt = view.attempt + 1
+            plan = Plan(batch_id, kind, attempt, owner, now, now, first_seq, end_seq, input, fingerprint, False)
+            return _row(plan, "planned")
+
+        row = self._write(decide)
+        assert row is not None  # a plan is written or an error raised
+        return _plan([row])
+
+    def commit(
+        self,
+        plan: Plan,
+        counts: Mapping[str, int],
+        table_versions: Mapping[str, int],
+        now: datetime,
+        *,
+        reason: str | None = None,
+        end_seq: int | None = None,
+    ) -> Commit:
+        """Commit a batch: from now on readers see its outputs. Repeated, it changes nothing.
+
+        Args:
+            plan: The plan, as `begin` gave it.
+            counts: Counts of every outcome.
+            table_versions: Version of each table as of this batch; tables not named stay as the last commit
+                has them.
+            now: The present instant.
+            reason: Why an operator accepts the batch although a blocking check failed.
+            end_seq: End of the batch's range of the log, where the plan did not know it.
+
+        Raises:
+            FencedError: Another run has taken the batch over.
+        """
+
+        def decide(view: _View) -> Row | None:
+            if view.last and view.last.plan.attempt == plan.attempt:
+                return None
+            if view.pending is None or view.pending.attempt != plan.attempt:
+                _fenced(plan, view)
+            row = _row(plan, "committed" if reason is None else "accepted")
+            versions = {**(view.last.table_versions if view.last else {}), **table_versions}
+            row |= {"committed_at": now, "counts": dict(counts), "table_versions": versions, "reason": reason}
+            return row | {"end_seq": plan.end_seq if end_seq is None else end_seq}
+
+        row = self._write(decide)
+        if row is not None and plan.batch_id % _COMPACT_EVERY == _COMPACT_EVERY - 1:
+            self._lake.compact(BATCHES)
+        commit = self.commit_of(plan.batch_id) if row is None else _commit(row)
+        assert commit is not None  # written just now, or found
+        return commit
+
+    def release(self, plan: Plan, now: datetime) -> None:
+        """Give a batch up after a failure, so that the next run may take it over at once.
+
+        Does nothing when that is done already, or another run has the batch.
+        """
+
+        def decide(view: _View) -> Row | None:
+            if view.pending is None or view.pending.attempt != plan.attempt or view.pending.released:
+                return None
+            return _row(plan, "released") | {"heartbeat_at": now}
+
+        self._write(decide)
+
+    def heartbeat(self, plan: Plan, now: datetime) -> None:
+        """Say that the owner of a batch lives.
+
+        Raises:
+            FencedError: Another run has taken the batch over.
+        """
+
+        def decide(view: _View) -> Row:
+            if view.pending is None or view.pending.attempt != plan.attempt:
+                _fenced(plan, view)
+            return _row(plan, "heartbeat") | {"heartbeat_at": now}
+
+        self._write(decide)
+
+    @contextmanager
+    def keeping_lease(self, plan: Plan, clock: Clock, every: timedelta = HEARTBEAT) -> Iterator[None]:
+        """Send heartbeats from another thread while the work inside goes on. Losing the batch shows at its commit."""
+        done = threading.Event()
+
+        def beat() -> None:
+            while not done.wait(every.total_seconds()):
+                try:
+                    self.heartbeat(plan, clock.now())
+                except FencedError:
+                    return
+                except (LakeError, DeltaError, OSError):
+                    continue  # the lease outlasts many heartbeats
+
+        thread = threading.Thread(target=beat, name=f"lease of batch {plan.batch_id}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _write(self, decide: Callable[[_View], Row | None]) -> Row | None:
+        """Write the row decided on, if the table is still what the decision was made on; else decide anew."""
+        for _ in range(_TRIES):
+            view = self._look()
+            row = decide(view)
+            if row is None:
+                return None
+            rows = pa.Table.from_pylist([row], schema=BATCHES_SCHEMA)
+            try:
+                self._lake.append_rows(BATCHES, rows, expect=view.version)
+            except ConflictError:
+                continue
+            return row
+        raise BusyError(
+            f"{self._lake.path(BATCHES)} changed under each of {_TRIES} tries to write it.",
+            expected="one run at a time",
+            remedy="See which runs are at work on this pipeline, and run again.",
+        )
+
+    def _look(self) -> _View:
+        version = self._lake.version(BATCHES)
+        index = self._index(version)
+        attempt = pc.max(index["attempt"]).as_py() or 0
+        last = self._commit_in(version, index)
+        if attempt == (last.plan.attempt if last else 0):
+            return _View(version, attempt, last, None)
+        return _View(version, attempt, last, _plan(self._rows_of(version, attempt)))
+
+    def _index(self, version: int) -> pa.Table:
+        """Return the columns by which rows are found, after a look at who wrote them."""
+        columns = ["attempt", "kind", "state", "format_version"]
+        index = self._lake.rows(BATCHES, version, columns=columns)
+        newest = pc.max(index["format_version"]).as_py() or 0
+        if newest > FORMAT_VERSION:
+            raise LakeError(
+                f"{self._lake.root} was made by a newer Tidemark: its tables have format {newest}.",
+                expected=f"format {FORMAT_VERSION} or lower",
+                remedy="Run it with that Tidemark, or give this one another warehouse.",
+            )
+        return index
+
+    def _commit_in(self, version: int, index: pa.Table) -> Commit | None:
+        """Return the latest commit among the rows of an index."""
+        done = index.filter(pc.is_in(index["state"], value_set=pa.array(_COMMITTED)))
+        if not done.num_rows:
+            return None
+        rows = self._rows_of(version, pc.max(done["attempt"]).as_py())
+        return next(_commit(row) for row in rows if row["state"] in _COMMITTED)
+
+    def _rows_of(self, version: int, attempt: int) -> list[Row]:
+        rows: list[Row] = self._lake.rows(BATCHES, version, filters=[("attempt", "=", attempt)]).to_pylist()
+        return rows
+
+
+def prepare(lake: Lake, base: Mapping[str, int]) -> dict[str, int]:
+    """Undo what an attempt without a commit has written: bring each table back to its version.
+
+    Args:
+        lake: The tables.
+        base: Their versions as of the last commit, from `BatchLog.base_versions`.
+
+    Returns:
+        The version of each table now: what the first write of the batch has to expect.
+    """
+    return {table: lake.restore(table, version) for table, version in base.items()}
+
+
+def _refuse_if_busy(view: _View, owner: Owner, now: datetime, after: int | None) -> None:
+    pending = view.pending
+    if pending and not (
+        pending.released or pending.owner.id == owner.id or is_gone(pending.owner, pending.heartbeat_at, now)
+    ):
+        raise BusyError(
+            f"Another run is at work: {pending.owner} has had batch {pending.batch_id} ({pending.kind}) "
+            f"since {pending.planned_at:%Y-%m-%d %H:%M:%S} UTC. Nothing was changed.",
+            remedy="Wait until it is done, or stop that process; then run again.",
+        )
+    last = view.last.batch_id if view.last else None
+    if last != after:
+        raise BusyError(
+            f"Another run has committed batch {last} meanwhile. Nothing was changed.",
+            expected="no commit" if after is None else f"batch {after} to be the last commit",
+            remedy="Run again.",
+        )
+
+
+def _fenced(plan: Plan, view: _View) -> NoReturn:
+    other = view.pending or (view.last.plan if view.last else None)
+    raise FencedError(
+        f"Batch {plan.batch_id} is no longer this run's (attempt {plan.attempt})"
+        + (f": attempt {other.attempt} of {other.owner} took it over." if other else "."),
+        expected="no other run that takes this one for dead",
+        remedy="Nothing of this attempt was committed, and nothing is lost. Run again.",
+    )
+
+
+def _row(plan: Plan, state: str) -> Row:
+    return {
+        "_batch_id": plan.batch_id,
+        "kind": plan.kind,
+        "state": state,
+        "attempt": plan.attempt,
+        "owner": plan.owner.id,
+        "host": plan.owner.host,
+        "pid": plan.owner.pid,
+        "started": plan.owner.started,
+        "heartbeat_at": plan.heartbeat_at,
+        "planned_at": plan.planned_at,
+        "first_seq": plan.first_seq,
+        "end_seq": plan.end_seq,
+        "input": json.dumps(plan.input, ensure_ascii=False, separators=(",", ":")),
+        "spec_fingerprint": plan.fingerprint,
+        "tidemark_version": installed_version("tidemark"),
+        "format_version": FORMAT_VERSION,
+    }
+
+
+def _plan(rows: list[Row]) -> Plan:
+    """Return the plan that the rows of one attempt tell of."""
+    row = rows[0]
+    return Plan(
+        batch_id=row["_batch_id"],
+        kind=row["kind"],
+        attempt=row["attempt"],
+        owner=Owner(row["owner"], row["host"], row["pid"], row["started"]),
+        planned_at=row["planned_at"],
+        heartbeat_at=max(row["heartbeat_at"] for row in rows),
+        first_seq=row["first_seq"],
+        end_seq=row["end_seq"],
+        input=json.loads(row["input"]),
+        fingerprint=row["spec_fingerprint"],
+        released=any(row["state"] == "released" for row in rows),
+    )
+
+
+def _commit(row: Row) -> Commit:
+    return Commit(
+        plan=_plan([row]),
+        committed_at=row["committed_at"],
+        counts=dict(row["counts"]),
+        table_versions=dict(row["table_versions"]),
+        reason=row["reason"],
+    )

@@ -1,0 +1,347 @@
+"""The only writer of Delta: one pipeline's tables, each write one commit that can be repeated and is counted.
+
+Here: single tables. Not here: what makes several tables one batch (see batches.py), and what is in them.
+
+Big tables are written by Spark, small ones by delta-rs, which needs no JVM. Two writers are kept apart by the
+file system: the entry of a version is put only where there is none. A local disk does that. On an object
+store both writers must: S3 needs conditional puts (delta-rs) and a log store that coordinates several drivers
+(Spark).
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from timeops.errors import FencedError, LakeError
+
+if TYPE_CHECKING:  # reading control tables must not wait for PySpark
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql.types import StructType
+
+_PROPERTIES = {
+    "delta.enableDeletionVectors": "false",
+    # Statistics of every column: the ones that ranges prune by stand behind the payload, maybe past the 32nd.
+    "delta.dataSkippingNumIndexedCols": "-1",
+    # A batch that fails is undone by going back to the last commit, however long ago that was.
+    "delta.enableExpiredLogCleanup": "false",
+}
+_FORBIDDEN_IN_NAMES = " ,;{}()\n\t="  # Delta refuses to write columns with these
+
+Filters = Sequence[tuple[str, str, Any]]
+"""Conditions that all hold: column, operator (=, !=, <, <=, >, >=, in), value."""
+
+
+class ConflictError(LakeError):
+    """Somebody else has written a table since this program looked at it."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """One commit: the version it made and the rows it added."""
+
+    version: int
+    rows: int
+
+
+def without_spark() -> "SparkSession":
+    """Stand for the session where none is needed."""
+    raise LakeError("This lake was opened without Spark.", remedy="Give Lake a callable that returns a session.")
+
+
+@dataclass(frozen=True)
+class Lake:
+    """The tables of one pipeline.
+
+    Args:
+        root: Folder of the pipeline; its name is the pipeline's.
+        session: Gives the Spark session; called only when Spark is needed.
+    """
+
+    root: Path
+    session: "Callable[[], SparkSession]" = without_spark
+
+    def path(self, table: str) -> Path:
+        """Return the folder of a table."""
+        return self.root / table
+
+    def exists(self, table: str) -> bool:
+        """Tell whether the table has been created."""
+        return DeltaTable.is_deltatable(str(self.path(table)))
+
+    def create(self, table: str, schema: "StructType | pa.Schema") -> None:
+        """Create an empty table, all of whose columns may be null, unless it is there.
+
+        Raises:
+            LakeError: The table is there with other columns, or a column's name is none that Delta can write.
+        """
+        wanted = _nullable(json.loads(_delta_schema(schema).to_json()))
+        _check_names(table, wanted)
+        DeltaTable.create(
+            str(self.path(table)),
+            Schema.from_json(json.dumps(wanted)),
+            mode="ignore",
+            configuration=_PROPERTIES,
+        )
+        self._check_schema(table, wanted)
+
+    def version(self, table: str) -> int:
+        """Return the table's latest version, without a Spark job."""
+        return self._open(table).version()
+
+    def read(self, table: str, version: int | None = None) -> "DataFrame":
+        """Return the table, at a version if one is given, as a Spark DataFrame."""
+        reader = self.session().read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return reader.load(str(self.path(table)))
+
+    def rows(
+        self,
+        table: str,
+        version: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        filters: Filters | None = None,
+    ) -> pa.Table:
+        """Return rows of a small table, without a Spark job. Files that the filters rule out are not opened."""
+        delta = self._open(table, version)
+        return delta.to_pyarrow_table(
+            columns=list(columns) if columns is not None else None, filters=list(filters) if filters else None
+        )
+
+    def append(self, table: str, df: "DataFrame", *, attempt: int, expect: int) -> Written:
+        """Append rows with Spark, in one commit. Repeated by the same attempt, it writes nothing.
+
+        A DataFrame without rows makes a commit as well: whether there is anything to write is the caller's to know.
+
+        Args:
+            table: The table.
+            df: Rows to add.
+            attempt: Number of the attempt that writes (see batches.py); at most one write per table and attempt.
+            expect: Version that the table has before the write.
+
+        Raises:
+            ConflictError: The table is at another version, before or after the write.
+            FencedError: A later attempt has written the table.
+        """
+        return self._save(table, df.write.mode("append"), attempt, expect)
+
+    def replace(self, table: str, df: "DataFrame", *, where: str, attempt: int, expect: int) -> Written:
+        """Delete the rows that match `where` and add others with Spark, in one commit; otherwise as `append`.
+
+        The added rows need not match `where`. Only files that hold matching rows are written anew. Rows for which
+        `where` is null stay.
+        """
+        return self._save(table, df.write.mode("overwrite").option("replaceWhere", where), attempt, expect)
+
+    def append_rows(self, table: str, rows: pa.Table, *, expect: int, attempt: int | None = None) -> Written:
+        """Append rows to a small table in one commit, without a Spark job. No rows, no commit.
+
+        Nothing is written unless the table is at version `expect` at that very moment. With an attempt it
+        repeats like `append`; without one the caller decides what a repetition means.
+        """
+        if rows.num_rows == 0:
+            return Written(expect, 0)
+        delta = self._open(table)
+        repeated = self._repeated(table, delta, attempt, expect)
+        if repeated is not None:
+            return repeated
+        self._committing(table)
+        try:
+            write_deltalake(delta, rows, mode="append", commit_properties=self._properties(table, attempt))
+        except CommitFailedError as error:
+            raise self._moved(table, expect) from error
+        self._committed(table, delta.version())
+        return Written(delta.version(), rows.num_rows)
+
+    def restore(self, table: str, version: int) -> int:
+        """Bring back the content of a version, in one commit unless it is there already; without a Spark job.
+
+        Returns:
+            The version that the table has now.
+
+        Raises:
+            LakeError: The table has not come to that version, or files of it are missing.
+        """
+        delta = self._open(table)
+        current = delta.version()
+        if current == version:
+            return current
+        if current < version:
+            raise LakeError(
+                f"{self.path(table)} is at version {current}.",
+                expected=f"version {version} or later, as the last commit in `batches` says",
+                remedy="Bring the table's folder back from a copy made together with the other tables.",
+            )
+        if _is_restored(delta, version):
+            return current
+        self._committing(table)
+        try:
+            delta.restore(version, commit_properties=CommitProperties(max_commit_retries=0))
+        except CommitFailedError as error:
+            raise self._moved(table, current) from error
+        except DeltaError as error:
+            raise LakeError(
+                f"{self.path(table)} cannot go back to version {version}: {error}",
+                expected="all files of the version that the last commit in `batches` names",
+                remedy="Bring the missing files back from a copy; VACUUM must keep what commits name.",
+            ) from error
+        self._committed(table, delta.version())
+        return delta.version()
+
+    def compact(self, table: str) -> None:
+        """Join the files of a small table, which keeps its rows. Somebody else's write in between goes first."""
+        try:
+            self._open(table).optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
+        except CommitFailedError:
+            return
+
+    def _committing(self, table: str) -> None:
+        """Stand before every commit, for tests of faults to override."""
+
+    def _committed(self, table: str, version: int) -> None:
+        """Stand behind every commit, for tests of faults to override."""
+
+    def _open(self, table: str, version: int | None = None) -> DeltaTable:
+        try:
+            return DeltaTable(str(self.path(table)), version=version)
+        except TableNotFoundError as error:
+            raise LakeError(
+                f"There is no table {self.path(table)}.",
+                expected="the tables of a pipeline that has run",
+                remedy="Check the warehouse and the pipeline's name, or run the pipeline first.",
+            ) from error
+
+    def _save(self, table: str, writer: "DataFrameWriter", attempt: int, expect: int) -> Written:
+        repeated = self._repeated(table, self._open(table), attempt, expect)
+        if repeated is not None:
+            return repeated
+        self._committing(table)
+        writer = writer.format("delta").option("txnAppId", self._writer(table)).option("txnVersion", attempt)
+        try:
+            writer.save(str(self.path(table)))
+        except Exception as error:
+            if self.version(table) != expect:
+                raise self._moved(table, expect) from error
+            raise
+        return self._landed(table, attempt, expect)
+
+    def _repeated(self, table: str, delta: DeltaTable, attempt: int | None, expect: int) -> Written | None:
+        """Return what this attempt has written already; check that the table is as expected if it has not."""
+        if attempt is not None:
+            recorded = delta.transaction_version(self._writer(table)) or 0
+            if recorded > attempt:
+                raise FencedError(
+                    f"{self.path(table)} was written by attempt {recorded}, a later one than this run's {attempt}.",
+                    expected="no other run that takes this one for dead",
+                    remedy="Nothing was written. Run again.",
+                )
+            if recorded == attempt:
+                return self._written_by(table, delta, attempt, expect)
+        if delta.version() != expect:
+            raise self._moved(table, expect)
+        return None
+
+    def _written_by(self, table: str, delta: DeltaTable, attempt: int, expect: int) -> Written:
+        """Return what the attempt wrote, if that is the last that happened to the table."""
+        latest = delta.history(1)[0]
+        if latest["operation"] != "WRITE":
+            raise LakeError(
+                f"Attempt {attempt} wrote {self.path(table)}, and that was taken back ({latest['operation']}).",
+                expected="one write per table and attempt",
+                remedy="Run again: the batch is planned anew.",
+            )
+        if delta.version() not in {expect, expect + 1}:
+            raise self._moved(table, expect)
+        return Written(delta.version(), _rows_written(latest))
+
+    def _landed(self, table: str, attempt: int, expect: int) -> Written:
+        """Check that the commit just made is this attempt's and the only one."""
+        delta = self._open(table)
+        if delta.version() != expect + 1 or delta.transaction_version(self._writer(table)) != attempt:
+            raise self._moved(table, expect)
+        self._committed(table, expect + 1)
+        return Written(expect + 1, _rows_written(delta.history(1)[0]))
+
+    def _moved(self, table: str, expect: int) -> ConflictError:
+        return ConflictError(
+            f"{self.path(table)} is at version {self.version(table)}: somebody else has written it.",
+            expected=f"version {expect}, and one more with this run's own write",
+            remedy="Run again: the next run goes on from the last commit in `batches`.",
+        )
+
+    def _writer(self, table: str) -> str:
+        return f"{self.root.name}/{table}"
+
+    def _properties(self, table: str, attempt: int | None) -> CommitProperties:
+        transactions = [Transaction(self._writer(table), attempt)] if attempt is not None else None
+        return CommitProperties(max_commit_retries=0, app_transactions=transactions)
+
+    def _check_schema(self, table: str, wanted: dict[str, Any]) -> None:
+        there = _columns(_nullable(json.loads(self._open(table).schema().to_json())))
+        here = _columns(wanted)
+        differences = [
+            f"{name} is {there.get(name, 'missing')}, expected {here.get(name, 'none')}"
+            for name in [*here, *(name for name in there if name not in here)]
+            if there.get(name) != here.get(name)
+        ]
+        if differences:
+            raise LakeError(
+                f"{self.path(table)} has other columns: {'; '.join(differences)}.",
+                expected="the columns that the spec gives",
+                remedy="Take the change of the spec back, or use another pipeline name or warehouse.",
+            )
+
+
+def _delta_schema(schema: "StructType | pa.Schema") -> Schema:
+    if isinstance(schema, pa.Schema):
+        return Schema.from_arrow(schema)
+    return Schema.from_json(schema.json())
+
+
+def _nullable(schema: Any) -> Any:
+    """Return a schema in Delta's JSON with all that may be null declared so, and without comments."""
+    if isinstance(schema, dict):
+        fixed = {"nullable": True, "containsNull": True, "valueContainsNull": True, "metadata": {}}
+        return {key: fixed.get(key, _nullable(value)) for key, value in schema.items()}
+    if isinstance(schema, list):
+        return [_nullable(part) for part in schema]
+    return schema
+
+
+def _columns(schema: dict[str, Any]) -> dict[str, str]:
+    """Return name and type of each column, the type as Delta's JSON has it."""
+    return {
+        field["name"]: field["type"] if isinstance(field["type"], str) else json.dumps(field["type"], sort_keys=True)
+        for field in schema["fields"]
+    }
+
+
+def _check_names(table: str, schema: dict[str, Any]) -> None:
+    bad = [name for name in _columns(schema) if set(name) & set(_FORBIDDEN_IN_NAMES)]
+    if bad:
+        raise LakeError(
+            f"Columns of {table} that no Delta table can have: {', '.join(map(repr, bad))}.",
+            expected="names without blanks, line ends, tabs and any of ,;{}()=",
+            remedy="Give them other names with `rename` in the spec.",
+        )
+
+
+def _rows_written(commit: dict[str, Any]) -> int:
+    """Return the rows that a commit added, from its own metrics, which Spark and delta-rs name differently."""
+    metrics = commit.get("operationMetrics", {})
+    if "num_added_rows" in metrics:
+        return int(metrics["num_added_rows"])
+    return int(metrics.get("numOutputRows", 0)) - int(metrics.get("numCopiedRows", 0))
+
+
+def _is_restored(delta: DeltaTable, version: int) -> bool:
+    latest = delta.history(1)[0]
+    target = latest.get("operationParameters", {}).get("version")
+    return latest["operation"] == "RESTORE" and str(target) == str(version)

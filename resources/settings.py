@@ -1,0 +1,51 @@
+"""The only reader of the environment: where the warehouse, the specs and Dagster's home are.
+
+Here: names of variables, defaults. Not here: anything a spec file says.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where things are.
+
+    Attributes:
+        warehouse: Folder of the Delta tables, one folder per pipeline in it (`TIDEMARK_WAREHOUSE`).
+        specs: Folder whose `*.yaml` become asset groups (`TIDEMARK_SPECS`).
+        dagster_home: Folder of Dagster's runs and events (`DAGSTER_HOME`).
+    """
+
+    warehouse: Path
+    specs: Path
+    dagster_home: Path
+
+
+def from_environment(
+    default_specs: Path, *, warehouse: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Settings:
+    """Settings of this process.
+
+    Args:
+        default_specs: The specs folder when `TIDEMARK_SPECS` is not set.
+        warehouse: Overrides `TIDEMARK_WAREHOUSE`; without either it is `./warehouse`.
+        environment: For tests; by default the process's own.
+    """
+    known = os.environ if environment is None else environment
+    return Settings(
+        warehouse=(warehouse or Path(known.get("TIDEMARK_WAREHOUSE", "warehouse"))).resolve(),
+        specs=Path(known.get("TIDEMARK_SPECS", default_specs)).resolve(),
+        dagster_home=Path(known.get("DAGSTER_HOME") or ".dagster").resolve(),
+    )
+
+
+def use_dagster_home(home: Path) -> None:
+    """Makes `home` an existing Dagster home with telemetry off, and points this process at it."""
+    home.mkdir(parents=True, exist_ok=True)
+    instance = home / "dagster.yaml"
+    if not instance.exists():
+        instance.write_text("telemetry:\n  enabled: false\n")
+    os.environ["DAGSTER_HOME"] = str(home)

@@ -1,0 +1,165 @@
+"""One file against what the lake remembers of it: new, grown, only touched, or changed as no file may.
+
+Here: the judgement of a single file. Not here: which files are looked at (discovery.py), records.
+"""
+
+import os
+import stat
+from dataclasses import dataclass, replace
+
+from resources.sources.local_files import Content, check_whole, is_compressed, read_content
+from timeops.errors import InputError
+from timeops.spec import FilesSource
+
+
+@dataclass(frozen=True)
+class FileState:
+    """What the lake remembers of a file that was read.
+
+    Attributes:
+        path: Absolute path, the identity of the file.
+        size: Bytes consumed.
+        modified_us: Modification time, microseconds since the epoch.
+        digest: blake2b of the consumed bytes, hexadecimal.
+        records: Lines (csv, json) or rows (parquet) consumed, header and blank lines included.
+        ends_with_newline: Whether the last consumed line was complete.
+    """
+
+    path: str
+    size: int
+    modified_us: int
+    digest: str
+    records: int
+    ends_with_newline: bool
+
+
+@dataclass(frozen=True)
+class FileRange:
+    """What one ingestion will read of a file.
+
+    Attributes:
+        path: Absolute path.
+        size: Bytes that belong to this ingestion and the ones before it, from the start of the file.
+        modified_us: Modification time, microseconds since the epoch.
+        digest: blake2b of those bytes, hexadecimal.
+        skip_lines: Lines consumed by earlier ingestions; 0 for a new file.
+        ends_with_newline: Whether the last line is complete.
+    """
+
+    path: str
+    size: int
+    modified_us: int
+    digest: str
+    skip_lines: int
+    ends_with_newline: bool
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A file as it lies there now, with what is remembered of it."""
+
+    path: str
+    size: int
+    modified_us: int
+    known: FileState | None
+
+    @property
+    def new_bytes(self) -> int:
+        """Bytes that were not read before."""
+        return self.size - (self.known.size if self.known and self.known.size < self.size else 0)
+
+
+def candidate(path: str, known: FileState | None) -> Candidate | None:
+    """Look at a file without opening it; None if it is gone or was read as it is.
+
+    Raises:
+        InputError: Nothing under this name can be read.
+    """
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        if os.path.islink(path):
+            raise _unreadable(path, "the link leads to no file", "mend or remove the link") from None
+        return None
+    except OSError as error:
+        raise _unreadable(path, f"out of reach: {error.strerror}", "give this user access") from error
+    if stat.S_ISDIR(found.st_mode):
+        raise _unreadable(path, "this is a folder", f"let `path` go into it: {os.path.basename(path)}/*")
+    if not stat.S_ISREG(found.st_mode):
+        raise _unreadable(path, "this is no regular file", "narrow `path` of the source")
+    name = os.path.basename(path)
+    if any(sign == ":" or sign < " " or "\ud800" <= sign <= "\udfff" for sign in name):
+        raise _unreadable(path, f"Spark cannot read the name {name!r}", "rename it: UTF-8, no colon, no control sign")
+    modified_us = found.st_mtime_ns // 1000
+    if known and (known.size, known.modified_us) == (found.st_size, modified_us):
+        return None
+    return Candidate(path, found.st_size, modified_us, known)
+
+
+def examine(source: FilesSource, file: Candidate) -> FileRange | FileState | InputError:
+    """Read the bytes of a file: a range to ingest, the state of a file that was only touched, or an error."""
+    known = file.known if file.known and file.known.size else None  # nothing was read of an empty file
+    try:
+        content = read_content(file.path, file.size, known.size if known else 0)
+        if known and known.size == file.size and known.digest == content.digest:
+            return replace(known, modified_us=file.modified_us)
+        if known:
+            _check_grown(source, file, known, content)
+        if file.size:
+            check_whole(file.path, source.format)
+    except InputError as error:
+        return error
+    except OSError as error:
+        return _unreadable(
+            file.path,
+            f"the file cannot be read: {error.strerror or error}",
+            "give this user the right to read it",
+        )
+    return FileRange(
+        path=file.path,
+        size=file.size,
+        modified_us=file.modified_us,
+        digest=content.digest,
+        skip_lines=known.records if known else 0,
+        ends_with_newline=content.ends_with_newline,
+    )
+
+
+def _check_grown(source: FilesSource, file: Candidate, known: FileState, content: Content) -> None:
+    """Refuse every change of a known file but lines added to plain text.
+
+    Raises:
+        InputError: The file was rewritten, shrank, was continued inside a record, or cannot be read on.
+    """
+    remedy = "put the old content back, or land the new content under a new name"
+    shrank = file.size < known.size
+    if shrank or content.prefix_digest != known.digest:
+        change = f"shrank from {known.size} to {file.size} bytes" if shrank else "was rewritten"
+        raise InputError(
+            f"{file.path}: a file that was already read {change}", expected="the same bytes", remedy=remedy
+        )
+    kind = _kind_that_cannot_grow(source, file.path)
+    if kind:
+        raise InputError(
+            f"{file.path}: a file that was already read grew, and {kind} files cannot be read on",
+            expected="the same bytes; only plain csv and json lines may grow",
+            remedy=remedy,
+        )
+    if not known.ends_with_newline and content.byte_after_prefix not in {b"\n", b"\r"}:
+        raise InputError(
+            f"{file.path}: line {known.records} was read without a line end, and was continued since",
+            expected="new lines after the old ones",
+            remedy=f"{remedy}; a longer `settle` lets a writer finish its line",
+        )
+
+
+def _kind_that_cannot_grow(source: FilesSource, path: str) -> str:
+    if source.format == "parquet":
+        return "parquet"
+    if is_compressed(path):
+        return "compressed"
+    return "multiLine" if source.options.get("multiLine", False) else ""
+
+
+def _unreadable(path: str, what: str, remedy: str) -> InputError:
+    return InputError(f"{path}: {what}", expected="a readable file", remedy=remedy)

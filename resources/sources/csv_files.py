@@ -1,0 +1,173 @@
+"""CSV: fields by position or by the header of each file, parsed so that no record is lost or guessed.
+
+Here: which records fit the declared columns. Not here: line numbers (positions.py), names after `rename`.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from resources.sources.changes import FileRange
+from resources.sources.csv_headers import Dialect, Header, check_wanted, dialect, read_header
+from resources.sources.lines import LINE, RAW, parser_options, read_lines, to_records
+from resources.sources.local_files import spark_path
+from resources.sources.positions import GROUP, Numbered, Part, number
+from timeops.spec import FilesSource
+
+_MOST_COLUMNS = 20_480  # Spark's own limit; a line with more fails the job, so it must not reach the parser
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of a group of files that have the same header; `names` as in the file."""
+
+    number: int
+    names: tuple[str, ...]
+    wanted: StructType
+
+    @property
+    def shape(self) -> StructType:
+        """All columns by position: the wanted ones typed, the others text, and what cannot be parsed."""
+        types = {field.name: field.dataType for field in self.wanted}
+        fields = [StructField(f"_c{i}", types.get(name, StringType())) for i, name in enumerate(self.names)]
+        return StructType([*fields, StructField(RAW, StringType())])
+
+    @property
+    def parsed(self) -> str:
+        """The column that holds its parsed lines."""
+        return f"__parsed_{self.number}"
+
+    @property
+    def ddl(self) -> str:
+        """The shape as DDL."""
+        return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in self.shape)
+
+    def is_sound(self) -> Column:
+        """Whether a line was parsed with this layout, and fits it."""
+        parsed = F.col(self.parsed)
+        return parsed.isNotNull() & parsed[RAW].isNull()
+
+    def field(self, name: str) -> Column:
+        """A wanted column of a parsed line."""
+        return F.col(self.parsed)[f"_c{self.names.index(name)}"]
+
+    def unknown(self) -> Column:
+        """The other columns that have a value, as JSON text."""
+        parsed, wanted = F.col(self.parsed), set(self.wanted.names)
+        others = [parsed[f"_c{i}"].alias(name or f"_c{i}") for i, name in enumerate(self.names) if name not in wanted]
+        if not others:
+            return F.lit(None).cast("string")
+        return F.when(parsed.isNotNull(), F.to_json(F.struct(*others)))
+
+
+def read_csv(spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange]) -> Numbered:
+    """Read CSV files: the columns of `schema`, and those that every reader adds (see files.py).
+
+    With a header the columns of `schema` are found by name, without one by position. A record with too few or too
+    many fields, with a value that does not fit its column, or with a quote that is not closed is malformed.
+
+    Raises:
+        InputError: A wanted column is missing from a header.
+        SpecError: An option is wrong.
+    """
+    cut = dialect(source)
+    multiline = bool(source.options.get("multiLine", False))
+    by_position = Header(tuple(schema.names), 0)
+    headers = {file.path: by_position for file in ranges}
+    if source.options.get("header", False):
+        for path in headers:
+            header = read_header(path, cut, multiline=multiline)
+            check_wanted(path, header, schema.names)
+            headers[path] = header if header.line else by_position  # a file of blank lines has no records
+    known = {names: i for i, names in enumerate(dict.fromkeys(header.names for header in headers.values()))}
+    layouts = [Layout(i, names, schema) for names, i in known.items()]
+    parts = [
+        Part(
+            file,
+            # With multiLine a header is the first record, whatever blank lines and comments stand above it.
+            skip=min(headers[file.path].line, 1) if multiline else max(file.skip_lines, headers[file.path].line),
+            group=known[headers[file.path].names],
+        )
+        for file in ranges
+    ]
+    return (
+        _read_multiline(spark, source, layouts, parts)
+        if multiline
+        else _read_lines(spark, source, cut, layouts, parts)
+    )
+
+
+def _read_lines(
+    spark: SparkSession, source: FilesSource, cut: Dialect, layouts: Sequence[Layout], parts: Sequence[Part]
+) -> Numbered:
+    numbered = read_lines(spark, parts)
+    lines = numbered.records.where(F.trim(LINE) != "")
+    if cut.comment:
+        lines = lines.where(~F.startswith(LINE, F.lit(cut.comment)))
+    most = max(_MOST_COLUMNS, *(len(layout.names) for layout in layouts))
+    options = {**parser_options(source), "maxColumns": str(most + 1)}
+    separators = F.length(LINE) - F.length(F.replace(LINE, F.lit(cut.sep)))
+    fits = (F.length(LINE) < most) | (separators < most)
+    parsed = lines.select(
+        "*",
+        *(
+            F.when((F.col(GROUP) == layout.number) & fits, F.from_csv(LINE, layout.ddl, options)).alias(layout.parsed)
+            for layout in layouts
+        ),
+    )
+    sound = reduce(Column.__or__, (layout.is_sound() for layout in layouts)) & ~_has_open_quote(cut)
+    return Numbered(_records(parsed, source, layouts, F.when(~sound, F.col(LINE))), numbered.counts)
+
+
+def _read_multiline(
+    spark: SparkSession, source: FilesSource, layouts: Sequence[Layout], parts: Sequence[Part]
+) -> Numbered:
+    """Read records that may hold line ends in quotes; only Spark's CSV reader can find their ends."""
+    records: list[DataFrame] = []
+    counts: dict[str, int] = {}
+    reader = spark.read.options(**parser_options(source), multiLine="true", header="false")
+    for layout in layouts:
+        mine = [part for part in parts if part.group == layout.number]
+        scan = reader.schema(layout.shape).csv([spark_path(part.file.path) for part in mine])
+        numbered = number(spark, scan, mine)
+        parsed = numbered.records.withColumn(layout.parsed, F.struct(*layout.shape.names))
+        records.append(_records(parsed, source, [layout], F.col(RAW)))
+        counts.update(numbered.counts)
+    return Numbered(reduce(DataFrame.union, records), counts)
+
+
+def _records(parsed: DataFrame, source: FilesSource, layouts: Sequence[Layout], malformed: Column) -> DataFrame:
+    """Take the columns of each record from the layout of its file; the parsed lines of the others are null."""
+    return to_records(
+        parsed,
+        source,
+        columns={name: F.coalesce(*(layout.field(name) for layout in layouts)) for name in layouts[0].wanted.names},
+        rescued=F.coalesce(*(layout.unknown() for layout in layouts)),
+        malformed=malformed,
+    )
+
+
+def _has_open_quote(cut: Dialect) -> Column:
+    """Whether a line ends inside a quoted field: Spark's parser would take the rest of the line for its value.
+
+    Fields are consumed from the left with possessive quantifiers, so the time is linear and the stack flat. As for
+    the parser, a quoted field ends at its first quote that is not escaped, and what follows up to the separator
+    belongs to it.
+    """
+    if not cut.quote:
+        return F.lit(False)
+    quote, sep, escape = re.escape(cut.quote), re.escape(cut.sep), re.escape(cut.escape)
+    if cut.escape in {"", cut.quote}:
+        pair = f"(?:{quote}{quote}[^{quote}]*+)*+" if cut.escape else ""
+        inner, end = f"[^{quote}]*+{pair}", ""
+    else:
+        inner, end = f"[^{quote}{escape}]*+(?:{escape}.[^{quote}{escape}]*+)*+", f"{escape}?+"
+    lead = "[ \\t]*+" if cut.skips_leading_blanks else ""
+    quoted, plain = f"{lead}{quote}{inner}{quote}[^{sep}]*+", f"(?!{lead}{quote})[^{sep}]*+"
+    pattern = f"(?s)^(?:(?:{quoted}|{plain}){sep})*+{lead}{quote}{inner}{end}$"
+    return F.contains(LINE, F.lit(cut.quote)) & F.regexp_like(LINE, F.lit(pattern))

@@ -1,0 +1,166 @@
+"""Files as a source: the records of the ranges that discovery chose, and what to remember of them.
+
+Here: the shape of a record, whatever the format. Not here: which files are read (discovery.py), how each format
+is parsed (csv_files.py, json_files.py, parquet_files.py), where records are stored.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from resources.sources.changes import FileRange, FileState
+from resources.sources.csv_files import read_csv
+from resources.sources.json_files import read_json
+from resources.sources.lines import MALFORMED, RESCUED, quoted
+from resources.sources.local_files import check_unchanged
+from resources.sources.parquet_files import read_parquet
+from resources.sources.positions import FILE, MODIFIED, POSITION, Numbered
+from timeops.errors import SpecError
+from timeops.spec import FilesSource, check_payload_columns
+
+_READERS: Mapping[str, Callable[[SparkSession, FilesSource, StructType, Sequence[FileRange]], Numbered]] = {
+    "csv": read_csv,
+    "json": read_json,
+    "parquet": read_parquet,
+}
+
+
+@dataclass(frozen=True)
+class FilesRead:
+    """What one ingestion reads of a source.
+
+    Attributes:
+        records: One row per record, not computed yet: the payload columns; with `keep_unknown` `_rescued` STRING;
+            `_malformed` STRING (the text of a record that could not be parsed, else null); `_file` STRING;
+            `_position` BIGINT (1-based line, row for parquet, record with multiLine); `_modified` TIMESTAMP.
+        states: What to remember of the files once the records are stored.
+    """
+
+    records: DataFrame
+    states: tuple[FileState, ...]
+
+
+def read_files(spark: SparkSession, source: FilesSource, ranges: Sequence[FileRange]) -> FilesRead:
+    """Read the records of an ingestion; one small job counts lines, the records themselves are lazy.
+
+    A file may change after this has returned and before its records are stored: ask `ensure_unchanged` then.
+
+    Args:
+        spark: The session.
+        source: The files source of the spec.
+        ranges: The `ready` files of its discovery.
+
+    Raises:
+        SpecError: `schema`, `rename` or an option of the source is wrong.
+        InputError: A file lacks a column, has one of another type, or changed since its discovery.
+    """
+    schema = _schema_in_files(spark, source)
+    filled = [file for file in ranges if file.size]
+    counts: Mapping[str, int] = {}
+    if filled:
+        numbered = _READERS[source.format](spark, source, schema, filled)
+        records, counts = numbered.records.select(*_renamed(source, numbered.records.columns)), numbered.counts
+    else:
+        records = spark.createDataFrame([], _record_schema(spark, source))
+    ensure_unchanged(ranges)
+    states = tuple(
+        FileState(
+            path=file.path,
+            size=file.size,
+            modified_us=file.modified_us,
+            digest=file.digest,
+            records=counts.get(file.path, 0),
+            ends_with_newline=file.ends_with_newline,
+        )
+        for file in ranges
+    )
+    return FilesRead(records, states)
+
+
+def ensure_unchanged(ranges: Sequence[FileRange]) -> None:
+    """Check that files are still as discovery saw them.
+
+    Raises:
+        InputError: One was changed or removed since.
+    """
+    for file in ranges:
+        check_unchanged(file.path, file.size, file.modified_us)
+
+
+def payload_schema(spark: SparkSession, source: FilesSource) -> StructType:
+    """The payload columns of a source, after `rename`; all of them may be null. Needs no file.
+
+    Raises:
+        SpecError: `schema` or `rename` of the source is wrong.
+    """
+    fields = _schema_in_files(spark, source).fields
+    return StructType([StructField(source.rename.get(f.name, f.name), f.dataType) for f in fields])
+
+
+def _schema_in_files(spark: SparkSession, source: FilesSource) -> StructType:
+    """The payload columns by their names in the files."""
+    try:
+        schema = StructType.fromDDL(source.columns)
+    except PySparkException as error:
+        raise _wrong_schema(source, _first_line(error)) from error
+    if not isinstance(schema, StructType) or not schema.fields:
+        raise _wrong_schema(source, f"found {source.columns!r}")
+    if '"nullable":false' in schema.json():
+        raise _wrong_schema(source, "NOT NULL has no effect: what a record lacks is null")
+    lowered = [name.lower() for name in schema.names]
+    if len(set(lowered)) < len(lowered):
+        raise _wrong_schema(source, "two columns have the same name but for upper and lower case")
+    check_payload_columns(schema.names, source)
+    _check_types(spark, source, schema)
+    return StructType([StructField(field.name, field.dataType) for field in schema])
+
+
+def _check_types(spark: SparkSession, source: FilesSource, schema: StructType) -> None:
+    """Refuse types that the format does not know; this runs no job."""
+    unknown = (ArrayType, MapType, StructType, NullType) if source.format == "csv" else (NullType,)
+    for field in schema:
+        if isinstance(field.dataType, unknown):
+            kind = field.dataType.simpleString()
+            raise _wrong_schema(source, f"column `{field.name}`: {source.format} has no {kind}")
+    parser = F.from_json if source.format == "json" else F.from_csv
+    ddl = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema)
+    try:
+        _ = spark.range(1).select(parser(F.lit(""), ddl)).schema
+    except PySparkException as error:
+        raise _wrong_schema(source, _first_line(error)) from error
+
+
+def _first_line(error: PySparkException) -> str:
+    return str(error).strip().split("\n", maxsplit=1)[0]
+
+
+def _wrong_schema(source: FilesSource, found: str) -> SpecError:
+    return SpecError(
+        f"`sources[{source.name}].schema`: {found}",
+        expected="columns as Spark DDL, such as 'id STRING, amount DOUBLE, at TIMESTAMP'",
+        remedy="correct `schema`",
+    )
+
+
+def _renamed(source: FilesSource, columns: Sequence[str]) -> list[Column]:
+    return [F.col(quoted(name)).alias(source.rename.get(name, name)) for name in columns]
+
+
+def _record_schema(spark: SparkSession, source: FilesSource) -> StructType:
+    schema = StructType(payload_schema(spark, source).fields)
+    for name in (RESCUED, MALFORMED, FILE) if source.keep_unknown else (MALFORMED, FILE):
+        schema = schema.add(name, StringType())
+    return schema.add(POSITION, LongType()).add(MODIFIED, TimestampType())

@@ -1,0 +1,217 @@
+"""The local file system: which paths a glob means, what a file's bytes are, whether a file is whole.
+
+Here: names, bytes, compression. Not here: what a change of a file means (changes.py), its records.
+"""
+
+import bz2
+import glob
+import gzip
+import hashlib
+import os
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from timeops.errors import InputError
+
+_CHUNK_BYTES = 1 << 20
+_COMPRESSED_ENDINGS = (".gz", ".bz2")
+# Spark picks the codec by the exact ending; these it would read as text, or needs native libraries for.
+_UNREADABLE_ENDINGS = (*_COMPRESSED_ENDINGS, ".zip", ".7z", ".xz", ".zst", ".lz4", ".snappy", ".deflate")
+_UNFINISHED_ENDINGS = (".tmp", "._COPYING_")
+
+
+@dataclass(frozen=True)
+class Content:
+    r"""The bytes of a file up to a size.
+
+    Attributes:
+        digest: blake2b of all of them.
+        prefix_digest: blake2b of the first `prefix` bytes.
+        byte_after_prefix: The byte that follows those, empty if none.
+        ends_with_newline: Whether the last byte is \n or \r; an empty file ends with one.
+    """
+
+    digest: str
+    prefix_digest: str
+    byte_after_prefix: bytes
+    ends_with_newline: bool
+
+
+def matching_paths(pattern: str, base: Path) -> tuple[str, ...]:
+    """Absolute paths that a glob means, in path order; hidden and unfinished files are left out.
+
+    Args:
+        pattern: Glob, `**` for any depth, relative to `base` or absolute.
+        base: The folder of the spec file.
+
+    Raises:
+        InputError: The folder before the first wildcard cannot be listed, or the path names a hidden file.
+    """
+    fixed = fixed_folder(pattern, base)
+    if fixed.is_dir() and not os.access(fixed, os.R_OK | os.X_OK):
+        raise InputError(
+            f"The folder {fixed} cannot be listed: permission denied",
+            expected="a folder that this user can read",
+            remedy="give this user the right to read and enter it",
+        )
+    absolute = os.path.join(glob.escape(os.path.abspath(base)), pattern)
+    found = {os.path.abspath(path) for path in glob.glob(absolute, recursive=True, include_hidden=True)}
+    if not has_wildcard(pattern) and any(_is_hidden(path, fixed) for path in found):
+        raise InputError(
+            f"The path {pattern!r} names a hidden file",
+            expected="a file whose name does not begin with '.' or '_'; Spark skips those",
+            remedy="rename the file",
+        )
+    any_name = os.path.basename(pattern) in {"*", "**"}
+    kept = [
+        path
+        for path in found
+        if not _is_hidden(path, fixed)
+        and not path.endswith(_UNFINISHED_ENDINGS)
+        and not (any_name and os.path.isdir(path))
+    ]
+    return tuple(sorted(kept))
+
+
+def has_wildcard(text: str) -> bool:
+    """Whether a path is a glob."""
+    return any(sign in text for sign in "*?[")
+
+
+def fixed_folder(pattern: str, base: Path) -> Path:
+    """The folder that stands before the first wildcard of a glob."""
+    parts = (Path(os.path.abspath(base)) / pattern).parts
+    start = len(parts) - len(Path(pattern).parts)  # a wildcard in the name of `base` is none
+    wild = (i for i, part in enumerate(parts) if i >= start and has_wildcard(part))
+    return Path(os.path.normpath(Path(*parts[: next(wild, len(parts) - 1)])))
+
+
+def is_compressed(path: str) -> bool:
+    """Whether Spark decompresses the file while it reads lines."""
+    return path.endswith(_COMPRESSED_ENDINGS)
+
+
+def open_bytes(path: str) -> IO[bytes]:
+    """Open a file for reading, decompressed as Spark would."""
+    if path.endswith(".gz"):
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    return bz2.open(path, "rb") if path.endswith(".bz2") else open(path, "rb")
+
+
+def read_content(path: str, size_bytes: int, prefix_bytes: int) -> Content:
+    """Hash the first `size_bytes` of a file, and on the way the first `prefix_bytes`.
+
+    Raises:
+        InputError: The file is shorter.
+        OSError: The file cannot be read.
+    """
+    hasher, prefix_digest, after, last, position = hashlib.blake2b(), "", b"", b"\n", 0
+    prefix_bytes = min(prefix_bytes, size_bytes)
+    with open(path, "rb") as file:
+        while position < size_bytes:
+            stop = prefix_bytes if position < prefix_bytes else size_bytes
+            chunk = file.read(min(_CHUNK_BYTES, stop - position))
+            if not chunk:
+                raise still_being_written(path)
+            if position == prefix_bytes:
+                prefix_digest, after = hasher.hexdigest(), chunk[:1]
+            hasher.update(chunk)
+            position, last = position + len(chunk), chunk[-1:]
+    return Content(hasher.hexdigest(), prefix_digest or hasher.hexdigest(), after, last in b"\r\n")
+
+
+def check_whole(path: str, file_format: str) -> None:
+    """Refuse a file that Spark could not read to its end.
+
+    Raises:
+        InputError: A broken or cut-off archive, an unknown compression, a file that is no parquet.
+        OSError: The file cannot be read.
+    """
+    if file_format == "parquet":
+        _check_parquet(path)
+        return
+    ending = os.path.splitext(path)[1]
+    if ending in _COMPRESSED_ENDINGS:
+        _check_archive(path)
+    elif ending.lower() in _UNREADABLE_ENDINGS:
+        raise InputError(
+            f"{path}: compression {ending} cannot be read",
+            expected="plain text, .gz or .bz2 (in small letters)",
+            remedy="land the file under a new name, plain or compressed with gzip or bzip2",
+        )
+
+
+def check_unchanged(path: str, size_bytes: int, modified_us: int) -> None:
+    """Compare a file with what was seen of it before.
+
+    Raises:
+        InputError: It was changed or removed since.
+    """
+    try:
+        now = os.stat(path)
+    except OSError as error:
+        raise InputError(
+            f"{path}: the file went away while it was read: {error.strerror}",
+            expected="a file that stays until it was ingested; nothing of it was ingested",
+            remedy="put it back, or run again without it",
+        ) from error
+    if (now.st_size, now.st_mtime_ns // 1000) != (size_bytes, modified_us):
+        raise still_being_written(path)
+
+
+def spark_path(path: str) -> str:
+    """The path as Spark's readers take it: on the local file system whatever the default is, and no glob."""
+    return "file://" + re.sub(r"([\[\]{}*?\\])", r"\\\1", path)
+
+
+def path_of_url(url: str) -> str:
+    """The path that Spark names by a URL in `_metadata.file_path`."""
+    return "/" + unquote(url).removeprefix("file:").lstrip("/")
+
+
+def still_being_written(path: str) -> InputError:
+    """The error for a file that changes under the reader."""
+    return InputError(
+        f"{path}: the file is still being written",
+        expected="a file that rests once it is older than `settle`; nothing of it was ingested",
+        remedy="give the source a longer `settle`, or write to a name in .tmp and rename at the end",
+    )
+
+
+def _check_archive(path: str) -> None:
+    try:
+        with open_bytes(path) as file:
+            while file.read(_CHUNK_BYTES):
+                pass
+    except PermissionError:
+        raise
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(
+            f"{path}: the archive is broken or cut off: {error}",
+            expected="a complete gzip or bzip2 file",
+            remedy="land the whole file again, and give the source a longer `settle` if files grow slowly",
+        ) from error
+
+
+def _check_parquet(path: str) -> None:
+    try:
+        pq.read_metadata(path)
+    except PermissionError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"{path}: this is no readable parquet file: {error}",
+            expected="a complete parquet file",
+            remedy="land the whole file again, or correct `format` or `path` of the source",
+        ) from error
+
+
+def _is_hidden(path: str, fixed: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in Path(os.path.relpath(path, fixed)).parts)

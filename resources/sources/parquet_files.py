@@ -1,0 +1,68 @@
+"""Parquet: rows of columns found by name, with their place in the file.
+
+Here: reading rows. Not here: which types may be read as which (parquet_types.py), names after `rename`.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import reduce
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from resources.sources.changes import FileRange
+from resources.sources.lines import quoted, to_records
+from resources.sources.local_files import path_of_url, spark_path
+from resources.sources.parquet_types import Layout, layout_of
+from resources.sources.positions import FILE, MODIFIED, POSITION, Numbered
+from timeops.spec import FilesSource
+
+_URL = "__url"
+
+
+def read_parquet(
+    spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange]
+) -> Numbered:
+    """Read parquet files: the columns of `schema`, and those that every reader adds (see files.py).
+
+    Raises:
+        InputError: A column is missing, or has a type that cannot be read as the one of the spec without loss.
+    """
+    groups: dict[Layout, list[FileRange]] = defaultdict(list)
+    for file in ranges:
+        groups[layout_of(file.path, schema, keep_unknown=source.keep_unknown)].append(file)
+    rows = [_read_group(spark, source, schema, layout, files) for layout, files in groups.items()]
+    counts = {file.path: pq.read_metadata(file.path).num_rows for file in ranges}
+    return Numbered(reduce(DataFrame.union, rows), counts)
+
+
+def _read_group(
+    spark: SparkSession, source: FilesSource, schema: StructType, layout: Layout, files: Sequence[FileRange]
+) -> DataFrame:
+    shape = StructType([field for field in schema if field.name not in layout.empty])
+    unknown = StructType([StructField(name, kind) for name, kind in layout.unknown])
+    scan = spark.read.schema(StructType([*shape, *unknown])).parquet(*(spark_path(file.path) for file in files))
+    rows = scan.select(
+        "*", F.col("_metadata.file_path").alias(_URL), (F.col("_metadata.row_index") + 1).alias(POSITION)
+    )
+    by_path = {file.path: file for file in files}
+    places = [
+        (url, path_of_url(url), by_path[path_of_url(url)].modified_us)
+        for listed in scan.inputFiles()
+        for url in {listed, listed.replace("file:///", "file:/", 1)}  # the spelling of `_metadata.file_path`
+    ]
+    table = spark.createDataFrame(places, f"{_URL} STRING, {FILE} STRING, __modified_us BIGINT")
+    placed = rows.join(F.broadcast(table), _URL).withColumn(MODIFIED, F.timestamp_micros("__modified_us"))
+    kept = F.to_json(F.struct(*map(quoted, unknown.names))) if unknown else F.lit(None)
+    return to_records(
+        placed,
+        source,
+        columns={
+            field.name: F.lit(None).cast(field.dataType) if field.name in layout.empty else F.col(quoted(field.name))
+            for field in schema
+        },
+        rescued=kept.cast("string"),
+        malformed=F.lit(None).cast("string"),
+    )

@@ -1,0 +1,146 @@
+"""Spark sessions: the settings that the pipeline's meaning rests on, and a local session that starts quietly.
+
+Here: the one place that knows the Delta package. Not here: reading and writing tables (see lake.py).
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO
+
+from pyspark.sql import SparkSession
+
+from timeops.errors import TidemarkError
+
+OLDEST_JAVA = 17
+_INSTALL_JAVA = (
+    "Install Java 17 or 21, for example `apt install openjdk-17-jre-headless` or `brew install openjdk@17`, "
+)
+
+
+def delta_package() -> str:
+    """Return the Maven coordinate of Delta for the installed PySpark and delta-spark."""
+    spark = ".".join(version("pyspark").split(".")[:2])
+    return f"io.delta:delta-spark_{spark}_2.13:{version('delta-spark')}"
+
+
+def session_config(*, small: bool = False) -> dict[str, str]:
+    """Return the settings of every session, by full name: for a builder or one of Dagster's PySpark resources.
+
+    Args:
+        small: Settings for small data on few cores, as in tests: no UI, two shuffle partitions, and a JVM
+            that starts fast instead of running fast.
+    """
+    java = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    config = {
+        "spark.app.name": "tidemark",
+        "spark.jars.packages": delta_package(),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # What an expression means must not depend on where it runs.
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+        # What delta-rs and DuckDB can read.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
+        # One commit may delete what is still open to revision and add rows that are closed: Lake.replace.
+        "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": java,
+    }
+    if small:
+        config |= {
+            "spark.master": "local[2]",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.extraJavaOptions": f"{java} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        }
+    return config
+
+
+def check_java(environment: Mapping[str, str] = os.environ) -> None:
+    """Check that Spark will find a Java that it can run on, where its launcher looks: JAVA_HOME, then PATH.
+
+    Args:
+        environment: The environment that the launcher will see.
+
+    Raises:
+        TidemarkError: There is no Java, or it is too old.
+    """
+    home = environment.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH"))
+    if java is None:
+        raise TidemarkError(
+            "There is no Java: JAVA_HOME is not set and no `java` is on the PATH.",
+            remedy=f"{_INSTALL_JAVA}and run again.",
+        )
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        raise TidemarkError(
+            f"{java} does not run" + (", and JAVA_HOME points there." if home else "."),
+            remedy=f"{_INSTALL_JAVA}and let JAVA_HOME point to it or unset it.",
+        ) from error
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found and int(found[1]) < OLDEST_JAVA:
+        raise TidemarkError(
+            f"{java} is Java {found[1]}.",
+            expected=f"Java {OLDEST_JAVA} or newer",
+            remedy=f"{_INSTALL_JAVA}and let JAVA_HOME point to it.",
+        )
+
+
+def local_session(config: Mapping[str, str]) -> SparkSession:
+    """Return the session of this process, starting Spark when there is none yet.
+
+    Dagster's PySpark resources find a session made here, as they ask for the one of the process as well.
+
+    Args:
+        config: Settings as of `session_config`.
+
+    Raises:
+        TidemarkError: There is no suitable Java, or Spark does not start; with what it said last.
+    """
+    if SparkSession.getActiveSession() is None:
+        check_java()
+    builder = SparkSession.builder
+    for key, value in config.items():
+        builder = builder.config(key, value)
+    with tempfile.TemporaryFile() as said, _stderr_to(said):
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            raise TidemarkError(
+                f"Spark does not start: {error}\n{_last_lines(said)}",
+                remedy="See the last lines above. The first start downloads Delta Lake: it needs the network, or a "
+                "Maven mirror named in spark.jars.repositories.",
+            ) from error
+
+
+@contextmanager
+def _stderr_to(file: IO[bytes]) -> Iterator[None]:
+    """Let processes started inside write their errors to a file.
+
+    The JVM inherits it for its life: it and the resolver of packages say a screenful at the start that no
+    setting turns off. What goes wrong later reaches Python as exceptions.
+    """
+    kept = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _last_lines(file: IO[bytes], count: int = 15) -> str:
+    file.seek(0)
+    return "\n".join(file.read().decode(errors="replace").splitlines()[-count:])

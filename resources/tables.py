@@ -1,0 +1,111 @@
+"""Names, places and control schemas of a pipeline's tables.
+
+Here: what stands where under `<warehouse>/<pipeline>/`. Not here: how it is read and written (see lake.py),
+and the schemas that depend on the spec.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pyarrow as pa
+
+FORMAT_VERSION = 1
+"""Version of the tables' layout and meaning. A program refuses a lake with a higher one."""
+
+RAW_EVENTS = "raw_events"
+LOG_CONTROL = "log_control"
+ORDERED_EVENTS = "ordered_events"
+HELD_EVENTS = "held_events"
+DEAD_LETTERS = "dead_letters"
+WATERMARKS = "watermarks"
+BATCHES = "batches"
+FILES = "_state/files"
+OPEN_EVENTS = "_state/open_events"
+
+
+def window_table(name: str) -> str:
+    """Return the table of the window with this name."""
+    return f"windows/{name}"
+
+
+def pipeline_folder(warehouse: Path, pipeline: str) -> Path:
+    """Return the folder that holds a pipeline's tables."""
+    return warehouse / pipeline
+
+
+_INSTANT = pa.timestamp("us", "UTC")
+_NUMBERS = pa.map_(pa.string(), pa.int64())
+
+BATCHES_SCHEMA = pa.schema(
+    [
+        ("_batch_id", pa.int64()),
+        ("kind", pa.string()),  # ingest, process, backfill
+        ("state", pa.string()),  # planned, heartbeat, released, committed, accepted
+        ("attempt", pa.int64()),
+        ("owner", pa.string()),
+        ("host", pa.string()),
+        ("pid", pa.int64()),
+        ("started", pa.int64()),
+        ("heartbeat_at", _INSTANT),
+        ("planned_at", _INSTANT),
+        ("committed_at", _INSTANT),
+        ("first_seq", pa.int64()),  # inclusive
+        ("end_seq", pa.int64()),  # exclusive
+        ("input", pa.string()),  # JSON
+        ("spec_fingerprint", pa.string()),
+        ("tidemark_version", pa.string()),
+        ("format_version", pa.int32()),
+        ("counts", _NUMBERS),
+        ("table_versions", _NUMBERS),
+        ("reason", pa.string()),  # of an accept
+    ]
+)
+
+LOG_CONTROL_SCHEMA = pa.schema(
+    [
+        ("_after_seq", pa.int64()),  # the item stands behind this record of the log; -1 before the first
+        ("_control_seq", pa.int64()),  # 0, 1, 2, ... over the whole log: orders items behind the same record
+        ("kind", pa.string()),  # tick, end_of_input, reopen, exclude, spec_change
+        ("clock", _INSTANT),
+        ("argument", pa.string()),  # JSON
+        ("reason", pa.string()),
+        ("_batch_id", pa.int64()),
+    ]
+)
+
+WATERMARKS_SCHEMA = pa.schema(
+    [
+        ("_batch_id", pa.int64()),
+        ("_timeline", pa.string()),  # null in the row of the whole pipeline
+        ("watermark", _INSTANT),
+        ("clock", _INSTANT),
+        ("max_timestamp", _INSTANT),
+        ("watermark_set_by", pa.int64()),  # lowest _arrival_seq after which the watermark had this value
+        ("released", pa.int64()),  # events with a _release_seq so far
+        ("final", pa.bool_()),  # flushed: the watermark is past every event, and null
+        ("counts", _NUMBERS),
+    ]
+)
+
+FILES_SCHEMA = pa.schema(
+    [
+        ("source", pa.string()),
+        ("path", pa.string()),
+        ("size", pa.int64()),  # bytes
+        ("modified_us", pa.int64()),
+        ("digest", pa.string()),
+        ("records", pa.int64()),
+        ("ends_with_newline", pa.bool_()),
+        ("_batch_id", pa.int64()),
+    ]
+)
+
+CONTROL_SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
+    {
+        BATCHES: BATCHES_SCHEMA,
+        LOG_CONTROL: LOG_CONTROL_SCHEMA,
+        WATERMARKS: WATERMARKS_SCHEMA,
+        FILES: FILES_SCHEMA,
+    }
+)

@@ -1,0 +1,194 @@
+"""What every stage of a pipeline works with: its spec, its tables, its log of batches, and the state between batches.
+
+Here: opening these for one pipeline. Not here: what a stage does with them (assets/), the rules (timeops/).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from resources import tables
+from resources.batches import BatchLog, Plan
+from resources.clock import Clock
+from resources.lake import Lake, without_spark
+from timeops.spec import Spec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class SpecFile:
+    """A spec and where it was read: relative paths in it start there."""
+
+    spec: Spec
+    path: Path
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the file."""
+        return self.path.parent
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """An operator's word that a batch is to be committed whatever its checks say."""
+
+    batch_id: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """One pipeline in one warehouse.
+
+    Attributes:
+        file: The spec.
+        warehouse: Folder of all pipelines' tables.
+        session: Gives the Spark session; called only when Spark is needed.
+        clock: The wall clock.
+        accepted: A batch that an operator takes although a blocking check failed.
+    """
+
+    file: SpecFile
+    warehouse: Path
+    session: "Callable[[], SparkSession]" = without_spark
+    clock: Clock = field(default_factory=Clock)
+    accepted: "Acceptance | None" = None
+
+    @property
+    def spec(self) -> Spec:
+        """The spec."""
+        return self.file.spec
+
+    @cached_property
+    def lake(self) -> Lake:
+        """The pipeline's tables."""
+        return Lake(tables.pipeline_folder(self.warehouse, self.spec.name), self.session)
+
+    @cached_property
+    def batches(self) -> BatchLog:
+        """The log of batches."""
+        return BatchLog(self.lake)
+
+    @property
+    def spark(self) -> "SparkSession":
+        """The Spark session, started now if need be."""
+        return self.session()
+
+    @property
+    def window_tables(self) -> dict[str, str]:
+        """Table of each window, by name."""
+        return {window.name: tables.window_table(window.name) for window in self.spec.windows}
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Every table of the pipeline but `batches`, which is the log of the others."""
+        released = (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if self.spec.outputs.ordered_events else ()
+        open_events = (tables.OPEN_EVENTS,) if self.spec.windows else ()
+        return (
+            *(tables.RAW_EVENTS, tables.LOG_CONTROL, tables.DEAD_LETTERS, tables.WATERMARKS, tables.FILES),
+            *released,
+            *open_events,
+            *self.window_tables.values(),
+        )
+
+    @property
+    def exists(self) -> bool:
+        """Whether the pipeline's tables have been made."""
+        return self.lake.exists(tables.BATCHES)
+
+    def base(self) -> Mapping[str, int]:
+        """Version of each table as of the last commit: what the batch at work starts from."""
+        return self.batches.base_versions(self.tables)
+
+    def read_base(self, table: str) -> "DataFrame":
+        """A table as of the last commit."""
+        return self.lake.read(table, self.base()[table])
+
+    def ready(self, table: str) -> int:
+        """Version that the batch's write of a table has to expect, with what an earlier attempt wrote undone."""
+        return self.lake.restore(table, self.base()[table])
+
+    def log_end(self) -> int:
+        """Number of records in the log, which is the next `_arrival_seq`."""
+        last = self.batches.last_commit("ingest")
+        return int(last.plan.end_seq or 0) if last else 0
+
+    def log_clock_us(self) -> int | None:
+        """Clock after the last record of the log, microseconds; None before the first timed record."""
+        last = self.batches.last_commit("ingest")
+        return last.counts.get("clock_us") if last else None
+
+    def processed_end(self) -> int:
+        """The first `_arrival_seq` that no committed batch has processed."""
+        last = self.batches.last_commit("process")
+        return int(last.plan.end_seq or 0) if last else 0
+
+    def position(self) -> "Position":
+        """The state after the last processed batch."""
+        last = self.batches.last_commit("process")
+        return self.position_after(last.batch_id) if last else Position()
+
+    def position_after(self, batch_id: int) -> "Position":
+        """The state that the time stage of a batch wrote."""
+        rows = self.lake.rows(tables.WATERMARKS, filters=[("_batch_id", "=", batch_id)]).to_pylist()
+        return Position.of(next(row for row in rows if row["_timeline"] is None))
+
+    def counts_of(self, batch_id: int) -> dict[str, int]:
+        """The counts that the time stage of a batch wrote."""
+        rows = self.lake.rows(tables.WATERMARKS, filters=[("_batch_id", "=", batch_id)]).to_pylist()
+        return dict(next(row["counts"] for row in rows if row["_timeline"] is None))
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a pipeline stands between two batches; microseconds since the epoch.
+
+    Attributes:
+        watermark_us: The watermark, None before the first event (and after a flush, see `final`).
+        max_t_us: Largest event time that moved it.
+        set_by: `_arrival_seq` after which it had this value for the first time.
+        clock_us: Clock after the last processed record.
+        released: How many events have a `_release_seq`.
+        final: The end of input was flushed: everything is released and closed.
+    """
+
+    watermark_us: int | None = None
+    max_t_us: int | None = None
+    set_by: int | None = None
+    clock_us: int | None = None
+    released: int = 0
+    final: bool = False
+
+    @classmethod
+    def of(cls, row: Mapping[str, object]) -> "Position":
+        """The position that a pipeline row of `watermarks` tells of."""
+        return cls(
+            watermark_us=us_of(row["watermark"]),
+            max_t_us=us_of(row["max_timestamp"]),
+            set_by=_integer(row["watermark_set_by"]),
+            clock_us=us_of(row["clock"]),
+            released=_integer(row["released"]) or 0,
+            final=bool(row["final"]),
+        )
+
+
+def us_of(instant: object) -> int | None:
+    """Microseconds since the epoch of an aware instant, exactly; None for None."""
+    if not isinstance(instant, datetime):
+        return None
+    since = instant - datetime(1970, 1, 1, tzinfo=instant.tzinfo)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def plan_end(plan: Plan) -> int:
+    """End of a processing plan's range of the log, which such a plan always knows."""
+    return int(plan.end_seq or 0)

@@ -1,0 +1,16 @@
+"""Fixtures that the whole suite shares: one small Spark session, as a JVM takes long to start."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from resources.spark import local_session, session_config
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One local session with Delta for all tests; a test that changes a setting puts it back."""
+    session = local_session(session_config(small=True))
+    yield session
+    session.stop()

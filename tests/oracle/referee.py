@@ -1,0 +1,221 @@
+"""The run over the log: per item the clock, the idle rules, the judgement, the activity, the move of W.
+
+The order of these steps is the point of this module; what they do stands in timeline and windows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tests.oracle.grids import floor
+from tests.oracle.model import Control, Record, TimeRules, Window, check_rules, check_window, refuse
+from tests.oracle.outcome import DeadLetter, OrderedEvent, Outcome
+from tests.oracle.policies import Timed, TimePolicies, refused_at_ingestion
+from tests.oracle.timeline import Timeline
+from tests.oracle.windows import WindowKeeper
+
+
+def run(items: Sequence[Record | Control], rules: TimeRules, windows: Sequence[Window] = ()) -> Outcome:
+    """Play the whole log, one item after the other.
+
+    Raises:
+        ValueError: A setting is impossible, the items are out of order, or input follows a flush.
+    """
+    check_rules(rules, windows)
+    for window in windows:
+        check_window(window, rules)
+    names = [window.name for window in windows]
+    refuse(len(set(names)) != len(names), "windows", "names are unique")
+    check_items(items)
+    referee = Referee(items, rules, windows)
+    for item in items:
+        referee.play(item)
+    return referee.close()
+
+
+def check_items(items: Sequence[Record | Control]) -> None:
+    """Refuse a log that is not in order."""
+    last = -1
+    for item in items:
+        if isinstance(item, Record):
+            refuse(item.seq <= last, "seq", f"{item.seq} stands behind {last}")
+            last = item.seq
+            continue
+        refuse(item.kind not in ("tick", "flush", "reopen"), "kind", f"unknown kind {item.kind}")
+        refuse(item.after_seq != last, "after_seq", f"{item.after_seq} stands behind {last}")
+        refuse((item.clock_us is None) == (item.kind == "tick"), "clock_us", "a tick has one, others have none")
+
+
+class Referee:
+    """The state of a run."""
+
+    def __init__(self, items: Sequence[Record | Control], rules: TimeRules, windows: Sequence[Window]) -> None:
+        self.rules = rules
+        self.outcome = Outcome()
+        self.clock: int | None = None
+        self.flushed = False
+        self.policies = TimePolicies(rules, self.outcome.counts)
+        # All timelines exist from the start, as clock-driven watermarks hold for every one of them.
+        self.timelines: dict[str, Timeline] = {}
+        for item in items:
+            if isinstance(item, Record) and refused_at_ingestion(item) is None:
+                self.timelines.setdefault(item.timeline, Timeline(rules, windows))
+        self.keepers = [WindowKeeper(window) for window in windows]
+        counts = self.outcome.counts
+        for window in windows:
+            self.outcome.windows[window.name] = []
+            self.outcome.missed[window.name] = []
+            for by_window in (counts.in_gap, counts.filtered, counts.in_windows, counts.missed_some):
+                by_window[window.name] = 0
+
+    # ---- one item
+
+    def play(self, item: Record | Control) -> None:
+        """Take one item of the log."""
+        if isinstance(item, Control) and item.kind == "flush":
+            self.flushed = True
+            self.settle(everything=True)
+        elif isinstance(item, Control) and item.kind == "reopen":
+            refuse(not self.flushed, "reopen", "nothing was flushed")
+            self.flushed = False
+        else:
+            if isinstance(item, Record) and self.flushed:
+                raise ValueError(f"record {item.seq} follows a flush: reopen the pipeline first")
+            self.advance_clock(item)
+            self.settle()
+            if isinstance(item, Record):
+                self.judge(item)
+            self.settle()
+        self.finish_item()
+
+    def advance_clock(self, item: Record | Control) -> None:
+        """Move the clock to the item's, end the periods this ends, let the idle rules take effect."""
+        own = item.arrival_us if isinstance(item, Record) else item.clock_us
+        before = self.clock
+        if own is not None and (before is None or own > before):
+            self.clock = own
+        if self.clock is None:
+            return
+        for keeper in self.keepers:
+            keeper.clock_moved(before, self.clock)
+        every = self.rules.emit_every_us
+        if every is not None and (before is None or floor(self.clock, every) > floor(before, every)):
+            for timeline in self.timelines.values():
+                timeline.publish()
+        for timeline in self.timelines.values():
+            timeline.apply_idle(self.clock, is_tick=isinstance(item, Control))
+        self.publish_on_event()
+
+    def publish_on_event(self) -> None:
+        """With emit on_event, W is seen as soon as it moves."""
+        if self.rules.emit_every_us is None:
+            for timeline in self.timelines.values():
+                timeline.publish()
+
+    def settle(self, everything: bool = False) -> None:
+        """Release and close what lies behind W, or all."""
+        for name, timeline in self.timelines.items():
+            self.outcome.ordered += timeline.release(everything)
+            for keeper in self.keepers:
+                keeper.settle(name, timeline.published, everything)
+
+    def finish_item(self) -> None:
+        """Note W after the item, and stamp it on the results that the item made."""
+        after = {name: None if self.flushed else timeline.published for name, timeline in self.timelines.items()}
+        self.outcome.watermarks.append(after)
+        for keeper in self.keepers:
+            for result in keeper.made:
+                stamped = replace(result, watermark_us=after[result.timeline])
+                self.outcome.windows[keeper.window.name].append(stamped)
+            keeper.made = []
+
+    # ---- judging a record
+
+    def judge(self, record: Record) -> None:
+        """Judge a record; then it counts as activity; then it moves W."""
+        reason = refused_at_ingestion(record)
+        if reason is not None or record.arrival_us is None or self.clock is None:
+            self.outcome.dead_letters.append(DeadLetter(record.seq, "ingest", reason or "no_arrival_time"))
+            return
+        timeline = self.timelines[record.timeline]
+        verdict = self.policies.judge(record, record.arrival_us)
+        if isinstance(verdict, Timed):
+            self.judge_order(record, verdict, timeline)
+        else:
+            self.outcome.dead_letters.append(verdict)
+        timeline.note_activity(record, self.clock)
+        if isinstance(verdict, Timed):
+            timeline.move(record, verdict.t, self.clock)
+        self.publish_on_event()
+
+    def judge_order(self, record: Record, timed: Timed, timeline: Timeline) -> None:
+        """Rule 3 against W just before the event; an accepted event is held, or passes if kept."""
+        watermark = timeline.published
+        event = OrderedEvent(record.seq, timed.t, None, timed.adjusted_by, record.timeline, watermark, timed.event_us)
+        if watermark is None or timed.t >= watermark:
+            timeline.held.append(event)
+        else:
+            self.outcome.counts.out_of_order += 1
+            if self.rules.out_of_order == "drop":
+                self.drop_out_of_order(event, watermark, timeline.published_set_by)
+                return
+            if self.rules.out_of_order == "adjust":
+                moved_by = (*event.adjusted_by, "out_of_order")
+                event = replace(event, timestamp_us=watermark, adjusted_by=moved_by)
+                timeline.held.append(event)
+            else:
+                event = replace(event, adjusted_by=(*event.adjusted_by, "kept_out_of_order"))
+                self.outcome.ordered.append(event)
+        for keeper in self.keepers:
+            self.place(record, event, timeline, keeper)
+
+    def drop_out_of_order(self, event: OrderedEvent, watermark: int, set_by: int | None) -> None:
+        """The dead letter of rule 3; where the clock alone raised W no tolerance would have let it in."""
+        self.outcome.dead_letters.append(
+            DeadLetter(
+                event.seq,
+                "time",
+                "out_of_order",
+                event_us=event.event_us,
+                watermark_us=watermark,
+                lateness_us=None if set_by is None else watermark - event.timestamp_us,
+                watermark_set_by=set_by,
+            )
+        )
+
+    def place(self, record: Record, event: OrderedEvent, timeline: Timeline, keeper: WindowKeeper) -> None:
+        """Offer an accepted event to one window definition and write down what became of it."""
+        name = keeper.window.name
+        counts = self.outcome.counts
+        placing = keeper.offer(record, event.timestamp_us, record.timeline, timeline.published)
+        if placing.outcome == "window_closed":
+            set_by = timeline.published_set_by
+            self.outcome.dead_letters.append(
+                DeadLetter(
+                    record.seq,
+                    "window",
+                    "window_closed",
+                    name,
+                    placing.missed,
+                    event.event_us,
+                    timeline.published,
+                    placing.lateness_us if set_by is not None else None,
+                    set_by,
+                )
+            )
+        elif placing.outcome == "filtered":
+            counts.filtered[name] += 1
+        elif placing.outcome == "in_gap":
+            counts.in_gap[name] += 1
+        else:
+            counts.in_windows[name] += 1
+            if placing.missed:
+                counts.missed_some[name] += 1
+                self.outcome.missed[name].append((record.seq, placing.missed))
+
+    def close(self) -> Outcome:
+        """What is still held and open at the end of the log."""
+        for timeline in self.timelines.values():
+            self.outcome.held += timeline.held
+        for keeper in self.keepers:
+            self.outcome.open_windows[keeper.window.name] = keeper.still_open()
+        return self.outcome

@@ -1,0 +1,153 @@
+"""Runs the pure stages over generated logs, whole or in stretches, and gathers what comes out per case.
+
+The way a pipeline goes on from batch to batch, without a lake: state, held and open events are handed on.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from tests.properties.logs import Log, items
+from timeops.adjustment import Adjusted, time_adjustment
+from timeops.columns import to_us
+from timeops.dead_letters import time_letters, window_letters
+from timeops.ordering import release
+from timeops.spec import TimeSpec, WindowSpec
+from timeops.tally import accepted_tally
+from timeops.watermarks import STATE_SCHEMA
+from timeops.windows import late_for_windows, still_needed, window_results
+
+Rows = dict[str, list[tuple[Any, ...]]]
+PAYLOAD = ("case", "e", "v")
+
+
+@dataclass
+class Gathered:
+    """Per case: rows in the shape in which the tests compare them."""
+
+    ordered: Rows = field(default_factory=lambda: defaultdict(list))
+    held: Rows = field(default_factory=lambda: defaultdict(list))
+    letters: Rows = field(default_factory=lambda: defaultdict(list))
+    windows: dict[str, Rows] = field(default_factory=dict)
+    watermarks: dict[str, int | None] = field(default_factory=dict)
+    tally: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Carried:
+    """What one stretch hands to the next, as plain rows."""
+
+    state: list[Row] = field(default_factory=list)
+    held: list[Row] = field(default_factory=list)
+    open_events: list[Row] = field(default_factory=list)
+    schema: StructType | None = None
+
+
+def run(
+    spark: SparkSession,
+    logs: Sequence[Log],
+    time: TimeSpec,
+    windows: tuple[WindowSpec, ...] = (),
+    *,
+    parts: Sequence[int | None] = (None,),
+    few_timelines: bool = True,
+    flush: bool = False,
+) -> Gathered:
+    """Judges all logs, stretch by stretch."""
+    out = Gathered(windows={window.name: defaultdict(list) for window in windows})
+    carried = Carried()
+    for part in parts:
+        last = part is None or part == parts[-1]
+        carried = _stretch(
+            items(spark, logs, part), time, windows, carried, out, few=few_timelines, flushed=flush and last
+        )
+    for row in carried.held:
+        out.held[row["case"]].append((row["_arrival_seq"], row["ts"], tuple(row["_adjusted_by"])))
+    out.watermarks = {row["_timeline"]: row["watermark"] for row in carried.state}
+    return out
+
+
+def _stretch(
+    rows: DataFrame,
+    time: TimeSpec,
+    windows: tuple[WindowSpec, ...],
+    carried: Carried,
+    out: Gathered,
+    *,
+    few: bool,
+    flushed: bool,
+) -> Carried:
+    spark = rows.sparkSession
+    before = spark.createDataFrame(carried.state, STATE_SCHEMA)
+    adjusted = time_adjustment(rows, before, time, few_timelines=few)
+    adjusted = replace(adjusted, accepted=adjusted.accepted.persist(), moves=adjusted.moves.persist())
+    state = adjusted.state.collect()
+    adjusted = replace(adjusted, state=spark.createDataFrame(state, STATE_SCHEMA))
+    schema = adjusted.accepted.schema
+    held = spark.createDataFrame(carried.held, carried.schema or schema)
+    held_after = _release(held, adjusted, out, flushed=flushed)
+    _letters(adjusted, time, windows, out)
+    known = spark.createDataFrame(carried.open_events, schema)
+    for window in windows:
+        results = window_results(adjusted, known, window, flushed=flushed)
+        _gather_results(results, window, out)
+    counted = accepted_tally(adjusted.accepted, windows).collect()[0].asDict()
+    for name, count in counted.items():
+        out.tally[name] = out.tally.get(name, 0) + count
+    still_open = still_needed(known.unionByName(adjusted.accepted), adjusted.state, windows) if windows else known
+    open_rows = [] if flushed else still_open.select(*schema.names).collect()
+    adjusted.accepted.unpersist()
+    adjusted.moves.unpersist()
+    return Carried(state, held_after.collect(), open_rows, held_after.schema)
+
+
+def _release(held: DataFrame, adjusted: Adjusted, out: Gathered, *, flushed: bool) -> DataFrame:
+    everything = held.unionByName(adjusted.accepted, allowMissingColumns=True)
+    released = release(everything, adjusted.state, flushed=flushed)
+    for rows, in_sequence in ((released.sequence, True), (released.passed, False)):
+        shown = rows.withColumn("ts", to_us("_timestamp")).orderBy("_timeline", "_timestamp", "_arrival_seq")
+        for row in shown.collect():
+            w = row["__w_before"] if set(row["_adjusted_by"]) & {"out_of_order", "kept_out_of_order"} else None
+            out.ordered[row["case"]].append(
+                (row["_arrival_seq"], row["ts"], in_sequence, tuple(row["_adjusted_by"]), w)
+            )
+    return released.held.withColumn("ts", to_us("_timestamp"))
+
+
+def _letters(adjusted: Adjusted, time: TimeSpec, windows: tuple[WindowSpec, ...], out: Gathered) -> None:
+    frames = [time_letters(adjusted.refused, PAYLOAD, time)]
+    frames += [window_letters(late_for_windows(adjusted, window), PAYLOAD, window) for window in windows]
+    for frame in frames:
+        shown = frame.withColumns(
+            {
+                "w": to_us("_watermark"),
+                "event_us": to_us("_event_time"),
+                "missed": F.transform(
+                    "missed_windows",
+                    lambda span: F.struct(to_us(span["start"]).alias("s"), to_us(span["end"]).alias("e")),
+                ),
+            }
+        )
+        for row in shown.collect():
+            missed = tuple((span["s"], span["e"]) for span in row["missed"] or ())
+            out.letters[str(row["_arrival_seq"])].append(
+                (
+                    *(row[name] for name in ("_arrival_seq", "stage", "reason", "window_name")),
+                    missed,
+                    *(row[name] for name in ("event_us", "w", "lateness_us", "watermark_set_by")),
+                )
+            )
+
+
+def _gather_results(results: DataFrame, window: WindowSpec, out: Gathered) -> None:
+    shown = results.withColumns({"s": to_us("window_start"), "e": to_us("window_end"), "w": to_us("_watermark")})
+    for row in shown.collect():
+        group = tuple(row[name] for name in window.group_columns)
+        out.windows[window.name][row["case"]].append(
+            (row["s"], row["e"], group, tuple(row["seqs"]), row["_revision"], row["_is_final"], row["w"])
+        )

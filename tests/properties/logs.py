@@ -1,0 +1,163 @@
+"""Generated arrival logs, many in one DataFrame, and what the oracle and the product make of them.
+
+Each log is a case with a timeline of its own (`case`), so that one Spark job judges hundreds of logs.
+"""
+
+import json
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tests import oracle
+from timeops.spec import TimeSpec, WindowSpec
+
+BASE_US = 1_700_000_000_000_000
+FAR_US = (-60_000_000_000_000_000, 250_000_000_000_000_000)
+
+ITEMS_SCHEMA = (
+    "case STRING, e TIMESTAMP, v INT, _arrival_seq BIGINT, _arrival_time TIMESTAMP, _clock TIMESTAMP, "
+    "_source STRING, _split STRING, _position BIGINT, _file STRING, _malformed STRING, _batch_id BIGINT"
+)
+_COLUMNS = [part.strip().split(" ")[0] for part in ITEMS_SCHEMA.split(",")]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One record of a generated log; `event_us` None has no time, `malformed` could not be parsed."""
+
+    seq: int
+    arrival_us: int | None
+    event_us: int | None
+    value: int
+    malformed: bool = False
+
+
+@dataclass(frozen=True)
+class Log:
+    """One case: its events in log order, numbered over all cases."""
+
+    case: str
+    events: tuple[Event, ...]
+    cuts: tuple[int, ...] = field(default=())
+
+    @property
+    def timeline(self) -> str:
+        """The `_timeline` of `over: [case]`."""
+        return json.dumps([self.case], separators=(",", ":"))
+
+
+def generate(seed: int, cases: int, *, longest: int = 24, spread_us: int = 40) -> list[Log]:
+    """Logs with ties, arrivals going backwards, silences, far past and future, empty and one-event logs."""
+    rng = random.Random(seed)
+    logs, seq = [], 0
+    for number in range(cases):
+        length = rng.choice([0, 1, 2, rng.randint(3, longest), rng.randint(3, longest)])
+        clock = BASE_US + rng.randint(0, 1_000)
+        step = rng.choice([1, 3, 10])
+        events = []
+        for _ in range(length):
+            clock += rng.choice([0, 0, rng.randint(0, step), rng.randint(0, step), -rng.randint(0, 5), 50])
+            event_us: int | None = clock + rng.randint(-spread_us, spread_us) // rng.choice([1, 2, 8])
+            roll = rng.random()
+            if roll < 0.02:
+                event_us = rng.choice(FAR_US)
+            elif roll < 0.04:
+                event_us = None
+            arrival = None if rng.random() < 0.02 else clock
+            events.append(Event(seq, arrival, event_us, rng.randint(0, 5), rng.random() < 0.02))
+            seq += 1
+        cuts = tuple(sorted(rng.sample(range(length + 1), min(length + 1, 2))))
+        logs.append(Log(f"c{number}", tuple(events), cuts))
+    return logs
+
+
+def items(spark: SparkSession, logs: Iterable[Log], part: int | None = None) -> DataFrame:
+    """The records of all logs; with `part` only those of that stretch between each log's cuts."""
+    rows = [
+        (log.case, e, event.value, event.seq, a, None, "s", None, event.seq, "f", m, 0)
+        for log in logs
+        for event in stretch(log, part)
+        for e, a, m in [_columns_of(event)]
+    ]
+    return frame(spark, rows)
+
+
+def stretch(log: Log, part: int | None) -> Sequence[Event]:
+    """The events of a log between two of its cuts; all of them for None."""
+    if part is None:
+        return log.events
+    bounds = (0, *log.cuts, len(log.events))
+    return log.events[bounds[part] : bounds[part + 1]] if part + 1 < len(bounds) else ()
+
+
+def frame(spark: SparkSession, rows: Sequence[tuple[object, ...]]) -> DataFrame:
+    """Rows with instants as microseconds, as a frame of ITEMS_SCHEMA."""
+    wide = ITEMS_SCHEMA.replace("TIMESTAMP", "BIGINT")
+    made = spark.createDataFrame(list(rows), wide)
+    instants = [part.split()[0] for part in ITEMS_SCHEMA.split(",") if "TIMESTAMP" in part]
+    return made.selectExpr(
+        *[f"timestamp_micros({name}) AS {name}" if name in instants else name for name in _COLUMNS]
+    )
+
+
+def _columns_of(event: Event) -> tuple[int | None, int | None, str | None]:
+    if event.malformed:
+        return None, event.arrival_us, "{broken"
+    return event.event_us, event.arrival_us, None
+
+
+def judged_by_oracle(
+    log: Log, time: TimeSpec, windows: Sequence[WindowSpec], *, flush: bool = False
+) -> oracle.Outcome:
+    """The oracle's outcome of one case."""
+    records: list[oracle.Record | oracle.Control] = [
+        oracle.Record(
+            seq=event.seq,
+            arrival_us=event.arrival_us,
+            event_us=event.event_us,
+            bad="malformed" if event.malformed else None,
+            timeline=log.timeline,
+            payload={"case": log.case, "v": event.value},
+        )
+        for event in log.events
+    ]
+    if flush:
+        records.append(oracle.Control(log.events[-1].seq if log.events else -1, "flush"))
+    return oracle.run(records, rules_of(time), [window_of(window) for window in windows])
+
+
+def rules_of(time: TimeSpec) -> oracle.TimeRules:
+    """The oracle's words for the spec's."""
+    return oracle.TimeRules(
+        unit_us=time.unit_us,
+        out_of_orderness_us=time.out_of_orderness_us,
+        out_of_order=time.out_of_order,
+        late=(time.late.tolerance_us, time.late.policy) if time.late else None,
+        early=(time.early.tolerance_us, time.early.policy) if time.early else None,
+    )
+
+
+def window_of(window: WindowSpec) -> oracle.Window:
+    """The oracle's words for a window whose filter is `v > 1` and whose group, if any, is `v`."""
+    return oracle.Window(
+        name=window.name,
+        kind=window.kind,
+        size_us=window.size_us,
+        hop_us=window.hop_us,
+        offset_us=window.offset_us,
+        allowed_lateness_us=window.allowed_lateness_us,
+        where=(lambda record: int(str(record.payload["v"])) > 1) if window.where else None,
+        group=lambda record: (
+            (record.payload["case"], record.payload["v"])
+            if "v" in window.group_columns
+            else (record.payload["case"],)
+        ),
+    )
+
+
+def us(count: int) -> timedelta:
+    """Microseconds as a timedelta."""
+    return timedelta(microseconds=count)

@@ -1,0 +1,330 @@
+"""Single tables of the lake: each write is one commit, can be repeated, and is read by others than Spark."""
+
+import json
+import os
+import stat
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import unquote
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from resources.lake import ConflictError, Lake
+from resources.snapshot import read_consistent
+from resources.spark import check_java, delta_package, session_config
+from resources.tables import BATCHES, BATCHES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA
+from timeops.errors import FencedError, LakeError, TidemarkError
+
+EVENTS = "ordered_events"
+SCHEMA = StructType([StructField("k", LongType()), StructField("v", StringType())])
+AT = datetime(2026, 3, 29, 1, 30, 0, 123456, tzinfo=UTC)
+
+
+class Counting(Lake):
+    """A lake that notes its commits."""
+
+    noted: list[tuple[str, int]] = []  # noqa: RUF012 - reset by the fixture
+
+    def _committing(self, table: str) -> None:
+        self.noted.append((table, -1))
+
+    def _committed(self, table: str, version: int) -> None:
+        self.noted.append((table, version))
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark: SparkSession) -> Lake:
+    Counting.noted.clear()
+    made = Counting(tmp_path / "a warehouse" / "shop", lambda: spark)
+    made.create(EVENTS, SCHEMA)
+    return made
+
+
+def some(lake: Lake, keys: Sequence[int], value: str = "old") -> DataFrame:
+    """Rows with these keys, in one file."""
+    return lake.session().createDataFrame([(key, value) for key in keys], SCHEMA).coalesce(1)
+
+
+def seed(lake: Lake, *files: Sequence[int]) -> None:
+    """Bring files with these keys in, a version each, as attempts 1, 2, ... and fast: without Spark."""
+    for attempt, keys in enumerate(files, start=1):
+        rows = pa.table({"k": pa.array(keys, pa.int64()), "v": ["old"] * len(keys)})
+        lake.append_rows(EVENTS, rows, attempt=attempt, expect=attempt - 1)
+
+
+def content(lake: Lake) -> list[tuple[int, str]]:
+    rows = lake.rows(EVENTS)
+    return sorted(zip(rows["k"].to_pylist(), rows["v"].to_pylist(), strict=True))
+
+
+def files(lake: Lake) -> set[str]:
+    return set(DeltaTable(str(lake.path(EVENTS))).file_uris())
+
+
+def local(uri: str) -> Path:
+    """The local file that a table's URI names."""
+    return Path(unquote(uri.removeprefix("file://")))
+
+
+def by_somebody_else(lake: Lake) -> None:
+    write_deltalake(str(lake.path(EVENTS)), pa.table({"k": pa.array([99]), "v": ["x"]}), mode="append")
+
+
+def test_an_append_is_one_commit_and_counts_its_rows(lake: Lake) -> None:
+    written = lake.append(EVENTS, some(lake, [1, 2, 3]), attempt=1, expect=0)
+    assert (written.version, written.rows) == (1, 3)
+    assert lake.version(EVENTS) == 1
+    assert Counting.noted == [(EVENTS, -1), (EVENTS, 1)]
+    assert sorted(row.k for row in lake.read(EVENTS).collect()) == [1, 2, 3]
+
+
+def test_an_append_repeated_by_its_attempt_writes_nothing(lake: Lake) -> None:
+    first = lake.append(EVENTS, some(lake, [1, 2]), attempt=7, expect=0)
+    assert lake.append(EVENTS, some(lake, [1, 2]), attempt=7, expect=0) == first
+    assert lake.append(EVENTS, some(lake, [1, 2]), attempt=7, expect=1) == first
+    assert content(lake) == [(1, "old"), (2, "old")]
+    assert len(Counting.noted) == 2
+
+
+def test_an_earlier_attempt_cannot_write_behind_a_later_one(lake: Lake) -> None:
+    seed(lake, [1], [2])
+    with pytest.raises(FencedError, match="attempt 2, a later one than this run's 1"):
+        lake.append(EVENTS, some(lake, [3]), attempt=1, expect=2)
+    assert content(lake) == [(1, "old"), (2, "old")]
+
+
+def test_a_table_that_somebody_else_has_written_is_not_written(lake: Lake) -> None:
+    by_somebody_else(lake)
+    with pytest.raises(ConflictError, match="ordered_events is at version 1") as error:
+        lake.append(EVENTS, some(lake, [1]), attempt=1, expect=0)
+    assert "version 0" in str(error.value)
+    assert "Run again" in str(error.value)
+    assert content(lake) == [(99, "x")]
+    assert Counting.noted == []
+
+
+def test_a_write_by_somebody_else_at_the_same_time_is_noticed(lake: Lake) -> None:
+    class Crossed(Lake):
+        def _committing(self, table: str) -> None:  # noqa: ARG002
+            by_somebody_else(lake)
+
+    crossed = Crossed(lake.root, lake.session)
+    with pytest.raises(ConflictError, match="is at version 2"):
+        crossed.append(EVENTS, some(lake, [1]), attempt=1, expect=0)
+    with pytest.raises(ConflictError, match="is at version 4"):
+        crossed.replace(EVENTS, some(lake, [1]), where="k = 99", attempt=2, expect=2)
+
+
+def test_replace_is_one_commit_that_rewrites_only_files_with_matching_rows(lake: Lake) -> None:
+    seed(lake, [0, 1, 2], [10, 11, 12], [20, 21, 22])
+    before = files(lake)
+    outside = {uri for uri in before if pq.read_table(local(uri))["k"].to_pylist() != [10, 11, 12]}
+
+    written = lake.replace(
+        EVENTS, some(lake, [5, 11, 30, 31], "new"), where="k BETWEEN 11 AND 19", attempt=4, expect=3
+    )
+
+    assert (written.version, written.rows) == (4, 4)
+    assert before & files(lake) == outside
+    assert len(outside) == 2
+    kept = [(key, "old") for key in (0, 1, 2, 10, 20, 21, 22)]
+    assert content(lake) == sorted([*kept, (5, "new"), (11, "new"), (30, "new"), (31, "new")])
+    again = lake.replace(EVENTS, some(lake, [5, 11, 30, 31], "new"), where="k BETWEEN 11 AND 19", attempt=4, expect=3)
+    assert again == written
+    assert lake.version(EVENTS) == 4
+
+
+def test_replace_keeps_rows_for_which_the_condition_is_null(lake: Lake) -> None:
+    df = lake.session().createDataFrame([(1, None), (2, "open"), (3, "closed")], SCHEMA)
+    lake.append(EVENTS, df, attempt=1, expect=0)
+    lake.replace(EVENTS, some(lake, [4], "closed"), where="v = 'open'", attempt=2, expect=1)
+    assert sorted(lake.rows(EVENTS)["k"].to_pylist()) == [1, 3, 4]
+
+
+def test_restore_brings_back_exactly_what_a_version_held(lake: Lake) -> None:
+    seed(lake, [1, 2], [3])
+    lake.replace(EVENTS, some(lake, [9], "new"), where="k < 3", attempt=3, expect=2)
+    assert lake.restore(EVENTS, 2) == 4
+    assert content(lake) == [(1, "old"), (2, "old"), (3, "old")]
+    assert sorted(row.k for row in lake.read(EVENTS).collect()) == [1, 2, 3]
+    assert lake.append(EVENTS, some(lake, [4]), attempt=4, expect=4).version == 5
+    assert lake.restore(EVENTS, 0) == 6
+    assert lake.read(EVENTS).count() == 0
+    assert lake.read(EVENTS, version=5).count() == 4
+
+
+def test_restore_does_nothing_where_the_table_is_there_already(lake: Lake) -> None:
+    seed(lake, [1])
+    assert lake.restore(EVENTS, 1) == 1
+    assert lake.restore(EVENTS, 0) == 2
+    assert lake.restore(EVENTS, 0) == 2
+    assert Counting.noted[2:] == [(EVENTS, -1), (EVENTS, 2)]
+
+
+def test_an_attempt_whose_write_was_taken_back_does_not_write_again(lake: Lake) -> None:
+    seed(lake, [1])
+    lake.restore(EVENTS, 0)
+    with pytest.raises(LakeError, match=r"Attempt 1 wrote .* and that was taken back"):
+        lake.append(EVENTS, some(lake, [1]), attempt=1, expect=2)
+
+
+def test_a_table_cannot_go_back_to_files_that_are_gone(lake: Lake) -> None:
+    seed(lake, [1])
+    (uri,) = files(lake)
+    lake.replace(EVENTS, some(lake, [2]), where="true", attempt=2, expect=1)
+    local(uri).unlink()
+    with pytest.raises(LakeError, match="cannot go back to version 1"):
+        lake.restore(EVENTS, 1)
+    assert lake.version(EVENTS) == 2
+
+
+def test_small_tables_follow_the_same_rules_without_spark(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "shop")
+    lake.create(LOG_CONTROL, LOG_CONTROL_SCHEMA)
+    tick = {"_after_seq": 3, "_control_seq": 0, "kind": "tick", "clock": AT}
+    rows = pa.Table.from_pylist([tick], schema=LOG_CONTROL_SCHEMA)
+    first = lake.append_rows(LOG_CONTROL, rows, attempt=2, expect=0)
+    assert (first.version, first.rows) == (1, 1)
+    assert lake.append_rows(LOG_CONTROL, rows, attempt=2, expect=0) == first
+    with pytest.raises(FencedError):
+        lake.append_rows(LOG_CONTROL, rows, attempt=1, expect=1)
+    with pytest.raises(ConflictError):
+        lake.append_rows(LOG_CONTROL, rows, attempt=3, expect=0)
+    assert lake.append_rows(LOG_CONTROL, rows.slice(0, 0), attempt=3, expect=1).version == 1
+    assert lake.rows(LOG_CONTROL, columns=["clock"])["clock"].to_pylist() == [AT]
+    with pytest.raises(LakeError, match="without Spark"):
+        lake.read(LOG_CONTROL)
+
+
+def test_a_table_may_be_created_twice(lake: Lake) -> None:
+    seed(lake, [1])
+    strict = StructType([StructField("k", LongType(), nullable=False), StructField("v", StringType())])
+    lake.create(EVENTS, strict)
+    assert content(lake) == [(1, "old")]
+    assert lake.version(EVENTS) == 1
+
+
+def test_a_table_with_other_columns_is_refused_with_their_names(lake: Lake) -> None:
+    other = StructType(
+        [StructField("k", IntegerType()), StructField("v", StringType()), StructField("w", ArrayType(StringType()))]
+    )
+    with pytest.raises(LakeError, match="other columns") as error:
+        lake.create(EVENTS, other)
+    assert "k is long, expected integer" in error.value.found
+    assert "w is missing" in error.value.found
+    with pytest.raises(LakeError, match="v is string, expected none"):
+        lake.create(EVENTS, StructType([StructField("k", LongType())]))
+
+
+def test_a_column_that_delta_cannot_write_is_refused_before_the_table_is_made(lake: Lake) -> None:
+    with pytest.raises(LakeError, match="'unit price'"):
+        lake.create("windows/x", StructType([StructField("unit price", LongType())]))
+    assert not lake.exists("windows/x")
+
+
+def test_a_table_that_is_not_there_is_named(lake: Lake) -> None:
+    assert not lake.exists("windows/x")
+    with pytest.raises(LakeError, match=r"There is no table .*windows/x"):
+        lake.version("windows/x")
+
+
+def test_delta_rs_and_duckdb_read_what_spark_wrote(lake: Lake) -> None:
+    missed = ArrayType(StructType([StructField("start", TimestampType()), StructField("end", TimestampType())]))
+    schema = StructType(
+        [
+            *(StructField("at", TimestampType()), StructField("price", DecimalType(10, 2))),
+            StructField("missed_windows", missed),
+        ]
+    )
+    lake.create("dead_letters", schema)
+    df = lake.session().sql(
+        f"SELECT timestamp'{AT:%Y-%m-%d %H:%M:%S.%f}' AS at, CAST(1.5 AS DECIMAL(10, 2)) AS price, "
+        "array(named_struct('start', timestamp_seconds(0), 'end', timestamp_seconds(60))) AS missed_windows"
+    )
+    lake.append("dead_letters", df, attempt=1, expect=0)
+
+    assert lake.rows("dead_letters")["at"].to_pylist() == [AT]
+    delta = DeltaTable(str(lake.path("dead_letters")))
+    assert delta.protocol().min_reader_version == 1  # no deletion vectors, no column mapping
+    (path,) = [local(uri) for uri in delta.file_uris()]
+    instant = pq.read_metadata(path).schema.column(0)
+    assert (instant.physical_type, json.loads(instant.logical_type.to_json())["timeUnit"]) == (
+        "INT64",
+        "microseconds",
+    )
+    query = 'SELECT epoch_us(at), price::DOUBLE, epoch(missed_windows[1]."end") FROM read_parquet(?)'
+    row = duckdb.connect().execute(query, [str(path)]).fetchone()
+    assert row == (int(AT.timestamp()) * 1_000_000 + AT.microsecond, 1.5, 60.0)
+
+
+def test_spark_reads_what_delta_rs_wrote(lake: Lake) -> None:
+    lake.create(BATCHES, BATCHES_SCHEMA)
+    row = {"_batch_id": 0, "state": "committed", "committed_at": AT, "counts": {"late": 2}, "table_versions": {}}
+    lake.append_rows(BATCHES, pa.Table.from_pylist([row], schema=BATCHES_SCHEMA), expect=0)
+    read = lake.read(BATCHES).selectExpr("unix_micros(committed_at) AS us", "counts['late'] AS late").first()
+    assert read is not None
+    assert (read.us, read.late) == (int(AT.timestamp()) * 1_000_000 + AT.microsecond, 2)
+
+
+def test_a_consistent_read_does_not_see_what_was_not_committed(lake: Lake, spark: SparkSession) -> None:
+    lake.create(BATCHES, BATCHES_SCHEMA)
+    seed(lake, [1], [2])
+    owner = {"owner": "me", "host": "h", "pid": 1, "heartbeat_at": AT, "planned_at": AT}
+    row = {"_batch_id": 0, "kind": "process", "state": "committed", "attempt": 1, "first_seq": 0, "end_seq": 1}
+    row |= {"input": "{}", "format_version": 1, "counts": {}, "table_versions": {EVENTS: 1}, "committed_at": AT}
+    lake.append_rows(BATCHES, pa.Table.from_pylist([row | owner], schema=BATCHES_SCHEMA), expect=0)
+    warehouse = lake.root.parent
+    assert [row.k for row in read_consistent(spark, warehouse, "shop", EVENTS).collect()] == [1]
+    with pytest.raises(LakeError, match="no table windows/x"):
+        read_consistent(spark, warehouse, "shop", "windows/x")
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n", encoding="utf-8")
+    java.chmod(java.stat().st_mode | stat.S_IXUSR)
+    return java
+
+
+def test_a_missing_java_is_said_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(TidemarkError, match="There is no Java") as error:
+        check_java({"PATH": str(tmp_path)})
+    assert "Install Java 17 or 21" in error.value.remedy
+    with pytest.raises(TidemarkError, match="does not run, and JAVA_HOME points there"):
+        check_java({"JAVA_HOME": str(tmp_path), "PATH": os.environ["PATH"]})
+
+
+@pytest.mark.parametrize(("version", "major"), [("1.8.0_392", "8"), ("11.0.2", "11")])
+def test_an_old_java_is_refused(tmp_path: Path, version: str, major: str) -> None:
+    fake_java(tmp_path, version)
+    with pytest.raises(TidemarkError, match=f"is Java {major}\\."):
+        check_java({"JAVA_HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
+def test_a_recent_java_is_found_on_the_path(tmp_path: Path, version: str) -> None:
+    java = fake_java(tmp_path, version)
+    check_java({"PATH": str(java.parent)})
+
+
+def test_the_settings_reach_the_session(spark: SparkSession) -> None:
+    for key in ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.legacy.timeParserPolicy"):
+        assert spark.conf.get(key) == session_config()[key]
+    assert delta_package() == "io.delta:delta-spark_4.2_2.13:4.4.0"

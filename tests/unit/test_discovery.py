@@ -1,0 +1,279 @@
+"""Discovery over real files: what is read, what waits, what is refused."""
+
+import bz2
+import gzip
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from resources.sources.discovery import Discovery, FileRange, FileState, discover
+from timeops.errors import InputError
+from timeops.spec import FilesSource
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+AN_HOUR_AGO = NOW - timedelta(hours=1)
+
+
+def source(path: str = "in/*.csv", **settings: object) -> FilesSource:
+    values = {"name": "s", "kind": "files", "format": "csv", "schema": "a INT", "settle": "5 s"}
+    return FilesSource.model_validate({**values, "path": path, **settings})
+
+
+def land(path: Path, content: bytes | str = b"1\n", modified: datetime = AN_HOUR_AGO) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    os.utime(path, (modified.timestamp(), modified.timestamp()))
+    return path
+
+
+def remembered(found: FileRange, records: int) -> FileState:
+    records += found.skip_lines
+    return FileState(found.path, found.size, found.modified_us, found.digest, records, found.ends_with_newline)
+
+
+def known(found: Discovery, records: int = 1) -> dict[str, FileState]:
+    return {file.path: remembered(file, records) for file in found.ready}
+
+
+def names(found: Discovery) -> list[str]:
+    return [os.path.basename(file.path) for file in found.ready]
+
+
+def look(base: Path, given: FilesSource | None = None, state: Mapping[str, FileState] | None = None) -> Discovery:
+    return discover(given or source(), base, state or {}, NOW)
+
+
+def only_error(found: Discovery) -> str:
+    assert found.ready == ()
+    (error,) = found.errors
+    return str(error)
+
+
+def test_new_files_are_ready_in_path_order_with_absolute_paths(tmp_path: Path) -> None:
+    for name in ("b.csv", "a.csv", "a b.csv", "c.txt"):
+        land(tmp_path / "in" / name, "1\r\n2")
+    found = look(tmp_path)
+    assert [file.path for file in found.ready] == [str(tmp_path / "in" / n) for n in ("a b.csv", "a.csv", "b.csv")]
+    first = found.ready[0]
+    assert (first.size, first.skip_lines, first.ends_with_newline) == (4, 0, False)
+    assert first.modified_us == int(AN_HOUR_AGO.timestamp()) * 1_000_000
+    assert (found.waiting, found.left, found.errors) == ((), 0, ())
+
+
+def test_two_stars_reach_every_depth_and_hidden_or_unfinished_files_are_ignored(tmp_path: Path) -> None:
+    for name in (
+        "x.csv",
+        "d/e/y.csv",
+        ".h/x.csv",
+        "_d/x.csv",
+        "d/.x.csv",
+        "d/_x.csv",
+        "z.csv.tmp",
+        "z.csv._COPYING_",
+    ):
+        land(tmp_path / "in" / name)
+    assert names(look(tmp_path, source("in/**/*.csv*"))) == ["y.csv", "x.csv"]
+
+
+def test_signs_of_globs_and_dots_in_the_folder_of_the_spec_mean_nothing(tmp_path: Path) -> None:
+    base = tmp_path / ".hidden" / "a[1]*"
+    land(base / "in" / "x.csv")
+    assert names(look(base)) == ["x.csv"]
+    assert names(look(tmp_path, source(str(tmp_path / ".hidden" / "*" / "in" / "*.csv")))) == ["x.csv"]
+
+
+def test_folders_that_match_any_name_are_no_error_but_folders_with_a_file_s_name_are(tmp_path: Path) -> None:
+    land(tmp_path / "in" / "d.csv" / "x.csv")
+    assert look(tmp_path, source("in/*")) == Discovery((), (), 0, ())
+    assert "d.csv: this is a folder" in only_error(look(tmp_path))
+
+
+@pytest.mark.parametrize("path", ["nowhere/*.csv", "in/nowhere.csv", "in/x.csv/*.csv"])
+def test_a_path_that_leads_nowhere_is_an_error(tmp_path: Path, path: str) -> None:
+    land(tmp_path / "in" / "x.csv")
+    with pytest.raises(InputError, match="wrong path"):
+        look(tmp_path, source(path))
+
+
+def test_an_empty_folder_or_a_vanished_file_is_nothing_new(tmp_path: Path) -> None:
+    file = land(tmp_path / "in" / "x.csv")
+    state = known(look(tmp_path))
+    file.unlink()
+    assert look(tmp_path) == Discovery((), (), 0, ())
+    file.parent.rmdir()
+    assert look(tmp_path, state=state) == Discovery((), (), 0, ())
+
+
+def test_a_hidden_file_named_outright_is_an_error(tmp_path: Path) -> None:
+    land(tmp_path / "_in.csv")
+    with pytest.raises(InputError, match="hidden"):
+        look(tmp_path, source("_in.csv"))
+
+
+def test_a_file_younger_than_settle_waits(tmp_path: Path) -> None:
+    young = land(tmp_path / "in" / "young.csv", modified=NOW - timedelta(seconds=4))
+    land(tmp_path / "in" / "old.csv", modified=NOW - timedelta(seconds=5))
+    found = look(tmp_path)
+    assert (found.waiting, names(found)) == ((str(young),), ["old.csv"])
+
+
+def test_without_settle_no_file_waits_even_one_from_the_future(tmp_path: Path) -> None:
+    land(tmp_path / "in" / "x.csv", modified=NOW + timedelta(days=1))
+    assert names(look(tmp_path, source(settle="0 s"))) == ["x.csv"]
+    assert look(tmp_path).ready == ()
+
+
+def test_a_known_file_of_the_same_size_and_time_is_not_opened(tmp_path: Path) -> None:
+    file = land(tmp_path / "in" / "x.csv", "1\n")
+    state = known(look(tmp_path))
+    land(file, "2\n")
+    assert look(tmp_path, state=state) == Discovery((), (), 0, ())
+
+
+def test_a_touched_file_gives_a_state_to_remember_and_nothing_to_read(tmp_path: Path) -> None:
+    file = land(tmp_path / "in" / "x.csv")
+    state = known(look(tmp_path))
+    land(file, modified=AN_HOUR_AGO + timedelta(seconds=1))
+    found = look(tmp_path, state=state)
+    assert (found.ready, found.errors) == ((), ())
+    (touched,) = found.touched
+    assert touched.modified_us == state[str(file)].modified_us + 1_000_000
+    assert look(tmp_path, state={touched.path: touched}) == Discovery((), (), 0, ())
+
+
+def test_a_grown_file_is_read_on_after_the_lines_consumed(tmp_path: Path) -> None:
+    file = land(tmp_path / "in" / "x.csv", "1\n2\n")
+    state = known(look(tmp_path), records=2)
+    land(file, "1\n2\n3")
+    (grown,) = look(tmp_path, state=state).ready
+    assert (grown.skip_lines, grown.size, grown.ends_with_newline) == (2, 5, False)
+    land(file, "1\n2\n3\n4\n", modified=AN_HOUR_AGO + timedelta(seconds=9))
+    (again,) = look(tmp_path, state={grown.path: remembered(grown, 1)}).ready
+    assert (again.skip_lines, again.ends_with_newline) == (3, True)
+
+
+def test_growth_past_the_size_of_a_hashing_block_is_seen(tmp_path: Path) -> None:
+    old = b"x" * 1_500_000 + b"\n"
+    file = land(tmp_path / "in" / "x.csv", old)
+    state = known(look(tmp_path))
+    land(file, old + b"y" * 1_500_000)
+    (grown,) = look(tmp_path, state=state).ready
+    land(tmp_path / "in" / "y.csv", old + b"y" * 1_500_000)
+    assert look(tmp_path).ready[1].digest == grown.digest
+    land(file, b"z" + old[1:] + b"y" * 1_500_000)
+    assert "was rewritten" in only_error(look(tmp_path, source("in/x.csv"), state=state))
+
+
+def test_a_record_without_line_end_that_was_continued_is_an_error(tmp_path: Path) -> None:
+    file = land(tmp_path / "in" / "x.csv", "1\n2")
+    state = known(look(tmp_path), records=2)
+    land(file, "1\n23\n")
+    assert "line 2 was read without a line end" in only_error(look(tmp_path, state=state))
+
+
+@pytest.mark.parametrize("content", ["1,2", "1\n3\n4\n", "", "7,8\n"])
+def test_a_file_that_shrank_or_was_rewritten_is_an_error_with_a_remedy(tmp_path: Path, content: str) -> None:
+    file = land(tmp_path / "in" / "x.csv", "1,2\n")
+    state = known(look(tmp_path))
+    land(file, content, modified=AN_HOUR_AGO + timedelta(seconds=1))
+    message = only_error(look(tmp_path, state=state))
+    assert str(file) in message
+    assert "already read" in message
+    assert "put the old content back, or land the new content under a new name" in message
+
+
+def test_compressed_parquet_and_multiline_files_cannot_grow(tmp_path: Path) -> None:
+    land(tmp_path / "in" / "x.csv.gz", gzip.compress(b"1\n"))
+    land(tmp_path / "in" / "y.csv", "1\n")
+    state = known(look(tmp_path, source("in/*")))
+    land(tmp_path / "in" / "x.csv.gz", gzip.compress(b"1\n") * 2)
+    land(tmp_path / "in" / "y.csv", "1\n2\n")
+    found = look(tmp_path, source("in/*", options={"multiLine": True}), state)
+    assert ["compressed files" in str(found.errors[0]), "multiLine files" in str(found.errors[1])] == [True] * 2
+    pq.write_table(pa.table({"a": [1]}), land(tmp_path / "p" / "x.parquet"))
+    parquet = source("p/*.parquet", format="parquet", settle="0 s")
+    state = known(look(tmp_path, parquet))
+    pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / "p" / "x.parquet")
+    assert "already read" in only_error(look(tmp_path, parquet, state))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("cut.csv.gz", gzip.compress(b"1\n" * 500)[:-9]),
+        ("plain.csv.gz", b"1\n2\n"),
+        ("flipped.csv.gz", gzip.compress(b"1\n" * 500)[:12] + b"\x00\xff" + gzip.compress(b"1\n" * 500)[14:]),
+        ("cut.csv.bz2", bz2.compress(b"1\n" * 500)[:-9]),
+        ("plain.csv.bz2", b"1\n2\n"),
+        ("x.csv.zst", b"1\n"),
+        ("x.csv.GZ", gzip.compress(b"1\n")),
+        ("a:b.csv", b"1\n"),
+    ],
+)
+def test_a_file_that_spark_could_not_read_holds_back_only_itself(tmp_path: Path, name: str, content: bytes) -> None:
+    bad = land(tmp_path / "in" / name, content)
+    land(tmp_path / "in" / "good.csv.gz", gzip.compress(b"1\n"))
+    land(tmp_path / "in" / "good.csv.bz2", bz2.compress(b"1\n"))
+    found = look(tmp_path, source("in/*"))
+    assert names(found) == ["good.csv.bz2", "good.csv.gz"]
+    (error,) = found.errors
+    assert error.found.startswith(f"{bad}: ")
+    assert error.remedy
+
+
+def test_a_parquet_file_that_is_none_is_an_error(tmp_path: Path) -> None:
+    land(tmp_path / "in" / "x.parquet", "PAR1 or not")
+    assert "no readable parquet" in only_error(look(tmp_path, source("in/*", format="parquet")))
+
+
+def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "x.csv").symlink_to("nowhere")
+    assert "the link leads to no file" in only_error(look(tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_an_error(tmp_path: Path) -> None:
+    land(tmp_path / "in" / "x.csv").chmod(0)
+    assert "cannot be read" in only_error(look(tmp_path))
+
+
+@pytest.mark.parametrize(("name", "file_format"), [("x.csv", "csv"), ("x.gz", "csv"), ("x.parquet", "parquet")])
+def test_an_empty_file_is_ready_and_may_be_filled_later(tmp_path: Path, name: str, file_format: str) -> None:
+    given = source("in/*", format=file_format)
+    file = land(tmp_path / "in" / name, "")
+    found = look(tmp_path, given)
+    assert [(range_.size, range_.skip_lines) for range_ in found.ready] == [(0, 0)]
+    if file_format == "parquet":
+        pq.write_table(pa.table({"a": [1]}), file)
+    else:
+        file.write_bytes(gzip.compress(b"1\n") if name.endswith(".gz") else b"1\n")
+    os.utime(file, (AN_HOUR_AGO.timestamp(), AN_HOUR_AGO.timestamp()))
+    filled = look(tmp_path, given, known(found, records=0))
+    assert ([range_.skip_lines for range_ in filled.ready], filled.errors) == ([0], ())
+
+
+def test_max_files_bounds_an_ingestion_and_bad_files_take_no_place(tmp_path: Path) -> None:
+    land(tmp_path / "in" / "a.csv.gz", "no gzip")
+    for name in "bcde":
+        land(tmp_path / "in" / f"{name}.csv")
+    given = source("in/*", max_files=2)
+    found = look(tmp_path, given)
+    assert (names(found), found.left, len(found.errors)) == (["b.csv", "c.csv"], 2, 1)
+    after = look(tmp_path, given, known(found))
+    assert (names(after), after.left) == (["d.csv", "e.csv"], 0)
+
+
+def test_max_bytes_bounds_an_ingestion_but_at_least_one_file_is_read(tmp_path: Path) -> None:
+    for name, size in (("a", 30), ("b", 5), ("c", 5), ("d", 1)):
+        land(tmp_path / "in" / f"{name}.csv", b"1" * size)
+    given = source(max_bytes=10)
+    found = look(tmp_path, given)
+    assert (names(found), found.left) == (["a.csv"], 3)
+    after = look(tmp_path, given, known(found))
+    assert (names(after), after.left) == (["b.csv", "c.csv"], 1)

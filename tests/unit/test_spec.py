@@ -1,0 +1,631 @@
+"""The spec file: what is read, what is refused, and how it is said."""
+
+import copy
+import json
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from timeops.durations import parse_duration
+from timeops.errors import SpecError
+from timeops.spec import (
+    RESERVED_COLUMNS,
+    FilesSource,
+    Outputs,
+    Partitions,
+    Spec,
+    TimeSpec,
+    TolerancePolicy,
+    WindowSpec,
+    check_payload_columns,
+    parse_spec,
+    spec_json_schema,
+)
+
+EARTHQUAKES = """
+name: earthquakes
+sources:
+  - name: usgs
+    kind: files
+    path: data/usgs/*.csv
+    format: csv
+    options: {header: true}
+    schema: "time STRING, mag DOUBLE, net STRING, _id STRING, updated STRING, place STRING"
+    rename: {_id: id}
+    arrival_time: "updated"
+    order: arrival_time
+time:
+  timestamp_by: "time"
+  time_zone: UTC
+  unit: millisecond
+  over: [net]
+  out_of_orderness: 2 minutes
+  out_of_order: keep
+  late: {tolerance: 5 minutes, policy: adjust}
+  early: {tolerance: 5 minutes, policy: drop}
+  emit: on_event
+  end_of_input: hold
+outputs: {ordered_events: true}
+windows:
+  - {name: quakes_1h, kind: tumbling, size: 1 hour, allowed_lateness: 10 minutes,
+     where: "mag IS NOT NULL", group_by: [net], aggregates: {events: "count(*)", strongest: "max(mag)"},
+     having: "events > 1", emit: on_close}
+partitions: {start: 2013-01-01}
+"""
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "sources": [{"name": "s", "kind": "files", "path": "*.csv", "format": "csv", "schema": "t STRING, x INT"}],
+    "time": {"timestamp_by": "t"},
+    "windows": [{"name": "w", "kind": "tumbling", "size": "1 hour", "aggregates": {"n": "count(*)"}}],
+}
+
+
+def changed(path: str, value: object, base: dict[str, Any] = SMALL) -> dict[str, Any]:
+    """Return the spec with the value set at `a.0.b`, or the key taken out for `...`."""
+    spec = copy.deepcopy(base)
+    *way, last = (int(step) if step.isdigit() else step for step in path.split("."))
+    part: Any = spec
+    for step in way:
+        part = part.setdefault(step, {}) if isinstance(part, dict) else part[step]
+    if value is ...:
+        del part[last]
+    else:
+        part[last] = value
+    return spec
+
+
+def parse(spec: dict[str, Any]) -> Spec:
+    return parse_spec(yaml.safe_dump(spec, sort_keys=False), file="small.yaml")
+
+
+def message(spec: dict[str, Any]) -> str:
+    with pytest.raises(SpecError) as caught:
+        parse(spec)
+    return str(caught.value)
+
+
+def test_the_example_is_read_as_frozen_models() -> None:
+    spec = parse_spec(EARTHQUAKES, file="earthquakes.yaml")
+    assert spec == Spec(
+        name="earthquakes",
+        sources=(
+            FilesSource(
+                name="usgs",
+                kind="files",
+                path="data/usgs/*.csv",
+                format="csv",
+                options={"header": True},
+                schema="time STRING, mag DOUBLE, net STRING, _id STRING, updated STRING, place STRING",
+                rename={"_id": "id"},
+                arrival_time="updated",
+            ),
+        ),
+        time=TimeSpec(
+            timestamp_by="time",
+            unit="millisecond",
+            over=("net",),
+            out_of_orderness=timedelta(minutes=2),
+            out_of_order="keep",
+            late=TolerancePolicy(tolerance=timedelta(minutes=5), policy="adjust"),
+            early=TolerancePolicy(tolerance=timedelta(minutes=5), policy="drop"),
+        ),
+        windows=(
+            WindowSpec(
+                name="quakes_1h",
+                kind="tumbling",
+                size=timedelta(hours=1),
+                allowed_lateness=timedelta(minutes=10),
+                where="mag IS NOT NULL",
+                group_by=("net",),
+                aggregates={"events": "count(*)", "strongest": "max(mag)"},
+                having="events > 1",
+            ),
+        ),
+        outputs=Outputs(),
+        partitions=Partitions(start=date(2013, 1, 1)),
+    )
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    spec = parse({"name": "a", "sources": SMALL["sources"]})
+    source, time = spec.sources[0], spec.time
+    assert (source.order, source.settle, source.max_files, source.max_bytes) == (
+        "arrival_time",
+        timedelta(seconds=5),
+        10_000,
+        10 * 1024**3,
+    )
+    assert (dict(source.options), dict(source.rename), source.keep_unknown) == ({}, {}, False)
+    assert (time.timestamp_by, time.time_zone, time.unit, time.over) == (None, "UTC", "microsecond", ())
+    assert (time.out_of_order, time.late, time.early, time.end_of_input) == ("drop", None, None, "hold")
+    assert (spec.outputs.ordered_events, spec.windows, spec.partitions.start) == (True, (), date(2020, 1, 1))
+
+
+def test_durations_are_given_in_microseconds_too() -> None:
+    spec = parse_spec(EARTHQUAKES, file="earthquakes.yaml")
+    window, time = spec.windows[0], spec.time
+    assert (window.size_us, window.hop_us, window.offset_us) == (3_600_000_000, 3_600_000_000, 0)
+    assert window.allowed_lateness_us == 600_000_000
+    assert (time.unit_us, time.out_of_orderness_us) == (1_000, 120_000_000)
+    assert time.late is not None
+    assert (time.late.tolerance_us, spec.sources[0].settle_us) == (300_000_000, 5_000_000)
+
+
+def test_the_step_of_a_hopping_window_is_its_hop() -> None:
+    window = parse(changed("windows.0", hopping(hop="5 minutes", offset="1 minute"))).windows[0]
+    assert (window.hop_or_size, window.hop_us, window.offset_us) == (
+        timedelta(minutes=5),
+        300_000_000,
+        60_000_000,
+    )
+
+
+def hopping(**keys: str) -> dict[str, Any]:
+    return {**SMALL["windows"][0], "kind": "hopping", **keys}
+
+
+def test_group_columns_have_names_and_expressions() -> None:
+    window = parse(changed("windows.0.group_by", ["x", "`t`", "upper(t) AS big"])).windows[0]
+    assert window.group_columns == ("x", "t", "big")
+    assert window.group_expressions == (("x", "x"), ("t", "`t`"), ("big", "upper(t)"))
+
+
+@pytest.mark.parametrize("alias", ["json lines", "json_lines", "jsonl", "ndjson", "json"])
+def test_json_lines_has_several_names(alias: str) -> None:
+    assert parse(changed("sources.0.format", alias)).sources[0].format == "json"
+
+
+@pytest.mark.parametrize(
+    ("size", "count"), [(7, 7), ("500 MB", 500_000_000), ("1 GiB", 1024**3), ("1.5kB", 1_500), ("2 B", 2)]
+)
+def test_a_size_is_bytes_or_text(size: object, count: int) -> None:
+    assert parse(changed("sources.0.max_bytes", size)).sources[0].max_bytes == count
+
+
+def test_nothing_changes_after_reading() -> None:
+    spec = parse_spec(EARTHQUAKES, file="earthquakes.yaml")
+    with pytest.raises(ValidationError, match="frozen"):
+        spec.name = "other"  # type: ignore[misc]
+    for mapping in (spec.sources[0].options, spec.sources[0].rename):
+        with pytest.raises(TypeError):
+            mapping["a"] = "b"  # type: ignore[index]
+
+
+GOOD = {
+    "no event time": changed("time", {"unit": "second", "end_of_input": "flush"}),
+    "zero tolerance without event time": changed("time", {"out_of_orderness": "0 s"}),
+    "processing time in a zone": changed("sources.0.arrival_time", "t", changed("time", {"time_zone": "Asia/Tokyo"})),
+    "lateness under keep": changed("windows.0.allowed_lateness", "1 min", changed("time.out_of_order", "keep")),
+    "zero lateness under drop": changed("windows.0.allowed_lateness", "0 s"),
+    "no windows": changed("windows", ...),
+    "windows only": changed("outputs.ordered_events", False),
+    "hop longer than size": changed("windows.0", hopping(hop="2 hours", offset="90 minutes")),
+    "closed on the left": changed("windows.0.closed", "left"),
+    "grouped over": changed("time.over", ["upper(t)"], changed("windows.0.group_by", ["UPPER( t ) AS big"])),
+    "parquet": changed("sources.0.format", "parquet"),
+    "csv options": changed("sources.0.options", {"header": True, "sep": ";", "nullValue": -999}),
+    "json options": changed("sources.0.options", {"primitivesAsString": True}, changed("sources.0.format", "ndjson")),
+    "iso duration": changed("windows.0.size", "PT5M"),
+    "a column called user": changed(
+        "windows.0.where", "user = 'x'", changed("sources.0.schema", "t STRING, user STRING")
+    ),
+    "a renamed column called user": changed(
+        "windows.0.group_by", ["user"], changed("sources.0.rename", {"x": "user"})
+    ),
+    "an aggregate called user": changed(
+        "windows.0.having", "user > 1", changed("windows.0.aggregates", {"user": "count(*)"})
+    ),
+    "a sorted list": changed("windows.0.aggregates.l", "array_sort(collect_list(x))"),
+    "a first day": changed("partitions.start", "2013-01-01"),
+    "arrival order of files": changed("sources.0.order", "position"),
+}
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_a_good_spec_is_read_and_the_schema_accepts_it(case: str) -> None:
+    assert parse(GOOD[case]).name == "small"
+    assert schema_accepts(GOOD[case])
+
+
+def schema_accepts(spec: dict[str, Any]) -> bool:
+    jsonschema = pytest.importorskip("jsonschema")
+    return bool(jsonschema.Draft202012Validator(spec_json_schema()).is_valid(spec))
+
+
+# (path, value, key path in the message, fragment of the message)
+BAD_FOR_SCHEMA_TOO = [
+    ("name", ..., "name", "the key is missing"),
+    ("name", "Small", "name", "small letters"),
+    ("name", 7, "name", "put the value in quotes"),
+    ("nmae", "x", "nmae", "did you mean `name`?"),
+    ("sources", ..., "sources", "the key is missing"),
+    ("sources", [], "sources", "found 0 sources"),
+    ("sources", {}, "sources", "a list"),
+    ("sources", SMALL["sources"] * 2, "sources", "more than one is not supported yet"),
+    ("sources.0", "files", "sources[0]", "a mapping of keys to values"),
+    ("sources.0.name", "a-b", "sources[0].name", "letters, digits and _"),
+    ("sources.0.kind", "kafka", "sources[0].kind", "not supported yet"),
+    ("sources.0.kind", "delta", "sources[0].kind", "not supported yet"),
+    ("sources.0.kind", "flies", "sources[0].kind", "did you mean `files`?"),
+    ("sources.0.path", "", "sources[0].path", "empty text"),
+    ("sources.0.path", ["a"], "sources[0].path", "found a list of 1"),
+    ("sources.0.format", "avro", "sources[0].format", "csv or json or parquet"),
+    ("sources.0.format", "jsnol", "sources[0].format", "did you mean `jsonl`?"),
+    ("sources.0.schema", ..., "sources[0].schema", "the key is missing"),
+    ("sources.0.columns", "t STRING", "sources[0].columns", "unknown key `columns`"),
+    ("sources.0.shcema", "t STRING", "sources[0].shcema", "did you mean `schema`?"),
+    ("sources.0.options", [], "sources[0].options", "a mapping of reader options"),
+    ("sources.0.options.header", "yes", "sources[0].options.header", "true or false"),
+    ("sources.0.options.sep", True, "sources[0].options.sep", "put the value in quotes"),
+    ("sources.0.options.haeder", True, "sources[0].options.haeder", "did you mean `header`?"),
+    ("sources.0.options.mode", "FAILFAST", "sources[0].options.mode", "set by the product"),
+    ("sources.0.options.inferSchema", True, "sources[0].options.inferSchema", "set by the product"),
+    ("sources.0.options.enforceSchema", True, "sources[0].options.enforceSchema", "set by the product"),
+    ("sources.0.options.columnNameOfCorruptRecord", "c", "columnNameOfCorruptRecord", "set by the product"),
+    ("sources.0.options.allowComments", True, "sources[0].options.allowComments", "for csv one of header"),
+    ("sources.0.options", {"sep": ";", "delimiter": ","}, "sources[0].options.delimiter", "the same option"),
+    ("sources.0.rename", {"x": 3}, "sources[0].rename.x", "put the value in quotes"),
+    ("sources.0.keep_unknown", "no", "sources[0].keep_unknown", "true or false"),
+    ("sources.0.arrival_time", 5, "sources[0].arrival_time", "timestamp_millis"),
+    ("sources.0.order", "time", "sources[0].order", "arrival_time or position"),
+    ("sources.0.settle", 5, "sources[0].settle", "bare number 5"),
+    ("sources.0.max_files", 0, "sources[0].max_files", "at least 1"),
+    ("sources.0.max_files", "7", "sources[0].max_files", "a whole number"),
+    ("sources.0.max_files", True, "sources[0].max_files", "a whole number"),
+    ("sources.0.max_bytes", "7 apples", "sources[0].max_bytes", "`500 MB`"),
+    ("sources.0.max_bytes", 0, "sources[0].max_bytes", "at least 1"),
+    ("sources.0.split", "x", "sources[0].split", "not supported yet"),
+    ("sources.0.alignment", {"group": "g"}, "sources[0].alignment", "not supported yet"),
+    ("sources.0.unaligned", "allow", "sources[0].unaligned", "not supported yet"),
+    ("sources.0.timestamp_by", "x", "sources[0].timestamp_by", "not supported yet"),
+    ("sources.0.time_zone", "UTC", "sources[0].time_zone", "not supported yet"),
+    ("sources.0.out_of_orderness", "1 s", "sources[0].out_of_orderness", "not supported yet"),
+    ("sources.0.idle", {"timeout": "1 s"}, "sources[0].idle", "not supported yet"),
+    ("sources.0.live", True, "sources[0].live", "not supported yet"),
+    ("schedule", "@hourly", "schedule", "not supported yet"),
+    ("live", True, "live", "not supported yet"),
+    ("time", "t", "time", "a mapping of keys to values"),
+    ("time.timestamp_by", 1700000000, "time.timestamp_by", "timestamp_seconds"),
+    ("time.timestamp_by", "1700000000", "time.timestamp_by", "timestamp_micros"),
+    ("time.unit", "minute", "time.unit", "second or millisecond or microsecond"),
+    ("time.over", "x", "time.over", "a list, such as [a, b]"),
+    ("time.out_of_orderness", 60, "time.out_of_orderness", "bare number 60"),
+    ("time.out_of_orderness", "1 month", "time.out_of_orderness", "calendar sizes are not supported yet"),
+    ("time.out_of_orderness", "-1 s", "time.out_of_orderness", "negative"),
+    ("time.out_of_order", "ignore", "time.out_of_order", "drop or adjust or keep"),
+    ("time.late", "5 minutes", "time.late", "a mapping of keys to values"),
+    ("time.late", {"tolerance": "5 s"}, "time.late.policy", "the key is missing"),
+    ("time.early", {"tolerance": "5 s", "policy": "keep"}, "time.early.policy", "drop or adjust"),
+    ("time.early", {"tolerance": "5 s", "policy": "drop", "x": 1}, "time.early.x", "unknown key"),
+    ("time.emit", {"every": "200 ms"}, "time.emit", "not supported yet"),
+    ("time.idle", {"timeout": "1 minute"}, "time.idle", "not supported yet"),
+    ("time.start_at", "2026-01-01T00:00:00Z", "time.start_at", "not supported yet"),
+    ("time.deduplicate_by", ["x"], "time.deduplicate_by", "not supported yet"),
+    ("time.within", "1 s", "time.within", "not supported yet"),
+    ("time.end_of_input", "close", "time.end_of_input", "hold or flush"),
+    ("time", {"out_of_order": "drop"}, "time.out_of_order", "no effect without `timestamp_by`"),
+    ("time", {"out_of_orderness": "1 s"}, "time.out_of_orderness", "no effect without `timestamp_by`"),
+    (
+        "time",
+        {"late": {"tolerance": "1 s", "policy": "drop"}},
+        "time.late",
+        "no effect without `timestamp_by`",
+    ),
+    ("time", {"early": {"tolerance": "1 s", "policy": "drop"}}, "time.early", "no effect without"),
+    ("outputs.ordered_events", "false", "outputs.ordered_events", "true or false"),
+    ("outputs.windows", True, "outputs.windows", "unknown key"),
+    ("windows.0", "w", "windows[0]", "a mapping of keys to values"),
+    ("windows.0.name", "_w", "windows[0].name", "first a letter"),
+    ("windows.0.kind", "session", "windows[0].kind", "not supported yet"),
+    ("windows.0.kind", "sliding", "windows[0].kind", "not supported yet"),
+    ("windows.0.kind", "snapshot", "windows[0].kind", "not supported yet"),
+    ("windows.0.kind", "cumulative", "windows[0].kind", "not supported yet"),
+    ("windows.0.kind", "tumblng", "windows[0].kind", "did you mean `tumbling`?"),
+    ("windows.0.size", 60, "windows[0].size", "bare number 60"),
+    ("windows.0.size", "0 s", "windows[0].size", "longer than zero"),
+    ("windows.0.size", ..., "windows[0].size", "the key is missing"),
+    ("windows.0.hop", "5 min", "windows[0].hop", "no effect on a tumbling window"),
+    ("windows.0", hopping(), "windows[0].hop", "needs a hop"),
+    ("windows.0", hopping(hop="0 s"), "windows[0].hop", "longer than zero"),
+    ("windows.0.closed", "right", "windows[0].closed", "not supported yet"),
+    ("windows.0.gap", "1 s", "windows[0].gap", "not supported yet"),
+    ("windows.0.max_duration", "1 s", "windows[0].max_duration", "not supported yet"),
+    ("windows.0.step", "1 s", "windows[0].step", "not supported yet"),
+    ("windows.0.time_zone", "UTC", "windows[0].time_zone", "not supported yet"),
+    ("windows.0.empty", True, "windows[0].empty", "not supported yet"),
+    ("windows.0.empty_max", 5, "windows[0].empty_max", "not supported yet"),
+    ("windows.0.history", True, "windows[0].history", "not supported yet"),
+    ("windows.0.revise_every", "1 s", "windows[0].revise_every", "not supported yet"),
+    ("windows.0.from", "x", "windows[0].from", "not supported yet"),
+    ("windows.0.emit", "on_time", "windows[0].emit", "not supported yet"),
+    ("windows.0.emit", {"early": "1 s"}, "windows[0].emit", "not supported yet"),
+    ("windows.0.allowed_lateness", "1 s", "windows[0].allowed_lateness", "no accepted event is ever late"),
+    ("windows.0.aggregates", {}, "windows[0].aggregates", "at least one aggregate"),
+    ("windows.0.aggregates", ["count(*)"], "windows[0].aggregates", "a mapping of keys to values"),
+    ("windows.0.aggregates.a b", "sum(x)", 'windows[0].aggregates["a b"]', "letters, digits and _"),
+    ("windows.0.aggregates._watermark", "sum(x)", "windows[0].aggregates._watermark", "reserved"),
+    ("windows.0.aggregates.window_start", "sum(x)", "windows[0].aggregates.window_start", "reserved"),
+    ("windows.0.aggregates.s", 1, "windows[0].aggregates.s", "put the value in quotes"),
+    ("windows.0.group_by", "x", "windows[0].group_by", "a list, such as [a, b]"),
+    ("partitions.time_zone", "Europe/Berlin", "partitions.time_zone", "UTC"),
+    ("partitions.start", 2013, "partitions.start", "a day such as 2026-01-31"),
+]
+
+BAD_FOR_PARSER_ONLY = [
+    ("sources.0.arrival_time", "now()", "sources[0].arrival_time", "reads the clock"),
+    ("sources.0.arrival_time", "_arrival_time", "sources[0].arrival_time", "what this expression defines"),
+    ("sources.0.rename", {"x": "_clock"}, "sources[0].rename.x", "reserved"),
+    ("sources.0.rename", {"x": "a b"}, "sources[0].rename.x", "holds ' '"),
+    ("sources.0.rename", {"x": "x"}, "sources[0].rename.x", "no effect"),
+    ("sources.0.rename", {"x": "z", "t": "Z"}, "sources[0].rename.t", "two columns are renamed"),
+    ("time.timestamp_by", "current_timestamp()", "time.timestamp_by", "use `_arrival_time`"),
+    ("time.timestamp_by", "user", "time.timestamp_by", "who runs the pipeline"),
+    ("time.timestamp_by", "t AS e", "time.timestamp_by", "the name `e` has no effect"),
+    ("time.timestamp_by", "f(t", "time.timestamp_by", "never closed"),
+    ("time.time_zone", "Europe/Berln", "time.time_zone", "did you mean `Europe/Berlin`?"),
+    ("time.time_zone", "+02:00", "time.time_zone", "IANA"),
+    ("time.time_zone", "localtime", "time.time_zone", "IANA"),
+    ("time", {"time_zone": "Asia/Tokyo"}, "time.time_zone", "has no effect"),
+    ("time.unit", "second", "time.out_of_orderness", "no whole number of seconds"),
+    ("time.over", ["rand()"], "time.over[0]", "is random"),
+    ("time.over", ["x"], "windows[0].group_by", "add `x` to `group_by`"),
+    ("time.over", ["f(x)"], "windows[0].group_by", "add `f(x) AS name`"),
+    ("time.over", ["x", "X"], "time.over[1]", "stands twice"),
+    ("windows.0.offset", "1 hour", "windows[0].offset", "less than 1 hour"),
+    ("windows.0", hopping(hop="5 s", offset="5 s"), "windows[0].offset", "less than 5 seconds"),
+    ("windows.0.where", "x > rand()", "windows[0].where", "is random"),
+    ("windows.0.where", "(SELECT 1) = 1", "windows[0].where", "reads other tables"),
+    ("windows.0.having", "first(n) > 1", "windows[0].having", "min_by(n, struct(_timestamp, _arrival_seq))"),
+    ("windows.0.having", "user > 1", "windows[0].having", "who runs the pipeline"),
+    ("windows.0.group_by", ["upper(t)"], "windows[0].group_by[0]", "write `upper(t) AS upper_t`"),
+    ("windows.0.group_by", ["a.b"], "windows[0].group_by[0]", "write `a.b AS a_b`"),
+    ("windows.0.group_by", ["uuid() AS u"], "windows[0].group_by[0]", "is random"),
+    ("windows.0.group_by", ["`a b`"], "windows[0].group_by[0]", "AS another_name"),
+    ("windows.0.group_by", ["_source"], "windows[0].group_by[0]", "reserved"),
+    ("windows.0.group_by", ["x AS window_end"], "windows[0].group_by[0]", "reserved"),
+    ("windows.0.group_by", ["x", "t AS X"], "windows[0].group_by[1]", "two columns of this window"),
+    ("windows.0.group_by", ["x AS N"], "windows[0].aggregates.n", "two columns of this window"),
+    ("windows.0.aggregates._Batch_Id", "sum(x)", "windows[0].aggregates._Batch_Id", "reserved"),
+    ("windows.0.aggregates.N", "sum(x)", "windows[0].aggregates.N", "two columns of this window"),
+    (
+        "windows.0.aggregates.f",
+        "first(x)",
+        "windows[0].aggregates.f",
+        "min_by(x, struct(_timestamp, _arrival_seq))",
+    ),
+    ("windows.0.aggregates.f", "sum(x) OVER (ORDER BY t)", "windows[0].aggregates.f", "window function"),
+    (
+        "windows",
+        [*SMALL["windows"], {**SMALL["windows"][0], "name": "W"}],
+        "windows[1].name",
+        "second window",
+    ),
+    ("windows", [], "outputs.ordered_events", "nothing would be written"),
+    ("partitions.start", "2013-02-30", "partitions.start", "a day such as"),
+]
+
+BASES = {
+    "no whole number of seconds": changed("time.out_of_orderness", "1500 ms"),
+    "nothing would be written": changed("outputs.ordered_events", False),
+}
+
+
+@pytest.mark.parametrize(("path", "value", "place", "fragment"), BAD_FOR_SCHEMA_TOO + BAD_FOR_PARSER_ONLY)
+def test_a_bad_spec_is_refused_with_file_key_and_reason(path: str, value: object, place: str, fragment: str) -> None:
+    text = message(changed(path, value, BASES.get(fragment, SMALL)))
+    assert text.startswith("small.yaml")
+    assert f"{place}: " in text
+    assert fragment in text
+    assert "problems:" not in text, "one mistake is one problem"
+
+
+@pytest.mark.parametrize(("path", "value", "place", "fragment"), BAD_FOR_SCHEMA_TOO)
+def test_the_schema_refuses_what_it_can(path: str, value: object, place: str, fragment: str) -> None:
+    assert not schema_accepts(changed(path, value))
+
+
+def test_windows_without_events_and_partitions_without_windows_are_refused_by_the_schema_too() -> None:
+    no_windows = changed("windows", ...)
+    assert not schema_accepts(changed("outputs.ordered_events", False, no_windows))
+    assert not schema_accepts(changed("partitions.start", "2013-01-01", no_windows))
+    assert not schema_accepts(changed("time.over", ["x"]))
+    assert "`partitions` has no effect" in message(changed("partitions.start", "2013-01-01", no_windows))
+
+
+def test_all_problems_are_told_together_in_the_order_of_the_file() -> None:
+    spec = changed("time.over", ["x"], changed("windows.0.sise", "1 s", changed("time.unit", "hour")))
+    spec["windows"].append({"name": "v", "kind": "tumbling", "size": 5, "aggregates": {"n": "count(*)"}})
+    spec["windows"].append({**SMALL["windows"][0], "name": "u", "allowed_lateness": "1 s"})
+    spec["outputs"] = {"ordered_events": 1}
+    text = parse_message(yaml.safe_dump(spec, sort_keys=False))
+    assert text.startswith("small.yaml has 4 problems:")
+    places = ["time.unit:", "windows[0].sise:", "windows[1].size:", "outputs.ordered_events:"]
+    positions = [text.index(place) for place in places]
+    assert positions == sorted(positions)
+    assert "windows[2]" not in text, "`time` cannot be read, so what it asks of windows is unknown"
+
+
+def parse_message(text: str) -> str:
+    with pytest.raises(SpecError) as caught:
+        parse_spec(text, file="small.yaml")
+    return str(caught.value)
+
+
+def test_rules_between_parts_are_told_beside_mistakes_elsewhere() -> None:
+    text = message(changed("time.over", ["x"], changed("nmae", "y")))
+    assert text.startswith("small.yaml has 2 problems:")
+    assert "windows[0].group_by: lacks `x`" in text
+    assert "unknown key `nmae`" in text
+
+
+def test_a_problem_names_its_line() -> None:
+    text = EARTHQUAKES.replace("unit: millisecond", "unit: fortnight")
+    line = 1 + text[: text.index("unit:")].count("\n")
+    assert f"small.yaml, line {line}, time.unit: " in parse_message(text)
+
+
+def test_a_key_given_twice_is_refused_with_both_lines() -> None:
+    text = "name: a\ntime:\n  unit: second\n  unit: second\n" + yaml.safe_dump({"sources": SMALL["sources"]})
+    assert "time.unit: the key `unit` stands twice, in lines 3 and 4" in parse_message(text)
+
+
+def test_a_key_without_a_value_is_refused_once() -> None:
+    text = yaml.safe_dump(SMALL) + "outputs:\n"
+    assert "outputs: nothing is written here" in parse_message(text)
+    assert "problems:" not in parse_message(text)
+
+
+def test_a_key_that_yaml_reads_as_a_boolean_is_refused() -> None:
+    text = yaml.safe_dump(SMALL).replace("n: count(*)", "on: count(*)")
+    assert "windows[0].aggregates: found the key on in line" in parse_message(text)
+    assert "put the key in quotes" in parse_message(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [
+        ("name: [a\nsources: 1\n", "line 2: the YAML cannot be read at column"),
+        ("a: 1\n\tb: 2\n", "line 2: the YAML cannot be read"),
+        ("a: !!python/object:os.system x\n", "line 1: the YAML cannot be read"),
+        ("a: \x00", "the YAML cannot be read"),
+        ("a: 1\n---\nb: 2\n", "line 2: the YAML cannot be read"),
+        ("", "the file is empty"),
+        ("- a\n", "the file holds a list of 1"),
+        ("a: &x {b: *x}\n", "unknown key `a`"),
+    ],
+)
+def test_what_is_no_yaml_mapping_is_refused(text: str, fragment: str) -> None:
+    assert fragment in parse_message(text)
+
+
+def test_days_and_times_need_no_quotes() -> None:
+    text = yaml.safe_dump(SMALL) + "partitions: {start: 2013-01-01}\n"
+    assert parse_spec(text, file="small.yaml").partitions.start == date(2013, 1, 1)
+
+
+def test_equal_meaning_has_one_fingerprint() -> None:
+    one = changed("time.out_of_orderness", "60 s")
+    other = changed("time.out_of_orderness", "1 minute")
+    other["sources"][0]["schema"] = "t STRING,\n  x INT".replace("\n ", "")
+    other["sources"][0] |= {"settle": "PT5S", "max_bytes": "10 GiB", "order": "arrival_time", "options": {}}
+    other["outputs"] = {"ordered_events": True}
+    other["windows"][0] |= {"closed": "left", "emit": "on_close", "group_by": []}
+    assert parse(one).canonical_json() == parse(other).canonical_json()
+    assert parse(one).fingerprint() == parse(other).fingerprint()
+    assert len(parse(one).fingerprint()) == 64
+
+
+def test_the_order_of_windows_and_the_spelling_of_options_mean_nothing() -> None:
+    second = {**SMALL["windows"][0], "name": "a"}
+    one = changed("windows", [*SMALL["windows"], second], changed("sources.0.options", {"sep": ";"}))
+    other = changed("windows", [second, *SMALL["windows"]], changed("sources.0.options", {"delimiter": ";"}))
+    assert parse(one).fingerprint() == parse(other).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("time.out_of_orderness", "1 us"),
+        ("time.out_of_order", "keep"),
+        ("windows.0.size", "2 hours"),
+        ("windows.0.aggregates.m", "max(x)"),
+        ("windows.0.where", "x = 'A'"),
+        ("sources.0.schema", "t STRING"),
+        ("sources.0.options", {"header": True}),
+        ("outputs.ordered_events", False),
+    ],
+)
+def test_another_meaning_has_another_fingerprint(path: str, value: object) -> None:
+    assert parse(changed(path, value)).fingerprint() != parse(SMALL).fingerprint()
+
+
+def test_the_canonical_json_is_itself_a_spec_of_the_same_meaning() -> None:
+    spec = parse_spec(EARTHQUAKES, file="earthquakes.yaml")
+    again = parse_spec(spec.canonical_json(), file="canonical.json")
+    assert again == spec
+    assert again.fingerprint() == spec.fingerprint()
+    assert schema_accepts(json.loads(spec.canonical_json()))
+
+
+def test_every_key_of_the_schema_is_described() -> None:
+    schema = spec_json_schema()
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    models = {"Spec": schema, **schema["$defs"]}
+    assert {
+        "Spec",
+        "FilesSource",
+        "TimeSpec",
+        "TolerancePolicy",
+        "WindowSpec",
+        "Outputs",
+        "Partitions",
+    } == set(models)
+    for name, model in models.items():
+        assert model["additionalProperties"] is False, name
+        for key, part in model["properties"].items():
+            assert part.get("description"), f"{name}.{key}"
+    assert models["FilesSource"]["properties"]["settle"]["default"] == "5 seconds"
+    assert "null" not in json.dumps(schema).replace("nullValue", "")
+
+
+def test_the_schema_is_a_schema_and_accepts_the_example() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.Draft202012Validator.check_schema(spec_json_schema())
+    spec = yaml.safe_load(EARTHQUAKES.replace("start: 2013-01-01", "start: '2013-01-01'"))
+    assert schema_accepts(spec)
+
+
+@pytest.mark.parametrize(
+    "text", ["5 s", "1 hour 30 minutes", "PT5M", "P1W", "250 us", "5", "P", "PT", "1 month", "x"]
+)
+def test_the_schema_and_the_parser_agree_on_durations(text: str) -> None:
+    try:
+        parse_duration(text)
+        is_read = True
+    except SpecError:
+        is_read = False
+    assert schema_accepts(changed("time.out_of_orderness", text)) is is_read
+
+
+def source(**rename: str) -> FilesSource:
+    return FilesSource(name="s", kind="files", path="*", format="csv", schema="a INT", rename=rename)
+
+
+def test_payload_columns_may_start_with_an_underscore() -> None:
+    check_payload_columns(["a", "_id", "b"], source(_id="id"))
+
+
+@pytest.mark.parametrize(
+    ("names", "rename", "fragment"),
+    [
+        (["_timestamp"], {}, "`_timestamp` is reserved"),
+        (["_TimeStamp"], {}, "`_TimeStamp` is reserved"),
+        (["a", "A"], {}, "columns `a` and `A` are the same name"),
+        (["a", "b"], {"b": "A"}, "columns `a` and `A` are the same name"),
+        (["a b"], {}, "column `a b`: the column name 'a b' holds ' '"),
+        (["a=b"], {}, "holds '='"),
+        (["magnitude"], {"magnitud": "m"}, "did you mean `magnitude`?"),
+    ],
+)
+def test_a_payload_column_that_no_table_can_have_is_refused(
+    names: list[str], rename: dict[str, str], fragment: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        check_payload_columns(names, source(**rename))
+    assert fragment in caught.value.found
+    assert "source `s`" in caught.value.found
+    assert "rename" in caught.value.remedy
+
+
+def test_a_renamed_column_is_judged_by_its_new_name() -> None:
+    check_payload_columns(["_timestamp", "a b"], source(**{"_timestamp": "ts", "a b": "a_b"}))
+
+
+def test_the_reserved_columns_are_those_of_the_tables() -> None:
+    assert {"_file", "_malformed", "_rescued", "_arrival_seq", "_watermark"} < RESERVED_COLUMNS
+    assert all(name.startswith("_") for name in RESERVED_COLUMNS)
+    assert len(RESERVED_COLUMNS) == 18

@@ -1,0 +1,111 @@
+"""Time adjustment: which events are accepted, with which timestamp, and which are refused and why.
+
+Here: rules 1 to 3 in their order over a stretch of the log and the state before it. Not here: the release order
+(ordering.py), windows, and anything about batches: a stretch may be one event or the whole log.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from timeops.columns import (
+    ADJUSTED_BY,
+    LATENESS,
+    REASON,
+    SEQ,
+    T_FINAL,
+    TIMELINE,
+    TIMESTAMP,
+    W_BEFORE,
+    W_SET_BY,
+    T,
+    to_instant,
+)
+from timeops.extraction import extract
+from timeops.policies import judge_arrival
+from timeops.spec import TimeSpec
+from timeops.watermarks import ASKED, Scanned, scan, with_setter
+
+KEPT = "kept_out_of_order"
+
+
+@dataclass(frozen=True)
+class Adjusted:
+    """What a stretch of the log becomes.
+
+    Attributes:
+        accepted: The events that go on: `_timestamp`, `_event_time`, `_timeline`, `_adjusted_by`, `__timestamp` and
+            `__w_before` (microseconds; the latter null where the event is on time for certain).
+        refused: Records that do not: `__reason`, `__lateness_us`, `__w_before` and `__w_set_by`.
+        moves: Events that may move the watermark: `_timeline`, `_arrival_seq`, `__asked_w`.
+        setters: Which event set which watermark, see `watermarks.with_setter`.
+        before: watermarks.STATE_SCHEMA before the stretch.
+        state: The same after it.
+    """
+
+    accepted: DataFrame
+    refused: DataFrame
+    moves: DataFrame
+    setters: DataFrame
+    before: DataFrame
+    state: DataFrame
+
+
+def time_adjustment(
+    items: DataFrame, state: DataFrame, time: TimeSpec, *, few_timelines: bool | None = None
+) -> Adjusted:
+    """Judges every record of a stretch of the log.
+
+    Args:
+        items: Records of the arrival log, any cut of it.
+        state: watermarks.STATE_SCHEMA as it was before the first of them.
+        time: The spec's `time` section.
+        few_timelines: See `watermarks.scan`; by default, true without `over`.
+
+    Returns:
+        Accepted and refused records and the state after the stretch.
+
+    Raises:
+        SpecError: An expression of the spec does not fit the columns.
+    """
+    judged = judge_arrival(extract(items, time), time)
+    moving = judged.where(F.col(REASON).isNull())
+    few = not time.over if few_timelines is None else few_timelines
+    scanned = scan(moving, state, time.out_of_orderness_us, few_timelines=few)
+    nothing = F.lit(None).cast("bigint")
+    refused = judged.where(F.col(REASON).isNotNull()).withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
+    if time.out_of_order == "drop":
+        refused = refused.unionByName(_dropped(scanned, state), allowMissingColumns=True)
+    return Adjusted(
+        accepted=_accepted(scanned, time),
+        refused=refused,
+        moves=scanned.events.select(TIMELINE, SEQ, ASKED),
+        setters=scanned.setters,
+        before=state,
+        state=scanned.state,
+    )
+
+
+def _accepted(scanned: Scanned, time: TimeSpec) -> DataFrame:
+    behind = F.col(W_BEFORE).isNotNull()
+    if time.out_of_order == "drop":
+        on_time = scanned.events.where(~behind)
+        return on_time.withColumns({T_FINAL: F.col(T), TIMESTAMP: to_instant(T)})
+    adjusts = time.out_of_order == "adjust"
+    rule = F.array(F.lit("out_of_order" if adjusts else KEPT))
+    final = F.when(behind, F.col(W_BEFORE)).otherwise(F.col(T)) if adjusts else F.col(T)
+    return scanned.events.withColumns(
+        {
+            T_FINAL: final,
+            TIMESTAMP: to_instant(final),
+            ADJUSTED_BY: F.when(behind, F.concat(ADJUSTED_BY, rule)).otherwise(F.col(ADJUSTED_BY)),
+        }
+    )
+
+
+def _dropped(scanned: Scanned, state: DataFrame) -> DataFrame:
+    behind = scanned.events.where(F.col(W_BEFORE).isNotNull())
+    return with_setter(behind, scanned.setters, state).withColumns(
+        {REASON: F.lit("out_of_order"), LATENESS: F.col(W_BEFORE) - F.col(T)}
+    )

@@ -1,0 +1,55 @@
+"""Names and bounds that every stage shares: product columns, working columns, the representable time range.
+
+Here: constants and the smallest conversions between instants and microseconds. Not here: any rule of time.
+"""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+# Columns of the arrival log beside the payload.
+SEQ = "_arrival_seq"
+ARRIVAL = "_arrival_time"
+CLOCK = "_clock"
+SOURCE = "_source"
+SPLIT = "_split"
+POSITION = "_position"
+FILE = "_file"
+MALFORMED = "_malformed"
+BATCH = "_batch_id"
+LOG_COLUMNS = (SEQ, ARRIVAL, CLOCK, SOURCE, SPLIT, POSITION, FILE, MALFORMED, BATCH)
+
+# Columns of an adjusted event.
+TIMESTAMP = "_timestamp"
+EVENT_TIME = "_event_time"
+TIMELINE = "_timeline"
+RELEASE_SEQ = "_release_seq"
+ADJUSTED_BY = "_adjusted_by"
+WATERMARK = "_watermark"
+
+# Working columns of the stages: microseconds since the epoch (BIGINT) unless said otherwise.
+T = "__t"  # event time cut to the unit and adjusted by rules 1 and 2; null when the record has none
+T_FINAL = "__timestamp"  # what becomes _timestamp
+W_BEFORE = "__w_before"  # the timeline's watermark just before the event; null where it cannot matter
+W_SET_BY = "__w_set_by"  # lowest _arrival_seq after which the watermark had that value
+REASON = "__reason"  # STRING: why rules 0 to 2 or ingestion refused the record
+LATENESS = "__lateness_us"
+
+MIN_US = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z
+MAX_US = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z
+
+ONE_TIMELINE = "[]"
+
+
+def to_us(instant: Column | str) -> Column:
+    """Microseconds since the epoch of a TIMESTAMP column."""
+    return F.unix_micros(instant)
+
+
+def to_instant(us: Column | str) -> Column:
+    """TIMESTAMP of a column of microseconds since the epoch."""
+    return F.timestamp_micros(us)
+
+
+def floor_to(value: Column, step_us: int, offset_us: int = 0) -> Column:
+    """The largest `offset + k * step` that is at most `value` (microseconds, floor towards minus infinity)."""
+    return value - F.pmod(value - F.lit(offset_us), F.lit(step_us))

@@ -1,0 +1,132 @@
+"""The rows of `dead_letters`: one shape for every reason, each with a sentence that says why.
+
+Here: columns and sentences. Not here: the decision that a record is refused (extraction, policies, watermarks,
+windows).
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from timeops.columns import (
+    ARRIVAL,
+    EVENT_TIME,
+    FILE,
+    LATENESS,
+    MALFORMED,
+    POSITION,
+    REASON,
+    SEQ,
+    SOURCE,
+    SPLIT,
+    W_BEFORE,
+    W_SET_BY,
+    WATERMARK,
+    to_instant,
+)
+from timeops.durations import format_duration
+from timeops.spec import TimeSpec, WindowSpec
+from timeops.windows import MISSED
+
+_SPANS = "array<struct<start: timestamp, end: timestamp>>"
+
+
+def time_letters(refused: DataFrame, payload: Sequence[str], time: TimeSpec) -> DataFrame:
+    """Dead letters of the stages `ingest` and `time`.
+
+    Args:
+        refused: `Adjusted.refused`.
+        payload: Names of the payload columns.
+        time: The spec's `time` section, for the sentences.
+    """
+    ingest = F.col(REASON).isin("malformed", "no_arrival_time")
+    behind = F.col(REASON) == "out_of_order"
+    return refused.select(
+        *_where_from(),
+        F.when(ingest, "ingest").otherwise("time").alias("stage"),
+        F.col(REASON).alias("reason"),
+        _time_detail(time).alias("detail"),
+        F.lit(None).cast("string").alias("window_name"),
+        F.lit(None).cast(_SPANS).alias("missed_windows"),
+        F.col(EVENT_TIME),
+        to_instant(F.when(behind, F.col(W_BEFORE))).alias(WATERMARK),
+        F.col(LATENESS).alias("lateness_us"),
+        F.when(behind, F.col(W_SET_BY)).alias("watermark_set_by"),
+        _payload(payload),
+    )
+
+
+def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) -> DataFrame:
+    """Dead letters `window_closed` of one window.
+
+    Args:
+        late: Rows of `windows.late_for_windows`.
+        payload: Names of the payload columns.
+        window: The window.
+    """
+    size = F.lit(window.size_us)
+    spans = F.transform(
+        MISSED,
+        lambda start: F.struct(to_instant(start).alias("start"), to_instant(start + size).alias("end")),
+    )
+    lateness = _in_seconds(LATENESS)
+    return late.select(
+        *_where_from(),
+        F.lit("window").alias("stage"),
+        F.lit("window_closed").alias("reason"),
+        F.concat(
+            F.lit(f"the last window of {window.name} for this event had closed: an allowed lateness of "),
+            lateness,
+            F.lit(f" more than {format_duration(window.allowed_lateness)} would have let it in"),
+        ).alias("detail"),
+        F.lit(window.name).alias("window_name"),
+        spans.cast(_SPANS).alias("missed_windows"),
+        F.col(EVENT_TIME),
+        to_instant(W_BEFORE).alias(WATERMARK),
+        F.col(LATENESS).alias("lateness_us"),
+        F.col(W_SET_BY).alias("watermark_set_by"),
+        _payload(payload),
+    )
+
+
+def _where_from() -> list[Column]:
+    return [F.col(name) for name in (SEQ, ARRIVAL, SOURCE, SPLIT, POSITION)]
+
+
+def _payload(payload: Sequence[str]) -> Column:
+    as_json = F.to_json(F.struct(*[F.col(f"`{name}`") for name in payload]), {"ignoreNullFields": "false"})
+    return F.coalesce(MALFORMED, as_json).alias("payload")
+
+
+def _in_seconds(us: str) -> Column:
+    return F.concat((F.col(us) / F.lit(1_000_000)).cast("decimal(30,6)").cast("string"), F.lit(" s"))
+
+
+def _time_detail(time: TimeSpec) -> Column:
+    rule = f"`{time.timestamp_by}`"
+    place = F.concat(F.lit("record "), F.col(POSITION), F.lit(" of "), F.coalesce(FILE, SOURCE))
+    by = _in_seconds(LATENESS)
+    behind = F.concat(
+        F.lit("the event is "), by, F.lit(f" behind the watermark; out_of_orderness is {_length(time)}")
+    )
+    early = format_duration(time.early.tolerance) if time.early else ""
+    late = format_duration(time.late.tolerance) if time.late else ""
+    sentences = {
+        "malformed": F.concat(place, F.lit(" does not fit the schema of the source")),
+        "no_arrival_time": F.concat(F.lit("the source's arrival_time gives no time for "), place),
+        "no_timestamp": F.lit(f"timestamp_by {rule} gives null"),
+        "bad_timestamp": F.lit(f"timestamp_by {rule} gives no time between the years 0001 and 9999"),
+        "bad_expression": F.lit(f"timestamp_by {rule} fails on this record"),
+        "early": F.concat(F.lit("the event is "), by, F.lit(f" more than {early} ahead of its arrival")),
+        "late_arrival": F.concat(F.lit("the event arrived "), by, F.lit(f" more than {late} after its time")),
+        "out_of_order": behind,
+    }
+    detail = F.lit(None).cast("string")
+    for reason, sentence in sentences.items():
+        detail = F.when(F.col(REASON) == reason, sentence).otherwise(detail)
+    return detail
+
+
+def _length(time: TimeSpec) -> str:
+    return format_duration(time.out_of_orderness)

@@ -1,0 +1,123 @@
+"""Durations as text: `200 ms`, `5 seconds`, `1 hour 30 minutes`, `PT5M`.
+
+Here: reading, writing and counting lengths of time. Not here: instants, time zones, months and years.
+"""
+
+import re
+from datetime import timedelta
+from fractions import Fraction
+
+from timeops.errors import SpecError
+
+_MICROSECOND = timedelta(microseconds=1)
+_SECOND = 1_000_000
+_UNITS = (
+    (("us", "microsecond", "microseconds"), 1),
+    (("ms", "millisecond", "milliseconds"), 1_000),
+    (("s", "sec", "second", "seconds"), _SECOND),
+    (("m", "min", "minute", "minutes"), 60 * _SECOND),
+    (("h", "hour", "hours"), 3_600 * _SECOND),
+    (("d", "day", "days"), 86_400 * _SECOND),
+    (("week", "weeks"), 7 * 86_400 * _SECOND),
+)
+_UNIT_US = {name: size for names, size in _UNITS for name in names}
+_ISO_US = {
+    "W": _UNIT_US["week"],
+    "D": _UNIT_US["d"],
+    "H": _UNIT_US["h"],
+    "M": _UNIT_US["m"],
+    "S": _UNIT_US["s"],
+}
+
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_TERM = rf"{_NUMBER} *(?:{'|'.join(sorted(_UNIT_US, key=len, reverse=True))})"
+_WORDS = rf"{_TERM}(?: *{_TERM})*"
+_ISO = (
+    rf"P(?=[0-9T])(?:{_NUMBER}W)?(?:{_NUMBER}D)?"
+    rf"(?:T(?=[0-9])(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?"
+)
+DURATION_PATTERN = rf"^ *(?:{_WORDS}|{_ISO}) *$"
+"""What `parse_duration` reads, as a regular expression that JSON Schema (ECMA 262) and Python read alike."""
+
+_CALENDAR = re.compile(r"^ *(?:.*[0-9] *(?:months?|mo|years?|y|quarters?)\b|P[0-9.]+[YM])", re.IGNORECASE)
+_LONGEST = timedelta(days=3_652_059)  # the years 0001 to 9999, all the time there is
+_EXPECTED = (
+    "a number with a unit: us, ms, s, min, h, d or their full names, such as `200 ms`, `5 seconds`, "
+    "`1 hour 30 minutes`, `1 day`, or ISO 8601 such as `PT5M`"
+)
+
+
+def parse_duration(text: object) -> timedelta:
+    """Read a length of time, zero or longer and a whole number of microseconds.
+
+    Args:
+        text: Numbers with units (us, ms, s, min, h, d, week and their full names; several are added up), or
+            ISO 8601 with weeks, days, hours, minutes and seconds. A day is 24 hours.
+
+    Raises:
+        SpecError: It is no text, has no unit, is negative, a calendar size (months, years), or not a whole
+            number of microseconds.
+    """
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        raise SpecError(f"found {text!r}, which is no duration", expected=_EXPECTED)
+    if not isinstance(text, str) or re.fullmatch(rf"\s*[-+]?{_NUMBER}\s*", text):
+        raise SpecError(
+            f"found the bare number {str(text).strip()}, whose unit cannot be known",
+            expected=_EXPECTED,
+            remedy=f"write the unit, such as `{str(text).strip().lstrip('-+')} seconds`",
+        )
+    if re.match(r"\s*-", text):
+        raise SpecError(f"found {text!r}, which is negative", expected="a duration of zero or more")
+    if _CALENDAR.match(text):
+        raise SpecError(
+            f"found {text!r}: calendar sizes are not supported yet",
+            expected=_EXPECTED,
+            remedy="write days, such as `30 days`, where a fixed length will do",
+        )
+    if not re.match(DURATION_PATTERN, text):
+        raise SpecError(f"found {text!r}, which is no duration", expected=_EXPECTED)
+    return _sum(text)
+
+
+def _sum(text: str) -> timedelta:
+    """Add up the terms of a text that has the form of a duration, exactly."""
+    if "P" in text:
+        date_part, _, time_part = text.strip().partition("T")
+        terms = _terms(date_part, _ISO_US) + _terms(time_part, _ISO_US)
+    else:
+        terms = _terms(text, _UNIT_US)
+    total = sum((Fraction(number) * size for number, size in terms), Fraction(0))
+    if total.denominator != 1:
+        raise SpecError(f"found {text!r}, finer than a microsecond", expected="a whole number of microseconds")
+    if total > micros(_LONGEST):
+        raise SpecError(f"found {text!r}, longer than all time", expected="at most 9999 years, in days")
+    return timedelta(microseconds=int(total))
+
+
+def _terms(text: str, units: dict[str, int]) -> list[tuple[str, int]]:
+    pairs = re.findall(rf"({_NUMBER}) *([A-Za-z]+)", text)
+    return [(number, units[unit]) for number, unit in pairs]
+
+
+def micros(duration: timedelta) -> int:
+    """Return the length in microseconds."""
+    return duration // _MICROSECOND
+
+
+def format_duration(duration: timedelta) -> str:
+    """Write a length of time so that `parse_duration` reads it back: `1 hour 30 minutes`.
+
+    Equal lengths give equal texts; zero is `0 seconds`.
+
+    Raises:
+        ValueError: The length is negative.
+    """
+    rest = micros(duration)
+    if rest < 0:
+        raise ValueError(f"a duration is zero or more, not {duration!r}")
+    parts = []
+    for names, size in reversed(_UNITS[:-1]):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count} {names[-2] if count == 1 else names[-1]}")
+    return " ".join(parts) or "0 seconds"

@@ -1,0 +1,45 @@
+"""The tree of errors a person may meet.
+
+Here: what went wrong, in the words of the field. Not here: exit codes, tracebacks, logging (see pipelines/cli.py).
+"""
+
+
+class TidemarkError(Exception):
+    """A failure with a remedy.
+
+    Args:
+        found: What was found, naming the file, key, table or record.
+        expected: What would have been right.
+        remedy: What the reader can do now.
+    """
+
+    def __init__(self, found: str, *, expected: str = "", remedy: str = "") -> None:
+        self.found = found
+        self.expected = expected
+        self.remedy = remedy
+        parts = [found]
+        if expected:
+            parts.append(f"Expected: {expected}")
+        if remedy:
+            parts.append(f"To do: {remedy}")
+        super().__init__("\n".join(parts))
+
+
+class SpecError(TidemarkError):
+    """The spec file, an expression in it or the command line is wrong; nothing was written."""
+
+
+class InputError(TidemarkError):
+    """A source cannot be read as the spec says: wrong path, missing column, unreadable or rewritten file."""
+
+
+class LakeError(TidemarkError):
+    """The lake is not in a state that this program can go on from."""
+
+
+class BusyError(LakeError):
+    """Another run is at work on the same pipeline; nothing was changed."""
+
+
+class FencedError(LakeError):
+    """This run was taken for dead and another one finished its batch; its late commit was refused."""

@@ -1,0 +1,95 @@
+"""The pipeline spec: the YAML file as frozen models.
+
+Here: reading a spec file, and the names that other modules use. Not here: file access, and the keys
+themselves (spec_model.py, spec_sources.py, spec_time.py, spec_windows.py).
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from timeops.spec_expressions import RESERVED_COLUMNS
+from timeops.spec_messages import Path, Problem, problems_of, spec_error
+from timeops.spec_model import Outputs, Partitions, Spec, rules_between_parts
+from timeops.spec_schema import spec_json_schema
+from timeops.spec_sources import FilesSource, check_payload_columns
+from timeops.spec_time import TimeSpec, TolerancePolicy
+from timeops.spec_windows import RESERVED_IN_WINDOWS, WindowSpec
+from timeops.spec_yaml import read_yaml
+
+__all__ = [
+    "RESERVED_COLUMNS",
+    "RESERVED_IN_WINDOWS",
+    "FilesSource",
+    "Outputs",
+    "Partitions",
+    "Spec",
+    "TimeSpec",
+    "TolerancePolicy",
+    "WindowSpec",
+    "check_payload_columns",
+    "parse_spec",
+    "spec_json_schema",
+]
+
+Part = TypeVar("Part", bound=BaseModel)
+
+_MODELS: Mapping[Path, type[BaseModel]] = {
+    (): Spec,
+    ("sources",): FilesSource,
+    ("time",): TimeSpec,
+    ("time", "late"): TolerancePolicy,
+    ("time", "early"): TolerancePolicy,
+    ("outputs",): Outputs,
+    ("windows",): WindowSpec,
+    ("partitions",): Partitions,
+}
+
+
+def parse_spec(text: str, *, file: str) -> Spec:
+    """Read a spec file.
+
+    Args:
+        text: What the file holds.
+        file: Its name, for messages.
+
+    Raises:
+        SpecError: All that is wrong with the file, each with line, key path, what was found and expected.
+    """
+    document = read_yaml(text)
+    problems = list(document.problems)
+    if document.is_readable:
+        try:
+            spec = Spec.model_validate(document.data)
+        except ValidationError as error:
+            problems.extend(problems_of(error, _MODELS))
+            problems.extend(_rules_between_readable_parts(document.data))
+        else:
+            if not problems:
+                return spec
+    raise spec_error(file, problems, document.lines)
+
+
+def _rules_between_readable_parts(data: Mapping[str, Any]) -> list[Problem]:
+    """Judge the parts that can be read together, so that one report tells as much as can be known."""
+    windows = data.get("windows")
+    windows = windows if isinstance(windows, list) else []
+    sources = data.get("sources")
+    read = {position: _read(WindowSpec, window) for position, window in enumerate(windows)}
+    first = [_read(FilesSource, source) for source in sources[:1]] if isinstance(sources, list) else []
+    return rules_between_parts(
+        sources=[source for source in first if source is not None],
+        time=_read(TimeSpec, data.get("time", {})),
+        windows={position: window for position, window in read.items() if window is not None},
+        has_windows=data.get("windows", []) != [],
+        outputs=_read(Outputs, data.get("outputs", {})),
+        has_partitions="partitions" in data,
+    )
+
+
+def _read(model: type[Part], data: object) -> Part | None:
+    try:
+        return model.model_validate(data)
+    except ValidationError:
+        return None

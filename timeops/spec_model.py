@@ -1,0 +1,205 @@
+"""A whole pipeline spec, and the rules between its parts.
+
+Here: the top level of the file, and what one part asks of another. Not here: reading text (spec.py).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, timedelta
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from timeops.expression_tokens import mentions, normal_form, plain_column, top_level_names
+from timeops.expressions import determinism_problems
+from timeops.spec_fields import Day, Flag, PipelineName, SpecModel, one_of
+from timeops.spec_messages import Path, Problem, ProblemsError, raise_any
+from timeops.spec_sources import FilesSource
+from timeops.spec_time import TimeSpec
+from timeops.spec_windows import WindowSpec
+
+
+class Outputs(SpecModel):
+    """Which tables are written beside windows and dead letters."""
+
+    ordered_events: Flag = Field(default=True, description="Write the released events in order.")
+
+
+class Partitions(SpecModel):
+    """The day partitions of the window tables."""
+
+    start: Day = Field(default=date(2020, 1, 1), description="First day that is shown as a partition.")
+    time_zone: Annotated[Literal["UTC"], one_of("UTC")] = Field(
+        default="UTC", description="Zone of the days: UTC; others are not supported yet."
+    )
+
+
+def _one_source(value: object) -> object:
+    if isinstance(value, list | tuple) and len(value) != 1:
+        found = f"found {len(value)} sources" + (": more than one is not supported yet" if value else "")
+        raise ProblemsError([Problem(found, expected="a list of one source")])
+    return value
+
+
+class Spec(SpecModel):
+    """One pipeline: where events come from, what their time is, and the windows over them."""
+
+    LATER: ClassVar[Mapping[str, str]] = {"schedule": "schedules", "live": "live runs"}
+
+    name: PipelineName = Field(description="Name of the pipeline; its tables stand in a folder of this name.")
+    sources: Annotated[tuple[FilesSource, ...], BeforeValidator(_one_source)] = Field(
+        description="Where records come from: a list of one source."
+    )
+    time: TimeSpec = Field(default=TimeSpec(), description="What event time is, and how the watermark follows it.")
+    outputs: Outputs = Field(default=Outputs(), description="Which tables are written.")
+    windows: tuple[WindowSpec, ...] = Field(default=(), description="Aggregates over windows of event time.")
+    partitions: Partitions = Field(
+        default=Partitions(), description="How the day partitions of the window tables are shown."
+    )
+
+    @model_validator(mode="after")
+    def _together(self) -> "Spec":
+        given = self.model_fields_set
+        raise_any(
+            rules_between_parts(
+                sources=self.sources,
+                time=self.time,
+                windows=dict(enumerate(self.windows)),
+                has_windows=bool(self.windows),
+                outputs=self.outputs,
+                has_partitions="partitions" in given,
+            )
+        )
+        return self
+
+    def canonical_json(self) -> str:
+        """Return the spec as JSON that is equal for specs of equal meaning.
+
+        Lengths of time and sizes are in one spelling, keys and windows in one order. What has its default
+        value is left out, so a key that a later version adds changes nothing for specs without it.
+        """
+        data: dict[str, Any] = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        for source in data["sources"]:
+            source["schema"] = " ".join(source["schema"].split())
+            options = source.get("options", {})
+            if "delimiter" in options:
+                options["sep"] = options.pop("delimiter")
+        data.get("windows", []).sort(key=lambda window: window["name"])
+        return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the canonical JSON in hexadecimal."""
+        return hashlib.sha256(self.canonical_json().encode()).hexdigest()
+
+
+def rules_between_parts(
+    *,
+    sources: Sequence[FilesSource],
+    time: TimeSpec | None,
+    windows: Mapping[int, WindowSpec],
+    has_windows: bool,
+    outputs: Outputs | None,
+    has_partitions: bool,
+) -> list[Problem]:
+    """Return what parts that are right by themselves do wrong together.
+
+    Args:
+        sources: The sources that could be read.
+        time: The `time` of the spec; None when it could not be read.
+        windows: The windows that could be read, by their position.
+        has_windows: Whether any window is given, readable or not.
+        outputs: The `outputs`; None when they could not be read.
+        has_partitions: Whether `partitions` is given.
+    """
+    problems = [*_window_names(windows), *_user_problems(sources, time, windows)]
+    if time is not None:
+        problems.extend(_lateness_problems(time, windows))
+        problems.extend(_over_problems(time, windows))
+        problems.extend(_zone_problems(time, sources))
+    if outputs is not None and not outputs.ordered_events and not has_windows:
+        found = "false with no windows: nothing would be written"
+        remedy = "add a window, or leave the key out"
+        problems.append(Problem(found, "true", remedy, ("outputs", "ordered_events")))
+    if has_partitions and not has_windows:
+        found = "`partitions` has no effect without windows"
+        problems.append(Problem(found, remedy="leave it out", at=("partitions",)))
+    return problems
+
+
+def _window_names(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
+    seen: set[str] = set()
+    for position, window in windows.items():
+        if window.name.lower() in seen:
+            found = f"found a second window called `{window.name}`"
+            yield Problem(found, "distinct names (in any case)", at=("windows", position, "name"))
+        seen.add(window.name.lower())
+
+
+def _lateness_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
+    if time.out_of_order == "keep":
+        return
+    if time.timestamp_by is None:
+        why = "without `timestamp_by` event time is arrival time, so no event is ever late"
+        remedy = "set `time.timestamp_by` and `time.out_of_order: keep`, or leave it out"
+    else:
+        why = f"under `out_of_order: {time.out_of_order}` no accepted event is ever late, so it has no effect"
+        remedy = "set `time.out_of_order: keep`, or leave it out"
+    for position, window in windows.items():
+        if window.allowed_lateness > timedelta(0):
+            at = ("windows", position, "allowed_lateness")
+            yield Problem(f"found an allowed lateness, but {why}", "`time.out_of_order: keep`", remedy, at)
+
+
+def _over_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
+    """With substreams every window groups by their columns (A1 restriction 4)."""
+    for position, window in windows.items():
+        grouped = {normal_form(expression) for _, expression in window.group_expressions}
+        missing = [expression for expression in time.over if normal_form(expression) not in grouped]
+        if missing:
+            items = [item if plain_column(item) else f"{item} AS name" for item in missing]
+            yield Problem(
+                f"lacks {', '.join(f'`{item}`' for item in missing)} of `time.over`",
+                expected="all columns of `time.over`: each of their values has a watermark of its own",
+                remedy=f"add {', '.join(f'`{item}`' for item in items)} to `group_by`",
+                at=("windows", position, "group_by"),
+            )
+
+
+def _zone_problems(time: TimeSpec, sources: Sequence[FilesSource]) -> Iterable[Problem]:
+    reads_times = time.timestamp_by is not None or any(source.arrival_time for source in sources)
+    if time.time_zone != "UTC" and sources and not reads_times:
+        found = "`time_zone` has no effect: neither `timestamp_by` nor `arrival_time` reads a time"
+        yield Problem(found, remedy="leave it out", at=("time", "time_zone"))
+
+
+def _user_problems(
+    sources: Sequence[FilesSource], time: TimeSpec | None, windows: Mapping[int, WindowSpec]
+) -> Iterable[Problem]:
+    """Find the bare word `user` where no column has this name: Spark takes it for who runs the job."""
+    if not sources:
+        return
+    columns = [name for source in sources for name in _columns(source)]
+    places: list[tuple[Path, str | None, list[str]]] = [
+        (("sources", position, "arrival_time"), source.arrival_time, columns)
+        for position, source in enumerate(sources)
+    ]
+    if time is not None:
+        places.append((("time", "timestamp_by"), time.timestamp_by, columns))
+        places.extend((("time", "over", i), text, columns) for i, text in enumerate(time.over))
+    for position, window in windows.items():
+        at: Path = ("windows", position)
+        results = [*window.group_columns, *window.aggregates]
+        places.append(((*at, "where"), window.where, columns))
+        places.append(((*at, "having"), window.having, results))
+        groups = enumerate(window.group_expressions)
+        places.extend(((*at, "group_by", i), text, columns) for i, (_, text) in groups)
+        places.extend(((*at, "aggregates", name), text, columns) for name, text in window.aggregates.items())
+    for at, text, known in places:
+        if text is not None and mentions(text, "user"):
+            for problem in determinism_problems(text, columns=known):
+                yield Problem(problem.found, problem.expected, problem.remedy, at)
+
+
+def _columns(source: FilesSource) -> list[str]:
+    return [source.rename.get(name, name) for name in top_level_names(source.columns)]

@@ -1,0 +1,113 @@
+"""The spec file as JSON Schema (draft 2020-12), for editors and other programs.
+
+Here: what a schema can say of the rules of the models. Not here: rules that need reading of expressions.
+"""
+
+from typing import Any
+
+from timeops.durations import DURATION_PATTERN, format_duration, parse_duration
+from timeops.spec_model import Spec
+from timeops.spec_sources import FORMAT_ALIASES, READER_OPTIONS, option_schema
+from timeops.spec_windows import ALIAS_SCHEMA
+
+Json = dict[str, Any]
+
+_ZERO = {"pattern": "^[^1-9]*$"}
+
+
+def spec_json_schema() -> Json:
+    """Return the JSON Schema of the spec file."""
+    schema = _without_null(Spec.model_json_schema(by_alias=True, mode="validation"))
+    parts: Json = schema["$defs"]
+    schema["properties"]["sources"] |= {"minItems": 1, "maxItems": 1}
+    schema["allOf"] = _rules_between_parts()
+    parts["FilesSource"]["allOf"] = _option_rules()
+    parts["FilesSource"]["properties"]["rename"]["propertyNames"] = {"minLength": 1}
+    parts["TimeSpec"]["allOf"] = _time_rules()
+    parts["WindowSpec"]["allOf"] = _hop_rules()
+    parts["WindowSpec"]["properties"]["aggregates"] |= {
+        "minProperties": 1,
+        "propertyNames": dict(ALIAS_SCHEMA),
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "Tidemark pipeline spec",
+    }
+
+
+def _without_null(value: Any) -> Any:
+    """Leave out null, which a spec file never holds, and the titles that pydantic makes up."""
+    if isinstance(value, list):
+        return [_without_null(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: _without_null(item) for key, item in value.items() if not _is_noise(key, item)}
+    if kept.get("pattern") == DURATION_PATTERN and "default" in kept:
+        kept["default"] = format_duration(parse_duration(kept["default"]))
+    choices = [choice for choice in kept.get("anyOf", []) if choice != {"type": "null"}]
+    if len(choices) == 1:
+        del kept["anyOf"]
+        kept = {**choices[0], **kept}
+    return kept
+
+
+def _is_noise(key: str, item: Any) -> bool:
+    return (key == "title" and isinstance(item, str)) or (key == "default" and isinstance(item, dict | None))
+
+
+def _given(key: str, *values: str) -> Json:
+    """Return the condition that a key stands there, with one of the values if any are named."""
+    condition: Json = {"required": [key]}
+    return {**condition, "properties": {key: {"enum": list(values)}}} if values else condition
+
+
+def _option_rules() -> list[Json]:
+    rules = []
+    for name, options in READER_OPTIONS.items():
+        spellings = [name, *(alias for alias, meant in FORMAT_ALIASES.items() if meant == name)]
+        allowed: Json = {
+            "properties": {option: option_schema(option) for option in options},
+            "additionalProperties": False,
+        }
+        if "sep" in options:
+            allowed["not"] = {"required": ["sep", "delimiter"]}
+        rules.append({"if": _given("format", *spellings), "then": {"properties": {"options": allowed}}})
+    return rules
+
+
+def _time_rules() -> list[Json]:
+    without: Json = {"properties": {"out_of_order": False, "late": False, "early": False, "out_of_orderness": _ZERO}}
+    return [{"if": {"not": _given("timestamp_by")}, "then": without}]
+
+
+def _hop_rules() -> list[Json]:
+    return [
+        {"if": _given("kind", "hopping"), "then": {"required": ["hop"]}},
+        {"if": _given("kind", "tumbling"), "then": {"properties": {"hop": False}}},
+    ]
+
+
+def _rules_between_parts() -> list[Json]:
+    has_windows = {"required": ["windows"], "properties": {"windows": {"minItems": 1}}}
+    keeps = {"required": ["time"], "properties": {"time": _given("out_of_order", "keep")}}
+    writes_no_events = {
+        "required": ["outputs"],
+        "properties": {
+            "outputs": {"required": ["ordered_events"], "properties": {"ordered_events": {"const": False}}}
+        },
+    }
+    has_over = {
+        "required": ["time"],
+        "properties": {"time": {"required": ["over"], "properties": {"over": {"minItems": 1}}}},
+    }
+    return [
+        {"if": writes_no_events, "then": has_windows},
+        {"if": _given("partitions"), "then": has_windows},
+        {"if": {"not": keeps}, "then": _every_window({"properties": {"allowed_lateness": _ZERO}})},
+        {"if": has_over, "then": _every_window({"required": ["group_by"]})},
+    ]
+
+
+def _every_window(rule: Json) -> Json:
+    return {"properties": {"windows": {"items": rule}}}

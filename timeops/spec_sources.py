@@ -1,0 +1,244 @@
+"""The `sources` of a spec: where records come from, and how they are read.
+
+Here: the keys of a source, reader options, names of columns. Not here: reading (resources/sources/).
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
+
+from timeops.durations import micros
+from timeops.errors import SpecError
+from timeops.expression_tokens import mentions
+from timeops.spec_expressions import InstantExpression, column_name_problems
+from timeops.spec_fields import (
+    ByteSize,
+    Duration,
+    Flag,
+    Frozen,
+    Name,
+    SpecModel,
+    Text,
+    WholeNumber,
+    one_of,
+)
+from timeops.spec_messages import Problem, ProblemsError, did_you_mean, raise_any, show
+
+_TEMPORAL = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale")
+_FLAGS = frozenset(
+    (
+        "header",
+        "ignoreLeadingWhiteSpace",
+        "ignoreTrailingWhiteSpace",
+        "multiLine",
+        "allowComments",
+        "allowSingleQuotes",
+        "allowUnquotedFieldNames",
+        "allowNumericLeadingZeros",
+        "allowNonNumericNumbers",
+        "primitivesAsString",
+    )
+)
+READER_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "csv": (
+        "header",
+        "sep",
+        "delimiter",
+        "quote",
+        "escape",
+        "nullValue",
+        "nanValue",
+        "emptyValue",
+        "comment",
+        "ignoreLeadingWhiteSpace",
+        "ignoreTrailingWhiteSpace",
+        "multiLine",
+        *_TEMPORAL,
+    ),
+    "json": (
+        "allowComments",
+        "allowSingleQuotes",
+        "allowUnquotedFieldNames",
+        "allowNumericLeadingZeros",
+        "allowNonNumericNumbers",
+        "primitivesAsString",
+        *_TEMPORAL,
+    ),
+    "parquet": (),
+}
+"""The options of Spark's readers that may be set, by format."""
+_SET_BY_PRODUCT = frozenset(("mode", "columnNameOfCorruptRecord", "inferSchema", "enforceSchema"))
+FORMAT_ALIASES = dict.fromkeys(("json lines", "json_lines", "jsonl", "ndjson"), "json")
+LATER_SOURCE_KINDS = ("delta", "kafka")
+
+OptionValue = str | bool | int
+
+
+def option_schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of one reader option."""
+    return {"type": "boolean"} if name in _FLAGS else {"type": ["string", "integer"]}
+
+
+def _options(value: object) -> Mapping[str, OptionValue]:
+    """Check the values; which options a format has is checked where the format is known."""
+    if not isinstance(value, Mapping):
+        raise ProblemsError([Problem(f"found {show(value)}", expected="a mapping of reader options")])
+    problems = []
+    known = {name for options in READER_OPTIONS.values() for name in options}
+    for name, option in value.items():
+        is_flag = isinstance(option, bool)
+        if name in _FLAGS and not is_flag:
+            problems.append(Problem(f"found {show(option)}", expected="true or false", at=(name,)))
+        elif name in known - _FLAGS and (is_flag or not isinstance(option, str | int)):
+            remedy = "put the value in quotes"
+            problems.append(Problem(f"found {show(option)}", expected="text", remedy=remedy, at=(name,)))
+    raise_any(problems)
+    return dict(value)
+
+
+class FilesSource(SpecModel):
+    """Files that arrive in a folder."""
+
+    LATER: ClassVar[Mapping[str, str]] = {
+        "split": "splits of a source",
+        "alignment": "alignment of sources",
+        "unaligned": "alignment of sources",
+        "timestamp_by": "event time per source",
+        "time_zone": "time zone per source",
+        "out_of_orderness": "out-of-orderness per source",
+        "idle": "idle timeout per source",
+        "live": "ticks of a source with an arrival expression",
+    }
+
+    name: Name = Field(description="Name of the source; it stands in `_source`.")
+    kind: Annotated[Literal["files"], one_of("files", later=LATER_SOURCE_KINDS)] = Field(
+        description="Kind of source: files."
+    )
+    path: Text = Field(description="Files as a glob, relative to the spec file, such as data/*.csv.")
+    format: Annotated[
+        Literal["csv", "json", "parquet"],
+        one_of("csv", "json", "parquet", aliases=FORMAT_ALIASES),
+        WithJsonSchema({"enum": ["csv", "json", "parquet", *FORMAT_ALIASES]}),
+    ] = Field(description="Format of the files: csv, json (one object a line) or parquet.")
+    options: Annotated[
+        Mapping[str, OptionValue],
+        PlainValidator(_options),
+        Frozen,
+        PlainSerializer(dict),
+        WithJsonSchema({"type": "object"}),
+    ] = Field(default={}, description="Options of Spark's reader for this format, such as {header: true}.")
+    columns: Text = Field(
+        alias="schema", description="Columns as Spark DDL; other columns of the files are left out."
+    )
+    rename: Annotated[Mapping[Text, Text], Frozen, PlainSerializer(dict)] = Field(
+        default={}, description="New names for columns: {name in the file: name in the tables}."
+    )
+    keep_unknown: Flag = Field(
+        default=False, description="Keep columns that `schema` does not name, as JSON text in `_rescued`."
+    )
+    arrival_time: InstantExpression | None = Field(
+        default=None, description="When a record arrived, a Spark SQL expression; default: the file's time."
+    )
+    order: Annotated[Literal["arrival_time", "position"], one_of("arrival_time", "position")] = Field(
+        default="arrival_time",
+        description="Order of the records of one ingestion: by arrival time, then path and position; or "
+        "position: files by name, records as they lie, so that any pick-up gives the same log.",
+    )
+    settle: Duration = Field(
+        default=timedelta(seconds=5), description="A file younger than this is left for the next run."
+    )
+    max_files: WholeNumber = Field(default=10_000, description="At most so many files in one ingestion.")
+    max_bytes: ByteSize = Field(
+        default=10 * 1024**3, description="At most so much in one ingestion: bytes, or text such as 1 GiB."
+    )
+
+    @property
+    def settle_us(self) -> int:
+        """Microseconds for which a file must have been at rest."""
+        return micros(self.settle)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kind_first(cls, data: Any) -> Any:
+        """Say that a kind is not supported yet before its keys are judged as those of files."""
+        if isinstance(data, Mapping) and data.get("kind") in LATER_SOURCE_KINDS:
+            found = f"found {show(data['kind'])}: sources of this kind are not supported yet"
+            raise ProblemsError([Problem(found, expected="files", at=("kind",))])
+        return data
+
+    @model_validator(mode="after")
+    def _together(self) -> "FilesSource":
+        problems = [*self._option_problems(), *self._rename_problems()]
+        if self.arrival_time is not None and mentions(self.arrival_time, "_arrival_time"):
+            found = "`_arrival_time` is what this expression defines"
+            expected = "an expression over columns of the record"
+            problems.append(Problem(found, expected=expected, at=("arrival_time",)))
+        raise_any(problems)
+        return self
+
+    def _option_problems(self) -> list[Problem]:
+        known = READER_OPTIONS[self.format]
+        expected = f"for {self.format} " + (f"one of {', '.join(known)}" if known else "no options")
+        problems = []
+        for name in self.options:
+            at = ("options", name)
+            if name in _SET_BY_PRODUCT:
+                found = f"the option `{name}` is set by the product, so that no record is lost or guessed"
+                problems.append(Problem(found, remedy="leave it out", at=at))
+            elif name not in known:
+                remedy = did_you_mean(name, known)
+                problems.append(Problem(f"unknown option `{name}`", expected, remedy, at))
+        if {"sep", "delimiter"} <= set(self.options):
+            found = "`sep` and `delimiter` are the same option"
+            problems.append(Problem(found, expected="one of them", at=("options", "delimiter")))
+        return problems
+
+    def _rename_problems(self) -> list[Problem]:
+        problems: list[Problem] = []
+        seen: set[str] = set()
+        for old, new in self.rename.items():
+            at = ("rename", old)
+            problems.extend(
+                Problem(problem.found, problem.expected, "choose another name", at)
+                for problem in column_name_problems(new, "")
+            )
+            if old == new:
+                found = f"`{old}` is renamed to itself, which has no effect"
+                problems.append(Problem(found, remedy="leave it out", at=at))
+            if new.lower() in seen:
+                problems.append(Problem(f"two columns are renamed to `{new}`", "distinct names", at=at))
+            seen.add(new.lower())
+        return problems
+
+
+def check_payload_columns(names: Sequence[str], source: FilesSource) -> None:
+    """Check the names of the payload columns as they will stand in the tables.
+
+    Args:
+        names: The columns of `schema`, before `rename`.
+        source: The source that has them.
+
+    Raises:
+        SpecError: After `rename` a name is reserved, holds a character that Delta refuses, or stands twice
+            (in any case); or `rename` names no column of `schema`. All such problems in one error.
+    """
+    problems = [
+        f"`rename` names `{old}`, which is no column of `schema`. {did_you_mean(old, names)}".rstrip()
+        for old in source.rename
+        if old not in names
+    ]
+    seen: dict[str, str] = {}
+    for name in names:
+        final = source.rename.get(name, name)
+        problems.extend(f"column `{name}`: {problem.found}" for problem in column_name_problems(final, ""))
+        if final.lower() in seen:
+            problems.append(f"columns `{seen[final.lower()]}` and `{final}` are the same name")
+        seen[final.lower()] = final
+    if problems:
+        raise SpecError(
+            f"source `{source.name}`: " + "\n".join(problems),
+            expected="distinct names in any case, none reserved, none with ' ,;{}()=', tab or new line",
+            remedy="give such a column another name with `rename: {name in the file: name in the tables}`",
+        )

@@ -1,0 +1,128 @@
+"""The `time` of a spec: what event time is, how far behind it may come, and what becomes of the rest.
+
+Here: the keys and the rules between them. Not here: their effect (extraction.py, policies.py, watermarks.py).
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from timeops.durations import format_duration, micros
+from timeops.expression_tokens import normal_form
+from timeops.spec_expressions import Expression, InstantExpression
+from timeops.spec_fields import Duration, SpecModel, TimeZone, one_of
+from timeops.spec_messages import Problem, raise_any
+
+_UNIT_US = {"second": 1_000_000, "millisecond": 1_000, "microsecond": 1}
+
+
+class TolerancePolicy(SpecModel):
+    """How far event time may be from arrival time, and what becomes of an event that is further off (A2)."""
+
+    tolerance: Duration = Field(description="How far event time may be from arrival time, such as 5 minutes.")
+    policy: Annotated[Literal["drop", "adjust"], one_of("drop", "adjust")] = Field(
+        description="drop: to the dead letters; adjust: its timestamp is moved to the edge of the tolerance."
+    )
+
+    @property
+    def tolerance_us(self) -> int:
+        """The tolerance in microseconds."""
+        return micros(self.tolerance)
+
+
+class TimeSpec(SpecModel):
+    """Event time and its watermark."""
+
+    LATER: ClassVar[Mapping[str, str]] = {
+        "idle": "idle timeouts",
+        "start_at": "a first instant of results",
+        "deduplicate_by": "removal of duplicates",
+        "within": "removal of duplicates",
+    }
+
+    timestamp_by: InstantExpression | None = Field(
+        default=None,
+        description="Event time: Spark SQL over columns and _arrival_time; default: arrival time.",
+    )
+    time_zone: TimeZone = Field(
+        default="UTC", description="Zone of times that are written without one, such as Europe/Berlin."
+    )
+    unit: Annotated[
+        Literal["second", "millisecond", "microsecond"], one_of("second", "millisecond", "microsecond")
+    ] = Field(default="microsecond", description="Event times are rounded down to this unit.")
+    over: tuple[Expression, ...] = Field(
+        default=(),
+        description="Columns or expressions that give each of their values a watermark of its own.",
+    )
+    out_of_orderness: Duration = Field(
+        default=timedelta(0), description="How far the watermark stays behind the latest event time."
+    )
+    out_of_order: Annotated[Literal["drop", "adjust", "keep"], one_of("drop", "adjust", "keep")] = Field(
+        default="drop",
+        description="An event behind the watermark: drop (dead letter), adjust (moved to the watermark), or "
+        "keep (the windows decide).",
+    )
+    late: TolerancePolicy | None = Field(
+        default=None, description="Events that arrive too long after their time; default: no bound."
+    )
+    early: TolerancePolicy | None = Field(
+        default=None, description="Events whose time is too far ahead of their arrival; default: no bound."
+    )
+    emit: Annotated[Literal["on_event"], one_of("on_event", later=("every",))] = Field(
+        default="on_event", description="The watermark moves after each event."
+    )
+    end_of_input: Annotated[Literal["hold", "flush"], one_of("hold", "flush")] = Field(
+        default="hold",
+        description="When all input is read: hold keeps what is open, flush releases and closes everything.",
+    )
+
+    @property
+    def unit_us(self) -> int:
+        """The unit in microseconds."""
+        return _UNIT_US[self.unit]
+
+    @property
+    def out_of_orderness_us(self) -> int:
+        """How far the watermark stays behind the largest t, in microseconds."""
+        return micros(self.out_of_orderness)
+
+    @model_validator(mode="after")
+    def _together(self) -> "TimeSpec":
+        problems = self._without_event_time() if self.timestamp_by is None else []
+        tolerance = format_duration(self.out_of_orderness)
+        if self.out_of_orderness_us % self.unit_us:
+            problems.append(
+                Problem(
+                    f"found {tolerance}, which is no whole number of {self.unit}s",
+                    expected=f"a whole number of the unit, which is {self.unit}",
+                    remedy="change it, or set a finer `unit`",
+                    at=("out_of_orderness",),
+                )
+            )
+        seen: set[str] = set()
+        for position, expression in enumerate(self.over):
+            if normal_form(expression) in seen:
+                problems.append(Problem(f"`{expression}` stands twice", at=("over", position)))
+            seen.add(normal_form(expression))
+        raise_any(problems)
+        return self
+
+    def _without_event_time(self) -> list[Problem]:
+        """Without `timestamp_by` event time is arrival time, so nothing is early, late or out of order."""
+        is_set = {
+            "out_of_orderness": self.out_of_orderness > timedelta(0),
+            "out_of_order": "out_of_order" in self.model_fields_set,
+            "late": self.late is not None,
+            "early": self.early is not None,
+        }
+        return [
+            Problem(
+                f"`{key}` has no effect without `timestamp_by`: event time is then arrival time, in order",
+                remedy="set `timestamp_by`, or leave the key out",
+                at=(key,),
+            )
+            for key, given in is_set.items()
+            if given
+        ]

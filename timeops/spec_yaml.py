@@ -1,0 +1,108 @@
+"""YAML text with the line of every key.
+
+Here: syntax, keys given twice, keys without a value. Not here: which keys there are (the models).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from timeops.spec_messages import Path, Problem, show
+
+_MERGE = "tag:yaml.org,2002:merge"
+_NULL = "tag:yaml.org,2002:null"
+_STRING = "tag:yaml.org,2002:str"
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML in which days and times stay text, so that quotes around them change nothing."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a file holds.
+
+    Args:
+        data: The mapping of the file; empty when there is a problem of syntax.
+        lines: Line of each path, from 1.
+        problems: What is wrong with the text itself.
+        is_readable: Whether `data` is worth judging.
+    """
+
+    data: dict[str, Any]
+    lines: dict[Path, int] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    is_readable: bool = True
+
+
+def read_yaml(text: str) -> Document:
+    """Read one YAML document that is a mapping; what is wrong is told in `problems`, with its line."""
+    lines: dict[Path, int] = {}
+    try:
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        if root is None:
+            return _unreadable(Problem("the file is empty", expected="a mapping with `name` and `sources`"))
+        problems = tuple(_walk(root, (), lines, set()))
+        data = loader.construct_document(root)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f" at column {mark.column + 1}" if mark else ""
+        what = " ".join(part for part in (error.context, error.problem) if part)
+        lines = {(): mark.line + 1} if mark else {}
+        return _unreadable(Problem(f"the YAML cannot be read{place}: {what}"), lines)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        return _unreadable(Problem(f"the YAML cannot be read: {' '.join(str(error).split())}"))
+    if not isinstance(data, dict):
+        return _unreadable(Problem(f"the file holds {show(data)}", expected="a mapping with `name` and `sources`"))
+    return Document({key: value for key, value in data.items() if isinstance(key, str)}, lines, problems)
+
+
+def _unreadable(problem: Problem, lines: dict[Path, int] | None = None) -> Document:
+    return Document({}, lines or {}, (problem,), is_readable=False)
+
+
+def _walk(node: yaml.Node, path: Path, lines: dict[Path, int], visited: set[int]) -> Iterator[Problem]:
+    """Note the line of each path; find keys given twice, keys that are no text and keys without a value."""
+    lines.setdefault(path, node.start_mark.line + 1)
+    if id(node) in visited:  # an alias; its anchor was walked
+        return
+    visited.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for position, item in enumerate(node.value):
+            yield from _walk(item, (*path, position), lines, visited)
+    elif isinstance(node, yaml.MappingNode):
+        yield from _walk_mapping(node, path, lines, visited)
+    elif node.tag == _NULL and path:
+        remedy = "write a value, or leave it out"
+        yield Problem("nothing is written here", remedy=remedy, at=path)
+
+
+def _walk_mapping(node: yaml.MappingNode, path: Path, lines: dict[Path, int], visited: set[int]) -> Iterator[Problem]:
+    seen: dict[str, int] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if key.tag == _MERGE:
+            yield from _walk(value, path, lines, visited)
+            continue
+        if key.tag != _STRING:
+            shown = key.value if isinstance(key.value, str) else "a list or mapping"
+            found = f"found the key {shown} in line {line}, which YAML does not read as text"
+            yield Problem(found, remedy="put the key in quotes", at=path)
+            continue
+        at = (*path, key.value)
+        if key.value in seen:
+            found = f"the key `{key.value}` stands twice, in lines {seen[key.value]} and {line}"
+            yield Problem(found, expected="each key once", at=at)
+        seen[key.value] = line
+        lines.setdefault(at, line)
+        yield from _walk(value, at, lines, visited)
