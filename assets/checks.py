@@ -15,6 +15,7 @@ from resources import tables
 from resources.batches import Plan
 from resources.quality import Checked, Expectation, check
 from resources.recount import RecountRules, recount
+from resources.rows import small_frame
 from resources.workspace import Workspace, plan_end
 from timeops import columns as c
 from timeops.spec import TimeSpec
@@ -148,8 +149,10 @@ def _recounted(workspace: Workspace, plan: Plan) -> DataFrame:
     reasons = ("early", "late_arrival", "out_of_order")
     rows = [(reason, written.get(reason, 0), fresh[reason]) for reason in reasons]
     untimed = sum(n for reason, n in written.items() if reason not in reasons)
-    return workspace.spark.createDataFrame(
-        [*rows, ("untimed", untimed, fresh["untimed"])], "reason STRING, written BIGINT, recounted BIGINT"
+    return small_frame(
+        workspace.spark,
+        [*rows, ("untimed", untimed, fresh["untimed"])],
+        "reason STRING, written BIGINT, recounted BIGINT",
     )
 
 
@@ -181,7 +184,7 @@ def _accounts(workspace: Workspace, plan: Plan) -> DataFrame:
     for window in workspace.spec.windows:
         placed = sum(counts[f"{window.name}.{outcome}"] for outcome in ("in_windows", "in_gap", "filtered"))
         accounts.append((f"window {window.name}", records - refused, placed + late.get(window.name, 0)))
-    return workspace.spark.createDataFrame(accounts, "account STRING, arrived BIGINT, accounted BIGINT")
+    return small_frame(workspace.spark, accounts, "account STRING, arrived BIGINT, accounted BIGINT")
 
 
 def _released_accounts(workspace: Workspace, plan: Plan, refused: int) -> list[tuple[str, int, int]]:
@@ -206,7 +209,7 @@ def _final_rows(workspace: Workspace, plan: Plan) -> DataFrame:
     """Final rows per window and group, among the windows that the batch wrote."""
     spark = workspace.spark
     frames = [_final_rows_of(workspace, plan, window.name, window.group_columns) for window in workspace.spec.windows]
-    counted = spark.createDataFrame([], "window_name STRING, window_start TIMESTAMP, group_values STRING, n BIGINT")
+    counted = small_frame(spark, [], "window_name STRING, window_start TIMESTAMP, group_values STRING, n BIGINT")
     for frame in frames:
         counted = counted.unionByName(frame)
     return counted

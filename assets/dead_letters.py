@@ -3,14 +3,14 @@
 Here: gathering and writing them. Not here: the decisions and sentences (timeops/).
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.schemas import payload_of
-from assets.stretch import Judged
-from assets.windows import judged_batch
+from assets.stretch import Judged, judged_batch
 from resources import tables
 from resources.batches import Plan
 from resources.workspace import Workspace
@@ -25,17 +25,17 @@ def write_dead_letters(workspace: Workspace, plan: Plan) -> Mapping[str, int]:
     Returns:
         How many, by reason.
     """
-    counts = workspace.counts_of(plan.batch_id)
-    expected = sum(n for name, n in counts.items() if name.startswith("refused.") or name.endswith(".window_closed"))
-    if expected == 0:
-        return {}
-    letters = letters_of(workspace, judged_batch(workspace, plan)).withColumns(
-        {c.BATCH: F.lit(plan.batch_id).cast("bigint"), "replayed_at": F.lit(None).cast("timestamp")}
-    )
-    expect = workspace.ready(tables.DEAD_LETTERS)
-    written = workspace.lake.append(tables.DEAD_LETTERS, letters, attempt=plan.attempt, expect=expect)
-    fresh = workspace.lake.read(tables.DEAD_LETTERS, written.version).where(F.col(c.BATCH) == plan.batch_id)
-    return {row["reason"]: row["n"] for row in fresh.groupBy("reason").agg(F.count("*").alias("n")).collect()}
+    reasons: Counter[str] = Counter()
+    for name, n in workspace.counts_of(plan.batch_id).items():
+        if n and (name.startswith("refused.") or name.endswith(".window_closed")):
+            reasons[name.rsplit(".", 1)[1]] += n
+    if reasons:
+        letters = letters_of(workspace, judged_batch(workspace, plan)).withColumns(
+            {c.BATCH: F.lit(plan.batch_id).cast("bigint"), "replayed_at": F.lit(None).cast("timestamp")}
+        )
+        expect = workspace.ready(tables.DEAD_LETTERS)
+        workspace.lake.append(tables.DEAD_LETTERS, letters.coalesce(1), attempt=plan.attempt, expect=expect)
+    return reasons
 
 
 def letters_of(workspace: Workspace, judged: Judged) -> DataFrame:

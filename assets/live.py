@@ -29,6 +29,7 @@ from assets.control import check_spec
 from assets.dead_letters import write_dead_letters
 from assets.ingestion import ingest
 from assets.schemas import create_tables
+from assets.stretch import forget
 from assets.time_adjustment import TimeAdjusted, adjust_time
 from assets.windows import aggregate_windows, days_of_batch
 from resources import tables
@@ -228,6 +229,7 @@ def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
             return
         counts = workspace.counts_of(plan.batch_id)
         versions = {table: workspace.lake.version(table) for table in workspace.tables}
+        forget(workspace)
         reason = is_accepted(workspace, plan)
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), reason=reason)
         for window in spec.windows:

@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from resources import tables
+from resources.rows import small_frame
 from resources.sources.files import payload_schema
 from resources.workspace import Workspace
 from timeops import columns as c
@@ -69,6 +70,8 @@ def create_tables(workspace: Workspace) -> None:
         SpecError: The schema or an expression of the spec is wrong; nothing was written.
         LakeError: A table is there with other columns.
     """
+    if workspace.is_prepared:
+        return
     schemas = table_schemas(workspace)
     for table, schema in tables.CONTROL_SCHEMAS.items():
         workspace.lake.create(table, schema)
@@ -83,7 +86,7 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
         SpecError: The schema or an expression of the spec is wrong.
     """
     payload = payload_of(workspace)
-    log = workspace.spark.createDataFrame([], log_schema(payload))
+    log = small_frame(workspace.spark, [], log_schema(payload))
     adjusted = judged(log, workspace)
     released = adjusted.accepted.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
         c.RELEASE_SEQ, adjusted.accepted[c.SEQ]
@@ -107,4 +110,4 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
 
 def judged(items: DataFrame, workspace: Workspace) -> Adjusted:
     """A stretch from the beginning of the log, judged from the empty state."""
-    return time_adjustment(items, workspace.spark.createDataFrame([], STATE_SCHEMA), workspace.spec.time)
+    return time_adjustment(items, small_frame(workspace.spark, [], STATE_SCHEMA), workspace.spec.time)

@@ -1,19 +1,29 @@
-"""One batch's stretch of the log, judged: the same lazily computed frames for every stage that needs them.
+"""One batch's stretch of the log, judged once for every stage that needs it.
 
-Here: the state before and after a batch, as frames; reading the range. Not here: writing, the rules.
+Here: reading the range, the state before and after it, keeping what was judged while the batch is at work. Not here:
+writing, the rules.
 """
 
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from assets.control import position_under_spec
 from resources import tables
 from resources.batches import Plan
+from resources.rows import small_frame
 from resources.workspace import Position, Workspace, plan_end
 from timeops import columns as c
 from timeops.adjustment import Adjusted, time_adjustment
-from timeops.watermarks import STATE_SCHEMA
+from timeops.watermarks import ASKED, STATE_SCHEMA, state_after
+
+KEPT_RECORDS = 1_000_000
+"""Batches of at most so many records are judged once and kept for all stages. A larger one is judged anew by each:
+that is a scan of the log, which costs less than writing all its rows aside."""
+
+_ACCEPTED = "__accepted"
 
 
 @dataclass(frozen=True)
@@ -24,6 +34,10 @@ class Judged:
     adjusted: Adjusted
     before: Position
     after: Position
+    kept: DataFrame | None
+
+
+_at_work: WeakKeyDictionary[Workspace, Judged] = WeakKeyDictionary()
 
 
 def items_of(workspace: Workspace, plan: Plan) -> DataFrame:
@@ -32,35 +46,63 @@ def items_of(workspace: Workspace, plan: Plan) -> DataFrame:
     return log.where(F.col(c.SEQ).between(plan.first_seq, plan_end(plan) - 1))
 
 
-def judge(workspace: Workspace, plan: Plan, before: Position) -> Judged:
-    """Judges a batch's stretch; one small Spark job finds the position after it."""
-    adjusted = time_adjustment(items_of(workspace, plan), state_frame(workspace, before), workspace.spec.time)
-    ends = items_of(workspace, plan).agg(F.max(c.to_us(c.CLOCK)).alias("clock"))
-    row = adjusted.state.crossJoin(ends).collect()
-    found = row[0].asDict() if row else {"clock": ends.collect()[0]["clock"]}
-    after = replace(
-        before,
-        watermark_us=found.get("watermark", before.watermark_us),
-        max_t_us=found.get("max_t", before.max_t_us),
-        set_by=found.get("watermark_set_by", before.set_by),
-        clock_us=before.clock_us if found["clock"] is None else found["clock"],
-        final=bool(plan.input.get("flush")),
+def judged_batch(workspace: Workspace, plan: Plan) -> Judged:
+    """The batch's stretch, judged: by this process before if it still keeps that, else now."""
+    known = _at_work.get(workspace)
+    if known is not None and known.plan.attempt == plan.attempt:
+        return known
+    forget(workspace)
+    _at_work[workspace] = _judge(workspace, plan)
+    return _at_work[workspace]
+
+
+def forget(workspace: Workspace) -> None:
+    """Lets go of what was judged: the batch is committed, or another one begins."""
+    known = _at_work.pop(workspace, None)
+    if known is not None and known.kept is not None:
+        known.kept.unpersist()
+
+
+def _judge(workspace: Workspace, plan: Plan) -> Judged:
+    before = position_under_spec(workspace, workspace.position())
+    start = state_frame(workspace, before)
+    adjusted = time_adjustment(items_of(workspace, plan), start, workspace.spec.time)
+    kept = None
+    if plan_end(plan) - plan.first_seq <= KEPT_RECORDS:
+        adjusted, kept = _keep(adjusted)
+    after = _position_after(workspace, plan, before, state_after(adjusted.moves, start))
+    return Judged(plan, replace(adjusted, state=state_frame(workspace, after)), before, after, kept)
+
+
+def _keep(adjusted: Adjusted) -> tuple[Adjusted, DataFrame]:
+    """The same frames, cut out of one that Spark computes once and keeps."""
+    accepted = adjusted.accepted.withColumn(_ACCEPTED, F.lit(True))
+    refused = adjusted.refused.withColumn(_ACCEPTED, F.lit(False))
+    both = accepted.unionByName(refused, allowMissingColumns=True).persist()
+    return (
+        replace(
+            adjusted,
+            accepted=both.where(_ACCEPTED).select(*adjusted.accepted.columns),
+            refused=both.where(~F.col(_ACCEPTED)).select(*adjusted.refused.columns),
+            moves=both.where(F.col(ASKED).isNotNull()).select(*adjusted.moves.columns),
+        ),
+        both,
     )
-    return with_positions(workspace, plan, adjusted, before, after)
 
 
-def judge_again(workspace: Workspace, plan: Plan, before: Position, after: Position) -> Judged:
-    """The same stretch for a later stage, when the position after it is known."""
-    adjusted = time_adjustment(items_of(workspace, plan), state_frame(workspace, before), workspace.spec.time)
-    return with_positions(workspace, plan, adjusted, before, after)
-
-
-def with_positions(workspace: Workspace, plan: Plan, adjusted: Adjusted, before: Position, after: Position) -> Judged:
-    """The stretch with the state after it as a value instead of a computation."""
-    return Judged(plan, replace(adjusted, state=state_frame(workspace, after)), before, after)
+def _position_after(workspace: Workspace, plan: Plan, before: Position, state: DataFrame) -> Position:
+    """The position after the stretch, found by one small job."""
+    clock = items_of(workspace, plan).agg(F.max(c.to_us(c.CLOCK)).alias("clock"))
+    row = clock.join(state, F.lit(True), "left").collect()[0]
+    after = replace(before, final=bool(plan.input.get("flush")))
+    if row["clock"] is not None:
+        after = replace(after, clock_us=row["clock"])
+    if row["max_t"] is None:
+        return after
+    return replace(after, watermark_us=row["watermark"], max_t_us=row["max_t"], set_by=row["watermark_set_by"])
 
 
 def state_frame(workspace: Workspace, position: Position) -> DataFrame:
     """A position as the state of the pipeline's one timeline; no row before its first event."""
     rows = [(c.ONE_TIMELINE, position.max_t_us, position.watermark_us, position.set_by)]
-    return workspace.spark.createDataFrame(rows if position.max_t_us is not None else [], STATE_SCHEMA)
+    return small_frame(workspace.spark, rows if position.max_t_us is not None else [], STATE_SCHEMA)

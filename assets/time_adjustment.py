@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from assets.commits import flushes
-from assets.control import control_rows, position_under_spec
+from assets.control import control_rows
 from assets.schemas import held_columns, ordered_columns, payload_of
-from assets.stretch import Judged, judge
+from assets.stretch import Judged, judged_batch
 from resources import tables
 from resources.batches import Plan
 from resources.numbering import numbered
@@ -42,8 +42,8 @@ class TimeAdjusted:
 
 def adjust_time(workspace: Workspace, plan: Plan) -> TimeAdjusted:
     """Judges a batch's stretch of the log and writes `ordered_events`, `held_events`, `log_control`, `watermarks`."""
-    before = position_under_spec(workspace, workspace.position())
-    judged = judge(workspace, plan, before)
+    judged = judged_batch(workspace, plan)
+    before = judged.before
     counts = _counts(judged, workspace)
     if workspace.spec.outputs.ordered_events:
         released = _write_released(workspace, judged)
@@ -76,9 +76,10 @@ def _write_released(workspace: Workspace, judged: Judged) -> int:
         # Events kept out of order pass outside the sequence: their number stays null.
         both = sequence.frame.unionByName(split.passed, allowMissingColumns=True)
         rows = both.select(*ordered_columns(payload), batch)
-        expect = workspace.ready(tables.ORDERED_EVENTS)
-        workspace.lake.append(tables.ORDERED_EVENTS, rows, attempt=plan.attempt, expect=expect)
         released = sequence.rows
+        if released or workspace.spec.time.out_of_order == "keep":
+            expect = workspace.ready(tables.ORDERED_EVENTS)
+            workspace.lake.append(tables.ORDERED_EVENTS, rows, attempt=plan.attempt, expect=expect)
     still_held = release(fresh, judged.adjusted.state, flushed=flushed).held
     expect = workspace.ready(tables.HELD_EVENTS)
     workspace.lake.replace(

@@ -10,9 +10,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.commits import flushes
-from assets.control import position_under_spec
 from assets.schemas import open_columns, payload_of
-from assets.stretch import Judged, judge_again
+from assets.stretch import Judged, judged_batch
 from resources import tables
 from resources.batches import Plan
 from resources.workspace import Position, Workspace
@@ -45,12 +44,6 @@ def aggregate_windows(workspace: Workspace, plan: Plan) -> Windowed:
     if workspace.spec.windows:
         _write_open_events(workspace, judged)
     return Windowed(results)
-
-
-def judged_batch(workspace: Workspace, plan: Plan) -> Judged:
-    """The batch's stretch, judged as its time stage judged it."""
-    before = position_under_spec(workspace, workspace.position())
-    return judge_again(workspace, plan, before, workspace.position_after(plan.batch_id))
 
 
 def open_events_of(workspace: Workspace) -> DataFrame:

@@ -69,8 +69,12 @@ def live_job(file: SpecFile) -> UnresolvedAssetJobDefinition:
 
 
 def _opener(file: SpecFile, settings: Settings, accepted: Acceptance | None) -> OpenWorkspace:
+    session: list[LazyPySparkResource] = []
+    workspace = Workspace(file, settings.warehouse, lambda: session[0].spark_session, accepted=accepted)
+
     def opened(spark: LazyPySparkResource) -> Workspace:
-        return Workspace(file, settings.warehouse, lambda: spark.spark_session, accepted=accepted)
+        session[:] = [spark]
+        return workspace
 
     return opened
 

@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 HEARTBEAT = timedelta(seconds=30)
 _COMMITTED = ("committed", "accepted")
-_COMPACT_EVERY = 32  # batches: each leaves a few files of one row in the table
+_COMPACT_EVERY = 8  # batches: each leaves a few files of one row in the table, and every look opens them all
 _TRIES = 50
 
 

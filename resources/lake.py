@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from timeops.errors import FencedError, LakeError
@@ -31,7 +31,7 @@ _PROPERTIES = {
     # A batch that fails is undone by going back to the last commit, however long ago that was.
     "delta.enableExpiredLogCleanup": "false",
 }
-_FORBIDDEN_IN_NAMES = " ,;{}()\n\t="  # Delta refuses to write columns with these
+_FULL_FILE_BYTES = 8_000_000  # joining small files never rewrites more than this many bytes at a time
 
 Filters = Sequence[tuple[str, str, Any]]
 """Conditions that all hold: column, operator (=, !=, <, <=, >, >=, in), value."""
@@ -78,10 +78,9 @@ class Lake:
         """Create an empty table, all of whose columns may be null, unless it is there.
 
         Raises:
-            LakeError: The table is there with other columns, or a column's name is none that Delta can write.
+            LakeError: The table is there with other columns.
         """
         wanted = _nullable(json.loads(_delta_schema(schema).to_json()))
-        _check_names(table, wanted)
         DeltaTable.create(
             str(self.path(table)),
             Schema.from_json(json.dumps(wanted)),
@@ -152,9 +151,11 @@ class Lake:
         repeated = self._repeated(table, delta, attempt, expect)
         if repeated is not None:
             return repeated
+        mark = {"userMetadata": _mark(attempt)} if attempt is not None else None
+        once = CommitProperties(max_commit_retries=0, custom_metadata=mark)
         self._committing(table)
         try:
-            write_deltalake(delta, rows, mode="append", commit_properties=self._properties(table, attempt))
+            write_deltalake(delta, rows, mode="append", commit_properties=once)
         except CommitFailedError as error:
             raise self._moved(table, expect) from error
         self._committed(table, delta.version())
@@ -197,8 +198,9 @@ class Lake:
 
     def compact(self, table: str) -> None:
         """Join the files of a small table, which keeps its rows. Somebody else's write in between goes first."""
+        once = CommitProperties(max_commit_retries=0)
         try:
-            self._open(table).optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
+            self._open(table).optimize.compact(target_size=_FULL_FILE_BYTES, commit_properties=once)
         except CommitFailedError:
             return
 
@@ -223,9 +225,8 @@ class Lake:
         if repeated is not None:
             return repeated
         self._committing(table)
-        writer = writer.format("delta").option("txnAppId", self._writer(table)).option("txnVersion", attempt)
         try:
-            writer.save(str(self.path(table)))
+            writer.format("delta").option("userMetadata", _mark(attempt)).save(str(self.path(table)))
         except Exception as error:
             if self.version(table) != expect:
                 raise self._moved(table, expect) from error
@@ -235,39 +236,27 @@ class Lake:
     def _repeated(self, table: str, delta: DeltaTable, attempt: int | None, expect: int) -> Written | None:
         """Return what this attempt has written already; check that the table is as expected if it has not."""
         if attempt is not None:
-            recorded = delta.transaction_version(self._writer(table)) or 0
+            recorded = _attempt_of(delta.history(1)[0])
             if recorded > attempt:
                 raise FencedError(
                     f"{self.path(table)} was written by attempt {recorded}, a later one than this run's {attempt}.",
                     expected="no other run that takes this one for dead",
                     remedy="Nothing was written. Run again.",
                 )
-            if recorded == attempt:
-                return self._written_by(table, delta, attempt, expect)
+            if recorded == attempt and delta.version() in {expect, expect + 1}:
+                return Written(delta.version(), _rows_written(delta.history(1)[0]))
         if delta.version() != expect:
             raise self._moved(table, expect)
         return None
 
-    def _written_by(self, table: str, delta: DeltaTable, attempt: int, expect: int) -> Written:
-        """Return what the attempt wrote, if that is the last that happened to the table."""
-        latest = delta.history(1)[0]
-        if latest["operation"] != "WRITE":
-            raise LakeError(
-                f"Attempt {attempt} wrote {self.path(table)}, and that was taken back ({latest['operation']}).",
-                expected="one write per table and attempt",
-                remedy="Run again: the batch is planned anew.",
-            )
-        if delta.version() not in {expect, expect + 1}:
-            raise self._moved(table, expect)
-        return Written(delta.version(), _rows_written(latest))
-
     def _landed(self, table: str, attempt: int, expect: int) -> Written:
         """Check that the commit just made is this attempt's and the only one."""
         delta = self._open(table)
-        if delta.version() != expect + 1 or delta.transaction_version(self._writer(table)) != attempt:
+        latest = delta.history(1)[0]
+        if delta.version() != expect + 1 or _attempt_of(latest) != attempt:
             raise self._moved(table, expect)
         self._committed(table, expect + 1)
-        return Written(expect + 1, _rows_written(delta.history(1)[0]))
+        return Written(expect + 1, _rows_written(latest))
 
     def _moved(self, table: str, expect: int) -> ConflictError:
         return ConflictError(
@@ -275,13 +264,6 @@ class Lake:
             expected=f"version {expect}, and one more with this run's own write",
             remedy="Run again: the next run goes on from the last commit in `batches`.",
         )
-
-    def _writer(self, table: str) -> str:
-        return f"{self.root.name}/{table}"
-
-    def _properties(self, table: str, attempt: int | None) -> CommitProperties:
-        transactions = [Transaction(self._writer(table), attempt)] if attempt is not None else None
-        return CommitProperties(max_commit_retries=0, app_transactions=transactions)
 
     def _check_schema(self, table: str, wanted: dict[str, Any]) -> None:
         there = _columns(_nullable(json.loads(self._open(table).schema().to_json())))
@@ -323,14 +305,19 @@ def _columns(schema: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _check_names(table: str, schema: dict[str, Any]) -> None:
-    bad = [name for name in _columns(schema) if set(name) & set(_FORBIDDEN_IN_NAMES)]
-    if bad:
-        raise LakeError(
-            f"Columns of {table} that no Delta table can have: {', '.join(map(repr, bad))}.",
-            expected="names without blanks, line ends, tabs and any of ,;{}()=",
-            remedy="Give them other names with `rename` in the spec.",
-        )
+def _mark(attempt: int) -> str:
+    """Return what a commit says of the attempt that made it.
+
+    Delta's own mark of a writer (`txnAppId`, `txnVersion`) does the same, at three more Spark jobs for each write: to
+    look it up Spark rebuilds the state of the table.
+    """
+    return f"attempt {attempt}"
+
+
+def _attempt_of(commit: dict[str, Any]) -> int:
+    """Return the attempt that made a commit, 0 where it says nothing of one."""
+    name, _, number = str(commit.get("userMetadata", "")).partition(" ")
+    return int(number) if name == "attempt" and number.isdigit() else 0
 
 
 def _rows_written(commit: dict[str, Any]) -> int:

@@ -53,6 +53,8 @@ def session_config(*, small: bool = False) -> dict[str, str]:
         # One commit may delete what is still open to revision and add rows that are closed: Lake.replace.
         "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",
         "spark.databricks.delta.snapshotPartitions": "2",
+        # Spark's default of 200 suits a cluster; here each would be a task with nothing to do.
+        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": java,
     }

@@ -41,7 +41,7 @@ class Acceptance:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Workspace:
     """One pipeline in one warehouse.
 
@@ -100,6 +100,12 @@ class Workspace:
     def exists(self) -> bool:
         """Whether the pipeline's tables have been made."""
         return self.lake.exists(tables.BATCHES)
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether all tables have been made, for this very spec."""
+        last = self.batches.last_commit() if self.exists else None
+        return last is not None and last.plan.fingerprint == self.spec.fingerprint()
 
     def base(self) -> Mapping[str, int]:
         """Version of each table as of the last commit: what the batch at work starts from."""

@@ -36,10 +36,10 @@ class Adjusted:
 
     Attributes:
         accepted: The events that go on: `_timestamp`, `_event_time`, `_timeline`, `_adjusted_by`, `__timestamp` and
-            `__w_before` (microseconds; the latter null where the event is on time for certain).
+            `__w_before` (microseconds; the latter null where the event is on time for certain), and under `keep`
+            `__w_set_by`.
         refused: Records that do not: `__reason`, `__lateness_us`, `__w_before` and `__w_set_by`.
-        moves: Events that may move the watermark: `_timeline`, `_arrival_seq`, `__asked_w`.
-        setters: Which event set which watermark, see `watermarks.with_setter`.
+        moves: Events that may move the watermark: `_timeline`, `_arrival_seq`, `__t`, `__asked_w`.
         before: watermarks.STATE_SCHEMA before the stretch.
         state: The same after it.
     """
@@ -47,7 +47,6 @@ class Adjusted:
     accepted: DataFrame
     refused: DataFrame
     moves: DataFrame
-    setters: DataFrame
     before: DataFrame
     state: DataFrame
 
@@ -78,24 +77,27 @@ def time_adjustment(
     if time.out_of_order == "drop":
         refused = refused.unionByName(_dropped(scanned, state), allowMissingColumns=True)
     return Adjusted(
-        accepted=_accepted(scanned, time),
+        accepted=_accepted(scanned, state, time),
         refused=refused,
-        moves=scanned.events.select(TIMELINE, SEQ, ASKED),
-        setters=scanned.setters,
+        moves=scanned.events.select(TIMELINE, SEQ, T, ASKED),
         before=state,
         state=scanned.state,
     )
 
 
-def _accepted(scanned: Scanned, time: TimeSpec) -> DataFrame:
+def _accepted(scanned: Scanned, state: DataFrame, time: TimeSpec) -> DataFrame:
     behind = F.col(W_BEFORE).isNotNull()
+    nothing = F.lit(None).cast("bigint")
     if time.out_of_order == "drop":
         on_time = scanned.events.where(~behind)
-        return on_time.withColumns({T_FINAL: F.col(T), TIMESTAMP: to_instant(T)})
+        return on_time.withColumns({W_SET_BY: nothing, T_FINAL: F.col(T), TIMESTAMP: to_instant(T)})
     adjusts = time.out_of_order == "adjust"
     rule = F.array(F.lit("out_of_order" if adjusts else KEPT))
     final = F.when(behind, F.col(W_BEFORE)).otherwise(F.col(T)) if adjusts else F.col(T)
-    return scanned.events.withColumns(
+    on_time = scanned.events.where(~behind).withColumn(W_SET_BY, nothing)
+    late = scanned.events.where(behind)
+    late = late.withColumn(W_SET_BY, nothing) if adjusts else with_setter(late, scanned.setters, state)
+    return on_time.unionByName(late).withColumns(
         {
             T_FINAL: final,
             TIMESTAMP: to_instant(final),

@@ -73,7 +73,7 @@ def scan(events: DataFrame, state: DataFrame, out_of_orderness_us: int, *, few_t
     asking = events.withColumn(ASKED, asked)
     find = _by_blocks if few_timelines else _by_timeline
     judged, setters = find(asking, state)
-    return Scanned(events=judged, setters=setters, state=_state_after(asking, state))
+    return Scanned(events=judged, setters=setters, state=state_after(asking, state))
 
 
 def with_setter(behind: DataFrame, setters: DataFrame, state: DataFrame) -> DataFrame:
@@ -140,7 +140,13 @@ def _blocks(in_blocks: DataFrame, state: DataFrame) -> DataFrame:
     return carried.select(TIMELINE, _BLOCK, _CARRY, F.greatest(_CARRY, "__highest").alias(_TOP), _LOWEST)
 
 
-def _state_after(events: DataFrame, state: DataFrame) -> DataFrame:
+def state_after(events: DataFrame, state: DataFrame) -> DataFrame:
+    """The timelines after a stretch of the log.
+
+    Args:
+        events: `_timeline`, `_arrival_seq`, `__t`, `__asked_w` of all events that move the watermark.
+        state: STATE_SCHEMA before the stretch.
+    """
     highest = events.groupBy(TIMELINE).agg(F.max(T).alias("__max_t"), F.max(ASKED).alias("__w"))
     found = events.join(highest, TIMELINE).where(F.col(ASKED) == F.col("__w"))
     moved = found.groupBy(TIMELINE, "__max_t", "__w").agg(F.min(SEQ).alias(_SETTER))

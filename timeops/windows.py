@@ -13,7 +13,6 @@ from timeops.columns import LATENESS, T_FINAL, TIMELINE, W_BEFORE, WATERMARK, to
 from timeops.grids import close_time, last_close_time, starts_of
 from timeops.safely import null_if_it_fails
 from timeops.spec import WindowSpec
-from timeops.watermarks import with_setter
 
 STARTS = "__starts"  # windows the event is in
 MISSED = "__missed"  # windows it would be in, had they not closed
@@ -112,8 +111,7 @@ def late_for_windows(adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     placed = place(behind, window)
     late = placed.where(missed_all())
     last = close_time(F.element_at(MISSED, -1), window)
-    measured = late.withColumn(LATENESS, F.col(W_BEFORE) - last + F.lit(1))
-    return with_setter(measured, adjusted.setters, adjusted.before)
+    return late.withColumn(LATENESS, F.col(W_BEFORE) - last + F.lit(1))
 
 
 def still_needed(events: DataFrame, state: DataFrame, windows: tuple[WindowSpec, ...]) -> DataFrame:

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from resources.rows import small_frame
 from resources.sources.changes import FileRange, FileState
 from resources.sources.csv_files import read_csv
 from resources.sources.json_files import read_json
@@ -74,7 +75,7 @@ def read_files(spark: SparkSession, source: FilesSource, ranges: Sequence[FileRa
         numbered = _READERS[source.format](spark, source, schema, filled)
         records, counts = numbered.records.select(*_renamed(source, numbered.records.columns)), numbered.counts
     else:
-        records = spark.createDataFrame([], _record_schema(spark, source))
+        records = small_frame(spark, [], _record_schema(spark, source))
     ensure_unchanged(ranges)
     states = tuple(
         FileState(

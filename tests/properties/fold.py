@@ -19,7 +19,7 @@ from timeops.dead_letters import time_letters, window_letters
 from timeops.ordering import release
 from timeops.spec import TimeSpec, WindowSpec
 from timeops.tally import accepted_tally
-from timeops.watermarks import STATE_SCHEMA
+from timeops.watermarks import STATE_SCHEMA, state_after
 from timeops.windows import late_for_windows, still_needed, window_results
 
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -85,8 +85,9 @@ def _stretch(
     spark = rows.sparkSession
     before = spark.createDataFrame(carried.state, STATE_SCHEMA)
     adjusted = time_adjustment(rows, before, time, few_timelines=few)
-    adjusted = replace(adjusted, accepted=adjusted.accepted.persist(), moves=adjusted.moves.persist())
-    state = adjusted.state.collect()
+    moves = adjusted.moves.persist()
+    adjusted = replace(adjusted, accepted=adjusted.accepted.persist(), moves=moves)
+    state = state_after(moves, before).collect()
     adjusted = replace(adjusted, state=spark.createDataFrame(state, STATE_SCHEMA))
     schema = adjusted.accepted.schema
     held = spark.createDataFrame(carried.held, carried.schema or schema)

@@ -195,6 +195,7 @@ def test_an_owner_on_another_host_is_gone_when_its_lease_ran_out(log: BatchLog) 
     with pytest.raises(BusyError):
         begin(log, now=NOON + timedelta(minutes=10))
     log.heartbeat(plan, NOON + timedelta(minutes=10))
+    log.heartbeat(plan, NOON + timedelta(minutes=4))  # delayed on its way
     with pytest.raises(BusyError):
         begin(log, now=NOON + timedelta(minutes=20))
     assert begin(log, now=NOON + timedelta(minutes=20, microseconds=1)).attempt == 2

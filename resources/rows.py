@@ -1,0 +1,37 @@
+"""A few rows known to the driver as a DataFrame.
+
+Here: one function. `createDataFrame` would do, but it sends rows through Python workers each time they are read.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+Value = str | int | bool | None
+
+
+def small_frame(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: StructType | str) -> DataFrame:
+    """Rows as a local relation, which Spark folds into its plans.
+
+    Args:
+        spark: The session.
+        rows: Few rows of plain values, in the order of the columns.
+        schema: The columns, as a StructType or as DDL.
+    """
+    fields = (StructType.fromDDL(schema) if isinstance(schema, str) else schema).fields
+    typed = ", ".join(f"CAST(c{j} AS {f.dataType.simpleString()}) AS `{f.name}`" for j, f in enumerate(fields))
+    names = ", ".join(f"c{j}" for j in range(len(fields)))
+    lines = ", ".join(f"({', '.join(_literal(value) for value in row)})" for row in rows)
+    nothing = f"({', '.join('NULL' for _ in fields)})"
+    query = f"SELECT {typed} FROM VALUES {lines or nothing} AS t({names})"
+    return spark.sql(query if rows else f"{query} WHERE false")
+
+
+def _literal(value: Value) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    return str(value).lower() if isinstance(value, bool) else f"{value}L"
