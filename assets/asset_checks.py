@@ -3,7 +3,7 @@
 Here: their names, and results as Dagster shows them. Not here: what they look at (checks.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dagster import (
     AssetCheckExecutionContext,
@@ -53,13 +53,13 @@ def _checks_of(spec: Spec, open_workspace: OpenWorkspace, name: str) -> AssetChe
     return checks
 
 
-def _spec_of(expectation: Expectation, asset: list[str] | tuple[str, ...]) -> AssetCheckSpec:
+def _spec_of(expectation: Expectation, asset: Sequence[str]) -> AssetCheckSpec:
     return AssetCheckSpec(
         name=expectation.name, asset=list(asset), description=expectation.holds, blocking=expectation.blocking
     )
 
 
-def _result(checked: Checked, asset: list[str] | tuple[str, ...], batch: int, *, accepted: bool) -> AssetCheckResult:
+def _result(checked: Checked, asset: Sequence[str], batch: int, *, accepted: bool) -> AssetCheckResult:
     blocks = checked.expectation.blocking and not accepted
     return AssetCheckResult(
         asset_key=list(asset),
@@ -75,7 +75,7 @@ def _result(checked: Checked, asset: list[str] | tuple[str, ...], batch: int, *,
     )
 
 
-def _passed_idle(expectation: Expectation, asset: list[str] | tuple[str, ...]) -> AssetCheckResult:
+def _passed_idle(expectation: Expectation, asset: Sequence[str]) -> AssetCheckResult:
     return AssetCheckResult(
         asset_key=list(asset), check_name=expectation.name, passed=True, description="This run had no batch to check."
     )

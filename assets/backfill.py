@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.commits import at_work
+from assets.control import SPEC, check_spec
 from assets.schemas import judged as judged_from_empty
 from assets.stretch import state_frame
 from resources import tables
@@ -18,7 +19,7 @@ from resources.batches import prepare
 from resources.owner import this_process
 from resources.workspace import Workspace
 from timeops import columns as c
-from timeops.errors import LakeError
+from timeops.errors import LakeError, SpecError
 from timeops.spec import WindowSpec
 from timeops.windows import window_results
 
@@ -40,6 +41,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
             expected="a live run before",
             remedy="materialize the live assets first (raw_events to batches), or `tidemark run`",
         )
+    refuse_two_specs(workspace)
     plan = workspace.batches.begin(
         "backfill",
         this_process(run_id),
@@ -62,6 +64,24 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
         counts = {f"{window.name}.rows": written.rows}
         workspace.batches.commit(plan, counts, versions, workspace.clock.now())
     return written.rows
+
+
+def refuse_two_specs(workspace: Workspace) -> None:
+    """A log that was processed under more than one spec cannot be recomputed under one.
+
+    Raises:
+        SpecError: The spec is another than the log was processed with, or changed on the way.
+    """
+    changes = workspace.lake.rows(
+        tables.LOG_CONTROL, workspace.base()[tables.LOG_CONTROL], filters=[("kind", "=", SPEC)]
+    ).num_rows
+    if check_spec(workspace) or changes > 1:
+        raise SpecError(
+            f"The spec of {workspace.spec.name} changed while its log was processed.",
+            expected="one spec for the whole log, so that recomputed days equal those of the live runs",
+            remedy="process the input under the new spec in another warehouse; recomputing the past across a change "
+            "is not supported yet",
+        )
 
 
 def between_days(first: date, last: date) -> str:

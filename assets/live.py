@@ -8,7 +8,6 @@ from going on to `batches`: the batch stays uncommitted, readers stay at the las
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from dagster import (
     AssetExecutionContext,
@@ -40,7 +39,7 @@ from timeops.spec import Spec
 OpenWorkspace = Callable[[LazyPySparkResource], Workspace]
 
 
-class BatchSettings(Config):  # type: ignore[misc]
+class BatchSettings(Config):
     """How much one run processes."""
 
     max_events_per_batch: int | None = Field(default=None, description="At most so many records of the log.", ge=1)
@@ -63,21 +62,24 @@ def key(spec: Spec, name: str) -> AssetKey:
     return AssetKey([spec.name, *name.split("/")])
 
 
-def _common(spec: Spec, name: str, description: str, deps: list[str]) -> dict[str, Any]:
-    return {
-        "key": key(spec, name),
-        "group_name": spec.name,
-        "description": description,
-        "deps": [key(spec, dep) for dep in deps],
-        "kinds": {"pyspark", "delta"},
-        "output_required": False,
-    }
+def _stage(
+    spec: Spec, name: str, about: str, deps: list[str]
+) -> Callable[[Callable[..., Iterator[MaterializeResult[None]]]], AssetsDefinition]:
+    """Decorator of a live asset. Without a batch of the run it yields nothing, so that no empty run is shown."""
+    return asset(
+        key=key(spec, name),
+        group_name=spec.name,
+        description=about,
+        deps=[key(spec, dep) for dep in deps],
+        kinds={"pyspark", "delta"},
+        output_required=False,
+    )
 
 
 def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
     about = "The arrival log: every record that came in, in the order that everything downstream is a function of."
 
-    @asset(**_common(spec, "raw_events", about, []))
+    @_stage(spec, "raw_events", about, [])
     def raw_events(
         context: AssetExecutionContext, spark: LazyPySparkResource, config: BatchSettings
     ) -> Iterator[MaterializeResult[None]]:
@@ -118,7 +120,7 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
 def _ordered_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
     about = "Accepted events in event-time order, released once the watermark has passed them."
 
-    @asset(**_common(spec, "ordered_events", about, ["raw_events"]))
+    @_stage(spec, "ordered_events", about, ["raw_events"])
     def ordered_events(
         context: AssetExecutionContext, spark: LazyPySparkResource, config: BatchSettings
     ) -> Iterator[MaterializeResult[None]]:
@@ -164,7 +166,7 @@ def _ordered_metadata(workspace: Workspace, plan: Plan, done: TimeAdjusted) -> s
 def _window_results(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
     about = "Closes windows: writes the rows of `windows/<name>` whose windows the watermark has passed."
 
-    @asset(**_common(spec, "window_results", about, ["ordered_events"]))
+    @_stage(spec, "window_results", about, ["ordered_events"])
     def window_results(
         context: AssetExecutionContext, spark: LazyPySparkResource
     ) -> Iterator[MaterializeResult[None]]:
@@ -193,7 +195,7 @@ def _dead_letters(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition
     about = "Every record that was refused, with the reason, how late it was, and the record itself."
     stages = ["ordered_events", *(["window_results"] if spec.windows else [])]
 
-    @asset(**_common(spec, "dead_letters", about, stages))
+    @_stage(spec, "dead_letters", about, stages)
     def dead_letters(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
         workspace = open_workspace(spark)
         plan = batch_of(workspace, context.run_id)
@@ -220,7 +222,7 @@ def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
     about = "The log of batches. Its newest row is the commit: the version of every table that belongs together."
     before = [*(["window_results"] if spec.windows else []), "ordered_events", "dead_letters"]
 
-    @asset(**_common(spec, "batches", about, before))
+    @_stage(spec, "batches", about, before)
     def batches(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
         workspace = open_workspace(spark)
         plan = batch_of(workspace, context.run_id)

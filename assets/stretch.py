@@ -66,11 +66,13 @@ def forget(workspace: Workspace) -> None:
 def _judge(workspace: Workspace, plan: Plan) -> Judged:
     before = position_under_spec(workspace, workspace.position())
     start = state_frame(workspace, before)
-    adjusted = time_adjustment(items_of(workspace, plan), start, workspace.spec.time)
+    items = items_of(workspace, plan)
+    adjusted = time_adjustment(items, start, workspace.spec.time)
     kept = None
     if plan_end(plan) - plan.first_seq <= KEPT_RECORDS:
         adjusted, kept = _keep(adjusted)
-    after = _position_after(workspace, plan, before, state_after(adjusted.moves, start))
+    clock = (items if kept is None else kept).agg(F.max(c.to_us(c.CLOCK)).alias("clock"))
+    after = _position_after(plan, before, clock, state_after(adjusted.moves, start))
     return Judged(plan, replace(adjusted, state=state_frame(workspace, after)), before, after, kept)
 
 
@@ -90,9 +92,8 @@ def _keep(adjusted: Adjusted) -> tuple[Adjusted, DataFrame]:
     )
 
 
-def _position_after(workspace: Workspace, plan: Plan, before: Position, state: DataFrame) -> Position:
+def _position_after(plan: Plan, before: Position, clock: DataFrame, state: DataFrame) -> Position:
     """The position after the stretch, found by one small job."""
-    clock = items_of(workspace, plan).agg(F.max(c.to_us(c.CLOCK)).alias("clock"))
     row = clock.join(state, F.lit(True), "left").collect()[0]
     after = replace(before, final=bool(plan.input.get("flush")))
     if row["clock"] is not None:

@@ -1,0 +1,34 @@
+# Thin on purpose: each target calls one thing. `make check` and `make test` are what CI runs (.ci/run).
+
+BIN := .venv/bin
+DAGSTER_HOME := $(CURDIR)/.dagster
+TIDEMARK_WAREHOUSE ?= $(CURDIR)/warehouse
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format ui
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: ## build the environment in .venv; seconds when it is there already
+	@tools/setup.sh
+
+demo: setup ## run the demo pipeline and print what came out
+	@$(BIN)/python -m pipelines.demo
+
+test: setup ## run all tests
+	@$(BIN)/python -m pytest
+
+check: setup ## check format, style, types and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## format the code and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+ui: setup ## open Dagster at http://localhost:3000; Ctrl-C ends it
+	@$(BIN)/python -c "from pathlib import Path; from resources.settings import use_dagster_home; use_dagster_home(Path('.dagster').resolve())"
+	@DAGSTER_HOME="$(DAGSTER_HOME)" TIDEMARK_WAREHOUSE="$(TIDEMARK_WAREHOUSE)" $(BIN)/dagster dev -w workspace.yaml -p 3000

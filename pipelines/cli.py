@@ -1,0 +1,251 @@
+"""The command line `tidemark`: commands, exit codes, and errors as sentences.
+
+Here: what a person types and reads. Not here: running (runner.py), layout (report_text.py).
+
+Dagster and Spark take seconds to import, so each command imports what it needs, and `--help` needs neither.
+"""
+# ruff: noqa: PLC0415 - the reason stands above
+
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from timeops.errors import SpecError, TidemarkError
+
+if TYPE_CHECKING:
+    from pipelines.runner import RunOptions
+    from resources.settings import Settings
+    from resources.workspace import SpecFile
+
+FAILED, BAD_SPEC, INTERRUPTED = 1, 2, 130
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_SPECS = Path(__file__).parent / "specs"
+_spec_paths = click.argument("specs", metavar="SPEC...", nargs=-1, required=True, type=click.Path(path_type=Path))
+
+
+def _verbose(command: Command) -> Command:
+    text = "Show the traceback of an unexpected error."
+    return click.option("-v", "--verbose", is_flag=True, help=text)(command)
+
+
+def _warehouse(command: Command) -> Command:
+    text = "Folder of the tables. [default: $TIDEMARK_WAREHOUSE, else ./warehouse]"
+    kind = click.Path(file_okay=False, path_type=Path)
+    return click.option("--warehouse", metavar="DIR", type=kind, help=text)(command)
+
+
+@click.group()
+@click.version_option(package_name="tidemark", message="%(prog)s %(version)s")
+def main() -> None:
+    """Event-time pipelines: the same arrival log gives the same tables.
+
+    A pipeline is a YAML file, SPEC; `tidemark schema` says what may stand in it.
+    """
+
+
+@main.command()
+@_spec_paths
+@_warehouse
+@click.option(
+    "--max-events-per-batch", metavar="N", type=click.IntRange(min=1), help="At most so many records in one batch."
+)
+@click.option(
+    "--end-of-input",
+    type=click.Choice(["flush", "hold"]),
+    help="flush: release and close everything at the end; hold: keep it open. [default: as the spec says]",
+)
+@_verbose
+def run(
+    specs: tuple[Path, ...],
+    warehouse: Path | None,
+    max_events_per_batch: int | None,
+    end_of_input: str | None,
+    verbose: bool,
+) -> None:
+    """Ingest and process all that is waiting, pipeline after pipeline.
+
+    Exit status: 0 done, also when nothing is new; 2 bad spec or usage; 1 a failure, a failed blocking check, or files
+    that were held back.
+    """
+    with in_words(verbose=verbose):
+        from pipelines.runner import RunOptions
+
+        files = _read(specs)
+        options = RunOptions(max_events_per_batch=max_events_per_batch, end_of_input=end_of_input)
+        if not run_all(files, settings_of(warehouse), options):
+            sys.exit(FAILED)
+
+
+@main.command()
+@_spec_paths
+@_verbose
+def validate(specs: tuple[Path, ...], verbose: bool) -> None:
+    """Check specs: their keys, and every expression against the columns. Needs Java, reads no data."""
+    with in_words(verbose=verbose):
+        from pipelines.specfiles import read_spec
+
+        wrong = False
+        for path in specs:
+            try:
+                file = read_spec(path)
+                _check_expressions(file)
+            except SpecError as error:
+                wrong = True
+                _say(str(error))
+            else:
+                click.echo(f"{file.spec.name}: ok")
+        if wrong:
+            sys.exit(BAD_SPEC)
+
+
+@main.command()
+def schema() -> None:
+    """Print the JSON Schema of a spec, for editors."""
+    from timeops.spec_schema import spec_json_schema
+
+    click.echo(json.dumps(spec_json_schema(), indent=2))
+
+
+@main.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.argument("batch", type=click.IntRange(min=0))
+@click.option("--reason", metavar="TEXT", required=True, help="Why it is right as it is; kept in `batches`.")
+@_warehouse
+@_verbose
+def accept(spec: Path, batch: int, reason: str, warehouse: Path | None, verbose: bool) -> None:
+    """Commit BATCH of SPEC although a blocking check fails, then go on with what is waiting.
+
+    The batch is processed again. Its checks are recorded, but stop nothing.
+    """
+    if not reason.strip():
+        raise click.BadParameter("found nothing but blanks; a sentence is expected", param_hint="--reason")
+    with in_words(verbose=verbose):
+        from pipelines.runner import RunOptions
+        from resources.workspace import Acceptance
+
+        [file] = _read([spec])
+        settings = settings_of(warehouse)
+        _check_pending(file, settings, batch)
+        if not run_all([file], settings, RunOptions(accepted=Acceptance(batch, reason.strip()))):
+            sys.exit(FAILED)
+
+
+def settings_of(warehouse: Path | None = None) -> "Settings":
+    """Settings of this process; DAGSTER_HOME is made if it is not there."""
+    from resources.settings import from_environment, use_dagster_home
+
+    settings = from_environment(_SPECS, warehouse=warehouse)
+    use_dagster_home(settings.dagster_home)
+    return settings
+
+
+def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOptions") -> bool:
+    """Runs pipelines one after the other and shows what each did; the first failure ends it.
+
+    Returns:
+        Whether all input was taken; False when files were held back.
+
+    Raises:
+        TidemarkError: Whatever stands in the way.
+    """
+    from dagster import DagsterInstance
+
+    from pipelines.report_text import show_report, telling
+    from pipelines.runner import run_pipeline
+    from resources.workspace import Workspace
+
+    complete = True
+    for file in files:
+        name = file.spec.name
+        with DagsterInstance.get() as instance, telling(name) as tell:
+            report = run_pipeline(file, settings, options, instance=instance, tell=tell)
+        show_report(Workspace(file, settings.warehouse), report)
+        if report.waiting:
+            _say(f"{name}: {len(report.waiting)} file(s) are younger than `settle`: run again to take them.")
+        if report.held_back:
+            complete = False
+            _say(f"{name}: {len(report.held_back)} file(s) held back, everything else was processed.")
+            for sentence in report.held_back:
+                _say(sentence)
+    return complete
+
+
+@contextmanager
+def in_words(*, verbose: bool = False) -> Iterator[None]:
+    """Turns errors inside into sentences on stderr and an exit code; silences the warnings of libraries.
+
+    Args:
+        verbose: Print the traceback of an error that nobody expected.
+    """
+    warnings.simplefilter("ignore")
+    try:
+        yield
+    except TidemarkError as error:
+        _say(str(error))
+        sys.exit(BAD_SPEC if isinstance(error, SpecError) else FAILED)
+    except KeyboardInterrupt:
+        _say("Stopped. Nothing is lost: what was committed stands, the rest is done by the next run.")
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        if verbose:
+            traceback.print_exc()
+        more = "" if verbose else " `--verbose` shows where it happened."
+        first_line = next(iter(str(error).splitlines()), "")
+        _say(f"Unexpected {type(error).__name__}: {first_line}. No tables were damaged.{more}")
+        sys.exit(FAILED)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _read(paths: Sequence[Path]) -> list["SpecFile"]:
+    from pipelines.specfiles import read_spec
+
+    return [read_spec(path) for path in paths]
+
+
+def _check_expressions(file: "SpecFile") -> None:
+    from assets.schemas import table_schemas
+    from pipelines.report_text import telling
+    from resources.spark import local_session, session_config
+    from resources.workspace import Workspace
+
+    with telling(file.spec.name) as tell:
+        tell("checking expressions with Spark")
+        # No table is opened, so the warehouse may be any folder.
+        table_schemas(Workspace(file, file.folder, lambda: local_session(session_config())))
+
+
+def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
+    """Sees that the batch that waits for its commit is the one that the operator names."""
+    from resources.workspace import Workspace
+
+    workspace = Workspace(file, settings.warehouse)
+    pending = workspace.batches.pending() if workspace.exists else None
+    if pending is not None and pending.kind == "process" and pending.batch_id == batch:
+        return
+    if pending is None:
+        found = "no batch waits for its commit"
+    elif pending.kind != "process":
+        found = f"batch {pending.batch_id} waits, but it only reads input: no check stops it"
+    else:
+        found = f"batch {pending.batch_id} waits for its commit, not batch {batch}"
+    raise TidemarkError(
+        f"{file.spec.name} in {settings.warehouse}: {found}. Nothing was changed.",
+        expected=f"batch {batch} to be there, uncommitted because a blocking check failed",
+        remedy="see what `tidemark run` says of the failed check: it names the batch",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""`python -m pipelines.demo`: real data in, tables out, and what to try next.
+
+Here: the words around one run of specs/flights.yaml. Not here: the input (landing.py), the run (cli.py, runner.py).
+"""
+# ruff: noqa: PLC0415 - words before the seconds that Dagster and Spark take to import
+
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import click
+
+from pipelines.cli import in_words, run_all, settings_of
+from pipelines.landing import land_flights
+from resources.workspace import Workspace
+
+SPEC = Path(__file__).parent / "specs" / "flights.yaml"
+LANDING = Path(__file__).parents[1] / "data" / "flights"
+_WINDOW = "windows/departures_1h"
+
+_INTRODUCTION = """\
+336,776 flights were to leave New York's three airports in 2013. Each is an event: it happened when it was scheduled,
+and it arrives when it really took off, at worst a day later: events come out of order. The watermark follows 3 hours
+behind the latest schedule seen; what lies behind it is final and is written once. A flight that takes off when its
+schedule lies behind the watermark is refused, with a dead letter that says why; so is a cancelled one.
+"""
+
+
+def main() -> None:
+    """Writes the landing files, runs the pipeline and prints what came out."""
+    with in_words():
+        from pipelines.runner import RunOptions
+        from pipelines.specfiles import read_spec
+
+        click.echo(_INTRODUCTION)
+        written = land_flights(LANDING)
+        click.echo(f"input      {_shown(LANDING)}, 12 files" + (", written just now" if written else ""))
+        click.echo(f"spec       {_shown(SPEC)}")
+        settings = settings_of()
+        file = read_spec(SPEC)
+        run_all([file], settings, RunOptions())
+        _show_busiest_hour(Workspace(file, settings.warehouse))
+        _show_next_steps(settings.warehouse)
+
+
+def _show_busiest_hour(workspace: Workspace) -> None:
+    """The rows of the hour with the most departures: read by delta-rs, no Spark needed."""
+    rows = workspace.lake.rows(_WINDOW, workspace.base()[_WINDOW]).to_pylist()
+    departures: Counter[datetime] = Counter()
+    for row in rows:
+        departures[row["window_start"]] += row["departures"]
+    hour = min(departures, key=lambda start: (-departures[start], start))
+    local = hour.astimezone(ZoneInfo("America/New_York"))
+    click.echo(f"\nThe busiest hour of the year, {local:%d %B %Y from %H:%M} in New York ({_WINDOW}):")
+    click.echo("  window_start         origin  departures  mean_delay  p95_delay")
+    for row in sorted((row for row in rows if row["window_start"] == hour), key=lambda row: str(row["origin"])):
+        numbers = f"{row['departures']:>10}  {row['mean_delay']:>10.1f}  {row['p95_delay']:>9.1f}"
+        click.echo(f"  {hour:%Y-%m-%d %H:%M} UTC {row['origin']:>6}  {numbers}")
+
+
+def _show_next_steps(warehouse: Path) -> None:
+    table = _shown(warehouse / "flights" / _WINDOW)
+    click.echo(
+        f"""
+Next:
+  make ui                              the same run in Dagster, http://localhost:3000
+  .venv/bin/tidemark run {_shown(SPEC)}   again: nothing is new; add a file, and only it is read
+  .venv/bin/python -c "from deltalake import DeltaTable; print(DeltaTable('{table}').to_pandas())" """.rstrip()
+    )
+
+
+def _shown(path: Path) -> Path:
+    """A path as a person would type it: relative when it is below the current directory."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+if __name__ == "__main__":
+    main()

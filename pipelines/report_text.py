@@ -1,0 +1,142 @@
+"""What the command line shows of a run: a line on what is being done, and what came out as a table.
+
+Here: words and layout. Not here: running (runner.py), exit codes (cli.py).
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.runner import RunReport
+from resources.batches import Commit
+from resources.tables import window_table
+from resources.workspace import Position, Workspace
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Counts = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table: what this run added, and what the tables hold in all; None leaves the place empty."""
+
+    label: str
+    added: int | None
+    in_all: int | None
+
+
+@contextmanager
+def telling(name: str) -> Iterator[Callable[[str], None]]:
+    """Gives a function that shows what a pipeline's run is doing, on stderr.
+
+    On a terminal it is one line that changes; elsewhere each message is a line.
+    """
+    if not sys.stderr.isatty():
+        yield lambda doing: print(f"{name}: {doing}", file=sys.stderr, flush=True)  # noqa: T201 - the command line
+        return
+    # A descriptor of its own: while Spark starts, stderr itself is turned away from the terminal.
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
+        console = Console(file=terminal, highlight=False, markup=False)
+        with console.status(name) as status:
+            yield lambda doing: status.update(f"{name}: {doing}")
+
+
+def show_report(workspace: Workspace, report: RunReport) -> None:
+    """Prints what a run did to stdout.
+
+    Args:
+        workspace: The pipeline; its tables are read without Spark.
+        report: What the runner says.
+    """
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    name = workspace.spec.name
+    if report.batches == 0:
+        console.print(f"{name}: nothing new.")
+        return
+    console.print(f"{name}: {report.batches} batch{'es' if report.batches > 1 else ''}")
+    commits = [commit for commit in workspace.batches.history() if commit.plan.kind == "process"]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    table.add_column("this run", justify="right")
+    table.add_column("in all", justify="right")
+    for line in lines_of(workspace, commits, report.batches):
+        table.add_row(line.label, _number(line.added), _number(line.in_all))
+    console.print(table)
+    console.print(f"watermark  {watermark_text(workspace.position())}")
+    console.print(f"tables     {workspace.lake.root}")
+
+
+def lines_of(workspace: Workspace, commits: list[Commit], latest: int) -> list[Line]:
+    """The lines of the table.
+
+    Args:
+        workspace: The pipeline.
+        commits: Its committed processing batches, in order.
+        latest: How many of them, from the end, are of this run.
+    """
+    added, in_all = _sums(commits[-latest:]), _sums(commits)
+    lines = [Line("records in", added.get("records", 0), in_all.get("records", 0))]
+    if workspace.spec.outputs.ordered_events:
+        ordered = _ordered(in_all)
+        lines.append(Line("ordered", _ordered(added), ordered))
+        lines.append(Line("held, the watermark has not passed them", None, in_all.get("accepted", 0) - ordered))
+    reasons = _refused(in_all, workspace)
+    before = _refused(added, workspace)
+    lines.append(Line("dead letters", sum(before.values()), sum(reasons.values())))
+    lines += [
+        Line(f"  {reason}", before.get(reason, 0), n) for reason, n in sorted(reasons.items(), key=lambda x: -x[1])
+    ]
+    for window in workspace.spec.windows:
+        table = window_table(window.name)
+        batches = workspace.lake.rows(table, workspace.base()[table], columns=["_batch_id"])["_batch_id"].to_pylist()
+        first = commits[-latest].batch_id
+        lines.append(Line(f"rows of {table}", sum(batch >= first for batch in batches), len(batches)))
+    return lines
+
+
+def watermark_text(position: Position) -> str:
+    """The watermark as an instant, or in words when it is none."""
+    if position.final:
+        return "past every event: the end of input was flushed"
+    if position.watermark_us is None:
+        return "none yet: no event has come"
+    instant = _EPOCH + timedelta(microseconds=position.watermark_us)
+    return f"{instant.replace(tzinfo=None).isoformat(sep=' ')} UTC"
+
+
+def _sums(commits: list[Commit]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for commit in commits:
+        for name, count in commit.counts.items():
+            sums[name] = sums.get(name, 0) + count
+    return sums
+
+
+def _ordered(counts: Counts) -> int:
+    """Rows of `ordered_events`: released in order, or kept out of order."""
+    return counts.get("released", 0) + counts.get("kept_out_of_order", 0)
+
+
+def _refused(counts: Counts, workspace: Workspace) -> dict[str, int]:
+    """Dead letters by reason; those of a window with its name."""
+    reasons = {
+        name.removeprefix("refused."): count
+        for name, count in counts.items()
+        if name.startswith("refused.") and count
+    }
+    for window in workspace.spec.windows:
+        if closed := counts.get(f"{window.name}.window_closed", 0):
+            reasons[f"window_closed ({window.name})"] = closed
+    return reasons
+
+
+def _number(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"

@@ -1,0 +1,213 @@
+"""The command line: exit codes, what is said where, and where the warehouse is. No Spark session is started."""
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pipelines.cli import in_words, main
+from resources.batches import BatchLog
+from resources.lake import Lake
+from resources.owner import this_process
+from resources.tables import BATCHES, BATCHES_SCHEMA
+from timeops.errors import LakeError, SpecError
+from timeops.spec import spec_json_schema
+
+GOOD = """
+name: shop
+sources:
+  - {name: tills, kind: files, path: "in/*.csv", format: csv, schema: "at STRING, amount INT"}
+time: {timestamp_by: at}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current directory, and an environment that a command may change."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "good.yaml").write_text(GOOD)
+    return tmp_path
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words), catch_exceptions=False)
+
+
+def with_pending(warehouse: Path, kind: str = "process") -> None:
+    """A pipeline `shop` whose batch 0 waits for its commit."""
+    lake = Lake(warehouse / "shop")
+    lake.create(BATCHES, BATCHES_SCHEMA)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    BatchLog(lake).begin(
+        "ingest" if kind == "ingest" else "process",
+        this_process("run"),
+        now,
+        after=None,
+        first_seq=0,
+        end_seq=1,
+        input={},
+        fingerprint="f",
+    )
+
+
+def test_help_names_every_command() -> None:
+    done = call("--help")
+    assert done.exit_code == 0
+    assert set(main.commands) == {"run", "validate", "schema", "accept"}
+    assert all(name in done.stdout for name in main.commands)
+
+
+def test_help_and_schema_import_neither_dagster_nor_spark(folder: Path) -> None:
+    code = (
+        "import sys; from pipelines.cli import main\n"
+        "for words in (['--help'], ['schema'], ['run', '--help']): main(words, standalone_mode=False)\n"
+        "slow = {'dagster', 'pyspark', 'deltalake', 'pandas', 'rich'} & set(sys.modules)\n"
+        "sys.exit(f'imported {slow}' if slow else 0)"
+    )
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True, capture_output=True, timeout=60)
+
+
+def test_schema_prints_the_json_schema() -> None:
+    done = call("schema")
+    assert done.exit_code == 0
+    assert json.loads(done.stdout) == spec_json_schema()
+
+
+def test_the_version_is_the_distribution_s() -> None:
+    done = call("--version")
+    assert (done.exit_code, done.stdout.split()[-1]) == (0, "0.1.0")
+
+
+@pytest.mark.parametrize("command", ["run", "validate"])
+def test_a_bad_spec_is_told_on_stderr_with_file_and_key(folder: Path, command: str) -> None:
+    (folder / "bad.yaml").write_text(GOOD.replace("timestamp_by: at", "timestamp_by: at, out_of_order: maybe"))
+    done = call(command, "bad.yaml")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "bad.yaml" in done.stderr
+    assert "time.out_of_order" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_spec_is_a_bad_spec(folder: Path) -> None:
+    done = call("run", "none.yaml")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "none.yaml: the spec cannot be read" in done.stderr
+    assert "To do: check the path" in done.stderr
+
+
+def test_all_specs_are_read_before_anything_runs(folder: Path) -> None:
+    (folder / "bad.yaml").write_text("name: shop\n")
+    done = call("run", "good.yaml", "bad.yaml")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert not (folder / "home").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run",),
+        ("run", "good.yaml", "--max-events-per-batch", "0"),
+        ("run", "good.yaml", "--end-of-input", "later"),
+        ("run", "good.yaml", "--warehouse", "good.yaml"),
+        ("accept", "good.yaml", "0"),
+        ("accept", "good.yaml", "0", "--reason", " "),
+        ("accept", "good.yaml", "-1", "--reason", "r"),
+        ("unknown",),
+    ],
+)
+def test_wrong_usage_exits_with_2_and_changes_nothing(folder: Path, words: tuple[str, ...]) -> None:
+    done = call(*words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "Error: " in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["good.yaml", "in"]
+
+
+def test_a_run_with_nothing_to_do_says_so_and_is_done(folder: Path) -> None:
+    done = call("run", "good.yaml")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "shop: nothing new.\n", "")
+    assert not (folder / "warehouse").exists()
+
+
+def test_a_source_that_leads_nowhere_is_a_failure(folder: Path) -> None:
+    (folder / "in").rmdir()
+    done = call("run", "good.yaml")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "there is no folder" in done.stderr
+    assert "To do: correct `path`" in done.stderr
+
+
+def test_the_warehouse_is_the_option_else_the_variable_else_beside_the_user(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("accept", "good.yaml", "0", "--reason", "r")
+    assert f"shop in {folder / 'warehouse'}: " in call(*words).stderr
+    monkeypatch.setenv("TIDEMARK_WAREHOUSE", str(folder / "by_variable"))
+    assert f"shop in {folder / 'by_variable'}: " in call(*words).stderr
+    assert f"shop in {folder / 'by_option'}: " in call(*words, "--warehouse", "by_option").stderr
+
+
+def test_dagster_s_home_is_made_where_the_variable_says_else_beside_the_user(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call("run", "good.yaml")
+    assert (folder / "home" / "dagster.yaml").is_file()
+    monkeypatch.delenv("DAGSTER_HOME")
+    call("run", "good.yaml")
+    assert "enabled: false" in (folder / ".dagster" / "dagster.yaml").read_text()
+
+
+def test_accept_refuses_a_batch_that_is_not_waiting(folder: Path) -> None:
+    done = call("accept", "good.yaml", "0", "--reason", "counted by hand")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "no batch waits for its commit. Nothing was changed." in done.stderr
+
+    with_pending(folder / "warehouse")
+    done = call("accept", "good.yaml", "7", "--reason", "counted by hand")
+    assert done.exit_code == 1
+    assert "batch 0 waits for its commit, not batch 7" in done.stderr
+
+
+def test_accept_refuses_an_ingestion_which_no_check_stops(folder: Path) -> None:
+    with_pending(folder / "warehouse", "ingest")
+    done = call("accept", "good.yaml", "0", "--reason", "counted by hand")
+    assert done.exit_code == 1
+    assert "batch 0 waits, but it only reads input" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (SpecError("f", expected="e", remedy="r"), 2, "f\nExpected: e\nTo do: r\n"),
+        (LakeError("f", remedy="r"), 1, "f\nTo do: r\n"),
+        (KeyboardInterrupt(), 130, "Stopped. Nothing is lost"),
+        (ZeroDivisionError("by 0\nmore"), 1, "Unexpected ZeroDivisionError: by 0. "),
+    ],
+)
+def test_an_error_is_a_sentence_and_an_exit_code(
+    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_, in_words():
+        raise error
+    shown = capsys.readouterr()
+    assert (exit_.value.code, shown.out) == (code, "")
+    assert shown.err.startswith(said)
+    assert "Traceback" not in shown.err
+
+
+def test_verbose_adds_the_traceback_of_an_unexpected_error_only(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), in_words(verbose=True):
+        raise ZeroDivisionError("by 0")
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert "Unexpected ZeroDivisionError: by 0" in shown
+    with pytest.raises(SystemExit), in_words(verbose=True):
+        raise LakeError("f")
+    assert capsys.readouterr().err == "f\n"

@@ -1,0 +1,125 @@
+"""Documents and pins say what the code does: commands, links, specs, reasons, columns, versions."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from assets import checks
+from timeops import columns
+from timeops.spec import parse_spec
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    page.relative_to(ROOT) for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+)
+LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+
+
+def read(path: str | Path) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def section(page: str, heading: str) -> str:
+    return read(page).split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def first_cells(text: str) -> list[str]:
+    """The code words in the first cell of each row of the tables of a text."""
+    cells = [row.split("|")[1] for row in re.findall(r"^\|.*\|$", text, re.MULTILINE)]
+    return [word for cell in cells for word in re.findall(r"`([^`]+)`", cell)]
+
+
+def pins() -> dict[str, str]:
+    return dict(line.split("==") for line in read("constraints.txt").splitlines())
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_constraints_are_exact_versions_without_addresses_and_in_order() -> None:
+    lines = read("constraints.txt").splitlines()
+    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.+!]*", line)] == []
+    assert lines == sorted(lines, key=str.lower)
+    assert "tidemark" not in map(normal, pins())
+
+
+def test_every_dependency_is_pinned() -> None:
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(one for extra in project["optional-dependencies"].values() for one in extra),
+    ]
+    names = {normal(re.split(r"[<>=!~\[ ;]", requirement)[0]) for requirement in wanted}
+    assert names - {normal(name) for name in pins()} == set()
+
+
+def test_no_file_of_the_environment_names_an_address() -> None:
+    for path in ("constraints.txt", "pyproject.toml", "Makefile", "tools/setup.sh", ".ci/run"):
+        assert re.findall(r"(?:https?|git|ssh)://(?!localhost)\S+", read(path)) == [], path
+
+
+@pytest.mark.parametrize("page", [*PAGES, Path(".ci/run")], ids=str)
+def test_every_make_command_that_is_written_down_is_a_target(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", read("Makefile"), re.MULTILINE))
+    written = set(re.findall(r"^(?:step )?make ([a-z]+)|`make ([a-z]+)`", read(page), re.MULTILINE))
+    assert {first or second for first, second in written} - targets == set()
+
+
+def test_the_readme_shows_the_two_commands_and_help_lists_every_target() -> None:
+    makefile = read("Makefile")
+    assert {"make demo", "make test"} <= {line.split("  ")[0] for line in read("README.md").splitlines()}
+    targets = re.findall(r"^([a-z]+):", makefile, re.MULTILINE)
+    assert re.findall(r"^([a-z]+):.*## \S", makefile, re.MULTILINE) == targets
+    assert set(targets) == set(re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)[0].split())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for link in LINK.findall(read(page)):
+        path, _, heading = link.partition("#")
+        target = (ROOT / page.parent / path).resolve() if path else ROOT / page
+        assert target.is_file(), link
+        assert target.is_relative_to(ROOT), link
+        assert not heading or heading in anchors(target), link
+
+
+def test_every_document_can_be_reached_from_the_readme() -> None:
+    linked = {(ROOT / link.partition("#")[0]).resolve() for link in LINK.findall(read("README.md"))}
+    assert {ROOT / page for page in PAGES} - linked == {ROOT / "README.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_spec_that_is_shown_is_valid(page: Path) -> None:
+    specs = re.findall(r"^```yaml\n(name: .*?)^```$", read(page), re.MULTILINE | re.DOTALL)
+    for text in specs:
+        parse_spec(text, file=str(page))
+    assert specs or page not in (Path("README.md"), Path("docs/spec-file.md"))
+
+
+def test_the_semantics_name_the_reasons_and_columns_of_dead_letters() -> None:
+    code = read("timeops/dead_letters.py")
+    text = section("docs/semantics.md", "Dead letters")
+    sentences = re.search(r"sentences = \{(.*?)\n    \}", code, re.DOTALL)
+    assert sentences is not None
+    reasons = re.findall(r'^        "(\w+)":', sentences[1], re.MULTILINE)
+    reasons += re.findall(r'F\.lit\("(\w+)"\)\.alias\("reason"\)', code)
+    assert len(reasons) == 9
+    given = re.findall(r'\.alias\("(\w+)"\)', code)
+    carried = re.search(r"def _where_from.*?for name in \((.*?)\)", code, re.DOTALL)
+    assert carried is not None
+    given += [str(getattr(columns, name)) for name in [*re.split(r",\s*", carried[1]), "EVENT_TIME", "WATERMARK"]]
+    assert set(first_cells(text)) == {*reasons, *given} - {"start", "end"}
+
+
+def test_the_operations_name_every_check_and_whether_it_blocks() -> None:
+    rows = section("docs/operations.md", "Checks").splitlines()
+    written = {row.split("`")[1]: row.rstrip(" |").endswith("yes") for row in rows if row.startswith("| `")}
+    assert written == {one.name: one.blocking for every in checks.CHECKS.values() for one in every}
