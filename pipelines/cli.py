@@ -200,7 +200,7 @@ def in_words(*, verbose: bool = False) -> Iterator[None]:
             traceback.print_exc()
         more = "" if verbose else " `--verbose` shows where it happened."
         first_line = next(iter(str(error).splitlines()), "")
-        _say(f"Unexpected {type(error).__name__}: {first_line}. No tables were damaged.{more}")
+        _say(f"Unexpected {type(error).__name__}: {first_line}. Readers stay at the last commit.{more}")
         sys.exit(FAILED)
 
 

@@ -4,6 +4,7 @@ Here: the words around one run of specs/flights.yaml. Not here: the input (landi
 """
 # ruff: noqa: PLC0415 - words before the seconds that Dagster and Spark take to import
 
+import sys
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from pipelines.cli import in_words, run_all, settings_of
+from pipelines.cli import FAILED, in_words, run_all, settings_of
 from pipelines.landing import land_flights
 from resources.workspace import Workspace
 
@@ -39,9 +40,11 @@ def main() -> None:
         click.echo(f"spec       {_shown(SPEC)}")
         settings = settings_of()
         file = read_spec(SPEC)
-        run_all([file], settings, RunOptions())
+        complete = run_all([file], settings, RunOptions())
         _show_busiest_hour(Workspace(file, settings.warehouse))
         _show_next_steps(settings.warehouse)
+        if not complete:
+            sys.exit(FAILED)
 
 
 def _show_busiest_hour(workspace: Workspace) -> None:

@@ -19,7 +19,10 @@ def small_frame(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: St
         rows: Few rows of plain values, in the order of the columns.
         schema: The columns, as a StructType or as DDL.
     """
-    fields = (StructType.fromDDL(schema) if isinstance(schema, str) else schema).fields
+    columns = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(columns, StructType):
+        raise TypeError(f"{schema} names no columns")
+    fields = columns.fields
     typed = ", ".join(f"CAST(c{j} AS {f.dataType.simpleString()}) AS `{f.name}`" for j, f in enumerate(fields))
     names = ", ".join(f"c{j}" for j in range(len(fields)))
     lines = ", ".join(f"({', '.join(_literal(value) for value in row)})" for row in rows)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
+from resources.rows import small_frame
 from tests.properties.logs import Log, items
 from timeops.adjustment import Adjusted, time_adjustment
 from timeops.columns import to_us
@@ -38,14 +38,13 @@ class Gathered:
     tally: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Carried:
-    """What one stretch hands to the next, as plain rows."""
+    """What one stretch hands to the next; None before the first."""
 
-    state: list[Row] = field(default_factory=list)
-    held: list[Row] = field(default_factory=list)
-    open_events: list[Row] = field(default_factory=list)
-    schema: StructType | None = None
+    state: DataFrame
+    held: DataFrame | None = None
+    open_events: DataFrame | None = None
 
 
 def run(
@@ -60,15 +59,15 @@ def run(
 ) -> Gathered:
     """Judges all logs, stretch by stretch."""
     out = Gathered(windows={window.name: defaultdict(list) for window in windows})
-    carried = Carried()
+    carried = Carried(small_frame(spark, [], STATE_SCHEMA))
     for part in parts:
-        last = part is None or part == parts[-1]
-        carried = _stretch(
-            items(spark, logs, part), time, windows, carried, out, few=few_timelines, flushed=flush and last
-        )
-    for row in carried.held:
+        flushed = flush and part == parts[-1]
+        rows = items(spark, logs, part)
+        carried = _stretch(rows, time, windows, carried, out, few=few_timelines, flushed=flushed)
+    assert carried.held is not None
+    for row in carried.held.withColumn("ts", to_us("_timestamp")).collect():
         out.held[row["case"]].append((row["_arrival_seq"], row["ts"], tuple(row["_adjusted_by"])))
-    out.watermarks = {row["_timeline"]: row["watermark"] for row in carried.state}
+    out.watermarks = {row["_timeline"]: row["watermark"] for row in carried.state.collect()}
     return out
 
 
@@ -82,29 +81,28 @@ def _stretch(
     few: bool,
     flushed: bool,
 ) -> Carried:
-    spark = rows.sparkSession
-    before = spark.createDataFrame(carried.state, STATE_SCHEMA)
-    adjusted = time_adjustment(rows, before, time, few_timelines=few)
-    moves = adjusted.moves.persist()
-    adjusted = replace(adjusted, accepted=adjusted.accepted.persist(), moves=moves)
-    state = state_after(moves, before).collect()
-    adjusted = replace(adjusted, state=spark.createDataFrame(state, STATE_SCHEMA))
-    schema = adjusted.accepted.schema
-    held = spark.createDataFrame(carried.held, carried.schema or schema)
-    held_after = _release(held, adjusted, out, flushed=flushed)
+    lazy = time_adjustment(rows, carried.state, time, few_timelines=few)
+    moves = lazy.moves.localCheckpoint()
+    adjusted = replace(
+        lazy,
+        accepted=lazy.accepted.localCheckpoint(),
+        refused=lazy.refused.localCheckpoint(),
+        moves=moves,
+        state=state_after(moves, carried.state).localCheckpoint(),
+    )
+    nothing = adjusted.accepted.limit(0)
+    held = _release(carried.held or nothing, adjusted, out, flushed=flushed)
     _letters(adjusted, time, windows, out)
-    known = spark.createDataFrame(carried.open_events, schema)
-    for window in windows:
-        results = window_results(adjusted, known, window, flushed=flushed)
-        _gather_results(results, window, out)
     counted = accepted_tally(adjusted.accepted, windows).collect()[0].asDict()
     for name, count in counted.items():
         out.tally[name] = out.tally.get(name, 0) + count
-    still_open = still_needed(known.unionByName(adjusted.accepted), adjusted.state, windows) if windows else known
-    open_rows = [] if flushed else still_open.select(*schema.names).collect()
-    adjusted.accepted.unpersist()
-    adjusted.moves.unpersist()
-    return Carried(state, held_after.collect(), open_rows, held_after.schema)
+    if not windows:
+        return Carried(adjusted.state, held)
+    known = carried.open_events or nothing
+    for window in windows:
+        _gather_results(window_results(adjusted, known, window, flushed=flushed), window, out)
+    needed = still_needed(known.unionByName(adjusted.accepted), adjusted.state, windows)
+    return Carried(adjusted.state, held, (needed.limit(0) if flushed else needed).localCheckpoint())
 
 
 def _release(held: DataFrame, adjusted: Adjusted, out: Gathered, *, flushed: bool) -> DataFrame:
@@ -117,7 +115,7 @@ def _release(held: DataFrame, adjusted: Adjusted, out: Gathered, *, flushed: boo
             out.ordered[row["case"]].append(
                 (row["_arrival_seq"], row["ts"], in_sequence, tuple(row["_adjusted_by"]), w)
             )
-    return released.held.withColumn("ts", to_us("_timestamp"))
+    return released.held.localCheckpoint()
 
 
 def _letters(adjusted: Adjusted, time: TimeSpec, windows: tuple[WindowSpec, ...], out: Gathered) -> None:

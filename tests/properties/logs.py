@@ -7,8 +7,8 @@ import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tests import oracle
@@ -95,11 +95,18 @@ def stretch(log: Log, part: int | None) -> Sequence[Event]:
 
 def frame(spark: SparkSession, rows: Sequence[tuple[object, ...]]) -> DataFrame:
     """Rows with instants as microseconds, as a frame of ITEMS_SCHEMA."""
-    wide = ITEMS_SCHEMA.replace("TIMESTAMP", "BIGINT")
-    made = spark.createDataFrame(list(rows), wide)
-    instants = [part.split()[0] for part in ITEMS_SCHEMA.split(",") if "TIMESTAMP" in part]
+    kinds = [part.split()[1] for part in ITEMS_SCHEMA.split(", ")]
+    columns = zip(*rows, strict=True) if rows else [() for _ in kinds]
+    arrays = [
+        pa.array(list(values), pa.string() if kind == "STRING" else pa.int64())
+        for values, kind in zip(columns, kinds, strict=True)
+    ]
+    made = spark.createDataFrame(pa.table(dict(zip(_COLUMNS, arrays, strict=True))))
     return made.selectExpr(
-        *[f"timestamp_micros({name}) AS {name}" if name in instants else name for name in _COLUMNS]
+        *[
+            f"timestamp_micros({name}) AS {name}" if kind == "TIMESTAMP" else f"CAST({name} AS {kind}) AS {name}"
+            for name, kind in zip(_COLUMNS, kinds, strict=True)
+        ]
     )
 
 
@@ -156,8 +163,3 @@ def window_of(window: WindowSpec) -> oracle.Window:
             else (record.payload["case"],)
         ),
     )
-
-
-def us(count: int) -> timedelta:
-    """Microseconds as a timedelta."""
-    return timedelta(microseconds=count)

@@ -66,7 +66,7 @@ def expected() -> Expected:
     windows = pd.DataFrame(
         {"departures": delays.size(), "mean_delay": delays.mean(), "p95_delay": delays.quantile(0.95)}
     )
-    closed = windows.index.get_level_values("window_start") + HOUR <= watermark
+    closed = windows.index.get_level_values("window_start") <= watermark - HOUR
     return Expected(log, watermark, windows[closed])
 
 

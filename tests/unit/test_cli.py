@@ -136,6 +136,15 @@ def test_a_run_with_nothing_to_do_says_so_and_is_done(folder: Path) -> None:
     assert not (folder / "warehouse").exists()
 
 
+def test_a_file_that_is_held_back_is_named_and_fails_the_run(folder: Path) -> None:
+    (folder / "good.yaml").write_text(GOOD.replace("in/*.csv", "in/*"))
+    (folder / "in" / "tills.csv.zip").write_bytes(b"PK")
+    done = call("run", "good.yaml")
+    assert (done.exit_code, done.stdout) == (1, "shop: nothing new.\n")
+    assert "1 file(s) held back, everything else was processed" in done.stderr
+    assert "tills.csv.zip" in done.stderr
+
+
 def test_a_source_that_leads_nowhere_is_a_failure(folder: Path) -> None:
     (folder / "in").rmdir()
     done = call("run", "good.yaml")

@@ -1,0 +1,124 @@
+"""Generated JSON-lines files with all that can be wrong with a record, and what the oracle makes of their log.
+
+Here: input and expectations of the end-to-end tests. Not here: running a pipeline.
+"""
+
+import json
+import random
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from tests import oracle
+from timeops.spec import Spec
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+START = datetime(2026, 1, 1, 23, 50, tzinfo=UTC)  # windows fall on two days
+
+
+def land(folder: Path, records: int, seed: int, *, files: int = 3) -> None:
+    """Writes records, spread over files as several collectors would, so that only arrival orders them."""
+    rng = random.Random(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines, clock = [], START
+    for number in range(records):
+        clock += timedelta(milliseconds=rng.randint(0, 4_000))
+        event = clock - timedelta(milliseconds=int(rng.expovariate(1 / 8_000)))
+        at: str | None = event.isoformat(timespec="milliseconds").replace("+00:00", rng.choice(["Z", "+00:00"]))
+        at = rng.choice([None, "yesterday"]) if rng.random() < 0.02 else at
+        arrived = None if rng.random() < 0.01 else clock.isoformat(timespec="milliseconds")
+        record = {"id": f"e{number}", "at": at, "got": arrived, "k": rng.choice("abc"), "v": rng.randint(0, 9)}
+        line = json.dumps(record)
+        lines.append(line[:-4] if rng.random() < 0.01 else line)
+    for number in range(files):
+        (folder / f"f{number}.jsonl").write_text("\n".join(lines[number::files]) + "\n")
+
+
+def table(warehouse: Path, spec: Spec, name: str) -> list[dict[str, Any]]:
+    """Rows of a table, read without Spark."""
+    rows: list[dict[str, Any]] = DeltaTable(str(warehouse / spec.name / name)).to_pyarrow_table().to_pylist()
+    return rows
+
+
+def us(instant: datetime | None) -> int | None:
+    """Microseconds since the epoch."""
+    return None if instant is None else (instant - EPOCH) // timedelta(microseconds=1)
+
+
+def expected(warehouse: Path, spec: Spec, *, flush: bool) -> oracle.Outcome:
+    """What the oracle makes of the log in `raw_events`."""
+    log = sorted(table(warehouse, spec, "raw_events"), key=lambda row: row["_arrival_seq"])
+    assert [row["_arrival_seq"] for row in log] == list(range(len(log)))
+    items: list[oracle.Record | oracle.Control] = [_record(row) for row in log]
+    if flush:
+        items.append(oracle.Control(len(log) - 1, "flush"))
+    time = spec.time
+    rules = oracle.TimeRules(
+        unit_us=time.unit_us, out_of_orderness_us=time.out_of_orderness_us, out_of_order=time.out_of_order
+    )
+    return oracle.run(items, rules, [_window(spec, number) for number in range(len(spec.windows))])
+
+
+def _record(row: Mapping[str, Any]) -> oracle.Record:
+    event, bad = None, "malformed" if row["_malformed"] is not None else None
+    if bad is None and row["at"] is not None:
+        try:
+            event = us(datetime.fromisoformat(row["at"].replace("Z", "+00:00")))
+        except ValueError:
+            bad = "bad_timestamp"
+    return oracle.Record(row["_arrival_seq"], us(row["_arrival_time"]), event, bad, payload=row)
+
+
+def _window(spec: Spec, number: int) -> oracle.Window:
+    window = spec.windows[number]
+    return oracle.Window(
+        name=window.name,
+        kind=window.kind,
+        size_us=window.size_us,
+        hop_us=window.hop_us,
+        allowed_lateness_us=window.allowed_lateness_us,
+        where=(lambda record: int(str(record.payload["v"])) > 2) if window.where else None,
+        group=lambda record: tuple(record.payload[name] for name in window.group_columns),
+    )
+
+
+def assert_tables_equal_the_oracle(warehouse: Path, spec: Spec, *, flush: bool = False) -> None:
+    """Compares every table, row by row."""
+    want = expected(warehouse, spec, flush=flush)
+    assert sorted((e.seq, e.timestamp_us, e.release_seq, e.adjusted_by) for e in want.ordered) == sorted(
+        (row["_arrival_seq"], us(row["_timestamp"]), row["_release_seq"], tuple(row["_adjusted_by"]))
+        for row in table(warehouse, spec, "ordered_events")
+    )
+    assert sorted((e.seq, e.timestamp_us) for e in want.held) == sorted(
+        (row["_arrival_seq"], us(row["_timestamp"])) for row in table(warehouse, spec, "held_events")
+    )
+    letters = [
+        (a.seq, a.stage, a.reason, a.window_name, a.missed_windows, a.watermark_us, a.lateness_us, a.watermark_set_by)
+        for a in want.dead_letters
+    ]
+    assert sorted(letters, key=str) == sorted(map(_letter, table(warehouse, spec, "dead_letters")), key=str)
+    for window in spec.windows:
+        results = [
+            (r.window_start, r.window_end, r.group, len(r.events), r.watermark_us) for r in want.windows[window.name]
+        ]
+        rows = table(warehouse, spec, f"windows/{window.name}")
+        found = [
+            (
+                us(row["window_start"]),
+                us(row["window_end"]),
+                tuple(row[name] for name in window.group_columns),
+                row["n"],
+                us(row["_watermark"]),
+            )
+            for row in rows
+        ]
+        assert sorted(results, key=str) == sorted(found, key=str), window.name
+
+
+def _letter(row: Mapping[str, Any]) -> tuple[object, ...]:
+    missed = tuple((us(span["start"]), us(span["end"])) for span in row["missed_windows"] or ())
+    found = (row["_arrival_seq"], row["stage"], row["reason"], row["window_name"], missed)
+    return (*found, us(row["_watermark"]), row["lateness_us"], row["watermark_set_by"])
