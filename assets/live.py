@@ -91,7 +91,7 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
             context.log.info("batch %s was not committed: it is finished before new input is read", pending.batch_id)
             done = None
         else:
-            done = ingest(workspace, context.run_id)
+            done = ingest(workspace, context.run.run_id)
             for error in done.errors:
                 context.log.warning(error)
         flush = _flush(workspace, config)
@@ -129,7 +129,7 @@ def _ordered_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefiniti
         if stretch.is_empty:
             context.log.info("nothing new")
             return
-        plan = take_on(workspace, stretch, context.run_id)
+        plan = take_on(workspace, stretch, context.run.run_id)
         with workspace.batches.keeping_lease(plan, workspace.clock):
             done = adjust_time(workspace, plan)
         yield MaterializeResult(metadata=_ordered_metadata(workspace, plan, done))
@@ -171,7 +171,7 @@ def _window_results(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefiniti
         context: AssetExecutionContext, spark: LazyPySparkResource
     ) -> Iterator[MaterializeResult[None]]:
         workspace = open_workspace(spark)
-        plan = batch_of(workspace, context.run_id)
+        plan = batch_of(workspace, context.run.run_id)
         if plan is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
             return
@@ -198,7 +198,7 @@ def _dead_letters(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition
     @_stage(spec, "dead_letters", about, stages)
     def dead_letters(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
         workspace = open_workspace(spark)
-        plan = batch_of(workspace, context.run_id)
+        plan = batch_of(workspace, context.run.run_id)
         if plan is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
             return
@@ -225,7 +225,7 @@ def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
     @_stage(spec, "batches", about, before)
     def batches(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
         workspace = open_workspace(spark)
-        plan = batch_of(workspace, context.run_id)
+        plan = batch_of(workspace, context.run.run_id)
         if plan is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
             return

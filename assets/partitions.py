@@ -46,7 +46,7 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> As
     def window_days(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
         workspace = open_workspace(spark)
         first, last = days_in(context.partition_keys)
-        rows = rebuild_days(workspace, window, first, last, context.run_id)
+        rows = rebuild_days(workspace, window, first, last, context.run.run_id)
         yield MaterializeResult(
             metadata={
                 **show.rows(rows),

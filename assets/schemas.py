@@ -13,6 +13,7 @@ from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.adjustment import Adjusted, time_adjustment
 from timeops.dead_letters import time_letters
+from timeops.instants import with_instant
 from timeops.spec import check_payload_columns
 from timeops.watermarks import STATE_SCHEMA
 from timeops.windows import window_results
@@ -87,6 +88,10 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
     """
     payload = payload_of(workspace)
     log = small_frame(workspace.spark, [], log_schema(payload))
+    arrival_time = workspace.spec.sources[0].arrival_time
+    if arrival_time is not None:
+        where = f"sources[{workspace.spec.sources[0].name}].arrival_time"
+        with_instant(log, arrival_time, workspace.spec.time.time_zone, where=where)
     adjusted = judged(log, workspace)
     released = adjusted.accepted.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
         c.RELEASE_SEQ, adjusted.accepted[c.SEQ]

@@ -7,6 +7,7 @@ Dagster and Spark take seconds to import, so each command imports what it needs,
 # ruff: noqa: PLC0415 - the reason stands above
 
 import json
+import logging
 import sys
 import traceback
 import warnings
@@ -187,6 +188,8 @@ def in_words(*, verbose: bool = False) -> Iterator[None]:
         verbose: Print the traceback of an error that nobody expected.
     """
     warnings.simplefilter("ignore")
+    if logging.lastResort is not None:  # where lines of libraries go that nobody has set up logging for
+        logging.lastResort.setLevel(logging.ERROR)
     try:
         yield
     except TidemarkError as error:

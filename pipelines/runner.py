@@ -84,8 +84,10 @@ def run_pipeline(
         report.held_back = tuple(str(error) for error in found.errors)
         if not _has_work(workspace, found, options):
             return report
-        tell("starting Spark" if report.batches == 0 else f"batch {report.batches + 1}")
+        if report.batches == 0:
+            tell("starting Spark")
         local_session(session_config())
+        tell(f"batch {report.batches + 1}: reading, judging, windows, checks, commit")
         before = _last_batch(workspace)
         _run_once(file, settings, options, instance)
         if _last_batch(workspace) == before:
@@ -159,8 +161,18 @@ def _failure(result: Any, batch_id: int | None) -> TidemarkError:
         )
     for event in result.all_events:
         if event.is_step_failure:
+            if _was_interrupted(event.step_failure_data.error):
+                raise KeyboardInterrupt
             return _as_ours(event.step_failure_data.error)
     return TidemarkError("The run failed.", remedy="See the run in the Dagster UI (`make ui`).")
+
+
+def _was_interrupted(error: Any) -> bool:
+    """Whether somebody stopped the run: Dagster turns that into the failure of a step."""
+    if error is None:
+        return False
+    stopped = error.cls_name in ("KeyboardInterrupt", "DagsterExecutionInterruptedError")
+    return stopped or _was_interrupted(error.cause) or _was_interrupted(error.context)
 
 
 def _as_ours(error: Any) -> TidemarkError:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from timeops.errors import FencedError, LakeError
 
@@ -111,7 +112,11 @@ class Lake:
         """Return rows of a small table, without a Spark job. Files that the filters rule out are not opened."""
         delta = self._open(table, version)
         return delta.to_pyarrow_table(
-            columns=list(columns) if columns is not None else None, filters=list(filters) if filters else None
+            columns=list(columns) if columns is not None else None,
+            filters=list(filters) if filters else None,
+            # Arrow's own file system: with delta-rs's, which is Python's, Arrow's threads may still be at it when the
+            # process ends, and abort it.
+            filesystem=SubTreeFileSystem(str(self.path(table)), LocalFileSystem()),
         )
 
     def append(self, table: str, df: "DataFrame", *, attempt: int, expect: int) -> Written:
