@@ -5,7 +5,7 @@ DAGSTER_HOME := $(CURDIR)/.dagster
 TIDEMARK_WAREHOUSE ?= $(CURDIR)/warehouse
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format ui
+.PHONY: help setup demo test faults check format ui
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -18,6 +18,9 @@ demo: setup ## run the demo pipeline and print what came out
 
 test: setup ## run all tests
 	@$(BIN)/python -m pytest
+
+faults: setup ## kill runs around every commit, each with a JVM of its own: half an hour
+	@$(BIN)/python -m pytest -m every_fault
 
 check: setup ## check format, style, types and import contracts
 	$(BIN)/ruff format --check .

@@ -4,6 +4,7 @@ Here: their names, and results as Dagster shows them. Not here: what they look a
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
 from dagster import (
     AssetCheckExecutionContext,
@@ -17,7 +18,7 @@ from dagster import (
 from dagster_pyspark import LazyPySparkResource
 
 from assets.checks import CHECKS, run_checks
-from assets.commits import batch_of, is_accepted
+from assets.commits import batch_of, is_accepted, stage_of
 from assets.live import OpenWorkspace, key
 from resources import tables
 from resources.quality import Checked, Expectation
@@ -45,7 +46,9 @@ def _checks_of(spec: Spec, open_workspace: OpenWorkspace, name: str) -> AssetChe
                 yield _passed_idle(expectation, asset.path)
             return
         accepted = is_accepted(workspace, plan) is not None
-        for checked in run_checks(workspace, plan, name):
+        with stage_of(workspace, plan):
+            done = run_checks(workspace, plan, name)
+        for checked in done:
             if not checked.passed:
                 context.log.error(checked.message)
             yield _result(checked, asset.path, plan.batch_id, accepted=accepted)
@@ -69,7 +72,7 @@ def _result(checked: Checked, asset: Sequence[str], batch: int, *, accepted: boo
         description=checked.message,
         metadata={
             "batch": MetadataValue.int(batch),
-            "unexpected_rows": MetadataValue.int(checked.unexpected_rows),
+            "differences": MetadataValue.json([asdict(one) for one in checked.broken]),
             "sample": MetadataValue.json([{k: str(v) for k, v in row.items()} for row in checked.sample]),
         },
     )

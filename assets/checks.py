@@ -1,10 +1,14 @@
-"""What must hold of a batch before it is committed, as Great Expectations over the tables it wrote.
+"""What must hold of a batch before it is committed, measured on the tables it wrote.
 
-Here: which rows each check looks at and which break it. Not here: the adapter (resources/quality.py), the recount's
+Here: the expectations, and what each counts. Not here: Great Expectations (resources/quality.py), the recount's
 query (resources/recount.py).
+
+Each asset's checks share their looks at the tables: a Spark query for a check costs a micro-batch more than the rows
+that it reads.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -13,59 +17,47 @@ from assets.control import position_under_spec
 from assets.stretch import items_of
 from resources import tables
 from resources.batches import Plan
-from resources.quality import Checked, Expectation, check
+from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
 from resources.recount import RecountRules, recount
-from resources.rows import small_frame
 from resources.workspace import Workspace, plan_end
 from timeops import columns as c
 from timeops.spec import TimeSpec
 
 _CHUNK = 65_536  # release numbers are compared in stretches of so many, so that no core sorts a whole batch
+_JUDGED = ("early", "late_arrival", "out_of_order")  # reasons that the recount tells apart
 
 ORDER = Expectation(
     name="release_order",
     holds="_release_seq is dense and follows (_timestamp, _arrival_seq) on every timeline",
-    unexpected="SELECT * FROM {batch} WHERE broken",
     remedy="do not use ordered_events of this batch; report the rows, then `tidemark run` retries the batch",
     blocking=True,
 )
 BEHIND_WATERMARK = Expectation(
     name="released_behind_watermark",
     holds="every released event is behind the watermark after its batch",
-    unexpected="SELECT _arrival_seq, _timestamp FROM {batch} WHERE above_watermark",
     remedy="do not use ordered_events of this batch; report the rows, then `tidemark run` retries the batch",
     blocking=True,
 )
 RECOUNT = Expectation(
     name="late_drop_recount",
     holds="dead letters by reason equal an independent recount of the batch's range of the log",
-    unexpected="SELECT * FROM {batch} WHERE written <> recounted",
     remedy="drops are miscounted, so windows may be too: report the numbers; `tidemark accept` takes it as it is",
     blocking=True,
 )
 CONSERVATION = Expectation(
     name="conservation",
     holds="records = ordered + held + dead letters; per window accepted = in windows + in gaps + filtered + late",
-    unexpected="SELECT * FROM {batch} WHERE arrived <> accounted",
     remedy="records were lost or doubled: do not use this batch; report the numbers, then `tidemark run` retries it",
     blocking=True,
 )
 CONSISTENT_LETTERS = Expectation(
     name="dead_letter_reasons",
     holds="every dead letter has a known reason, a sentence, and the lateness that its reason asks for",
-    unexpected="""SELECT _arrival_seq, reason, lateness_us FROM {batch}
-        WHERE detail IS NULL
-           OR reason NOT IN ('malformed', 'no_arrival_time', 'no_timestamp', 'bad_timestamp', 'bad_expression',
-                             'early', 'late_arrival', 'out_of_order', 'window_closed')
-           OR (reason IN ('early', 'late_arrival', 'out_of_order', 'window_closed')) <> (lateness_us IS NOT NULL)
-           OR lateness_us <= 0
-           OR (reason IN ('out_of_order', 'window_closed')) <> (_watermark IS NOT NULL)""",
     remedy="read the rows; the counts by reason may still be right",
 )
 ONE_FINAL_ROW = Expectation(
     name="one_final_row",
     holds="a window and group has one final row",
-    unexpected="SELECT * FROM {batch} WHERE n > 1",
     remedy="do not use the window table of this batch; report the rows, then `tidemark run` retries the batch",
     blocking=True,
 )
@@ -77,32 +69,48 @@ CHECKS: Mapping[str, tuple[Expectation, ...]] = {
 }
 """The checks of each asset, in the order in which they run."""
 
+_INCONSISTENT = """detail IS NULL
+    OR reason NOT IN ('malformed', 'no_arrival_time', 'no_timestamp', 'bad_timestamp', 'bad_expression',
+                      'early', 'late_arrival', 'out_of_order', 'window_closed')
+    OR (reason IN ('early', 'late_arrival', 'out_of_order', 'window_closed')) <> (lateness_us IS NOT NULL)
+    OR lateness_us <= 0
+    OR (reason IN ('out_of_order', 'window_closed')) <> (_watermark IS NOT NULL)"""
+
 
 def run_checks(workspace: Workspace, plan: Plan, asset: str) -> list[Checked]:
-    """Runs the checks of an asset on what a batch wrote."""
-    look: Mapping[str, Callable[[Workspace, Plan], DataFrame]] = {
-        ORDER.name: _release_order,
-        BEHIND_WATERMARK.name: _above_watermark,
-        RECOUNT.name: _recounted,
-        CONSERVATION.name: _accounts,
-        CONSISTENT_LETTERS.name: _letters,
-        ONE_FINAL_ROW.name: _final_rows,
+    """Runs the checks of an asset (a key of CHECKS) on what a batch wrote."""
+    run = {
+        tables.ORDERED_EVENTS: _check_releases,
+        "window_results": _check_windows,
+        tables.DEAD_LETTERS: _check_letters,
     }
+    return run[asset](workspace, plan)
+
+
+def _check_releases(workspace: Workspace, plan: Plan) -> list[Checked]:
+    looked = _releases(workspace, plan)
+    names = ("broken", "above_watermark")
+    found = _one_row(looked.agg(*[F.count_if(name).alias(name) for name in names]))
+
+    def rows(name: str) -> Rows:
+        shown = ("_timeline", c.RELEASE_SEQ, c.TIMESTAMP, c.SEQ)
+        return _sample(looked.where(name).orderBy(c.RELEASE_SEQ).select(*shown))
+
+    order = Measured("rows out of order or misnumbered", 0, found["broken"])
+    above = Measured("rows not behind the watermark", 0, found["above_watermark"])
     return [
-        done
-        for expectation in CHECKS[asset]
-        for done in check(look[expectation.name](workspace, plan), [expectation])
+        check(ORDER, [order], lambda: rows("broken")),
+        check(BEHIND_WATERMARK, [above], lambda: rows("above_watermark")),
     ]
 
 
-def _written(workspace: Workspace, plan: Plan, table: str) -> DataFrame:
-    return workspace.lake.read(table, workspace.lake.version(table)).where(F.col(c.BATCH) == plan.batch_id)
-
-
-def _release_order(workspace: Workspace, plan: Plan) -> DataFrame:
-    """Every release of the batch with the one before it, and whether the order or the numbers break there."""
+def _releases(workspace: Workspace, plan: Plan) -> DataFrame:
+    """Every release of the batch: is it in order after the one before it, and is it behind the watermark."""
     rows = _written(workspace, plan, tables.ORDERED_EVENTS).where(F.col(c.RELEASE_SEQ).isNotNull())
     start = workspace.position().released
+    after = workspace.position_after(plan.batch_id)
+    watermark = "NULL" if after.watermark_us is None else f"{after.watermark_us}L"
+    behind = "true" if after.final else f"coalesce(unix_micros(at) < {watermark}, false)"
     return workspace.spark.sql(
         f"""
 WITH numbered AS (
@@ -119,41 +127,72 @@ WITH numbered AS (
 )
 SELECT _timeline, seq AS _release_seq, at AS _timestamp, arrival AS _arrival_seq,
   seq <> coalesce(previous.seq + 1, {start}L)
-    OR coalesce(struct(previous.at, previous.arrival) >= struct(at, arrival), false) AS broken
+    OR coalesce(struct(previous.at, previous.arrival) >= struct(at, arrival), false) AS broken,
+  NOT {behind} AS above_watermark
 FROM joined""",
         rows=rows,
     )
 
 
-def _above_watermark(workspace: Workspace, plan: Plan) -> DataFrame:
-    rows = _written(workspace, plan, tables.ORDERED_EVENTS).where(F.col(c.RELEASE_SEQ).isNotNull())
-    after = workspace.position_after(plan.batch_id)
-    above = F.lit(False)
-    if not after.final:
-        above = F.coalesce(c.to_us(c.TIMESTAMP) >= F.lit(after.watermark_us), F.lit(True))
-    return rows.withColumn("above_watermark", above)
-
-
-def _recounted(workspace: Workspace, plan: Plan) -> DataFrame:
-    """One row per reason of rules 1 to 3: dead letters written, and counted anew from the log."""
-    before = position_under_spec(workspace, workspace.position())
-    fresh = recount(items_of(workspace, plan), rules_of(workspace.spec.time), before.watermark_us).collect()[0]
-    written = {
-        row["reason"]: row["n"]
-        for row in _written(workspace, plan, tables.DEAD_LETTERS)
-        .where("stage <> 'window'")
-        .groupBy("reason")
-        .agg(F.count("*").alias("n"))
-        .collect()
+def _check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
+    """Final rows per window and group, among the windows that the batch wrote."""
+    windows = workspace.spec.windows
+    frames = [_doubled(workspace, plan, window.name, window.group_columns) for window in windows]
+    doubled = frames[0]
+    for frame in frames[1:]:
+        doubled = doubled.unionByName(frame)
+    found = {
+        row["window_name"]: row["n"] for row in doubled.groupBy("window_name").agg(F.count("*").alias("n")).collect()
     }
-    reasons = ("early", "late_arrival", "out_of_order")
-    rows = [(reason, written.get(reason, 0), fresh[reason]) for reason in reasons]
-    untimed = sum(n for reason, n in written.items() if reason not in reasons)
-    return small_frame(
-        workspace.spark,
-        [*rows, ("untimed", untimed, fresh["untimed"])],
-        "reason STRING, written BIGINT, recounted BIGINT",
+    measured = [
+        Measured(f"windows and groups of {w.name} with more than one", 0, found.get(w.name, 0)) for w in windows
+    ]
+    return [check(ONE_FINAL_ROW, measured, lambda: _sample(doubled))]
+
+
+def _doubled(workspace: Workspace, plan: Plan, name: str, groups: tuple[str, ...]) -> DataFrame:
+    table = tables.window_table(name)
+    whole = workspace.lake.read(table, workspace.lake.version(table)).where("_is_final")
+    first = whole.where(F.col(c.BATCH) == plan.batch_id).agg(F.min("window_start").alias("first"))
+    values = F.to_json(F.struct(*[F.col(f"`{group}`") for group in groups])) if groups else F.lit("{}")
+    return (
+        whole.crossJoin(F.broadcast(first))
+        .where("window_start >= first")
+        .groupBy("window_start", values.alias("group_values"))
+        .agg(F.count("*").alias("rows"))
+        .where("rows > 1")
+        .select(F.lit(name).alias("window_name"), "window_start", "group_values", "rows")
     )
+
+
+def _check_letters(workspace: Workspace, plan: Plan) -> list[Checked]:
+    letters = _written(workspace, plan, tables.DEAD_LETTERS)
+    counted = (
+        letters.groupBy("stage", "window_name", "reason")
+        .agg(F.count("*").alias("n"), F.count_if(F.expr(_INCONSISTENT)).alias("inconsistent"))
+        .collect()
+    )
+    by_reason = {row["reason"]: row["n"] for row in counted if row["stage"] != "window"}
+    late = {row["window_name"]: row["n"] for row in counted if row["stage"] == "window"}
+    before = position_under_spec(workspace, workspace.position())
+    rules = rules_of(workspace.spec.time)
+    fresh = _one_row(recount(items_of(workspace, plan), rules, before.watermark_us))
+    shown = (c.SEQ, "reason", "lateness_us", "detail")
+    return [
+        check(RECOUNT, _recounted(by_reason, fresh)),
+        check(CONSERVATION, _accounts(workspace, plan, fresh["records"], sum(by_reason.values()), late)),
+        check(
+            CONSISTENT_LETTERS,
+            [Measured("dead letters that contradict themselves", 0, sum(row["inconsistent"] for row in counted))],
+            lambda: _sample(letters.where(_INCONSISTENT).orderBy(c.SEQ).select(*shown)),
+        ),
+    ]
+
+
+def _recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Measured]:
+    untimed = sum(n for reason, n in written.items() if reason not in _JUDGED)
+    judged = [Measured(reason, fresh[reason], written.get(reason, 0)) for reason in _JUDGED]
+    return [*judged, Measured("without a time", fresh["untimed"], untimed)]
 
 
 def rules_of(time: TimeSpec) -> RecountRules:
@@ -171,59 +210,47 @@ def rules_of(time: TimeSpec) -> RecountRules:
     )
 
 
-def _accounts(workspace: Workspace, plan: Plan) -> DataFrame:
-    """One row per account: what came in, and what the tables hold of it."""
+def _accounts(workspace: Workspace, plan: Plan, in_log: int, refused: int, late: Mapping[str, int]) -> list[Measured]:
+    """What came in, and what the tables hold of it."""
     records = plan_end(plan) - plan.first_seq
-    letters = _written(workspace, plan, tables.DEAD_LETTERS).groupBy("stage", "window_name").count().collect()
-    refused = sum(row["count"] for row in letters if row["stage"] != "window")
-    late = {row["window_name"]: row["count"] for row in letters if row["stage"] == "window"}
-    counts = workspace.counts_of(plan.batch_id)
-    accounts = [("log", items_of(workspace, plan).count(), records)]
+    accounts = [Measured("records of the log", records, in_log)]
     if workspace.spec.outputs.ordered_events:
         accounts += _released_accounts(workspace, plan, refused)
+    counts = workspace.counts_of(plan.batch_id)
     for window in workspace.spec.windows:
         placed = sum(counts[f"{window.name}.{outcome}"] for outcome in ("in_windows", "in_gap", "filtered"))
-        accounts.append((f"window {window.name}", records - refused, placed + late.get(window.name, 0)))
-    return small_frame(workspace.spark, accounts, "account STRING, arrived BIGINT, accounted BIGINT")
+        accounts.append(Measured(f"accepted for {window.name}", records - refused, placed + late.get(window.name, 0)))
+    return accounts
 
 
-def _released_accounts(workspace: Workspace, plan: Plan, refused: int) -> list[tuple[str, int, int]]:
+def _released_accounts(workspace: Workspace, plan: Plan, refused: int) -> list[Measured]:
+    ordered = _written(workspace, plan, tables.ORDERED_EVENTS).select(c.SEQ)
+    held = workspace.lake.read(tables.HELD_EVENTS, workspace.lake.version(tables.HELD_EVENTS)).select(c.SEQ)
+    held_before = workspace.read_base(tables.HELD_EVENTS).select(c.SEQ)
+    now = ordered.unionByName(held).withColumn("before", F.lit(False))
+    both = now.unionByName(held_before.withColumn("before", F.lit(True)))
     is_new = F.col(c.SEQ) >= plan.first_seq
-    ordered = _written(workspace, plan, tables.ORDERED_EVENTS)
-    held = workspace.lake.read(tables.HELD_EVENTS, workspace.lake.version(tables.HELD_EVENTS))
-    both = ordered.select(c.SEQ).unionByName(held.select(c.SEQ))
-    found = both.agg(F.count_if(is_new).alias("new"), F.count_if(~is_new).alias("old")).collect()[0]
-    held_before = workspace.read_base(tables.HELD_EVENTS).count()
+    found = _one_row(
+        both.agg(
+            F.count_if(~F.col("before") & is_new).alias("new"),
+            F.count_if(~F.col("before") & ~is_new).alias("old"),
+            F.count_if("before").alias("held_before"),
+        )
+    )
     records = plan_end(plan) - plan.first_seq
     return [
-        ("records of the batch", records, found["new"] + refused),
-        ("events held before", held_before, found["old"]),
+        Measured("records ordered, held or refused", records, found["new"] + refused),
+        Measured("events held before, now ordered or held", found["held_before"], found["old"]),
     ]
 
 
-def _letters(workspace: Workspace, plan: Plan) -> DataFrame:
-    return _written(workspace, plan, tables.DEAD_LETTERS)
+def _written(workspace: Workspace, plan: Plan, table: str) -> DataFrame:
+    return workspace.lake.read(table, workspace.lake.version(table)).where(F.col(c.BATCH) == plan.batch_id)
 
 
-def _final_rows(workspace: Workspace, plan: Plan) -> DataFrame:
-    """Final rows per window and group, among the windows that the batch wrote."""
-    spark = workspace.spark
-    frames = [_final_rows_of(workspace, plan, window.name, window.group_columns) for window in workspace.spec.windows]
-    counted = small_frame(spark, [], "window_name STRING, window_start TIMESTAMP, group_values STRING, n BIGINT")
-    for frame in frames:
-        counted = counted.unionByName(frame)
-    return counted
+def _one_row(frame: DataFrame) -> dict[str, Any]:
+    return frame.collect()[0].asDict()
 
 
-def _final_rows_of(workspace: Workspace, plan: Plan, name: str, groups: tuple[str, ...]) -> DataFrame:
-    table = tables.window_table(name)
-    whole = workspace.lake.read(table, workspace.lake.version(table)).where("_is_final")
-    first = whole.where(F.col(c.BATCH) == plan.batch_id).agg(F.min("window_start").alias("first"))
-    values = F.to_json(F.struct(*[F.col(f"`{group}`") for group in groups])) if groups else F.lit("{}")
-    return (
-        whole.crossJoin(F.broadcast(first))
-        .where("window_start >= first")
-        .groupBy("window_start", values.alias("group_values"))
-        .agg(F.count("*").alias("n"))
-        .select(F.lit(name).alias("window_name"), "window_start", "group_values", "n")
-    )
+def _sample(frame: DataFrame) -> Rows:
+    return [row.asDict(recursive=True) for row in frame.limit(SAMPLE_ROWS).collect()]

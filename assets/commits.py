@@ -5,13 +5,17 @@ stage reads and writes.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from resources.batches import Plan, prepare
 from resources.owner import this_process
-from resources.workspace import Workspace
+from resources.spark import tuned_for_few_rows
+from resources.workspace import Workspace, plan_end
 from timeops.errors import LakeError
+
+FEW_RECORDS = 50_000
+"""A batch of at most so many records takes longer to plan than to compute, on two cores as on many."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,21 @@ def at_work(workspace: Workspace, plan: Plan) -> Iterator[None]:
     except Exception:
         workspace.batches.release(plan, workspace.clock.now())
         raise
+
+
+@contextmanager
+def stage_of(workspace: Workspace, plan: Plan) -> Iterator[None]:
+    """A stage at work on a processing batch: its lease is kept, and Spark is set for the size of it."""
+    with ExitStack() as stack:
+        stack.enter_context(workspace.batches.keeping_lease(plan, workspace.clock))
+        if has_few_records(plan):
+            stack.enter_context(tuned_for_few_rows(workspace.spark))
+        yield
+
+
+def has_few_records(plan: Plan) -> bool:
+    """Whether planning, not computing, is what a processing batch takes its time for."""
+    return plan_end(plan) - plan.first_seq <= FEW_RECORDS
 
 
 def next_stretch(workspace: Workspace, max_events: int | None, *, flush: bool) -> Stretch:

@@ -23,7 +23,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from assets import metadata as show
-from assets.commits import batch_of, is_accepted, next_stretch, take_on
+from assets.commits import batch_of, is_accepted, next_stretch, stage_of, take_on
 from assets.control import check_spec
 from assets.dead_letters import write_dead_letters
 from assets.ingestion import ingest
@@ -101,7 +101,7 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
         yield MaterializeResult(
             metadata={
                 **show.rows(workspace.log_end()),
-                **show.schema(workspace.read_base(tables.RAW_EVENTS).schema),
+                **show.schema(workspace.lake.columns(tables.RAW_EVENTS)),
                 **show.place(workspace.lake.path(tables.RAW_EVENTS)),
                 **show.numbers(
                     {
@@ -130,7 +130,7 @@ def _ordered_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefiniti
             context.log.info("nothing new")
             return
         plan = take_on(workspace, stretch, context.run.run_id)
-        with workspace.batches.keeping_lease(plan, workspace.clock):
+        with stage_of(workspace, plan):
             done = adjust_time(workspace, plan)
         yield MaterializeResult(metadata=_ordered_metadata(workspace, plan, done))
 
@@ -158,7 +158,7 @@ def _ordered_metadata(workspace: Workspace, plan: Plan, done: TimeAdjusted) -> s
         about["watermark_delay_seconds"] = MetadataValue.float(delay)
     if workspace.spec.outputs.ordered_events:
         about |= show.rows(counts["released"])
-        about |= show.schema(workspace.lake.read(tables.ORDERED_EVENTS).schema)
+        about |= show.schema(workspace.lake.columns(tables.ORDERED_EVENTS))
         about |= show.place(workspace.lake.path(tables.ORDERED_EVENTS))
     return about
 
@@ -175,7 +175,7 @@ def _window_results(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefiniti
         if plan is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
             return
-        with workspace.batches.keeping_lease(plan, workspace.clock):
+        with stage_of(workspace, plan):
             done = aggregate_windows(workspace, plan)
         counts = workspace.counts_of(plan.batch_id)
         outcomes = {name.replace(".", "_"): n for name, n in counts.items() if "." in name and "refused" not in name}
@@ -202,13 +202,13 @@ def _dead_letters(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition
         if plan is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
             return
-        with workspace.batches.keeping_lease(plan, workspace.clock):
+        with stage_of(workspace, plan):
             reasons = write_dead_letters(workspace, plan)
         yield MaterializeResult(
             metadata={
                 **show.rows(sum(reasons.values())),
                 **show.numbers(reasons),
-                **show.schema(workspace.lake.read(tables.DEAD_LETTERS).schema),
+                **show.schema(workspace.lake.columns(tables.DEAD_LETTERS)),
                 **show.place(workspace.lake.path(tables.DEAD_LETTERS)),
                 "reasons": show.counted(reasons, of="reason"),
                 "batch": MetadataValue.int(plan.batch_id),
@@ -234,9 +234,9 @@ def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
         forget(workspace)
         reason = is_accepted(workspace, plan)
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), reason=reason)
-        for window in spec.windows:
-            for day, n in days_of_batch(workspace, plan, window.name).items():
-                done = AssetMaterialization(key(spec, f"windows/{window.name}"), partition=day, metadata=show.rows(n))
+        for name, days in (days_of_batch(workspace, plan) if spec.windows else {}).items():
+            for day, n in days.items():
+                done = AssetMaterialization(key(spec, f"windows/{name}"), partition=day, metadata=show.rows(n))
                 context.log_event(done)
         yield MaterializeResult(
             metadata={

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
-from pyspark.sql.types import StructType
 
 Metadata = dict[str, Any]
 
@@ -17,9 +16,9 @@ def rows(count: int) -> Metadata:
     return {"dagster/row_count": MetadataValue.int(count)}
 
 
-def schema(columns: StructType) -> Metadata:
+def schema(columns: Mapping[str, str]) -> Metadata:
     """Names and types of a table's columns."""
-    fields = [TableColumn(name=field.name, type=field.dataType.simpleString()) for field in columns.fields]
+    fields = [TableColumn(name=name, type=kind) for name, kind in columns.items()]
     return {"dagster/column_schema": MetadataValue.table_schema(TableSchema(columns=fields))}
 
 

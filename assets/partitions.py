@@ -50,7 +50,7 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> As
         yield MaterializeResult(
             metadata={
                 **show.rows(rows),
-                **show.schema(workspace.read_base(table).schema),
+                **show.schema(workspace.lake.columns(table)),
                 **show.place(workspace.lake.path(table)),
                 "days": MetadataValue.text(f"{first} to {last}"),
             }

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from assets.commits import has_few_records
 from assets.control import position_under_spec
 from resources import tables
 from resources.batches import Plan
@@ -34,7 +35,6 @@ class Judged:
     adjusted: Adjusted
     before: Position
     after: Position
-    kept: DataFrame | None
 
 
 _at_work: WeakKeyDictionary[Workspace, Judged] = WeakKeyDictionary()
@@ -57,38 +57,43 @@ def judged_batch(workspace: Workspace, plan: Plan) -> Judged:
 
 
 def forget(workspace: Workspace) -> None:
-    """Lets go of what was judged: the batch is committed, or another one begins."""
-    known = _at_work.pop(workspace, None)
-    if known is not None and known.kept is not None:
-        known.kept.unpersist()
+    """Lets go of what was judged: the batch is committed, or another one begins. Spark frees it with the frame."""
+    _at_work.pop(workspace, None)
 
 
 def _judge(workspace: Workspace, plan: Plan) -> Judged:
     before = position_under_spec(workspace, workspace.position())
     start = state_frame(workspace, before)
     items = items_of(workspace, plan)
-    adjusted = time_adjustment(items, start, workspace.spec.time)
-    kept = None
-    if plan_end(plan) - plan.first_seq <= KEPT_RECORDS:
-        adjusted, kept = _keep(adjusted)
-    clock = (items if kept is None else kept).agg(F.max(c.to_us(c.CLOCK)).alias("clock"))
+    keeps = plan_end(plan) - plan.first_seq <= KEPT_RECORDS
+    adjusted = time_adjustment(
+        items,
+        start,
+        workspace.spec.time,
+        # Few records are put in order faster than they are cut into blocks; the result is the same.
+        few_timelines=not has_few_records(plan),
+        keep=lambda frame: frame.localCheckpoint() if keeps else frame,
+    )
+    if keeps:
+        adjusted = _kept(adjusted)
+    clock = items.agg(F.max(c.to_us(c.CLOCK)).alias("clock"))
     after = _position_after(plan, before, clock, state_after(adjusted.moves, start))
-    return Judged(plan, replace(adjusted, state=state_frame(workspace, after)), before, after, kept)
+    return Judged(plan, replace(adjusted, state=state_frame(workspace, after)), before, after)
 
 
-def _keep(adjusted: Adjusted) -> tuple[Adjusted, DataFrame]:
-    """The same frames, cut out of one that Spark computes once and keeps."""
+def _kept(adjusted: Adjusted) -> Adjusted:
+    """The same frames, cut out of one that Spark computes now and keeps.
+
+    A checkpoint rather than a cache: what follows is planned from its rows, not from all the expressions behind them.
+    """
     accepted = adjusted.accepted.withColumn(_ACCEPTED, F.lit(True))
     refused = adjusted.refused.withColumn(_ACCEPTED, F.lit(False))
-    both = accepted.unionByName(refused, allowMissingColumns=True).persist()
-    return (
-        replace(
-            adjusted,
-            accepted=both.where(_ACCEPTED).select(*adjusted.accepted.columns),
-            refused=both.where(~F.col(_ACCEPTED)).select(*adjusted.refused.columns),
-            moves=both.where(F.col(ASKED).isNotNull()).select(*adjusted.moves.columns),
-        ),
-        both,
+    both = accepted.unionByName(refused, allowMissingColumns=True).localCheckpoint()
+    return replace(
+        adjusted,
+        accepted=both.where(_ACCEPTED).select(*adjusted.accepted.columns),
+        refused=both.where(~F.col(_ACCEPTED)).select(*adjusted.refused.columns),
+        moves=both.where(F.col(ASKED).isNotNull()).select(*adjusted.moves.columns),
     )
 
 

@@ -14,6 +14,7 @@ from assets.schemas import open_columns, payload_of
 from assets.stretch import Judged, judged_batch
 from resources import tables
 from resources.batches import Plan
+from resources.rows import small_frame
 from resources.workspace import Position, Workspace
 from timeops import columns as c
 from timeops.spec import WindowSpec
@@ -76,11 +77,17 @@ def _write_results(workspace: Workspace, judged: Judged, open_events: DataFrame,
     return written.rows
 
 
-def days_of_batch(workspace: Workspace, plan: Plan, name: str) -> Mapping[str, int]:
-    """Rows that a batch wrote for a window, per UTC day of `window_start` (such as `2026-01-31`)."""
-    rows = workspace.read_base(tables.window_table(name)).where(F.col(c.BATCH) == plan.batch_id)
+def days_of_batch(workspace: Workspace, plan: Plan) -> Mapping[str, Mapping[str, int]]:
+    """Rows that a batch wrote, by window and UTC day of `window_start` (such as `2026-01-31`)."""
     day = F.date_format("window_start", DAY).alias("day")
-    return {row["day"]: row["n"] for row in rows.groupBy(day).agg(F.count("*").alias("n")).collect()}
+    rows = small_frame(workspace.spark, [], "name STRING, day STRING")
+    for window in workspace.spec.windows:
+        written = workspace.read_base(tables.window_table(window.name)).where(F.col(c.BATCH) == plan.batch_id)
+        rows = rows.unionByName(written.select(F.lit(window.name).alias("name"), day))
+    days: dict[str, dict[str, int]] = {}
+    for row in rows.groupBy("name", "day").agg(F.count("*").alias("n")).orderBy("day").collect():
+        days.setdefault(row["name"], {})[row["day"]] = row["n"]
+    return days
 
 
 def _write_open_events(workspace: Workspace, judged: Judged) -> None:

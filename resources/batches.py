@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from importlib.metadata import version as installed_version
 from typing import Any, Literal, NoReturn
 
@@ -112,6 +113,9 @@ class BatchLog:
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
+        # What a version of the table says never changes, and every stage asks for it again.
+        self._index = lru_cache(maxsize=4)(self._read_index)
+        self._rows_of = lru_cache(maxsize=16)(self._read_rows)
 
     def last_commit(self, kind: Kind | None = None) -> Commit | None:
         """Return the latest commit, or the latest of a kind; None before the first."""
@@ -302,7 +306,7 @@ class BatchLog:
             return _View(version, attempt, last, None)
         return _View(version, attempt, last, _plan(self._rows_of(version, attempt)))
 
-    def _index(self, version: int) -> pa.Table:
+    def _read_index(self, version: int) -> pa.Table:
         """Return the columns by which rows are found, after a look at who wrote them."""
         columns = ["attempt", "kind", "state", "format_version"]
         index = self._lake.rows(BATCHES, version, columns=columns)
@@ -323,7 +327,7 @@ class BatchLog:
         rows = self._rows_of(version, pc.max(done["attempt"]).as_py())
         return next(_commit(row) for row in rows if row["state"] in _COMMITTED)
 
-    def _rows_of(self, version: int, attempt: int) -> list[Row]:
+    def _read_rows(self, version: int, attempt: int) -> list[Row]:
         rows: list[Row] = self._lake.rows(BATCHES, version, filters=[("attempt", "=", attempt)]).to_pylist()
         return rows
 

@@ -94,6 +94,10 @@ class Lake:
         """Return the table's latest version, without a Spark job."""
         return self._open(table).version()
 
+    def columns(self, table: str) -> dict[str, str]:
+        """Return name and type of each column, the type as Delta's JSON has it, without a Spark job."""
+        return _columns(json.loads(self._open(table).schema().to_json()))
+
     def read(self, table: str, version: int | None = None) -> "DataFrame":
         """Return the table, at a version if one is given, as a Spark DataFrame."""
         reader = self.session().read.format("delta")

@@ -1,37 +1,46 @@
-"""Great Expectations over Spark frames: what holds of every row, said in SQL, with the rows that break it.
+"""Great Expectations over what was measured of a batch: numbers that must be equal, with rows that show where not.
 
-Here: the small adapter (dagster-ge wants an older Great Expectations). Not here: which checks there are, see
-assets/checks.py.
+Here: the small adapter (dagster-ge wants an older Great Expectations). Not here: which checks there are and how they
+measure, see assets/checks.py.
 """
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-from pyspark.sql import DataFrame
+import pandas as pd
 
-_SAMPLE_ROWS = 5
+SAMPLE_ROWS = 5
+
+Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """No row of a frame may be found by a query.
+    """What holds of every batch.
 
     Attributes:
         name: Name of the check.
         holds: What holds when it passes, a sentence.
-        unexpected: SQL that finds rows that break it; `{batch}` stands for the frame.
         remedy: What to do when it fails.
         blocking: A failure keeps the batch from being committed.
     """
 
     name: str
     holds: str
-    unexpected: str
     remedy: str
     blocking: bool = False
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A count of one subject, as it has to be and as the tables have it."""
+
+    subject: str
+    expected: int
+    found: int
 
 
 @dataclass(frozen=True)
@@ -40,61 +49,64 @@ class Checked:
 
     Attributes:
         expectation: What was expected.
-        passed: Whether no row broke it.
-        unexpected_rows: How many rows did.
-        sample: Some of them.
+        broken: What differs; empty when it passed.
+        sample: Some of the rows that break it, where rows can show it.
     """
 
     expectation: Expectation
-    passed: bool
-    unexpected_rows: int
-    sample: tuple[dict[str, Any], ...]
+    broken: tuple[Measured, ...]
+    sample: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing differs."""
+        return not self.broken
 
     @property
     def message(self) -> str:
         """What was found, and what to do."""
         if self.passed:
             return f"{self.expectation.holds}."
-        shown = "; ".join(", ".join(f"{k}={v}" for k, v in row.items()) for row in self.sample)
+        found = "; ".join(f"{one.subject}: {one.found}, expected {one.expected}" for one in self.broken)
+        rows = "; ".join(", ".join(f"{k}={v}" for k, v in row.items()) for row in self.sample)
         return (
-            f"Expected: {self.expectation.holds}. Found {self.unexpected_rows} row(s) that break it: {shown}. "
+            f"Expected: {self.expectation.holds}. Found {found}{f' (such as {rows})' if rows else ''}. "
             f"To do: {self.expectation.remedy}."
         )
 
 
-def check(frame: DataFrame, expectations: Sequence[Expectation]) -> list[Checked]:
-    """Validates a frame.
+def check(expectation: Expectation, measured: Sequence[Measured], sample: Callable[[], Rows] = lambda: ()) -> Checked:
+    """Validates that every count is as expected.
 
     Args:
-        frame: The rows.
-        expectations: What to check, in order.
+        expectation: What must hold.
+        measured: The counts.
+        sample: Gives rows that break it; called only when something does.
     """
     gx, source = _great_expectations()
-    asset = source.add_dataframe_asset(f"frame_{id(frame)}")
+    wanted = gx.expectations.ExpectColumnPairValuesToBeEqual(
+        column_A="expected", column_B="found", description=expectation.holds
+    )
+    frame = pd.DataFrame([asdict(one) for one in measured], columns=["subject", "expected", "found"])
+    asset = source.add_dataframe_asset(f"{expectation.name}_{id(frame)}")
     try:
         batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
-        return [_check_one(gx, batch, frame, expectation) for expectation in expectations]
+        result = batch.validate(
+            wanted, result_format={"result_format": "COMPLETE", "unexpected_index_column_names": ["subject"]}
+        )
     finally:
         source.delete_asset(asset.name)
-
-
-def _check_one(gx: Any, batch: Any, frame: DataFrame, expectation: Expectation) -> Checked:
-    wanted = gx.expectations.UnexpectedRowsExpectation(
-        unexpected_rows_query=expectation.unexpected, description=expectation.holds
-    )
-    result = batch.validate(wanted, result_format="SUMMARY")
     if result.success:
-        return Checked(expectation, True, 0, ())
-    if result.exception_info and "observed_value" not in (result.result or {}):
+        return Checked(expectation, ())
+    if "unexpected_index_list" not in (result.result or {}):
         raise RuntimeError(f"check {expectation.name} could not run: {result.exception_info}")
-    rows = frame.sparkSession.sql(expectation.unexpected, batch=frame).limit(_SAMPLE_ROWS).collect()
-    found = int(result.result["observed_value"])
-    return Checked(expectation, False, found, tuple(row.asDict(recursive=True) for row in rows))
+    differing = {row["subject"] for row in result.result["unexpected_index_list"]}
+    return Checked(expectation, tuple(one for one in measured if one.subject in differing), tuple(sample()))
 
 
 @cache
 def _great_expectations() -> tuple[Any, Any]:
-    """The library and a Spark source; imported at the first check, as the import takes seconds."""
+    """The library and a source of frames; imported at the first check, as the import takes seconds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import great_expectations as gx  # noqa: PLC0415
@@ -102,4 +114,4 @@ def _great_expectations() -> tuple[Any, Any]:
         context = gx.get_context(mode="ephemeral")
     context.enable_analytics(False)
     context.variables.progress_bars = {"globally": False, "metric_calculations": False}
-    return gx, context.data_sources.add_or_update_spark("tidemark")
+    return gx, context.data_sources.add_or_update_pandas("tidemark")

@@ -34,8 +34,7 @@ def session_config(*, small: bool = False) -> dict[str, str]:
     """Return the settings of every session, by full name: for a builder or one of Dagster's PySpark resources.
 
     Args:
-        small: Settings for small data on few cores, as in tests: no UI, two shuffle partitions, and a JVM
-            that starts fast instead of running fast.
+        small: Settings for small data on few cores, as in tests: no UI, few partitions, no compiled code.
     """
     java = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     config = {
@@ -63,9 +62,35 @@ def session_config(*, small: bool = False) -> dict[str, str]:
             "spark.master": "local[2]",
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
-            "spark.driver.extraJavaOptions": f"{java} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "spark.databricks.delta.snapshotPartitions": "1",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.driver.extraJavaOptions": f"{java} -XX:+UseSerialGC",
         }
     return config
+
+
+@contextmanager
+def tuned_for_few_rows(session: SparkSession) -> Iterator[None]:
+    """Let a session plan fast rather than run fast: for batches that take longer to plan than to compute.
+
+    None of it changes a result: compiling a query, cutting it up, and planning it anew while it runs pay off on many
+    rows only.
+    """
+    settings = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+    }
+    before = {name: session.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, known in before.items():
+            session.conf.set(name, known)  # type: ignore[arg-type]
 
 
 def check_java(environment: Mapping[str, str] = os.environ) -> None:

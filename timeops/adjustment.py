@@ -4,6 +4,7 @@ Here: rules 1 to 3 in their order over a stretch of the log and the state before
 (ordering.py), windows, and anything about batches: a stretch may be one event or the whole log.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -52,7 +53,12 @@ class Adjusted:
 
 
 def time_adjustment(
-    items: DataFrame, state: DataFrame, time: TimeSpec, *, few_timelines: bool | None = None
+    items: DataFrame,
+    state: DataFrame,
+    time: TimeSpec,
+    *,
+    few_timelines: bool | None = None,
+    keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> Adjusted:
     """Judges every record of a stretch of the log.
 
@@ -61,6 +67,7 @@ def time_adjustment(
         state: watermarks.STATE_SCHEMA as it was before the first of them.
         time: The spec's `time` section.
         few_timelines: See `watermarks.scan`; by default, true without `over`.
+        keep: Gives a frame with the same rows, computed once: the extracted records are read several times.
 
     Returns:
         Accepted and refused records and the state after the stretch.
@@ -68,7 +75,7 @@ def time_adjustment(
     Raises:
         SpecError: An expression of the spec does not fit the columns.
     """
-    judged = judge_arrival(extract(items, time), time)
+    judged = keep(judge_arrival(extract(items, time), time))
     moving = judged.where(F.col(REASON).isNull())
     few = not time.over if few_timelines is None else few_timelines
     scanned = scan(moving, state, time.out_of_orderness_us, few_timelines=few)

@@ -38,6 +38,10 @@ windows:
     size: 1 minute
     group_by: [k]
     aggregates: {{n: count(*), total: sum(v), seen: array_sort(collect_set(id))}}
+{more}
+partitions: {{start: 2026-01-01}}
+"""
+SPARSE = """
   - name: sparse
     kind: hopping
     size: 20 s
@@ -45,14 +49,16 @@ windows:
     {lateness}
     where: v > 2
     aggregates: {{n: count(*)}}
-partitions: {{start: 2026-01-01}}
 """
 
 
-def pipeline(tmp_path: Path, name: str, policy: str, *, unit: str = "millisecond") -> tuple[SpecFile, Settings]:
+def pipeline(
+    tmp_path: Path, name: str, policy: str, *, unit: str = "millisecond", sparse: bool = True
+) -> tuple[SpecFile, Settings]:
     lateness = "allowed_lateness: 5 s" if policy == "keep" else ""
+    more = SPARSE.format(lateness=lateness) if sparse else ""
     path = tmp_path / f"{name}.yaml"
-    path.write_text(SPEC.format(name=name, landing=f"in_{name}", policy=policy, lateness=lateness, unit=unit))
+    path.write_text(SPEC.format(name=name, landing=f"in_{name}", policy=policy, unit=unit, more=more))
     return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
 
 

@@ -5,6 +5,7 @@ Nothing of the product is used for what is expected: the data set, its columns a
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pandas as pd
@@ -18,6 +19,7 @@ from pipelines.report_text import lines_of, watermark_text
 from pipelines.runner import RunOptions, run_pipeline
 from pipelines.specfiles import read_spec
 from resources.settings import Settings
+from resources.spark import session_config
 from resources.tables import DEAD_LETTERS, HELD_EVENTS, ORDERED_EVENTS
 from resources.workspace import Workspace
 
@@ -80,11 +82,29 @@ def demo(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Itera
     shutil.copy(SPEC, spec)
     file = read_spec(spec)
     settings = Settings(warehouse=root / "warehouse", specs=spec.parent, dagster_home=root)
-    with DagsterInstance.ephemeral() as instance:
+    with DagsterInstance.ephemeral() as instance, as_in_a_run(spark):
         report = run_pipeline(file, settings, RunOptions(), instance=instance)
     assert (report.batches, report.waiting, report.held_back) == (1, (), ())
     yield Workspace(file, settings.warehouse)
     shutil.rmtree(root)
+
+
+@contextmanager
+def as_in_a_run(spark: SparkSession) -> Iterator[None]:
+    """The session of the tests as it is for many rows outside of them: with compiled and adaptive queries."""
+    settings = {
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.sql.codegen.factoryMode": "FALLBACK",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.shuffle.partitions": session_config()["spark.sql.shuffle.partitions"],
+    }
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name, known in before.items():
+        assert known is not None
+        spark.conf.set(name, known)
 
 
 def read(demo: Workspace, table: str, columns: list[str]) -> pd.DataFrame:

@@ -1,0 +1,129 @@
+"""Runs of a pipeline, each in a process of its own, that die right after a commit.
+
+Here: the process, the places where it can die, the ways. Not here: what must hold afterwards.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dagster import DagsterInstance
+from deltalake import DeltaTable
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from pipelines.runner import RunOptions, run_pipeline
+from pipelines.specfiles import read_spec
+from resources.batches import BatchLog
+from resources.lake import Lake
+from resources.settings import Settings
+from resources.tables import BATCHES
+from timeops.errors import TidemarkError
+
+Victim = Literal["python", "jvm", "group"]
+DEADLINE_S = 300
+# PySpark takes a process whose main module is no file, as the server of forks is, for a run of its own doctests.
+vars(sys.modules["__main__"]).setdefault("__file__", __file__)
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload([__name__, "great_expectations"])  # imported once for all of them
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """The way to a JVM that runs already: a killed Python process then need not start one to be killed in."""
+
+    port: int
+    secret: str
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> "Gateway":
+        """The JVM of a session of this process."""
+        gateway = spark.sparkContext._gateway
+        assert gateway is not None
+        return cls(gateway.gateway_parameters.port, gateway.gateway_parameters.auth_token)
+
+
+@dataclass(frozen=True)
+class Death:
+    """Who dies, and right after which commit, by its name (see `commit_name`)."""
+
+    after: str
+    victim: Victim
+
+
+def run_and_die(spec: Path, warehouse: Path, death: Death, gateway: Gateway | None = None) -> int:
+    """Runs a pipeline in a new process, which dies; returns its exit code."""
+    process = _PROCESSES.Process(target=_run, args=(spec, warehouse, death, gateway))
+    process.start()
+    process.join(DEADLINE_S)
+    assert process.exitcode is not None, f"the run did not end in {DEADLINE_S} s"
+    return process.exitcode
+
+
+def commit_name(lake: Lake, table: str) -> str | None:
+    """Name of the latest commit of a table: the table, of `batches` also what its row says; None for an undoing."""
+    if table != BATCHES:
+        undone = DeltaTable(str(lake.path(table))).history(1)[0]["operation"] == "RESTORE"
+        return None if undone else table
+    log = BatchLog(lake)
+    pending, last = log.pending(), log.last_commit()
+    if pending is not None:
+        return f"plan to {pending.kind}"
+    return f"commit of {last.plan.kind}" if last else None
+
+
+def on_every_commit(act: Callable[[str], None]) -> Callable[[Lake, str, int], None]:
+    """A hook for `Lake._committed` that tells the name of each commit."""
+
+    def committed(lake: Lake, table: str, _version: int) -> None:
+        name = commit_name(lake, table)
+        if name is not None:
+            act(name)
+
+    return committed
+
+
+def _run(spec: Path, warehouse: Path, death: Death, gateway: Gateway | None) -> None:
+    os.setsid()
+    warnings.simplefilter("ignore")  # what is said here nobody reads
+    if gateway is not None:
+        _join(gateway)
+
+    def die(name: str) -> None:
+        if name == death.after:
+            _kill(death.victim)
+
+    setattr(Lake, "_committed", on_every_commit(die))  # noqa: B010 - mypy would have it as a plain attribute
+    settings = Settings(warehouse, spec.parent, warehouse.parent / "home")
+    with DagsterInstance.ephemeral() as instance:
+        try:
+            run_pipeline(read_spec(spec), settings, RunOptions(), instance=instance)
+        except TidemarkError as error:
+            raise SystemExit(str(error)) from error
+
+
+def _kill(victim: Victim) -> None:
+    if victim == "jvm":
+        jvm = SparkContext._gateway.proc  # type: ignore[union-attr]
+        jvm.kill()
+        jvm.wait()
+    elif victim == "group":
+        os.killpg(0, signal.SIGKILL)
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _join(gateway: Gateway) -> None:
+    """Makes the Spark session of a running JVM that of this process."""
+    os.environ |= {"PYSPARK_GATEWAY_PORT": str(gateway.port), "PYSPARK_GATEWAY_SECRET": gateway.secret}
+    to_jvm = launch_gateway()  # type: ignore[no-untyped-call]
+    running = to_jvm.jvm.org.apache.spark.SparkContext.getOrCreate()
+    java_context = to_jvm.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(running)
+    SparkSession(SparkContext(gateway=to_jvm, jsc=java_context))

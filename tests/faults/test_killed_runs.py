@@ -1,0 +1,129 @@
+"""Runs that are killed between two commits, and go on as if nothing had happened."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from pipelines.runner import RunOptions, run_pipeline
+from resources.lake import Lake
+from resources.settings import Settings
+from resources.workspace import SpecFile, Workspace
+from tests.faults.killed import Death, Gateway, Victim, on_every_commit, run_and_die
+from tests.orchestration.landing import assert_tables_equal_the_oracle, land
+from tests.orchestration.test_live_runs import pipeline
+
+COMMITS = (
+    "plan to ingest",
+    "raw_events",
+    "_state/files",
+    "commit of ingest",
+    "plan to process",
+    "ordered_events",
+    "held_events",
+    "log_control",
+    "watermarks",
+    "windows/per_minute",
+    "_state/open_events",
+    "dead_letters",
+    "commit of process",
+)
+"""Every commit of a run, in order: a killed run leaves the tables as they are behind one of them."""
+
+KILLED = -9
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A run that nobody killed: its input, its tables, its commits in order."""
+
+    file: SpecFile
+    settings: Settings
+    commits: tuple[str, ...]
+
+    def elsewhere(self, folder: Path) -> Settings:
+        """Settings for the same input and another warehouse."""
+        return Settings(folder / "warehouse", self.settings.specs, folder / "home")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    root = tmp_path_factory.mktemp("undisturbed")
+    file, settings = pipeline(root, "faults", "keep", sparse=False)
+    land(root / "in_faults", 200, seed=5)
+    seen: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lake, "_committed", on_every_commit(seen.append))
+        run(file, settings)
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+    return Undisturbed(file, settings, tuple(seen))
+
+
+def run(file: SpecFile, settings: Settings) -> int:
+    """Runs to the end in this process; returns the committed batches."""
+    with DagsterInstance.ephemeral() as instance:
+        return run_pipeline(file, settings, RunOptions(), instance=instance).batches
+
+
+def differences(spark: SparkSession, one: Workspace, other: Workspace) -> dict[str, int]:
+    """Rows that only one of two pipelines has, by table, as of their last commits (EXCEPT ALL both ways)."""
+    found = {}
+    for table in one.tables:
+        here, there = one.read_base(table), other.read_base(table)
+        if table == "watermarks":  # a map cannot be compared, its entries can
+            here, there = (frame.selectExpr("* EXCEPT (counts)", "to_json(counts)") for frame in (here, there))
+        rows = here.exceptAll(there).unionAll(there.exceptAll(here)).count()
+        if rows:
+            found[table] = rows
+    return found
+
+
+def test_a_run_makes_the_commits_that_the_tests_kill_it_after(undisturbed: Undisturbed) -> None:
+    assert undisturbed.commits == COMMITS
+
+
+def test_runs_killed_after_each_commit_in_turn_end_with_the_tables_of_an_undisturbed_one(
+    spark: SparkSession, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """Each run takes up what the one before it left, and dies one commit later."""
+    settings = undisturbed.elsewhere(tmp_path)
+    for commit in COMMITS:
+        death = Death(commit, "python")
+        assert run_and_die(undisturbed.file.path, settings.warehouse, death, Gateway.of(spark)) == KILLED, commit
+    assert_finished(spark, undisturbed, settings)
+
+
+def test_runs_whose_jvm_and_then_whose_group_is_killed_are_finished_by_the_next(
+    spark: SparkSession, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """Each of them starts a JVM of its own, as the command does."""
+    settings = undisturbed.elsewhere(tmp_path)
+    assert run_and_die(undisturbed.file.path, settings.warehouse, Death("raw_events", "jvm")) == 1
+    assert run_and_die(undisturbed.file.path, settings.warehouse, Death("ordered_events", "group")) == KILLED
+    assert_finished(spark, undisturbed, settings)
+
+
+@pytest.mark.every_fault
+@pytest.mark.parametrize("commit", COMMITS)
+@pytest.mark.parametrize("victim", ["python", "jvm", "group"])
+def test_a_run_killed_after_a_commit_is_finished_by_the_next(
+    spark: SparkSession, undisturbed: Undisturbed, tmp_path: Path, victim: Victim, commit: str
+) -> None:
+    settings = undisturbed.elsewhere(tmp_path)
+    code = run_and_die(undisturbed.file.path, settings.warehouse, Death(commit, victim))
+    if victim != "jvm":
+        assert code == KILLED
+    elif commit != COMMITS[-1]:
+        assert code == 1, "without its JVM a run fails, and says so"
+    assert_finished(spark, undisturbed, settings)
+
+
+def assert_finished(spark: SparkSession, undisturbed: Undisturbed, settings: Settings) -> None:
+    """One more run, and every table is as if nothing had happened."""
+    run(undisturbed.file, settings)
+    here = Workspace(undisturbed.file, settings.warehouse, lambda: spark)
+    there = Workspace(undisturbed.file, undisturbed.settings.warehouse, lambda: spark)
+    assert here.batches.pending() is None
+    assert differences(spark, here, there) == {}
