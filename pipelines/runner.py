@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagster import DagsterInstance
+from dagster import AssetCheckSeverity, DagsterInstance
 
 from assets.commits import batch_of, next_stretch
 from assets.ingestion import waiting_input
@@ -150,7 +150,11 @@ def _run_once(file: SpecFile, settings: Settings, options: RunOptions, instance:
 
 def _failure(result: Any, batch_id: int | None) -> TidemarkError:
     """The error of a failed run, in its own words when it is one of ours."""
-    failed = [evaluation for evaluation in result.get_asset_check_evaluations() if evaluation.blocking_failure]
+    failed = [
+        evaluation
+        for evaluation in result.get_asset_check_evaluations()
+        if evaluation.blocking and not evaluation.passed and evaluation.severity == AssetCheckSeverity.ERROR
+    ]
     if failed:
         found = "\n".join(f"check {one.check_name} failed. {one.description}" for one in failed)
         return CheckFailedError(

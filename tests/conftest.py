@@ -14,3 +14,14 @@ def spark() -> Iterator[SparkSession]:
     session = local_session(session_config(small=True))
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _same_settings(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A run sets its own settings on the session that it finds: afterwards they are the tests' again."""
+    yield
+    if "spark" in request.fixturenames:
+        session = request.getfixturevalue("spark")
+        for name, value in session_config(small=True).items():
+            if name.startswith("spark.sql") and session.conf.isModifiable(name):
+                session.conf.set(name, value)

@@ -1,0 +1,209 @@
+"""Checks that fail: what each of them says, and what a failed one does to the batch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import DataFrame, SparkSession
+
+from assets import dead_letters
+from assets.checks import CHECKS, run_checks
+from assets.commits import next_stretch, take_on
+from assets.dead_letters import write_dead_letters
+from assets.ingestion import ingest
+from assets.schemas import create_tables
+from assets.time_adjustment import adjust_time
+from assets.windows import aggregate_windows
+from pipelines.cli import main
+from resources.batches import Plan
+from resources.workspace import Workspace
+from tests.orchestration.landing import land, table
+from tests.orchestration.test_live_runs import pipeline
+from timeops.dead_letters import time_letters
+from timeops.spec import TimeSpec
+
+RUN = "a run of this test"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch whose tables are written and not yet committed."""
+
+    workspace: Workspace
+    plan: Plan
+
+    def delta(self, name: str) -> DeltaTable:
+        return DeltaTable(str(self.workspace.lake.path(name)))
+
+
+@pytest.fixture(scope="module")
+def batch(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Batch:
+    root = tmp_path_factory.mktemp("checked")
+    file, settings = pipeline(root, "checked", "drop", sparse=False)
+    land(root / "in_checked", 120, seed=6)
+    workspace = Workspace(file, settings.warehouse, lambda: spark)
+    create_tables(workspace)
+    ingest(workspace, RUN)
+    plan = take_on(workspace, next_stretch(workspace, None, flush=False), RUN)
+    adjust_time(workspace, plan)
+    aggregate_windows(workspace, plan)
+    write_dead_letters(workspace, plan)
+    return Batch(workspace, plan)
+
+
+def failures(batch: Batch, asset: str) -> dict[str, str]:
+    """Messages of the checks that fail, by name."""
+    return {
+        one.expectation.name: one.message for one in run_checks(batch.workspace, batch.plan, asset) if not one.passed
+    }
+
+
+def test_every_check_passes_on_what_a_batch_wrote(batch: Batch) -> None:
+    assert [failures(batch, asset) for asset in CHECKS] == [{}, {}, {}]
+
+
+def renumber(batch: Batch) -> None:
+    batch.delta("ordered_events").update(predicate="_release_seq = 3", updates={"_release_seq": "1003"})
+
+
+def swap(batch: Batch) -> None:
+    times = {"_release_seq": "CASE WHEN _release_seq = 3 THEN 4 ELSE 3 END"}
+    batch.delta("ordered_events").update(predicate="_release_seq IN (3, 4)", updates=times)
+
+
+def release_too_early(batch: Batch) -> None:
+    last = batch.delta("ordered_events").to_pyarrow_table()["_release_seq"].to_pylist()
+    when = {"_timestamp": "CAST('2026-03-01T00:00:00Z' AS TIMESTAMP)"}
+    batch.delta("ordered_events").update(predicate=f"_release_seq = {max(last)}", updates=when)
+
+
+def double_a_window(batch: Batch) -> None:
+    rows = batch.delta("windows/per_minute").to_pyarrow_table()
+    write_deltalake(str(batch.workspace.lake.path("windows/per_minute")), rows.slice(0, 1), mode="append")
+
+
+def lose_a_drop(batch: Batch) -> None:
+    letters: pa.Table = batch.delta("dead_letters").to_pyarrow_table()
+    first = min(row["_arrival_seq"] for row in letters.to_pylist() if row["reason"] == "out_of_order")
+    batch.delta("dead_letters").delete(f"_arrival_seq = {first}")
+
+
+def lose_a_held_event(batch: Batch) -> None:
+    held = batch.delta("held_events").to_pyarrow_table()["_arrival_seq"].to_pylist()
+    batch.delta("held_events").delete(f"_arrival_seq = {min(held)}")
+
+
+def contradict(batch: Batch) -> None:
+    batch.delta("dead_letters").update(predicate="reason = 'out_of_order'", updates={"lateness_us": "-1"})
+
+
+@pytest.mark.parametrize(
+    ("tamper", "written", "asset", "says"),
+    [
+        (
+            renumber,
+            "ordered_events",
+            "ordered_events",
+            {"release_order": "rows out of order or misnumbered: 2, expected 0"},
+        ),
+        (
+            swap,
+            "ordered_events",
+            "ordered_events",
+            {"release_order": "rows out of order or misnumbered: 1, expected 0"},
+        ),
+        (
+            release_too_early,
+            "ordered_events",
+            "ordered_events",
+            {"released_behind_watermark": "rows not behind the watermark: 1, expected 0 (such as _timeline=[]"},
+        ),
+        (
+            double_a_window,
+            "windows/per_minute",
+            "window_results",
+            {"one_final_row": "of per_minute with more than one: 1, expected 0 (such as window_name=per_minute"},
+        ),
+        (
+            lose_a_drop,
+            "dead_letters",
+            "dead_letters",
+            {
+                "late_drop_recount": "Found out_of_order: {drops_less_one}, expected {drops}",
+                "conservation": "records ordered, held or refused: 119, expected 120",
+            },
+        ),
+        (
+            lose_a_held_event,
+            "held_events",
+            "dead_letters",
+            {"conservation": "records ordered, held or refused: 119, expected 120"},
+        ),
+        (
+            contradict,
+            "dead_letters",
+            "dead_letters",
+            {"dead_letter_reasons": "that contradict themselves: {drops}, expected 0 (such as _arrival_seq="},
+        ),
+    ],
+)
+def test_a_check_that_fails_says_what_was_found_and_what_to_do(
+    batch: Batch, tamper: Callable[[Batch], None], written: str, asset: str, says: dict[str, str]
+) -> None:
+    good = batch.workspace.lake.version(written)
+    drops = sum(row["reason"] == "out_of_order" for row in batch.delta("dead_letters").to_pyarrow_table().to_pylist())
+    tamper(batch)
+    try:
+        found = failures(batch, asset)
+    finally:
+        batch.delta(written).restore(good)
+    assert found.keys() == says.keys()
+    for name, words in says.items():
+        assert words.format(drops=drops, drops_less_one=drops - 1) in found[name]
+        assert found[name].startswith("Expected: ")
+        assert "To do: " in found[name]
+
+
+def command(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+def test_a_batch_with_a_failed_check_waits_until_an_operator_accepts_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, settings = pipeline(tmp_path, "doubted", "drop", sparse=False)
+    land(tmp_path / "in_doubted", 120, seed=6)
+    monkeypatch.setenv("DAGSTER_HOME", str(settings.dagster_home))
+
+    def forgets_drops(refused: DataFrame, payload: list[str], time: TimeSpec) -> DataFrame:
+        return time_letters(refused, payload, time).where("reason <> 'out_of_order'")
+
+    monkeypatch.setattr(dead_letters, "time_letters", forgets_drops)
+    failed = command("run", file.path, "--warehouse", settings.warehouse)
+    assert failed.exit_code == 1
+    assert (
+        "check late_drop_recount failed. Expected: dead letters by reason equal an independent recount"
+        in failed.stderr
+    )
+    assert "check conservation failed." in failed.stderr
+    assert 'take it as it is with `tidemark accept SPEC 1 --reason "…"`' in failed.stderr
+    workspace = Workspace(file, settings.warehouse)
+    assert workspace.processed_end() == 0, "readers stay at the last commit"
+    assert workspace.base()["ordered_events"] == 0
+
+    other = command("accept", file.path, 7, "--reason", "no such batch", "--warehouse", settings.warehouse)
+    assert (other.exit_code, "batch 1 waits for its commit, not batch 7" in other.stderr) == (1, True)
+
+    taken = command("accept", file.path, 1, "--reason", "seen with the shop", "--warehouse", settings.warehouse)
+    assert taken.exit_code == 0, taken.stderr
+    commit = workspace.batches.last_commit()
+    assert commit is not None
+    assert (commit.batch_id, commit.reason) == (1, "seen with the shop")
+    assert workspace.processed_end() == 120
+    assert {row["state"] for row in table(settings.warehouse, file.spec, "batches") if row["_batch_id"] == 1} >= {
+        "accepted"
+    }
