@@ -46,6 +46,7 @@ def _checks_of(spec: Spec, open_workspace: OpenWorkspace, name: str) -> AssetChe
                 yield _passed_idle(expectation, asset.path)
             return
         accepted = is_accepted(workspace, plan) is not None
+        workspace.tell(f"batch {plan.batch_id}: checking {name}")
         with stage_of(workspace, plan):
             done = run_checks(workspace, plan, name)
         for checked in done:

@@ -81,6 +81,7 @@ def ingest(workspace: Workspace, run_id: str) -> Ingested:
     if not found.ready and not found.touched:
         return seen
     source = workspace.spec.sources[0]
+    workspace.tell(f"reading {len(found.ready)} file{'' if len(found.ready) == 1 else 's'}")
     last = workspace.batches.last_commit()
     plan = workspace.batches.begin(
         "ingest",

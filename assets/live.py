@@ -84,6 +84,7 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
         context: AssetExecutionContext, spark: LazyPySparkResource, config: BatchSettings
     ) -> Iterator[MaterializeResult[None]]:
         workspace = open_workspace(spark)
+        workspace.tell("looking for new input")
         create_tables(workspace)
         check_spec(workspace)
         pending = workspace.batches.pending()
@@ -130,6 +131,7 @@ def _ordered_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefiniti
             context.log.info("nothing new")
             return
         plan = take_on(workspace, stretch, context.run.run_id)
+        workspace.tell(f"batch {plan.batch_id}: judging {stretch.end_seq - stretch.first_seq:,} records")
         with stage_of(workspace, plan):
             done = adjust_time(workspace, plan)
         yield MaterializeResult(metadata=_ordered_metadata(workspace, plan, done))
@@ -175,6 +177,7 @@ def _window_results(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefiniti
         if plan is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
             return
+        workspace.tell(f"batch {plan.batch_id}: closing windows")
         with stage_of(workspace, plan):
             done = aggregate_windows(workspace, plan)
         counts = workspace.counts_of(plan.batch_id)
@@ -202,6 +205,7 @@ def _dead_letters(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition
         if plan is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
             return
+        workspace.tell(f"batch {plan.batch_id}: writing dead letters")
         with stage_of(workspace, plan):
             reasons = write_dead_letters(workspace, plan)
         yield MaterializeResult(
@@ -229,6 +233,7 @@ def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
         if plan is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
             return
+        workspace.tell(f"batch {plan.batch_id}: committing")
         counts = workspace.counts_of(plan.batch_id)
         versions = {table: workspace.lake.version(table) for table in workspace.tables}
         forget(workspace)

@@ -3,7 +3,7 @@
 Here: wiring. Not here: what an asset does (assets/), where things are (resources/settings.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import dagster
@@ -22,13 +22,17 @@ from assets.partitions import window_assets
 from pipelines.specfiles import read_folder
 from resources.settings import Settings, from_environment
 from resources.spark import session_config
-from resources.workspace import Acceptance, SpecFile, Workspace
+from resources.workspace import Acceptance, SpecFile, Workspace, silent
 
 SPECS = Path(__file__).parent / "specs"
 
 
 def build_definitions(
-    settings: Settings, files: Sequence[SpecFile] | None = None, *, accepted: Acceptance | None = None
+    settings: Settings,
+    files: Sequence[SpecFile] | None = None,
+    *,
+    accepted: Acceptance | None = None,
+    tell: Callable[[str], None] = silent,
 ) -> Definitions:
     """Definitions of pipelines.
 
@@ -36,9 +40,10 @@ def build_definitions(
         settings: Where things are.
         files: The specs; by default all of the settings' folder.
         accepted: A batch to commit although a blocking check fails (`tidemark accept`).
+        tell: Called with a line on what is being done.
     """
     specs = read_folder(settings.specs) if files is None else files
-    opens = [(file, _opener(file, settings, accepted)) for file in specs]
+    opens = [(file, _opener(file, settings, accepted, tell)) for file in specs]
     return Definitions(
         assets=[
             one
@@ -68,9 +73,11 @@ def live_job(file: SpecFile) -> UnresolvedAssetJobDefinition:
     )
 
 
-def _opener(file: SpecFile, settings: Settings, accepted: Acceptance | None) -> OpenWorkspace:
+def _opener(
+    file: SpecFile, settings: Settings, accepted: Acceptance | None, tell: Callable[[str], None]
+) -> OpenWorkspace:
     session: list[LazyPySparkResource] = []
-    workspace = Workspace(file, settings.warehouse, lambda: session[0].spark_session, accepted=accepted)
+    workspace = Workspace(file, settings.warehouse, lambda: session[0].spark_session, accepted=accepted, tell=tell)
 
     def opened(spark: LazyPySparkResource) -> Workspace:
         session[:] = [spark]

@@ -16,7 +16,7 @@ from pipelines.definitions import build_definitions, job_name
 from resources.settings import Settings
 from resources.sources.discovery import Discovery
 from resources.spark import local_session, session_config
-from resources.workspace import Acceptance, SpecFile, Workspace
+from resources.workspace import Acceptance, SpecFile, Workspace, silent
 from timeops.errors import TidemarkError
 
 
@@ -62,7 +62,7 @@ def run_pipeline(
     options: RunOptions,
     *,
     instance: DagsterInstance,
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Callable[[str], None] = silent,
 ) -> RunReport:
     """Ingests and processes all that is waiting.
 
@@ -87,9 +87,8 @@ def run_pipeline(
         if report.batches == 0:
             tell("starting Spark")
         local_session(session_config())
-        tell(f"batch {report.batches + 1}: reading, judging, windows, checks, commit")
         before = _last_batch(workspace)
-        _run_once(file, settings, options, instance)
+        _run_once(file, settings, options, instance, tell)
         if _last_batch(workspace) == before:
             return report
         _add(report, workspace, after=before)
@@ -128,9 +127,15 @@ def _add(report: RunReport, workspace: Workspace, *, after: int) -> None:
                 report.counts[name] = report.counts.get(name, 0) + count
 
 
-def _run_once(file: SpecFile, settings: Settings, options: RunOptions, instance: DagsterInstance) -> None:
+def _run_once(
+    file: SpecFile,
+    settings: Settings,
+    options: RunOptions,
+    instance: DagsterInstance,
+    tell: Callable[[str], None],
+) -> None:
     """One micro-batch as one Dagster run."""
-    definitions = build_definitions(settings, [file], accepted=options.accepted)
+    definitions = build_definitions(settings, [file], accepted=options.accepted, tell=tell)
     job = definitions.resolve_job_def(job_name(file))
     config = {"max_events_per_batch": options.max_events_per_batch, "end_of_input": options.end_of_input}
     given = {name: value for name, value in config.items() if value is not None}

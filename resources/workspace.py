@@ -41,6 +41,10 @@ class Acceptance:
     reason: str
 
 
+def silent(_doing: str) -> None:
+    """For work that nobody waits for."""
+
+
 @dataclass(frozen=True, eq=False)
 class Workspace:
     """One pipeline in one warehouse.
@@ -51,6 +55,7 @@ class Workspace:
         session: Gives the Spark session; called only when Spark is needed.
         clock: The wall clock.
         accepted: A batch that an operator takes although a blocking check failed.
+        tell: Says what is being done to a person who waits for it.
     """
 
     file: SpecFile
@@ -58,6 +63,7 @@ class Workspace:
     session: "Callable[[], SparkSession]" = without_spark
     clock: Clock = field(default_factory=Clock)
     accepted: "Acceptance | None" = None
+    tell: Callable[[str], None] = silent
 
     @property
     def spec(self) -> Spec:
