@@ -55,6 +55,11 @@ def session_config(*, small: bool = False) -> dict[str, str]:
         # Spark's default of 200 suits a cluster; here each would be a task with nothing to do.
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "2g",
+        # A micro-batch is some eighty queries: of a thousand, Spark's default, the descriptions alone fill the heap.
+        "spark.sql.ui.retainedExecutions": "100",
+        "spark.ui.retainedJobs": "200",
+        "spark.ui.retainedStages": "200",
         "spark.driver.extraJavaOptions": java,
     }
     if small:
