@@ -43,9 +43,9 @@ def from_environment(
 
 
 def use_dagster_home(home: Path) -> None:
-    """Makes `home` an existing Dagster home with telemetry off, and points this process at it."""
+    """Makes `home` an existing Dagster home, without telemetry and its welcome, and points this process at it."""
     home.mkdir(parents=True, exist_ok=True)
     instance = home / "dagster.yaml"
     if not instance.exists():
-        instance.write_text("telemetry:\n  enabled: false\n")
+        instance.write_text("telemetry:\n  enabled: false\nnux:\n  enabled: false\n")
     os.environ["DAGSTER_HOME"] = str(home)

@@ -51,7 +51,7 @@ class Undisturbed:
 @pytest.fixture(scope="module")
 def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     root = tmp_path_factory.mktemp("undisturbed")
-    file, settings = pipeline(root, "faults", "keep", sparse=False)
+    file, settings = pipeline(root, "faults", "drop", sparse=False)
     land(root / "in_faults", 200, seed=5)
     seen: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
