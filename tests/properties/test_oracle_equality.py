@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tests.properties.fold import Gathered, run
-from tests.properties.logs import Log, generate, judged_by_oracle
+from tests.properties.logs import BASE_US, Event, Log, generate, judged_by_oracle
 from timeops.spec import TimeSpec, WindowSpec
 
 CASES = 500  # four examples, or two of twice as many: 2,000 logs a property
@@ -99,6 +99,19 @@ def test_a_log_cut_into_batches_gives_the_same_tables(
     for log in logs:
         assert_equal_to_oracle(log, out, time, windows, flush=flush)
     assert_nothing_lost(logs, out)
+
+
+def test_the_record_that_set_the_watermark_first_is_named_when_a_later_batch_asks_for_the_same_again(
+    spark: SparkSession,
+) -> None:
+    came = [(10, 10), (11, 10), (12, 10), (13, 5)]
+    events = tuple(Event(seq, BASE_US + at, BASE_US + t, 2) for seq, (at, t) in enumerate(came))
+    log = Log("c", events, cuts=(1, 3))
+    time = TimeSpec(timestamp_by="e", over=("case",), unit="microsecond", out_of_order="drop")
+    for few in (False, True):
+        out = run(spark, [log], time, (), parts=(0, 1, 2), few_timelines=few)
+        assert [letter[-1] for letter in out.letters["3"]] == [0]
+        assert_equal_to_oracle(log, out, time, (), flush=False)
 
 
 def assert_nothing_lost(logs: Sequence[Log], out: Gathered) -> None:
