@@ -36,7 +36,9 @@ def session_config(*, small: bool = False) -> dict[str, str]:
     Args:
         small: Settings for small data on few cores, as in tests: no UI, few partitions, no compiled code.
     """
-    java = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    log4j = Path(__file__).with_name("log4j2.properties").as_uri()
+    # Spark's classes alone fill more than Java sets aside for classes at first: each step up is a full collection.
+    java = f"-Dlog4j2.configurationFile={log4j} -XX:MetaspaceSize=256m"
     config = {
         "spark.app.name": "tidemark",
         "spark.jars.packages": delta_package(),
@@ -71,7 +73,7 @@ def session_config(*, small: bool = False) -> dict[str, str]:
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.adaptive.enabled": "false",
-            "spark.driver.extraJavaOptions": f"{java} -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": f"{java} -XX:+UseParallelGC -Xms2g",
         }
     return config
 
