@@ -10,8 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
-
+from resources.lake import Lake
 from tests import oracle
 from timeops.spec import Spec
 
@@ -39,7 +38,7 @@ def land(folder: Path, records: int, seed: int, *, files: int = 3) -> None:
 
 def table(warehouse: Path, spec: Spec, name: str) -> list[dict[str, Any]]:
     """Rows of a table, read without Spark."""
-    rows: list[dict[str, Any]] = DeltaTable(str(warehouse / spec.name / name)).to_pyarrow_table().to_pylist()
+    rows: list[dict[str, Any]] = Lake(warehouse / spec.name).rows(name).to_pylist()
     return rows
 
 

@@ -39,6 +39,9 @@ class Batch:
     def delta(self, name: str) -> DeltaTable:
         return DeltaTable(str(self.workspace.lake.path(name)))
 
+    def rows(self, name: str) -> pa.Table:
+        return self.workspace.lake.rows(name)
+
 
 @pytest.fixture(scope="module")
 def batch(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Batch:
@@ -76,24 +79,24 @@ def swap(batch: Batch) -> None:
 
 
 def release_too_early(batch: Batch) -> None:
-    last = batch.delta("ordered_events").to_pyarrow_table()["_release_seq"].to_pylist()
+    last = batch.rows("ordered_events")["_release_seq"].to_pylist()
     when = {"_timestamp": "CAST('2026-03-01T00:00:00Z' AS TIMESTAMP)"}
     batch.delta("ordered_events").update(predicate=f"_release_seq = {max(last)}", updates=when)
 
 
 def double_a_window(batch: Batch) -> None:
-    rows = batch.delta("windows/per_minute").to_pyarrow_table()
+    rows = batch.rows("windows/per_minute")
     write_deltalake(str(batch.workspace.lake.path("windows/per_minute")), rows.slice(0, 1), mode="append")
 
 
 def lose_a_drop(batch: Batch) -> None:
-    letters: pa.Table = batch.delta("dead_letters").to_pyarrow_table()
+    letters: pa.Table = batch.rows("dead_letters")
     first = min(row["_arrival_seq"] for row in letters.to_pylist() if row["reason"] == "out_of_order")
     batch.delta("dead_letters").delete(f"_arrival_seq = {first}")
 
 
 def lose_a_held_event(batch: Batch) -> None:
-    held = batch.delta("held_events").to_pyarrow_table()["_arrival_seq"].to_pylist()
+    held = batch.rows("held_events")["_arrival_seq"].to_pylist()
     batch.delta("held_events").delete(f"_arrival_seq = {min(held)}")
 
 
@@ -155,7 +158,7 @@ def test_a_check_that_fails_says_what_was_found_and_what_to_do(
     batch: Batch, tamper: Callable[[Batch], None], written: str, asset: str, says: dict[str, str]
 ) -> None:
     good = batch.workspace.lake.version(written)
-    drops = sum(row["reason"] == "out_of_order" for row in batch.delta("dead_letters").to_pyarrow_table().to_pylist())
+    drops = sum(row["reason"] == "out_of_order" for row in batch.rows("dead_letters").to_pylist())
     tamper(batch)
     try:
         found = failures(batch, asset)
