@@ -240,9 +240,11 @@ def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
         reason = is_accepted(workspace, plan)
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), reason=reason)
         for name, days in (days_of_batch(workspace, plan) if spec.windows else {}).items():
+            table = tables.window_table(name)
+            about = {**show.schema(workspace.lake.columns(table)), **show.place(workspace.lake.path(table))}
             for day, n in days.items():
-                done = AssetMaterialization(key(spec, f"windows/{name}"), partition=day, metadata=show.rows(n))
-                context.log_event(done)
+                written = {**show.rows(n), **about, "batch": MetadataValue.int(plan.batch_id)}
+                context.log_event(AssetMaterialization(key(spec, table), partition=day, metadata=written))
         yield MaterializeResult(
             metadata={
                 "batch": MetadataValue.int(plan.batch_id),
