@@ -19,7 +19,7 @@ from resources import tables
 from resources.batches import Plan
 from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
 from resources.recount import RecountRules, recount
-from resources.workspace import Workspace, plan_end
+from resources.workspace import Workspace, records_in
 from timeops import columns as c
 from timeops.spec import TimeSpec
 
@@ -212,7 +212,7 @@ def rules_of(time: TimeSpec) -> RecountRules:
 
 def _accounts(workspace: Workspace, plan: Plan, in_log: int, refused: int, late: Mapping[str, int]) -> list[Measured]:
     """What came in, and what the tables hold of it."""
-    records = plan_end(plan) - plan.first_seq
+    records = records_in(plan)
     accounts = [Measured("records of the log", records, in_log)]
     if workspace.spec.outputs.ordered_events:
         accounts += _released_accounts(workspace, plan, refused)
@@ -237,7 +237,7 @@ def _released_accounts(workspace: Workspace, plan: Plan, refused: int) -> list[M
             F.count_if("before").alias("held_before"),
         )
     )
-    records = plan_end(plan) - plan.first_seq
+    records = records_in(plan)
     return [
         Measured("records ordered, held or refused", records, found["new"] + refused),
         Measured("events held before, now ordered or held", found["held_before"], found["old"]),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from resources.batches import Plan, prepare
 from resources.owner import this_process
 from resources.spark import tuned_for_few_rows
-from resources.workspace import Workspace, plan_end
+from resources.workspace import Workspace, records_in
 from timeops.errors import LakeError
 
 FEW_RECORDS = 50_000
@@ -61,7 +61,7 @@ def stage_of(workspace: Workspace, plan: Plan) -> Iterator[None]:
 
 def has_few_records(plan: Plan) -> bool:
     """Whether planning, not computing, is what a processing batch takes its time for."""
-    return plan_end(plan) - plan.first_seq <= FEW_RECORDS
+    return records_in(plan) <= FEW_RECORDS
 
 
 def next_stretch(workspace: Workspace, max_events: int | None, *, flush: bool) -> Stretch:

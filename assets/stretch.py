@@ -15,7 +15,7 @@ from assets.control import position_under_spec
 from resources import tables
 from resources.batches import Plan
 from resources.rows import small_frame
-from resources.workspace import Position, Workspace, plan_end
+from resources.workspace import Position, Workspace, plan_end, records_in
 from timeops import columns as c
 from timeops.adjustment import Adjusted, time_adjustment
 from timeops.watermarks import ASKED, STATE_SCHEMA, state_after
@@ -65,7 +65,7 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
     before = position_under_spec(workspace, workspace.position())
     start = state_frame(workspace, before)
     items = items_of(workspace, plan)
-    keeps = plan_end(plan) - plan.first_seq <= KEPT_RECORDS
+    keeps = records_in(plan) <= KEPT_RECORDS
     adjusted = time_adjustment(
         items,
         start,

@@ -90,6 +90,13 @@ def tuned_for_few_rows(session: SparkSession) -> Iterator[None]:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
     }
+    with with_settings(session, settings):
+        yield
+
+
+@contextmanager
+def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings that a session has inside, and afterwards what it had before."""
     before = {name: session.conf.get(name) for name in settings}
     for name, value in settings.items():
         session.conf.set(name, value)
@@ -97,7 +104,8 @@ def tuned_for_few_rows(session: SparkSession) -> Iterator[None]:
         yield
     finally:
         for name, known in before.items():
-            session.conf.set(name, known)  # type: ignore[arg-type]
+            assert known is not None  # no default was asked for: a setting without a value is an error above
+            session.conf.set(name, known)
 
 
 def check_java(environment: Mapping[str, str] = os.environ) -> None:

@@ -204,3 +204,8 @@ def _integer(value: object) -> int | None:
 def plan_end(plan: Plan) -> int:
     """End of a processing plan's range of the log, which such a plan always knows."""
     return int(plan.end_seq or 0)
+
+
+def records_in(plan: Plan) -> int:
+    """Number of records in a processing plan's range of the log."""
+    return plan_end(plan) - plan.first_seq

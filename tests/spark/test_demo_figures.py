@@ -5,7 +5,7 @@ Nothing of the product is used for what is expected: the data set, its columns a
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import pandas as pd
@@ -19,7 +19,7 @@ from pipelines.report_text import lines_of, watermark_text
 from pipelines.runner import RunOptions, run_pipeline
 from pipelines.specfiles import read_spec
 from resources.settings import Settings
-from resources.spark import session_config
+from resources.spark import session_config, with_settings
 from resources.tables import DEAD_LETTERS, HELD_EVENTS, ORDERED_EVENTS
 from resources.workspace import Workspace
 
@@ -89,8 +89,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Itera
     shutil.rmtree(root)
 
 
-@contextmanager
-def as_in_a_run(spark: SparkSession) -> Iterator[None]:
+def as_in_a_run(spark: SparkSession) -> AbstractContextManager[None]:
     """The session of the tests as it is for many rows outside of them: with compiled and adaptive queries."""
     settings = {
         "spark.sql.codegen.wholeStage": "true",
@@ -98,13 +97,7 @@ def as_in_a_run(spark: SparkSession) -> Iterator[None]:
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.shuffle.partitions": session_config()["spark.sql.shuffle.partitions"],
     }
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield
-    for name, known in before.items():
-        assert known is not None
-        spark.conf.set(name, known)
+    return with_settings(spark, settings)
 
 
 def read(demo: Workspace, table: str, columns: list[str]) -> pd.DataFrame:
