@@ -92,7 +92,7 @@ def between_days(first: date, last: date) -> str:
 
 def results_of_log(workspace: Workspace, window: WindowSpec) -> DataFrame:
     """Every result of a window that the processed part of the log gives, from the empty state."""
-    log = workspace.read_base(tables.RAW_EVENTS).where(F.col(c.SEQ) < workspace.processed_end())
+    log = workspace.read_base(tables.RAW_EVENTS, filters=[(c.SEQ, "<", workspace.processed_end())])
     adjusted = judged_from_empty(log, workspace)
     position = workspace.position()
     if not position.final:

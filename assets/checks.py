@@ -152,7 +152,7 @@ def _check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
 
 def _doubled(workspace: Workspace, plan: Plan, name: str, groups: tuple[str, ...]) -> DataFrame:
     table = tables.window_table(name)
-    whole = workspace.lake.read(table, workspace.lake.version(table)).where("_is_final")
+    whole = workspace.lake.read(table).where("_is_final")
     first = whole.where(F.col(c.BATCH) == plan.batch_id).agg(F.min("window_start").alias("first"))
     values = F.to_json(F.struct(*[F.col(f"`{group}`") for group in groups])) if groups else F.lit("{}")
     return (
@@ -225,7 +225,7 @@ def _accounts(workspace: Workspace, plan: Plan, in_log: int, refused: int, late:
 
 def _released_accounts(workspace: Workspace, plan: Plan, refused: int) -> list[Measured]:
     ordered = _written(workspace, plan, tables.ORDERED_EVENTS).select(c.SEQ)
-    held = workspace.lake.read(tables.HELD_EVENTS, workspace.lake.version(tables.HELD_EVENTS)).select(c.SEQ)
+    held = workspace.lake.read(tables.HELD_EVENTS).select(c.SEQ)
     held_before = workspace.read_base(tables.HELD_EVENTS).select(c.SEQ)
     now = ordered.unionByName(held).withColumn("before", F.lit(False))
     both = now.unionByName(held_before.withColumn("before", F.lit(True)))
@@ -245,7 +245,7 @@ def _released_accounts(workspace: Workspace, plan: Plan, refused: int) -> list[M
 
 
 def _written(workspace: Workspace, plan: Plan, table: str) -> DataFrame:
-    return workspace.lake.read(table, workspace.lake.version(table)).where(F.col(c.BATCH) == plan.batch_id)
+    return workspace.lake.read(table, filters=[(c.BATCH, "=", plan.batch_id)])
 
 
 def _one_row(frame: DataFrame) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def at_work(workspace: Workspace, plan: Plan) -> Iterator[None]:
         with workspace.batches.keeping_lease(plan, workspace.clock):
             yield
     except Exception:
-        workspace.batches.release(plan, workspace.clock.now())
+        workspace.batches.give_up(plan, workspace.clock.now())
         raise
 
 

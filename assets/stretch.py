@@ -42,8 +42,8 @@ _at_work: WeakKeyDictionary[Workspace, Judged] = WeakKeyDictionary()
 
 def items_of(workspace: Workspace, plan: Plan) -> DataFrame:
     """The batch's records of the arrival log."""
-    log = workspace.read_base(tables.RAW_EVENTS)
-    return log.where(F.col(c.SEQ).between(plan.first_seq, plan_end(plan) - 1))
+    stretch = [(c.SEQ, ">=", plan.first_seq), (c.SEQ, "<", plan_end(plan))]
+    return workspace.read_base(tables.RAW_EVENTS, filters=stretch)
 
 
 def judged_batch(workspace: Workspace, plan: Plan) -> Judged:

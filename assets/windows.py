@@ -82,7 +82,7 @@ def days_of_batch(workspace: Workspace, plan: Plan) -> Mapping[str, Mapping[str,
     day = F.date_format("window_start", DAY).alias("day")
     rows = small_frame(workspace.spark, [], "name STRING, day STRING")
     for window in workspace.spec.windows:
-        written = workspace.read_base(tables.window_table(window.name)).where(F.col(c.BATCH) == plan.batch_id)
+        written = workspace.read_base(tables.window_table(window.name), filters=[(c.BATCH, "=", plan.batch_id)])
         rows = rows.unionByName(written.select(F.lit(window.name).alias("name"), day))
     days: dict[str, dict[str, int]] = {}
     for row in rows.groupBy("name", "day").agg(F.count("*").alias("n")).orderBy("day").collect():

@@ -199,8 +199,13 @@ def in_words(*, verbose: bool = False) -> Iterator[None]:
         _say("Stopped. Nothing is lost: what was committed stands, the rest is done by the next run.")
         sys.exit(INTERRUPTED)
     except Exception as error:
+        from resources.disk import full_disk
+
         if verbose:
             traceback.print_exc()
+        if full := full_disk(str(error)):
+            _say(str(full))
+            sys.exit(FAILED)
         more = "" if verbose else " `--verbose` shows where it happened."
         first_line = next(iter(str(error).splitlines()), "")
         _say(f"Unexpected {type(error).__name__}: {first_line}. Readers stay at the last commit.{more}")

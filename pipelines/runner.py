@@ -13,6 +13,7 @@ from dagster import AssetCheckSeverity, DagsterInstance
 from assets.commits import batch_of, next_stretch
 from assets.ingestion import waiting_input
 from pipelines.definitions import build_definitions, job_name
+from resources.disk import full_disk
 from resources.settings import Settings
 from resources.sources.discovery import Discovery
 from resources.spark import local_session, session_config
@@ -149,7 +150,7 @@ def _run_once(
     workspace = Workspace(file, settings.warehouse)
     plan = batch_of(workspace, result.run_id) if workspace.exists else None
     if plan is not None:
-        workspace.batches.release(plan, workspace.clock.now())
+        workspace.batches.give_up(plan, workspace.clock.now())
     raise _failure(result, plan.batch_id if plan else None)
 
 
@@ -188,6 +189,9 @@ def _as_ours(error: Any) -> TidemarkError:
     cause = error
     while cause.cause is not None:
         cause = cause.cause
+    full = full_disk(cause.message)
+    if full is not None:
+        return full
     known = {cls.__name__: cls for cls in _all_errors(TidemarkError)}
     message = cause.message.split(": ", 1)[-1].strip() if ": " in cause.message else cause.message.strip()
     return known.get(cause.cls_name, TidemarkError)(message)

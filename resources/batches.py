@@ -13,7 +13,7 @@ ones without a commit are superseded.
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -241,6 +241,11 @@ class BatchLog:
             return _row(plan, "released") | {"heartbeat_at": now}
 
         self._write(decide)
+
+    def give_up(self, plan: Plan, now: datetime) -> None:
+        """Release a batch if that can be written; where it cannot, it is free once this process is gone."""
+        with suppress(DeltaError, OSError):
+            self.release(plan, now)
 
     def heartbeat(self, plan: Plan, now: datetime) -> None:
         """Say that the owner of a batch lives.

@@ -33,7 +33,6 @@ _PROPERTIES = {
     "delta.enableExpiredLogCleanup": "false",
 }
 _FULL_FILE_BYTES = 8_000_000  # joining small files never rewrites more than this many bytes at a time
-
 Filters = Sequence[tuple[str, str, Any]]
 """Conditions that all hold: column, operator (=, !=, <, <=, >, >=, in), value."""
 
@@ -98,12 +97,16 @@ class Lake:
         """Return name and type of each column, the type as Delta's JSON has it, without a Spark job."""
         return _columns(json.loads(self._open(table).schema().to_json()))
 
-    def read(self, table: str, version: int | None = None) -> "DataFrame":
-        """Return the table, at a version if one is given, as a Spark DataFrame."""
-        reader = self.session().read.format("delta")
-        if version is not None:
-            reader = reader.option("versionAsOf", version)
-        return reader.load(str(self.path(table)))
+    def read(self, table: str, version: int | None = None, *, filters: Filters | None = None) -> "DataFrame":
+        """Return rows of a table, at a version if one is given, as a Spark DataFrame.
+
+        The table's log tells which files to read, by delta-rs: to find them, Delta's own reader runs Spark jobs over
+        the log at every read, which take a micro-batch more than reading what it wrote. Files that the filters rule
+        out are not opened.
+        """
+        from resources.scan import scan  # noqa: PLC0415 - it imports PySpark
+
+        return scan(self.session(), self.path(table), self._open(table, version), filters or ())
 
     def rows(
         self,
@@ -114,13 +117,10 @@ class Lake:
         filters: Filters | None = None,
     ) -> pa.Table:
         """Return rows of a small table, without a Spark job. Files that the filters rule out are not opened."""
-        delta = self._open(table, version)
-        return delta.to_pyarrow_table(
+        return self._open(table, version).to_pyarrow_table(
             columns=list(columns) if columns is not None else None,
             filters=list(filters) if filters else None,
-            # Arrow's own file system: with delta-rs's, which is Python's, Arrow's threads may still be at it when the
-            # process ends, and abort it.
-            filesystem=SubTreeFileSystem(str(self.path(table)), LocalFileSystem()),
+            filesystem=files_of(self.path(table)),
         )
 
     def append(self, table: str, df: "DataFrame", *, attempt: int, expect: int) -> Written:
@@ -288,6 +288,14 @@ class Lake:
                 expected="the columns that the spec gives",
                 remedy="Take the change of the spec back, or use another pipeline name or warehouse.",
             )
+
+
+def files_of(folder: Path) -> SubTreeFileSystem:
+    """Arrow's own view of a table's folder.
+
+    With delta-rs's, which is Python's, Arrow's threads may still be at it when the process ends, and abort it.
+    """
+    return SubTreeFileSystem(str(folder), LocalFileSystem())
 
 
 def _delta_schema(schema: "StructType | pa.Schema") -> Schema:

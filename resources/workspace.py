@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from resources import tables
 from resources.batches import BatchLog, Plan
 from resources.clock import Clock
-from resources.lake import Lake, without_spark
+from resources.lake import Filters, Lake, without_spark
 from timeops.spec import Spec
 
 if TYPE_CHECKING:
@@ -117,9 +117,9 @@ class Workspace:
         """Version of each table as of the last commit: what the batch at work starts from."""
         return self.batches.base_versions(self.tables)
 
-    def read_base(self, table: str) -> "DataFrame":
-        """A table as of the last commit."""
-        return self.lake.read(table, self.base()[table])
+    def read_base(self, table: str, *, filters: Filters | None = None) -> "DataFrame":
+        """A table as of the last commit, or rows of it."""
+        return self.lake.read(table, self.base()[table], filters=filters)
 
     def ready(self, table: str) -> int:
         """Version that the batch's write of a table has to expect, with what an earlier attempt wrote undone."""

@@ -169,6 +169,25 @@ def test_restore_brings_back_exactly_what_a_version_held(lake: Lake) -> None:
     assert lake.read(EVENTS, version=5).count() == 4
 
 
+def test_a_filtered_read_opens_only_files_that_may_hold_such_rows(lake: Lake) -> None:
+    seed(lake, [1, 2], [3, 4], [5])
+    assert lake.read(EVENTS).inputFiles() != []
+    found = lake.read(EVENTS, filters=[("k", ">", 1), ("k", "<", 5)])
+    assert sorted(row.k for row in found.collect()) == [2, 3, 4]
+    assert len(found.inputFiles()) == 2
+    assert [row.k for row in lake.read(EVENTS, 2, filters=[("k", "in", [4, 5])]).collect()] == [4]
+    assert lake.read(EVENTS, filters=[("k", "=", 9)]).schema == SCHEMA
+    assert lake.read(EVENTS, filters=[("k", "=", 9)]).collect() == []
+
+
+def test_names_of_folders_above_a_table_are_no_columns_and_no_patterns(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "day=1" / "{a,b}* 100%" / "shop", lambda: spark)
+    lake.create(EVENTS, SCHEMA)
+    seed(lake, [1])
+    assert lake.read(EVENTS).collect() == [(1, "old")]
+    assert lake.append(EVENTS, some(lake, [2]), attempt=2, expect=1).rows == 1
+
+
 def test_restore_does_nothing_where_the_table_is_there_already(lake: Lake) -> None:
     seed(lake, [1])
     assert lake.restore(EVENTS, 1) == 1
