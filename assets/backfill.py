@@ -8,12 +8,11 @@ from dataclasses import replace
 from datetime import date, timedelta
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from assets.commits import at_work
+from assets.commits import at_work, batch_column
 from assets.control import SPEC, check_spec
 from assets.schemas import judged as judged_from_empty
-from assets.stretch import state_frame
+from assets.timelines import timelines_before
 from resources import tables
 from resources.batches import prepare
 from resources.owner import this_process
@@ -57,7 +56,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
         prepare(workspace.lake, workspace.base())
         days = between_days(first, last)
         rows = results_of_log(workspace, window).where(days)
-        stamped = rows.withColumn(c.BATCH, F.lit(plan.batch_id).cast("bigint"))
+        stamped = rows.withColumn(c.BATCH, batch_column(plan))
         expect = workspace.ready(table)
         written = workspace.lake.replace(table, stamped, where=days, attempt=plan.attempt, expect=expect)
         versions = {name: workspace.lake.version(name) for name in workspace.tables}
@@ -93,10 +92,10 @@ def between_days(first: date, last: date) -> str:
 def results_of_log(workspace: Workspace, window: WindowSpec) -> DataFrame:
     """Every result of a window that the processed part of the log gives, from the empty state."""
     log = workspace.read_base(tables.RAW_EVENTS, filters=[(c.SEQ, "<", workspace.processed_end())])
-    adjusted = judged_from_empty(log, workspace)
     position = workspace.position()
+    adjusted = judged_from_empty(log, workspace, position.clock_us)
     if not position.final:
-        adjusted = replace(adjusted, state=state_frame(workspace, position))
+        adjusted = replace(adjusted, state=timelines_before(workspace, position))
     nothing = adjusted.accepted.limit(0)
     return window_results(adjusted, nothing, window, flushed=position.final)
 

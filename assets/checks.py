@@ -13,8 +13,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assets.control import position_under_spec
 from assets.stretch import items_of
+from assets.timelines import RELEASED, one_timeline, timelines_before
 from resources import tables
 from resources.batches import Plan
 from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
@@ -107,10 +107,10 @@ def _check_releases(workspace: Workspace, plan: Plan) -> list[Checked]:
 def _releases(workspace: Workspace, plan: Plan) -> DataFrame:
     """Every release of the batch: is it in order after the one before it, and is it behind the watermark."""
     rows = _written(workspace, plan, tables.ORDERED_EVENTS).where(F.col(c.RELEASE_SEQ).isNotNull())
-    start = workspace.position().released
-    after = workspace.position_after(plan.batch_id)
-    watermark = "NULL" if after.watermark_us is None else f"{after.watermark_us}L"
-    behind = "true" if after.final else f"coalesce(unix_micros(at) < {watermark}, false)"
+    before, after = _timelines_around(workspace, plan)
+    behind = (
+        "true" if workspace.position_after(plan.batch_id).final else "coalesce(unix_micros(at) < watermark, false)"
+    )
     return workspace.spark.sql(
         f"""
 WITH numbered AS (
@@ -126,12 +126,23 @@ WITH numbered AS (
   SELECT i.*, coalesce(i.before, e.last) AS previous FROM inside i JOIN edges e USING (_timeline, chunk)
 )
 SELECT _timeline, seq AS _release_seq, at AS _timestamp, arrival AS _arrival_seq,
-  seq <> coalesce(previous.seq + 1, {start}L)
+  seq <> coalesce(previous.seq + 1, released, 0)
     OR coalesce(struct(previous.at, previous.arrival) >= struct(at, arrival), false) AS broken,
   NOT {behind} AS above_watermark
-FROM joined""",
+FROM joined LEFT JOIN {{before}} USING (_timeline) LEFT JOIN {{after}} USING (_timeline)""",
         rows=rows,
+        before=before.select(c.TIMELINE, RELEASED),
+        after=after.select(c.TIMELINE, "watermark"),
     )
+
+
+def _timelines_around(workspace: Workspace, plan: Plan) -> tuple[DataFrame, DataFrame]:
+    """State of the timelines before a batch and after it, as the tables have it."""
+    before = timelines_before(workspace, workspace.position())
+    if not workspace.keeps_timelines:
+        return before, one_timeline(workspace, workspace.position_after(plan.batch_id))
+    written = workspace.lake.read(tables.TIMELINES, filters=[(c.BATCH, "=", plan.batch_id)])
+    return before, written
 
 
 def _check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
@@ -174,9 +185,8 @@ def _check_letters(workspace: Workspace, plan: Plan) -> list[Checked]:
     )
     by_reason = {row["reason"]: row["n"] for row in counted if row["stage"] != "window"}
     late = {row["window_name"]: row["n"] for row in counted if row["stage"] == "window"}
-    before = position_under_spec(workspace, workspace.position())
-    rules = rules_of(workspace.spec.time)
-    fresh = _one_row(recount(items_of(workspace, plan), rules, before.watermark_us))
+    before = timelines_before(workspace, workspace.position())
+    fresh = _one_row(recount(items_of(workspace, plan), rules_of(workspace.spec.time), before))
     shown = (c.SEQ, "reason", "lateness_us", "detail")
     return [
         check(RECOUNT, _recounted(by_reason, fresh)),
@@ -199,6 +209,8 @@ def rules_of(time: TimeSpec) -> RecountRules:
     """The numbers of a spec that the recount needs."""
     return RecountRules(
         timestamp_by=time.timestamp_by,
+        over=time.over,
+        emit_every_us=time.emit_every_us,
         time_zone=time.time_zone,
         unit_us=time.unit_us,
         out_of_orderness_us=time.out_of_orderness_us,

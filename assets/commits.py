@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
 from resources.batches import Plan, prepare
 from resources.owner import this_process
 from resources.spark import tuned_for_few_rows
 from resources.workspace import Workspace, records_in
+from timeops.columns import BATCH
 from timeops.errors import LakeError
 
 FEW_RECORDS = 50_000
@@ -124,6 +128,11 @@ def batch_of(workspace: Workspace, run_id: str) -> Plan | None:
     if pending is None or pending.kind != "process" or pending.owner.id != run_id:
         return None
     return pending
+
+
+def batch_column(plan: Plan) -> Column:
+    """The column `_batch_id` of rows that the batch writes."""
+    return F.lit(plan.batch_id).cast("bigint").alias(BATCH)
 
 
 def flushes(plan: Plan) -> bool:

@@ -5,7 +5,6 @@ event time (timeops/).
 """
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +13,6 @@ from assets.commits import flushes
 from resources import tables
 from resources.batches import Plan
 from resources.workspace import Position, Workspace, plan_end
-from timeops.columns import MIN_US
 from timeops.errors import SpecError
 
 SPEC, END_OF_INPUT = "spec", "end_of_input"
@@ -22,6 +20,7 @@ SPEC, END_OF_INPUT = "spec", "end_of_input"
 # Parts of a spec whose change makes sense from the next record on. A change of any other part would make one table
 # hold rows of two meanings.
 _CHANGEABLE = ("time", "partitions")
+_NOT_CHANGEABLE = ("time.over",)
 _CHANGEABLE_IN_SOURCE = ("path", "options", "order", "arrival_time", "settle", "max_files", "max_bytes")
 
 
@@ -54,17 +53,6 @@ def check_spec(workspace: Workspace) -> bool:
             "under a new spec is not supported yet)",
         )
     return True
-
-
-def position_under_spec(workspace: Workspace, before: Position) -> Position:
-    """The position before a batch; a smaller out-of-orderness raises the watermark where the spec changed.
-
-    A watermark never goes back, so a larger one only takes effect when the largest time has moved on.
-    """
-    if before.watermark_us is None or before.max_t_us is None or not check_spec(workspace):
-        return before
-    asked = max(before.max_t_us - workspace.spec.time.out_of_orderness_us, MIN_US)
-    return before if asked <= before.watermark_us else replace(before, watermark_us=asked, set_by=None)
 
 
 def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
@@ -111,6 +99,8 @@ def _differences(before: Any, now: Any, path: str = "") -> list[str]:
 
 
 def _is_changeable(path: str) -> bool:
+    if path in _NOT_CHANGEABLE:
+        return False
     first, *rest = path.split(".")
     if first.startswith("sources["):
         return bool(rest) and rest[0] in _CHANGEABLE_IN_SOURCE

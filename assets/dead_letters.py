@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from assets.commits import batch_column
 from assets.schemas import payload_of
 from assets.stretch import Judged, judged_batch
 from resources import tables
@@ -31,7 +32,7 @@ def write_dead_letters(workspace: Workspace, plan: Plan) -> Mapping[str, int]:
             reasons[name.rsplit(".", 1)[1]] += n
     if reasons:
         letters = letters_of(workspace, judged_batch(workspace, plan)).withColumns(
-            {c.BATCH: F.lit(plan.batch_id).cast("bigint"), "replayed_at": F.lit(None).cast("timestamp")}
+            {c.BATCH: batch_column(plan), "replayed_at": F.lit(None).cast("timestamp")}
         )
         expect = workspace.ready(tables.DEAD_LETTERS)
         workspace.lake.append(tables.DEAD_LETTERS, letters.coalesce(1), attempt=plan.attempt, expect=expect)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from assets.commits import at_work
+from assets.commits import at_work, batch_column
 from assets.schemas import payload_of
 from resources import tables
 from resources.batches import Plan, prepare
@@ -123,7 +123,7 @@ def _write_log(
                 c.CLOCK: c.to_instant(_clock(log, source, before_us, clock_us)),
                 c.SOURCE: F.lit(source.name),
                 c.SPLIT: F.lit(None).cast("string"),
-                c.BATCH: F.lit(plan.batch_id).cast("bigint"),
+                c.BATCH: batch_column(plan),
             }
             rows = log.frame.withColumns(columns).select(*payload_of(workspace).names, *c.LOG_COLUMNS)
             expect = workspace.ready(tables.RAW_EVENTS)

@@ -102,8 +102,7 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
         yield MaterializeResult(
             metadata={
                 **show.rows(workspace.log_end()),
-                **show.schema(workspace.lake.columns(tables.RAW_EVENTS)),
-                **show.place(workspace.lake.path(tables.RAW_EVENTS)),
+                **show.table(workspace.lake, tables.RAW_EVENTS),
                 **show.numbers(
                     {
                         "new_records": done.records if done else 0,
@@ -160,8 +159,7 @@ def _ordered_metadata(workspace: Workspace, plan: Plan, done: TimeAdjusted) -> s
         about["watermark_delay_seconds"] = MetadataValue.float(delay)
     if workspace.spec.outputs.ordered_events:
         about |= show.rows(counts["released"])
-        about |= show.schema(workspace.lake.columns(tables.ORDERED_EVENTS))
-        about |= show.place(workspace.lake.path(tables.ORDERED_EVENTS))
+        about |= show.table(workspace.lake, tables.ORDERED_EVENTS)
     return about
 
 
@@ -212,8 +210,7 @@ def _dead_letters(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition
             metadata={
                 **show.rows(sum(reasons.values())),
                 **show.numbers(reasons),
-                **show.schema(workspace.lake.columns(tables.DEAD_LETTERS)),
-                **show.place(workspace.lake.path(tables.DEAD_LETTERS)),
+                **show.table(workspace.lake, tables.DEAD_LETTERS),
                 "reasons": show.counted(reasons, of="reason"),
                 "batch": MetadataValue.int(plan.batch_id),
             }
@@ -241,7 +238,7 @@ def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), reason=reason)
         for name, days in (days_of_batch(workspace, plan) if spec.windows else {}).items():
             table = tables.window_table(name)
-            about = {**show.schema(workspace.lake.columns(table)), **show.place(workspace.lake.path(table))}
+            about = show.table(workspace.lake, table)
             for day, n in days.items():
                 written = {**show.rows(n), **about, "batch": MetadataValue.int(plan.batch_id)}
                 context.log_event(AssetMaterialization(key(spec, table), partition=day, metadata=written))
@@ -249,7 +246,7 @@ def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
             metadata={
                 "batch": MetadataValue.int(plan.batch_id),
                 **show.numbers({"first_seq": plan.first_seq, "end_seq": plan.end_seq or 0}),
-                **show.place(workspace.lake.path(tables.BATCHES)),
+                **show.table(workspace.lake, tables.BATCHES),
             }
         )
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
 
+from resources.lake import Lake
+
 Metadata = dict[str, Any]
 
 
@@ -16,15 +18,13 @@ def rows(count: int) -> Metadata:
     return {"dagster/row_count": MetadataValue.int(count)}
 
 
-def schema(columns: Mapping[str, str]) -> Metadata:
-    """Names and types of a table's columns."""
-    fields = [TableColumn(name=name, type=kind) for name, kind in columns.items()]
-    return {"dagster/column_schema": MetadataValue.table_schema(TableSchema(columns=fields))}
-
-
-def place(path: object) -> Metadata:
-    """Where the table lies."""
-    return {"path": MetadataValue.path(str(path))}
+def table(lake: Lake, name: str) -> Metadata:
+    """Names and types of a table's columns, and where it lies."""
+    fields = [TableColumn(name=column, type=kind) for column, kind in lake.columns(name).items()]
+    return {
+        "dagster/column_schema": MetadataValue.table_schema(TableSchema(columns=fields)),
+        "path": MetadataValue.path(str(lake.path(name))),
+    }
 
 
 def numbers(counts: Mapping[str, int]) -> Metadata:

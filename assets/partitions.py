@@ -50,8 +50,7 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> As
         yield MaterializeResult(
             metadata={
                 **show.rows(rows),
-                **show.schema(workspace.lake.columns(table)),
-                **show.place(workspace.lake.path(table)),
+                **show.table(workspace.lake, table),
                 "days": MetadataValue.text(f"{first} to {last}"),
             }
         )

@@ -4,8 +4,10 @@ Here: schemas, and the creation of tables that are missing. Not here: what is wr
 """
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from assets.timelines import TIMELINE_SCHEMA
 from resources import tables
 from resources.rows import small_frame
 from resources.sources.files import payload_schema
@@ -15,7 +17,7 @@ from timeops.adjustment import Adjusted, time_adjustment
 from timeops.dead_letters import time_letters
 from timeops.instants import with_instant
 from timeops.spec import check_payload_columns
-from timeops.watermarks import STATE_SCHEMA
+from timeops.timelines import STATE_SCHEMA
 from timeops.windows import window_results
 
 _LOG_TYPES = {
@@ -107,12 +109,16 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
         found[tables.HELD_EVENTS] = released.select(*held_columns(payload)).schema.add(_BATCH_FIELD)
     if workspace.spec.windows:
         found[tables.OPEN_EVENTS] = adjusted.accepted.select(*open_columns(payload)).schema.add(_BATCH_FIELD)
+    if workspace.keeps_timelines:
+        found[tables.TIMELINES] = StructType([*TIMELINE_SCHEMA.fields, _BATCH_FIELD])
     for window in workspace.spec.windows:
         results = window_results(adjusted, adjusted.accepted, window)
         found[tables.window_table(window.name)] = results.schema.add(_BATCH_FIELD)
     return found
 
 
-def judged(items: DataFrame, workspace: Workspace) -> Adjusted:
-    """A stretch from the beginning of the log, judged from the empty state."""
-    return time_adjustment(items, small_frame(workspace.spark, [], STATE_SCHEMA), workspace.spec.time)
+def judged(items: DataFrame, workspace: Workspace, clock_us: int | None = None) -> Adjusted:
+    """A stretch from the beginning of the log, judged from the empty state; its last clock in microseconds."""
+    nothing = small_frame(workspace.spark, [], STATE_SCHEMA)
+    clock_after = F.lit(clock_us).cast("bigint")
+    return time_adjustment(items, nothing, workspace.spec.time, clock_after)

@@ -7,18 +7,17 @@ writing, the rules.
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from assets.commits import has_few_records
-from assets.control import position_under_spec
+from assets.timelines import joined_fast, one_timeline, timelines_before
 from resources import tables
 from resources.batches import Plan
-from resources.rows import small_frame
-from resources.workspace import Position, Workspace, plan_end, records_in
+from resources.workspace import Position, Workspace, plan_end, records_in, us_of
 from timeops import columns as c
-from timeops.adjustment import Adjusted, time_adjustment
-from timeops.watermarks import ASKED, STATE_SCHEMA, state_after
+from timeops.adjustment import Adjusted, adjusted_from, time_adjustment
+from timeops.spec import TimeSpec
 
 KEPT_RECORDS = 1_000_000
 """Batches of at most so many records are judged once and kept for all stages. A larger one is judged anew by each:
@@ -29,12 +28,21 @@ _ACCEPTED = "__accepted"
 
 @dataclass(frozen=True)
 class Judged:
-    """A batch's stretch of the log with the positions before and after it."""
+    """A batch's stretch of the log with the positions before and after it.
+
+    Attributes:
+        plan: The batch.
+        adjusted: Its records, judged.
+        before: The pipeline's position before it.
+        after: The same after it.
+        timelines: State of every timeline before it, timelines.TIMELINE_SCHEMA.
+    """
 
     plan: Plan
     adjusted: Adjusted
     before: Position
     after: Position
+    timelines: DataFrame
 
 
 _at_work: WeakKeyDictionary[Workspace, Judged] = WeakKeyDictionary()
@@ -62,26 +70,45 @@ def forget(workspace: Workspace) -> None:
 
 
 def _judge(workspace: Workspace, plan: Plan) -> Judged:
-    before = position_under_spec(workspace, workspace.position())
-    start = state_frame(workspace, before)
-    items = items_of(workspace, plan)
+    before = workspace.position()
+    start, timelines = timelines_before(workspace, before), 1
+    if workspace.keeps_timelines:
+        start = start.localCheckpoint()
+        timelines = start.count()
+    clock_us = _clock_behind(workspace, plan, before)
+    clock_after = F.lit(clock_us).cast("bigint")
     keeps = records_in(plan) <= KEPT_RECORDS
     adjusted = time_adjustment(
-        items,
-        start,
+        items_of(workspace, plan),
+        joined_fast(start, timelines),
         workspace.spec.time,
+        clock_after,
         # Few records are put in order faster than they are cut into blocks; the result is the same.
-        few_timelines=not has_few_records(plan),
+        few_timelines=not workspace.spec.time.over and not has_few_records(plan),
         keep=lambda frame: frame.localCheckpoint() if keeps else frame,
     )
     if keeps:
-        adjusted = _kept(adjusted)
-    clock = items.agg(F.max(c.to_us(c.CLOCK)).alias("clock"))
-    after = _position_after(plan, before, clock, state_after(adjusted.moves, start))
-    return Judged(plan, replace(adjusted, state=state_frame(workspace, after)), before, after)
+        adjusted = _kept(adjusted, workspace.spec.time, clock_after)
+    end = adjusted.state.localCheckpoint() if workspace.keeps_timelines else adjusted.state
+    after = _position_after(plan, before, clock_us, end)
+    if workspace.keeps_timelines:
+        state = joined_fast(end, timelines + records_in(plan))
+    else:
+        state = one_timeline(workspace, after)
+    return Judged(plan, replace(adjusted, state=state), before, after, start)
 
 
-def _kept(adjusted: Adjusted) -> Adjusted:
+def _clock_behind(workspace: Workspace, plan: Plan, before: Position) -> int | None:
+    """The log's clock after the last record of the batch, microseconds; None before the first timed record."""
+    if not records_in(plan):
+        return before.clock_us
+    version = workspace.base()[tables.RAW_EVENTS]
+    last = [(c.SEQ, "=", plan_end(plan) - 1)]
+    rows = workspace.lake.rows(tables.RAW_EVENTS, version, columns=[c.CLOCK], filters=last)
+    return us_of(rows[c.CLOCK][0].as_py())
+
+
+def _kept(adjusted: Adjusted, time: TimeSpec, clock_after: Column) -> Adjusted:
     """The same frames, cut out of one that Spark computes now and keeps.
 
     A checkpoint rather than a cache: what follows is planned from its rows, not from all the expressions behind them.
@@ -89,26 +116,24 @@ def _kept(adjusted: Adjusted) -> Adjusted:
     accepted = adjusted.accepted.withColumn(_ACCEPTED, F.lit(True))
     refused = adjusted.refused.withColumn(_ACCEPTED, F.lit(False))
     both = accepted.unionByName(refused, allowMissingColumns=True).localCheckpoint()
-    return replace(
-        adjusted,
-        accepted=both.where(_ACCEPTED).select(*adjusted.accepted.columns),
-        refused=both.where(~F.col(_ACCEPTED)).select(*adjusted.refused.columns),
-        moves=both.where(F.col(ASKED).isNotNull()).select(*adjusted.moves.columns),
+    return adjusted_from(
+        both.where(_ACCEPTED).select(*adjusted.accepted.columns),
+        both.where(~F.col(_ACCEPTED)).select(*adjusted.refused.columns),
+        both.where(F.col(c.ASKED).isNotNull()).select(*adjusted.moves.columns),
+        adjusted.before,
+        time=time,
+        clock_after=clock_after,
     )
 
 
-def _position_after(plan: Plan, before: Position, clock: DataFrame, state: DataFrame) -> Position:
+def _position_after(plan: Plan, before: Position, clock_us: int | None, state: DataFrame) -> Position:
     """The position after the stretch, found by one small job."""
-    row = clock.join(state, F.lit(True), "left").collect()[0]
-    after = replace(before, final=bool(plan.input.get("flush")))
-    if row["clock"] is not None:
-        after = replace(after, clock_us=row["clock"])
+    row = state.agg(
+        F.max("max_t").alias("max_t"),
+        F.max("watermark").alias("watermark"),
+        F.when(F.count("*") == 1, F.any_value("watermark_set_by")).alias("set_by"),
+    ).collect()[0]
+    after = replace(before, final=bool(plan.input.get("flush")), clock_us=clock_us)
     if row["max_t"] is None:
         return after
-    return replace(after, watermark_us=row["watermark"], max_t_us=row["max_t"], set_by=row["watermark_set_by"])
-
-
-def state_frame(workspace: Workspace, position: Position) -> DataFrame:
-    """A position as the state of the pipeline's one timeline; no row before its first event."""
-    rows = [(c.ONE_TIMELINE, position.max_t_us, position.watermark_us, position.set_by)]
-    return small_frame(workspace.spark, rows if position.max_t_us is not None else [], STATE_SCHEMA)
+    return replace(after, watermark_us=row["watermark"], max_t_us=row["max_t"], set_by=row["set_by"])

@@ -1,6 +1,6 @@
-"""Time adjustment of one batch: released and held events, the watermark, and what became of every record.
+"""Time adjustment of one batch: what became of every record, and where the watermark stands.
 
-Here: reading a stretch of the log and writing the tables of the time stage. Not here: the rules (timeops/), windows.
+Here: counts, `log_control`, `watermarks`. Not here: released and held events (releases.py), the rules (timeops/).
 """
 
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from assets.commits import flushes
+from assets.commits import batch_column
 from assets.control import control_rows
-from assets.schemas import held_columns, ordered_columns, payload_of
+from assets.releases import with_released, write_released
 from assets.stretch import Judged, judged_batch
+from assets.timelines import watermark_rows, write_timelines
 from resources import tables
 from resources.batches import Plan
-from resources.numbering import numbered
 from resources.workspace import Position, Workspace
 from timeops import columns as c
-from timeops.ordering import RELEASE_ORDER, release
+from timeops.adjustment import KEPT
 from timeops.tally import accepted_tally, refused_tally
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -46,11 +46,14 @@ def adjust_time(workspace: Workspace, plan: Plan) -> TimeAdjusted:
     before = judged.before
     counts = _counts(judged, workspace)
     if workspace.spec.outputs.ordered_events:
-        released = _write_released(workspace, judged)
+        released = write_released(workspace, judged, kept=counts[KEPT])
         counts |= {"released": released}
         judged = replace(judged, after=replace(judged.after, released=before.released + released))
     _write_control(workspace, plan, judged.after)
-    _write_watermarks(workspace, plan, before, judged.after, counts)
+    if workspace.keeps_timelines:
+        _write_timelines(workspace, judged, counts)
+    else:
+        _write_watermarks(workspace, judged, counts)
     return TimeAdjusted(counts, before, judged.after)
 
 
@@ -61,58 +64,40 @@ def _counts(judged: Judged, workspace: Workspace) -> dict[str, int]:
     return {"records": records, **accepted, **{f"refused.{reason}": n for reason, n in refused.items()}}
 
 
-def _write_released(workspace: Workspace, judged: Judged) -> int:
-    """Writes what is released and what is held on; returns how many events got a `_release_seq`."""
-    plan = judged.plan
-    payload = payload_of(workspace)
-    held_before = workspace.read_base(tables.HELD_EVENTS).drop(c.BATCH)
-    accepted = judged.adjusted.accepted.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE))
-    fresh = accepted.select(*held_columns(payload))
-    flushed = flushes(plan)
-    split = release(held_before.unionByName(fresh), judged.adjusted.state, flushed=flushed)
-    batch = F.lit(plan.batch_id).cast("bigint").alias(c.BATCH)
-    order = [F.col(name) for name in RELEASE_ORDER]
-    with numbered(split.sequence, order, start=judged.before.released, name=c.RELEASE_SEQ) as sequence:
-        # Events kept out of order pass outside the sequence: their number stays null.
-        both = sequence.frame.unionByName(split.passed, allowMissingColumns=True)
-        rows = both.select(*ordered_columns(payload), batch)
-        released = sequence.rows
-        if released or workspace.spec.time.out_of_order == "keep":
-            expect = workspace.ready(tables.ORDERED_EVENTS)
-            workspace.lake.append(tables.ORDERED_EVENTS, rows, attempt=plan.attempt, expect=expect)
-    still_held = release(fresh, judged.adjusted.state, flushed=flushed).held
-    expect = workspace.ready(tables.HELD_EVENTS)
-    workspace.lake.replace(
-        tables.HELD_EVENTS,
-        still_held.select(*held_columns(payload), batch).repartitionByRange(c.TIMESTAMP),
-        where=_no_longer_held(judged.after, flushed=flushed),
-        attempt=plan.attempt,
-        expect=expect,
-    )
-    return released
-
-
-def _no_longer_held(after: Position, *, flushed: bool) -> str:
-    """Condition on rows of `held_events` that the batch released."""
-    if flushed:
-        return "true"
-    if after.watermark_us is None:
-        return "false"
-    return f"{c.TIMESTAMP} < timestamp_micros({after.watermark_us})"
-
-
 def _write_control(workspace: Workspace, plan: Plan, after: Position) -> None:
     rows = control_rows(workspace, plan, after)
     expect = workspace.ready(tables.LOG_CONTROL)
     workspace.lake.append_rows(tables.LOG_CONTROL, rows, expect=expect, attempt=plan.attempt)
 
 
-def _write_watermarks(
-    workspace: Workspace, plan: Plan, before: Position, after: Position, counts: Mapping[str, int]
-) -> None:
+def _write_watermarks(workspace: Workspace, judged: Judged, counts: Mapping[str, int]) -> None:
     """One row of the pipeline, and one of its timeline when its own events moved it."""
-    row: dict[str, object] = {
-        "_batch_id": plan.batch_id,
+    row = _pipeline_row(judged, counts)
+    rows = [row]
+    if judged.after.max_t_us != judged.before.max_t_us:
+        rows.append(row | {"_timeline": c.ONE_TIMELINE})
+    table = pa.Table.from_pylist(rows, schema=tables.WATERMARKS_SCHEMA)
+    expect = workspace.ready(tables.WATERMARKS)
+    workspace.lake.append_rows(tables.WATERMARKS, table, expect=expect, attempt=judged.plan.attempt)
+
+
+def _write_timelines(workspace: Workspace, judged: Judged, counts: Mapping[str, int]) -> None:
+    """The state of the timelines; a row of the pipeline and one of each timeline that its own events moved."""
+    plan, before = judged.plan, judged.timelines
+    after = with_released(workspace, judged).localCheckpoint()
+    write_timelines(workspace, plan, before, after)
+    pipeline = pa.Table.from_pylist([_pipeline_row(judged, counts)], schema=tables.WATERMARKS_SCHEMA)
+    clock = F.lit(_instant(judged.after.clock_us)).cast("timestamp")
+    moved = watermark_rows(before, after, clock, final=judged.after.final)
+    rows = workspace.spark.createDataFrame(pipeline).unionByName(moved.withColumn(c.BATCH, batch_column(plan)))
+    expect = workspace.ready(tables.WATERMARKS)
+    workspace.lake.append(tables.WATERMARKS, rows.coalesce(1), attempt=plan.attempt, expect=expect)
+
+
+def _pipeline_row(judged: Judged, counts: Mapping[str, int]) -> dict[str, object]:
+    after = judged.after
+    return {
+        "_batch_id": judged.plan.batch_id,
         "_timeline": None,
         "watermark": None if after.final else _instant(after.watermark_us),
         "clock": _instant(after.clock_us),
@@ -122,12 +107,6 @@ def _write_watermarks(
         "final": after.final,
         "counts": dict(counts),
     }
-    rows = [row]
-    if after.max_t_us != before.max_t_us:
-        rows.append(row | {"_timeline": c.ONE_TIMELINE})
-    table = pa.Table.from_pylist(rows, schema=tables.WATERMARKS_SCHEMA)
-    expect = workspace.ready(tables.WATERMARKS)
-    workspace.lake.append_rows(tables.WATERMARKS, table, expect=expect, attempt=plan.attempt)
 
 
 def _instant(us: int | None) -> datetime | None:

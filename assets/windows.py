@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assets.commits import flushes
+from assets.commits import batch_column, flushes
 from assets.schemas import open_columns, payload_of
 from assets.stretch import Judged, judged_batch
 from resources import tables
@@ -39,7 +39,9 @@ def aggregate_windows(workspace: Workspace, plan: Plan) -> Windowed:
     judged = judged_batch(workspace, plan)
     open_events = open_events_of(workspace)
     results = {
-        window.name: _write_results(workspace, judged, open_events, window) if closes_any(window, judged) else 0
+        window.name: _write_results(workspace, judged, open_events, window)
+        if _may_close(workspace, window, judged)
+        else 0
         for window in workspace.spec.windows
     }
     if workspace.spec.windows:
@@ -51,6 +53,13 @@ def open_events_of(workspace: Workspace) -> DataFrame:
     """Events of earlier batches that some window still needs."""
     held = workspace.read_base(tables.OPEN_EVENTS).drop(c.BATCH)
     return held.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
+
+
+def _may_close(workspace: Workspace, window: WindowSpec, judged: Judged) -> bool:
+    """Whether windows may close in this batch; of several timelines some may whenever there are records."""
+    if workspace.keeps_timelines:
+        return judged.after.clock_us is not None
+    return closes_any(window, judged)
 
 
 def closes_any(window: WindowSpec, judged: Judged) -> bool:
@@ -72,7 +81,7 @@ def _write_results(workspace: Workspace, judged: Judged, open_events: DataFrame,
     plan = judged.plan
     table = tables.window_table(window.name)
     results = window_results(judged.adjusted, open_events, window, flushed=flushes(plan))
-    rows = results.withColumn(c.BATCH, F.lit(plan.batch_id).cast("bigint"))
+    rows = results.withColumn(c.BATCH, batch_column(plan))
     written = workspace.lake.append(table, rows, attempt=plan.attempt, expect=workspace.ready(table))
     return written.rows
 
@@ -93,10 +102,13 @@ def days_of_batch(workspace: Workspace, plan: Plan) -> Mapping[str, Mapping[str,
 def _write_open_events(workspace: Workspace, judged: Judged) -> None:
     plan, windows = judged.plan, workspace.spec.windows
     where = _no_longer_needed(judged.after, windows, flushed=flushes(plan))
-    needed = still_needed(judged.adjusted.accepted, judged.adjusted.state, windows)
+    events = judged.adjusted.accepted
+    if workspace.keeps_timelines:  # the watermarks are several: another timeline may still need what is deleted
+        events = events.unionByName(open_events_of(workspace).where(where), allowMissingColumns=True)
+    needed = still_needed(events, judged.adjusted.state, windows)
     if flushes(plan):
         needed = needed.limit(0)
-    rows = needed.select(*open_columns(payload_of(workspace)), F.lit(plan.batch_id).cast("bigint").alias(c.BATCH))
+    rows = needed.select(*open_columns(payload_of(workspace)), batch_column(plan))
     workspace.lake.replace(
         tables.OPEN_EVENTS,
         rows.repartitionByRange(c.TIMESTAMP),

@@ -24,14 +24,7 @@ def read_spec(path: Path) -> SpecFile:
             expected="a YAML file in UTF-8",
             remedy="check the path; `tidemark schema` shows what a spec looks like",
         ) from None
-    spec = parse_spec(text, file=str(path))
-    if spec.time.over:
-        raise SpecError(
-            f"{path}: time.over: timelines of their own per value are not supported yet in a pipeline",
-            expected="one timeline for the whole pipeline",
-            remedy="leave `over` out, or run one pipeline per value",
-        )
-    return SpecFile(spec, path.resolve())
+    return SpecFile(parse_spec(text, file=str(path)), path.resolve())
 
 
 def read_folder(folder: Path) -> list[SpecFile]:

@@ -12,13 +12,15 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
+from resources.commit_info import attempt_of, is_restored, mark, rows_written
+from resources.filters import Filters, arrow_condition, files_of
+from resources.table_columns import delta_columns, differences, types_of
 from timeops.errors import FencedError, LakeError
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
@@ -33,8 +35,6 @@ _PROPERTIES = {
     "delta.enableExpiredLogCleanup": "false",
 }
 _FULL_FILE_BYTES = 8_000_000  # joining small files never rewrites more than this many bytes at a time
-Filters = Sequence[tuple[str, str, Any]]
-"""Conditions that all hold: column, operator (=, !=, <, <=, >, >=, in), value."""
 
 
 class ConflictError(LakeError):
@@ -80,14 +80,20 @@ class Lake:
         Raises:
             LakeError: The table is there with other columns.
         """
-        wanted = _nullable(json.loads(_delta_schema(schema).to_json()))
+        wanted = delta_columns(schema)
         DeltaTable.create(
             str(self.path(table)),
             Schema.from_json(json.dumps(wanted)),
             mode="ignore",
             configuration=_PROPERTIES,
         )
-        self._check_schema(table, wanted)
+        wrong = differences(self._open(table), wanted)
+        if wrong:
+            raise LakeError(
+                f"{self.path(table)} has other columns: {'; '.join(wrong)}.",
+                expected="the columns that the spec gives",
+                remedy="Take the change of the spec back, or use another pipeline name or warehouse.",
+            )
 
     def version(self, table: str) -> int:
         """Return the table's latest version, without a Spark job."""
@@ -95,7 +101,7 @@ class Lake:
 
     def columns(self, table: str) -> dict[str, str]:
         """Return name and type of each column, the type as Delta's JSON has it, without a Spark job."""
-        return _columns(json.loads(self._open(table).schema().to_json()))
+        return types_of(self._open(table))
 
     def read(self, table: str, version: int | None = None, *, filters: Filters | None = None) -> "DataFrame":
         """Return rows of a table, at a version if one is given, as a Spark DataFrame.
@@ -119,14 +125,14 @@ class Lake:
         """Return rows of a small table, without a Spark job. Files that the filters rule out are not opened."""
         return self._open(table, version).to_pyarrow_table(
             columns=list(columns) if columns is not None else None,
-            filters=list(filters) if filters else None,
+            filters=arrow_condition(filters) if filters else None,
             filesystem=files_of(self.path(table)),
         )
 
     def append(self, table: str, df: "DataFrame", *, attempt: int, expect: int) -> Written:
         """Append rows with Spark, in one commit. Repeated by the same attempt, it writes nothing.
 
-        A DataFrame without rows makes a commit as well: whether there is anything to write is the caller's to know.
+        A DataFrame without rows makes a commit as well, unless Spark finds out while planning that it has none.
 
         Args:
             table: The table.
@@ -160,8 +166,8 @@ class Lake:
         repeated = self._repeated(table, delta, attempt, expect)
         if repeated is not None:
             return repeated
-        mark = {"userMetadata": _mark(attempt)} if attempt is not None else None
-        once = CommitProperties(max_commit_retries=0, custom_metadata=mark)
+        said = {"userMetadata": mark(attempt)} if attempt is not None else None
+        once = CommitProperties(max_commit_retries=0, custom_metadata=said)
         self._committing(table)
         try:
             write_deltalake(delta, rows, mode="append", commit_properties=once)
@@ -189,7 +195,7 @@ class Lake:
                 expected=f"version {version} or later, as the last commit in `batches` says",
                 remedy="Bring the table's folder back from a copy made together with the other tables.",
             )
-        if _is_restored(delta, version):
+        if is_restored(delta, version):
             return current
         self._committing(table)
         try:
@@ -235,7 +241,7 @@ class Lake:
             return repeated
         self._committing(table)
         try:
-            writer.format("delta").option("userMetadata", _mark(attempt)).save(str(self.path(table)))
+            writer.format("delta").option("userMetadata", mark(attempt)).save(str(self.path(table)))
         except Exception as error:
             if self.version(table) != expect:
                 raise self._moved(table, expect) from error
@@ -245,7 +251,7 @@ class Lake:
     def _repeated(self, table: str, delta: DeltaTable, attempt: int | None, expect: int) -> Written | None:
         """Return what this attempt has written already; check that the table is as expected if it has not."""
         if attempt is not None:
-            recorded = _attempt_of(delta.history(1)[0])
+            recorded = attempt_of(delta.history(1)[0])
             if recorded > attempt:
                 raise FencedError(
                     f"{self.path(table)} was written by attempt {recorded}, a later one than this run's {attempt}.",
@@ -253,7 +259,7 @@ class Lake:
                     remedy="Nothing was written. Run again.",
                 )
             if recorded == attempt and delta.version() in {expect, expect + 1}:
-                return Written(delta.version(), _rows_written(delta.history(1)[0]))
+                return Written(delta.version(), rows_written(delta.history(1)[0]))
         if delta.version() != expect:
             raise self._moved(table, expect)
         return None
@@ -261,11 +267,13 @@ class Lake:
     def _landed(self, table: str, attempt: int, expect: int) -> Written:
         """Check that the commit just made is this attempt's and the only one."""
         delta = self._open(table)
+        if delta.version() == expect:
+            return Written(expect, 0)
         latest = delta.history(1)[0]
-        if delta.version() != expect + 1 or _attempt_of(latest) != attempt:
+        if delta.version() != expect + 1 or attempt_of(latest) != attempt:
             raise self._moved(table, expect)
         self._committed(table, expect + 1)
-        return Written(expect + 1, _rows_written(latest))
+        return Written(expect + 1, rows_written(latest))
 
     def _moved(self, table: str, expect: int) -> ConflictError:
         return ConflictError(
@@ -273,79 +281,3 @@ class Lake:
             expected=f"version {expect}, and one more with this run's own write",
             remedy="Run again: the next run goes on from the last commit in `batches`.",
         )
-
-    def _check_schema(self, table: str, wanted: dict[str, Any]) -> None:
-        there = _columns(_nullable(json.loads(self._open(table).schema().to_json())))
-        here = _columns(wanted)
-        differences = [
-            f"{name} is {there.get(name, 'missing')}, expected {here.get(name, 'none')}"
-            for name in [*here, *(name for name in there if name not in here)]
-            if there.get(name) != here.get(name)
-        ]
-        if differences:
-            raise LakeError(
-                f"{self.path(table)} has other columns: {'; '.join(differences)}.",
-                expected="the columns that the spec gives",
-                remedy="Take the change of the spec back, or use another pipeline name or warehouse.",
-            )
-
-
-def files_of(folder: Path) -> SubTreeFileSystem:
-    """Arrow's own view of a table's folder.
-
-    With delta-rs's, which is Python's, Arrow's threads may still be at it when the process ends, and abort it.
-    """
-    return SubTreeFileSystem(str(folder), LocalFileSystem())
-
-
-def _delta_schema(schema: "StructType | pa.Schema") -> Schema:
-    if isinstance(schema, pa.Schema):
-        return Schema.from_arrow(schema)
-    return Schema.from_json(schema.json())
-
-
-def _nullable(schema: Any) -> Any:
-    """Return a schema in Delta's JSON with all that may be null declared so, and without comments."""
-    if isinstance(schema, dict):
-        fixed = {"nullable": True, "containsNull": True, "valueContainsNull": True, "metadata": {}}
-        return {key: fixed.get(key, _nullable(value)) for key, value in schema.items()}
-    if isinstance(schema, list):
-        return [_nullable(part) for part in schema]
-    return schema
-
-
-def _columns(schema: dict[str, Any]) -> dict[str, str]:
-    """Return name and type of each column, the type as Delta's JSON has it."""
-    return {
-        field["name"]: field["type"] if isinstance(field["type"], str) else json.dumps(field["type"], sort_keys=True)
-        for field in schema["fields"]
-    }
-
-
-def _mark(attempt: int) -> str:
-    """Return what a commit says of the attempt that made it.
-
-    Delta's own mark of a writer (`txnAppId`, `txnVersion`) does the same, at three more Spark jobs for each write: to
-    look it up Spark rebuilds the state of the table.
-    """
-    return f"attempt {attempt}"
-
-
-def _attempt_of(commit: dict[str, Any]) -> int:
-    """Return the attempt that made a commit, 0 where it says nothing of one."""
-    name, _, number = str(commit.get("userMetadata", "")).partition(" ")
-    return int(number) if name == "attempt" and number.isdigit() else 0
-
-
-def _rows_written(commit: dict[str, Any]) -> int:
-    """Return the rows that a commit added, from its own metrics, which Spark and delta-rs name differently."""
-    metrics = commit.get("operationMetrics", {})
-    if "num_added_rows" in metrics:
-        return int(metrics["num_added_rows"])
-    return int(metrics.get("numOutputRows", 0)) - int(metrics.get("numCopiedRows", 0))
-
-
-def _is_restored(delta: DeltaTable, version: int) -> bool:
-    latest = delta.history(1)[0]
-    target = latest.get("operationParameters", {}).get("version")
-    return latest["operation"] == "RESTORE" and str(target) == str(version)

@@ -18,6 +18,8 @@ class RecountRules:
     """The numbers that decide, all microseconds; policies are 'drop', 'adjust', 'keep' or None."""
 
     timestamp_by: str | None
+    over: tuple[str, ...]
+    emit_every_us: int | None
     time_zone: str
     unit_us: int
     out_of_orderness_us: int
@@ -28,13 +30,14 @@ class RecountRules:
     late_policy: str | None
 
 
-def recount(log: DataFrame, rules: RecountRules, watermark_before_us: int | None) -> DataFrame:
-    """Counts early, late and out-of-order drops of a range of the log on one timeline.
+def recount(log: DataFrame, rules: RecountRules, timelines: DataFrame) -> DataFrame:
+    """Counts early, late and out-of-order drops of a range of the log.
 
     Args:
         log: The range of `raw_events`.
         rules: The spec's numbers.
-        watermark_before_us: The watermark before the first record of the range, None when there is none.
+        timelines: `_timeline`, `watermark` (as seen last), `computed` (as the rules gave it) and `clock`, in
+            microseconds, before the first record of the range.
 
     Returns:
         One row: `records`, `untimed` (no arrival, malformed, no or bad event time), `early`, `late_arrival`,
@@ -43,39 +46,41 @@ def recount(log: DataFrame, rules: RecountRules, watermark_before_us: int | None
     times = log.select(
         F.col("_arrival_seq").alias("seq"),
         F.unix_micros("_arrival_time").alias("a"),
+        F.unix_micros("_clock").alias("clock_now"),
         F.col("_malformed").isNotNull().alias("malformed"),
         F.expr(_event_us(log, rules)).alias("e"),
+        F.expr(_timeline(rules)).alias("line"),
     )
-    return times.sparkSession.sql(_query(rules, watermark_before_us), log=times)
+    return times.sparkSession.sql(_query(rules), log=times, timelines=timelines)
 
 
-def _query(rules: RecountRules, watermark_before_us: int | None) -> str:
+def _query(rules: RecountRules) -> str:
     unit = rules.unit_us
     early, late = _beyond("e - a", rules.early_us), _beyond("a - e", rules.late_us)
-    before = "CAST(NULL AS BIGINT)" if watermark_before_us is None else f"{watermark_before_us}L"
+    block, own, before = _what_events_see(rules)
     return f"""
 WITH timed AS (
-  SELECT seq, a, e,
+  SELECT line, seq, a, e, clock_now,
     malformed OR a IS NULL OR e IS NULL OR e < -62135596800000000 OR e > 253402300799999999 AS untimed
   FROM {{log}}
 ), judged AS (
-  SELECT seq, untimed,
+  SELECT line, seq, untimed, {block} AS block,
     NOT untimed AND {early} AS is_early,
     NOT untimed AND NOT ({early}) AND {late} AS is_late,
     CASE WHEN {early} THEN a + {rules.early_us or 0}L WHEN {late} THEN a - {rules.late_us or 0}L ELSE e END AS chosen
   FROM timed
 ), moving AS (
-  SELECT *, chosen - pmod(chosen, {unit}L) AS t, seq div {_BLOCK_ROWS} AS block
+  SELECT *, chosen - pmod(chosen, {unit}L) AS t
   FROM judged
   WHERE NOT untimed AND NOT (is_early AND {_is(rules.early_policy)}) AND NOT (is_late AND {_is(rules.late_policy)})
 ), blocks AS (
-  SELECT block, max(max(t)) OVER (ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS carried
-  FROM moving GROUP BY block
+  SELECT line, block,
+    max(max(t)) OVER (PARTITION BY line ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS carried
+  FROM moving GROUP BY line, block
 ), behind AS (
   SELECT count(*) AS n FROM (
-    SELECT t, greatest(carried, max(t) OVER (
-      PARTITION BY block ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS largest
-    FROM moving JOIN blocks USING (block))
+    SELECT line, t, block, greatest(carried, {own}) AS largest
+    FROM moving JOIN blocks USING (line, block)) LEFT JOIN {{timelines}} ON line = _timeline
   WHERE t < greatest({before}, greatest(largest - {rules.out_of_orderness_us}L,
     CASE WHEN largest IS NOT NULL THEN -62135596800000000L END))
 )
@@ -87,6 +92,28 @@ SELECT count(*) AS records,
   (SELECT n FROM behind) AS behind
 FROM judged
 """
+
+
+def _what_events_see(rules: RecountRules) -> tuple[str, str, str]:
+    """SQL of an event's block, of the largest t in it that the event sees, and of the watermark before the range.
+
+    Every event sees all earlier blocks.
+    """
+    earlier = "PARTITION BY line, block ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    if rules.emit_every_us is None:
+        # Blocks share the work on few timelines among the cores; many timelines do so themselves.
+        block = "0L" if rules.over else f"seq div {_BLOCK_ROWS}"
+        return block, f"max(t) OVER ({earlier})", "computed"
+    period = f"%s - pmod(%s, {rules.emit_every_us}L)"
+    last = period % ("clock", "clock")
+    seen = f"CASE WHEN block > {last} THEN greatest(watermark, computed) ELSE watermark END"
+    return period % ("clock_now", "clock_now"), "CAST(NULL AS BIGINT)", seen
+
+
+def _timeline(rules: RecountRules) -> str:
+    """SQL of the name of the event's timeline."""
+    values = ", ".join(f"CAST(({expression}) AS STRING)" for expression in rules.over)
+    return f"to_json(array({values}))" if values else "'[]'"
 
 
 def _beyond(difference: str, tolerance_us: int | None) -> str:

@@ -11,13 +11,12 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from resources.lake import Filters, files_of
+from resources.filters import Filters, arrow_condition, files_of
 from resources.sources.local_files import spark_path
 
 _OPERATORS: Mapping[str, Callable[[Column, Any], Column]] = {
@@ -52,10 +51,11 @@ def scan(spark: SparkSession, folder: Path, delta: DeltaTable, filters: Filters)
 
 def _files(folder: Path, delta: DeltaTable, filters: Filters) -> list[str]:
     dataset = delta.to_pyarrow_dataset(filesystem=files_of(folder))
-    wanted = pq.filters_to_expression(list(filters)) if filters else None
-    return sorted(fragment.path for fragment in dataset.get_fragments(wanted))
+    return sorted(file.path for file in dataset.get_fragments(arrow_condition(filters) if filters else None))
 
 
 def _condition(condition: tuple[str, str, Any]) -> Column:
     name, symbol, value = condition
+    if value is None:
+        return F.col(f"`{name}`").isNull()
     return _OPERATORS[symbol](F.col(f"`{name}`"), value)

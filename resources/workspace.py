@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from resources import tables
 from resources.batches import BatchLog, Plan
 from resources.clock import Clock
-from resources.lake import Filters, Lake, without_spark
+from resources.filters import Filters
+from resources.lake import Lake, without_spark
 from timeops.spec import Spec
 
 if TYPE_CHECKING:
@@ -91,14 +92,21 @@ class Workspace:
         return {window.name: tables.window_table(window.name) for window in self.spec.windows}
 
     @property
+    def keeps_timelines(self) -> bool:
+        """Whether the state between batches is more than the watermark of one timeline, so that a table holds it."""
+        return bool(self.spec.time.over) or self.spec.time.emit_every_us is not None
+
+    @property
     def tables(self) -> tuple[str, ...]:
         """Every table of the pipeline but `batches`, which is the log of the others."""
         released = (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if self.spec.outputs.ordered_events else ()
         open_events = (tables.OPEN_EVENTS,) if self.spec.windows else ()
+        timelines = (tables.TIMELINES,) if self.keeps_timelines else ()
         return (
             *(tables.RAW_EVENTS, tables.LOG_CONTROL, tables.DEAD_LETTERS, tables.WATERMARKS, tables.FILES),
             *released,
             *open_events,
+            *timelines,
             *self.window_tables.values(),
         )
 
@@ -147,13 +155,17 @@ class Workspace:
 
     def position_after(self, batch_id: int) -> "Position":
         """The state that the time stage of a batch wrote."""
-        rows = self.lake.rows(tables.WATERMARKS, filters=[("_batch_id", "=", batch_id)]).to_pylist()
-        return Position.of(next(row for row in rows if row["_timeline"] is None))
+        return Position.of(self._pipeline_row(batch_id))
 
     def counts_of(self, batch_id: int) -> dict[str, int]:
         """The counts that the time stage of a batch wrote."""
-        rows = self.lake.rows(tables.WATERMARKS, filters=[("_batch_id", "=", batch_id)]).to_pylist()
-        return dict(next(row["counts"] for row in rows if row["_timeline"] is None))
+        return dict(self._pipeline_row(batch_id)["counts"])
+
+    def _pipeline_row(self, batch_id: int) -> dict[str, Any]:
+        """The row of `watermarks` that a batch wrote for the whole pipeline, which has no timeline."""
+        of_batch = [("_batch_id", "=", batch_id), ("_timeline", "=", None)]
+        row: dict[str, Any] = self.lake.rows(tables.WATERMARKS, filters=of_batch).to_pylist()[0]
+        return row
 
 
 @dataclass(frozen=True)
@@ -161,9 +173,10 @@ class Position:
     """Where a pipeline stands between two batches; microseconds since the epoch.
 
     Attributes:
-        watermark_us: The watermark, None before the first event (and after a flush, see `final`).
+        watermark_us: The watermark, with `over` the largest of all timelines; None before the first event (and after
+            a flush, see `final`).
         max_t_us: Largest event time that moved it.
-        set_by: `_arrival_seq` after which it had this value for the first time.
+        set_by: `_arrival_seq` after which it had this value first; None where there are several timelines.
         clock_us: Clock after the last processed record.
         released: How many events have a `_release_seq`.
         final: The end of input was flushed: everything is released and closed.

@@ -7,31 +7,30 @@ the window holds.
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from timeops.columns import SEQ, TIMELINE, WATERMARK
+from timeops.columns import ASKED, SEQ, TIMELINE, WATERMARK
 from timeops.grids import last_closed
 from timeops.spec import WindowSpec
-from timeops.watermarks import ASKED
 
 _START = "__start"
 _FIRST = "__first"
 
 
-def closing_watermarks(wanted: DataFrame, moves: DataFrame, window: WindowSpec) -> DataFrame:
+def closing_watermarks(wanted: DataFrame, steps: DataFrame, window: WindowSpec) -> DataFrame:
     """When windows closed.
 
-    The item that closed a window is the first in the log that asks for a watermark at or above its close time.
-    Items are first grouped by the last window that they close, so that few rows are left to be ordered.
+    What closed a window is the first step of the watermark that reaches its close time. Steps are first grouped by
+    the last window that they close, so that few rows are left to be ordered.
 
     Args:
         wanted: `_timeline`, `__start` of windows that close in the stretch, each once.
-        moves: `_timeline`, `_arrival_seq`, `__asked_w` of the stretch.
+        steps: timelines.steps_of of the stretch.
         window: The window.
 
     Returns:
         `wanted` with `_watermark` BIGINT: null for a window that no item closed (a flush does).
     """
     marks = (
-        moves.groupBy(TIMELINE, last_closed(F.col(ASKED), window).alias(_START))
+        steps.groupBy(TIMELINE, last_closed(F.col(ASKED), window).alias(_START))
         .agg(F.min(SEQ).alias(SEQ), F.min_by(ASKED, SEQ).alias(ASKED))
         .withColumn(_FIRST, F.struct((-F.col(SEQ)).alias("negative_seq"), F.col(ASKED).alias("w")))
     )

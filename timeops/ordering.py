@@ -38,12 +38,12 @@ def release(accepted: DataFrame, state: DataFrame, *, flushed: bool = False) -> 
 
     Args:
         accepted: Held events and newly accepted ones, with `_timestamp`, `_timeline`, `_adjusted_by`.
-        state: watermarks.STATE_SCHEMA after the stretch.
+        state: timelines.STATE_SCHEMA after the stretch.
         flushed: The end of input was reached and the spec (or the operator) flushes.
     """
     kept_late = F.array_contains(ADJUSTED_BY, KEPT)
     rest = accepted.where(~kept_late)
-    known = rest.join(F.broadcast(state.select(TIMELINE, "watermark")), TIMELINE, "left")
+    known = rest.join(state.select(TIMELINE, "watermark"), TIMELINE, "left")
     out = F.lit(True) if flushed else F.coalesce(to_us(TIMESTAMP) < F.col("watermark"), F.lit(False))
     return Released(
         sequence=known.where(out).drop("watermark"),

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Annotated, Any, ClassVar, Literal
+from zoneinfo import available_timezones
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -18,6 +19,8 @@ from timeops.spec_messages import Path, Problem, ProblemsError, raise_any
 from timeops.spec_sources import FilesSource
 from timeops.spec_time import TimeSpec
 from timeops.spec_windows import WindowSpec
+
+_LATER_ZONES = available_timezones() - {"UTC"}
 
 
 class Outputs(SpecModel):
@@ -30,7 +33,7 @@ class Partitions(SpecModel):
     """The day partitions of the window tables."""
 
     start: Day = Field(default=date(2020, 1, 1), description="First day that is shown as a partition.")
-    time_zone: Annotated[Literal["UTC"], one_of("UTC")] = Field(
+    time_zone: Annotated[Literal["UTC"], one_of("UTC", later=_LATER_ZONES)] = Field(
         default="UTC", description="Zone of the days: UTC; others are not supported yet."
     )
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from timeops.durations import format_duration, micros
 from timeops.expression_tokens import normal_form
 from timeops.spec_expressions import Expression, InstantExpression
-from timeops.spec_fields import Duration, SpecModel, TimeZone, one_of
-from timeops.spec_messages import Problem, raise_any
+from timeops.spec_fields import Duration, PositiveDuration, SpecModel, TimeZone, one_of
+from timeops.spec_messages import Problem, ProblemsError, problems_of, raise_any, show
 
 _UNIT_US = {"second": 1_000_000, "millisecond": 1_000, "microsecond": 1}
 
@@ -30,6 +30,23 @@ class TolerancePolicy(SpecModel):
     def tolerance_us(self) -> int:
         """The tolerance in microseconds."""
         return micros(self.tolerance)
+
+
+class Periodic(SpecModel):
+    """Events see the watermark as it stood at the end of the period before (F, on-periodic)."""
+
+    every: PositiveDuration = Field(description="Length of a period of the clock, such as 200 ms (Flink's default).")
+
+
+def _emission(value: object) -> object:
+    if isinstance(value, Mapping):
+        try:
+            return Periodic.model_validate(value)
+        except ValidationError as error:
+            raise ProblemsError(problems_of(error, {(): Periodic})) from None
+    if value == "on_event" or isinstance(value, Periodic):
+        return value
+    raise ProblemsError([Problem(f"found {show(value)}", expected="on_event, or {every: 200 ms}")])
 
 
 class TimeSpec(SpecModel):
@@ -70,8 +87,9 @@ class TimeSpec(SpecModel):
     early: TolerancePolicy | None = Field(
         default=None, description="Events whose time is too far ahead of their arrival; default: no bound."
     )
-    emit: Annotated[Literal["on_event"], one_of("on_event", later=("every",))] = Field(
-        default="on_event", description="The watermark moves after each event."
+    emit: Annotated[Literal["on_event"] | Periodic, BeforeValidator(_emission)] = Field(
+        default="on_event",
+        description="When events see the watermark move: after each event, or after each period of the clock.",
     )
     end_of_input: Annotated[Literal["hold", "flush"], one_of("hold", "flush")] = Field(
         default="hold",
@@ -87,6 +105,11 @@ class TimeSpec(SpecModel):
     def out_of_orderness_us(self) -> int:
         """How far the watermark stays behind the largest t, in microseconds."""
         return micros(self.out_of_orderness)
+
+    @property
+    def emit_every_us(self) -> int | None:
+        """Length of a period of emission in microseconds; None when events see the watermark at once."""
+        return micros(self.emit.every) if isinstance(self.emit, Periodic) else None
 
     @model_validator(mode="after")
     def _together(self) -> "TimeSpec":

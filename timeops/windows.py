@@ -75,7 +75,7 @@ def window_results(
     aggregates = [F.expr(text).alias(name) for name, text in window.aggregates.items()]
     results = contents.groupBy(TIMELINE, START, *groups).agg(*aggregates)
     wanted = closed.select(TIMELINE, START).distinct()
-    dated = results.join(closing_watermarks(wanted, adjusted.moves, window), [TIMELINE, START], "left")
+    dated = results.join(closing_watermarks(wanted, adjusted.steps, window), [TIMELINE, START], "left")
     shaped = dated.select(
         to_instant(START).alias("window_start"),
         to_instant(F.col(START) + F.lit(window.size_us)).alias("window_end"),
@@ -92,7 +92,7 @@ def _closed_contents(placed: DataFrame, adjusted: Adjusted, window: WindowSpec, 
     """Events of the windows that close in the stretch, one row per window that holds them, with `__start`."""
     before = adjusted.before.select(TIMELINE, F.col("watermark").alias("__w_start"))
     after = adjusted.state.select(TIMELINE, F.col("watermark").alias("__w_end"))
-    marked = placed.join(F.broadcast(before), TIMELINE, "left").join(F.broadcast(after), TIMELINE, "left")
+    marked = placed.join(before, TIMELINE, "left").join(after, TIMELINE, "left")
     each = marked.withColumn(START, F.explode(STARTS))
     closes_at = close_time(F.col(START), window)
     not_before = F.coalesce(closes_at > F.col("__w_start"), F.lit(True))
@@ -122,7 +122,7 @@ def still_needed(events: DataFrame, state: DataFrame, windows: tuple[WindowSpec,
         state: The timelines' state after the stretch.
         windows: The spec's windows.
     """
-    known = events.join(F.broadcast(state.select(TIMELINE, F.col("watermark").alias("__w_end"))), TIMELINE, "left")
+    known = events.join(state.select(TIMELINE, F.col("watermark").alias("__w_end")), TIMELINE, "left")
     open_somewhere = F.lit(False)
     for window in windows:
         closes_at = last_close_time(F.col(T_FINAL), window)

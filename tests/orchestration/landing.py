@@ -5,7 +5,7 @@ Here: input and expectations of the end-to-end tests. Not here: running a pipeli
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,13 @@ def land(folder: Path, records: int, seed: int, *, files: int = 3) -> None:
         at: str | None = event.isoformat(timespec="milliseconds").replace("+00:00", rng.choice(["Z", "+00:00"]))
         at = rng.choice([None, "yesterday"]) if rng.random() < 0.02 else at
         arrived = None if rng.random() < 0.01 else clock.isoformat(timespec="milliseconds")
-        record = {"id": f"e{number}", "at": at, "got": arrived, "k": rng.choice("abc"), "v": rng.randint(0, 9)}
+        record = {
+            "id": f"e{number}",
+            "at": at,
+            "got": arrived,
+            "k": rng.choice(["a", "b", None]),
+            "v": rng.randint(0, 9),
+        }
         line = json.dumps(record)
         lines.append(line[:-4] if rng.random() < 0.01 else line)
     for number in range(files):
@@ -51,24 +57,28 @@ def expected(warehouse: Path, spec: Spec, *, flush: bool) -> oracle.Outcome:
     """What the oracle makes of the log in `raw_events`."""
     log = sorted(table(warehouse, spec, "raw_events"), key=lambda row: row["_arrival_seq"])
     assert [row["_arrival_seq"] for row in log] == list(range(len(log)))
-    items: list[oracle.Record | oracle.Control] = [_record(row) for row in log]
+    items: list[oracle.Record | oracle.Control] = [_record(row, spec.time.over) for row in log]
     if flush:
         items.append(oracle.Control(len(log) - 1, "flush"))
     time = spec.time
     rules = oracle.TimeRules(
-        unit_us=time.unit_us, out_of_orderness_us=time.out_of_orderness_us, out_of_order=time.out_of_order
+        unit_us=time.unit_us,
+        out_of_orderness_us=time.out_of_orderness_us,
+        out_of_order=time.out_of_order,
+        emit_every_us=time.emit_every_us,
     )
     return oracle.run(items, rules, [_window(spec, number) for number in range(len(spec.windows))])
 
 
-def _record(row: Mapping[str, Any]) -> oracle.Record:
+def _record(row: Mapping[str, Any], over: Sequence[str]) -> oracle.Record:
     event, bad = None, "malformed" if row["_malformed"] is not None else None
     if bad is None and row["at"] is not None:
         try:
             event = us(datetime.fromisoformat(row["at"].replace("Z", "+00:00")))
         except ValueError:
             bad = "bad_timestamp"
-    return oracle.Record(row["_arrival_seq"], us(row["_arrival_time"]), event, bad, payload=row)
+    line = json.dumps([row[name] for name in over], separators=(",", ":"))
+    return oracle.Record(row["_arrival_seq"], us(row["_arrival_time"]), event, bad, timeline=line, payload=row)
 
 
 def _window(spec: Spec, number: int) -> oracle.Window:
@@ -87,8 +97,14 @@ def _window(spec: Spec, number: int) -> oracle.Window:
 def assert_tables_equal_the_oracle(warehouse: Path, spec: Spec, *, flush: bool = False) -> None:
     """Compares every table, row by row."""
     want = expected(warehouse, spec, flush=flush)
-    assert sorted((e.seq, e.timestamp_us, e.release_seq, e.adjusted_by) for e in want.ordered) == sorted(
-        (row["_arrival_seq"], us(row["_timestamp"]), row["_release_seq"], tuple(row["_adjusted_by"]))
+    assert sorted((e.seq, e.timestamp_us, e.timeline, e.release_seq, e.adjusted_by) for e in want.ordered) == sorted(
+        (
+            row["_arrival_seq"],
+            us(row["_timestamp"]),
+            row["_timeline"],
+            row["_release_seq"],
+            tuple(row["_adjusted_by"]),
+        )
         for row in table(warehouse, spec, "ordered_events")
     )
     assert sorted((e.seq, e.timestamp_us) for e in want.held) == sorted(

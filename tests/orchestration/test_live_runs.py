@@ -7,6 +7,7 @@ import pytest
 from dagster import AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
 
+from assets import timelines
 from assets.backfill import between_days
 from pipelines.definitions import build_definitions
 from pipelines.runner import RunOptions, RunReport, run_pipeline
@@ -32,6 +33,7 @@ time:
   unit: {unit}
   out_of_orderness: 10 s
   out_of_order: {policy}
+  {time}
 windows:
   - name: per_minute
     kind: tumbling
@@ -48,17 +50,27 @@ SPARSE = """
     hop: 30 s
     {lateness}
     where: v > 2
+    {group_by}
     aggregates: {{n: count(*)}}
 """
 
 
 def pipeline(
-    tmp_path: Path, name: str, policy: str, *, unit: str = "millisecond", sparse: bool = True
+    tmp_path: Path,
+    name: str,
+    policy: str,
+    *,
+    unit: str = "millisecond",
+    sparse: bool = True,
+    over: str = "",
+    time: str = "",
 ) -> tuple[SpecFile, Settings]:
     lateness = "allowed_lateness: 5 s" if policy == "keep" else ""
-    more = SPARSE.format(lateness=lateness) if sparse else ""
+    more = SPARSE.format(lateness=lateness, group_by=f"group_by: [{over}]" if over else "") if sparse else ""
     path = tmp_path / f"{name}.yaml"
-    path.write_text(SPEC.format(name=name, landing=f"in_{name}", policy=policy, unit=unit, more=more))
+    time = f"over: [{over}]" if over else time
+    landing = f"in_{name}"
+    path.write_text(SPEC.format(name=name, landing=landing, policy=policy, unit=unit, time=time, more=more))
     return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
 
 
@@ -97,14 +109,13 @@ def test_a_log_in_batches_then_flushed_gives_the_oracles_tables_and_days_recompu
 
 def _materialize_days(made: tuple[SpecFile, Settings], instance: DagsterInstance) -> None:
     file, settings = made
+    asked = AssetKey([file.spec.name, "windows", "per_minute"])
     job = build_definitions(settings, [file]).resolve_implicit_global_asset_job_def()
     tags = {
         "dagster/asset_partition_range_start": "2026-01-01",
         "dagster/asset_partition_range_end": "2026-01-02",
     }
-    days = job.execute_in_process(
-        instance=instance, asset_selection=[AssetKey(["kept", "windows", "per_minute"])], tags=tags
-    )
+    days = job.execute_in_process(instance=instance, asset_selection=[asked], tags=tags)
     assert days.success
 
 
@@ -144,6 +155,65 @@ def test_adjusted_events_equal_the_oracle_and_a_live_owner_keeps_a_second_run_ou
         workspace.batches.release(other, workspace.clock.now())
         assert go(made, instance).batches == 1
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+
+
+def test_every_substream_has_a_watermark_and_release_numbers_of_its_own(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timelines, "BASE_EVERY", 2)  # batch 1 writes a base, 2 another, 3 changes
+    file, settings = made = pipeline(tmp_path, "devices", "keep", over="k")
+    land(tmp_path / "in_devices", 400, seed=7)
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance, RunOptions(max_events_per_batch=150))
+        assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+        live = table(settings.warehouse, file.spec, "windows/per_minute")
+        _materialize_days(made, instance)
+        assert _without_batch(table(settings.warehouse, file.spec, "windows/per_minute")) == _without_batch(live)
+        go(made, instance, RunOptions(end_of_input="flush"))
+        assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
+
+
+def test_with_periodic_emission_events_see_the_watermark_of_the_periods_before(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file, settings = made = pipeline(tmp_path, "periodic", "drop", time="emit: {every: 30 s}")
+    land(tmp_path / "in_periodic", 300, seed=8)
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance, RunOptions(max_events_per_batch=110))
+        assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+        live = table(settings.warehouse, file.spec, "windows/per_minute")
+        _materialize_days(made, instance)
+        assert _without_batch(table(settings.warehouse, file.spec, "windows/per_minute")) == _without_batch(live)
+
+
+def test_windows_that_a_change_of_the_spec_closes_are_closed_by_it(spark: SparkSession, tmp_path: Path) -> None:
+    """At 12:01:40 the watermark is 12:00:40. With 10 seconds instead of 60 it is 12:01:30, past the first window."""
+    path = tmp_path / "changed.yaml"
+    text = SPEC.format(name="changed", landing="in", policy="drop", unit="second", time="", more="")
+    settings = Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+    (tmp_path / "in").mkdir()
+
+    def at(*times: str) -> str:
+        days = [f"2026-01-01T12:{time}Z" for time in times]
+        return "".join(f'{{"id": "e", "at": "{day}", "got": "{day}", "k": "a", "v": 1}}\n' for day in days)
+
+    with DagsterInstance.ephemeral() as instance:
+        path.write_text(text.replace("out_of_orderness: 10 s", "out_of_orderness: 60 s"))
+        (tmp_path / "in" / "1.jsonl").write_text(at("00:30", "01:40"))
+        go((read_spec(path), settings), instance)
+        path.write_text(text)
+        (tmp_path / "in" / "2.jsonl").write_text(at("01:20", "02:30"))
+        file = read_spec(path)
+        go((file, settings), instance)
+    minutes = table(settings.warehouse, file.spec, "windows/per_minute")
+    shown = sorted((f"{row['window_start']:%M}", row["n"], f"{row['_watermark']:%M:%S}") for row in minutes)
+    assert shown == [("00", 1, "01:30"), ("01", 1, "02:20")]
+    [late] = table(settings.warehouse, file.spec, "dead_letters")
+    assert (late["reason"], f"{late['_watermark']:%M:%S}", late["watermark_set_by"]) == (
+        "out_of_order",
+        "01:30",
+        None,
+    )
 
 
 def test_days_are_half_open() -> None:

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from resources.rows import small_frame
-from tests.properties.logs import Log, items
-from timeops.adjustment import Adjusted, time_adjustment
+from tests.properties.logs import Log, clocks_after, items
+from timeops.adjustment import Adjusted, adjusted_from, time_adjustment
 from timeops.columns import to_us
 from timeops.dead_letters import time_letters, window_letters
 from timeops.ordering import release
 from timeops.spec import TimeSpec, WindowSpec
 from timeops.tally import accepted_tally
-from timeops.watermarks import STATE_SCHEMA, state_after
+from timeops.timelines import STATE_SCHEMA
 from timeops.windows import late_for_windows, still_needed, window_results
 
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -62,8 +62,8 @@ def run(
     carried = Carried(small_frame(spark, [], STATE_SCHEMA))
     for part in parts:
         flushed = flush and part == parts[-1]
-        rows = items(spark, logs, part)
-        carried = _stretch(rows, time, windows, carried, out, few=few_timelines, flushed=flushed)
+        rows, clock = items(spark, logs, part), clocks_after(logs, part)
+        carried = _stretch(rows, clock, time, windows, carried, out, few=few_timelines, flushed=flushed)
     assert carried.held is not None
     for row in carried.held.withColumn("ts", to_us("_timestamp")).collect():
         out.held[row["case"]].append((row["_arrival_seq"], row["ts"], tuple(row["_adjusted_by"])))
@@ -73,6 +73,7 @@ def run(
 
 def _stretch(
     rows: DataFrame,
+    clock: Column,
     time: TimeSpec,
     windows: tuple[WindowSpec, ...],
     carried: Carried,
@@ -81,15 +82,11 @@ def _stretch(
     few: bool,
     flushed: bool,
 ) -> Carried:
-    lazy = time_adjustment(rows, carried.state, time, few_timelines=few)
-    moves = lazy.moves.localCheckpoint()
-    adjusted = replace(
-        lazy,
-        accepted=lazy.accepted.localCheckpoint(),
-        refused=lazy.refused.localCheckpoint(),
-        moves=moves,
-        state=state_after(moves, carried.state).localCheckpoint(),
-    )
+    before = F.broadcast(carried.state)
+    lazy = time_adjustment(rows, before, time, clock, few_timelines=few)
+    accepted, refused, moves = (frame.localCheckpoint() for frame in (lazy.accepted, lazy.refused, lazy.moves))
+    adjusted = adjusted_from(accepted, refused, moves, before, time=time, clock_after=clock)
+    adjusted = replace(adjusted, state=F.broadcast(adjusted.state.localCheckpoint()))
     nothing = adjusted.accepted.limit(0)
     held = _release(carried.held or nothing, adjusted, out, flushed=flushed)
     _letters(adjusted, time, windows, out)

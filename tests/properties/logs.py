@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tests import oracle
 from timeops.spec import TimeSpec, WindowSpec
@@ -77,12 +78,32 @@ def generate(seed: int, cases: int, *, longest: int = 24, spread_us: int = 40) -
 def items(spark: SparkSession, logs: Iterable[Log], part: int | None = None) -> DataFrame:
     """The records of all logs; with `part` only those of that stretch between each log's cuts."""
     rows = [
-        (log.case, e, event.value, event.seq, a, None, "s", None, event.seq, "f", m, 0)
+        (log.case, e, event.value, event.seq, a, clock, "s", None, event.seq, "f", m, 0)
         for log in logs
-        for event in stretch(log, part)
+        for event, clock in _with_clock(log, part)
         for e, a, m in [_columns_of(event)]
     ]
     return frame(spark, rows)
+
+
+def clocks_after(logs: Iterable[Log], part: int | None) -> Column:
+    """Each log's clock behind a part of it, for a row with `_timeline`."""
+    known = {log.timeline: _clock(log.events[: _end(log, part)]) for log in logs}
+    return F.from_json(F.lit(json.dumps(known)), "map<string,bigint>")[F.col("_timeline")]
+
+
+def _with_clock(log: Log, part: int | None) -> Iterable[tuple[Event, int | None]]:
+    events = stretch(log, part)
+    first = _end(log, part) - len(events)
+    return [(event, _clock(log.events[: first + i + 1])) for i, event in enumerate(events)]
+
+
+def _clock(events: Sequence[Event]) -> int | None:
+    return max((event.arrival_us for event in events if event.arrival_us is not None), default=None)
+
+
+def _end(log: Log, part: int | None) -> int:
+    return len(log.events) if part is None else (*log.cuts, len(log.events), len(log.events))[part]
 
 
 def stretch(log: Log, part: int | None) -> Sequence[Event]:
@@ -144,6 +165,7 @@ def rules_of(time: TimeSpec) -> oracle.TimeRules:
         out_of_order=time.out_of_order,
         late=(time.late.tolerance_us, time.late.policy) if time.late else None,
         early=(time.early.tolerance_us, time.early.policy) if time.early else None,
+        emit_every_us=time.emit_every_us,
     )
 
 

@@ -34,6 +34,7 @@ def time_specs(draw: st.DrawFn, policy: str | None = None) -> TimeSpec:
         out_of_order=policy or draw(st.sampled_from(["drop", "adjust", "keep"])),
         late=draw(tolerances),
         early=draw(tolerances),
+        emit=draw(st.sampled_from(["on_event", "on_event", {"every": "4 us"}, {"every": "30 us"}])),
     )
 
 

@@ -169,6 +169,14 @@ def test_restore_brings_back_exactly_what_a_version_held(lake: Lake) -> None:
     assert lake.read(EVENTS, version=5).count() == 4
 
 
+def test_an_append_that_is_known_to_be_empty_may_make_no_commit(lake: Lake) -> None:
+    nothing = some(lake, [1]).where("false")
+    written = lake.append(EVENTS, nothing, attempt=1, expect=0)
+    assert written.rows == 0
+    assert lake.version(EVENTS) == written.version
+    assert lake.append(EVENTS, some(lake, [2]), attempt=2, expect=written.version).rows == 1
+
+
 def test_a_filtered_read_opens_only_files_that_may_hold_such_rows(lake: Lake) -> None:
     seed(lake, [1, 2], [3, 4], [5])
     assert lake.read(EVENTS).inputFiles() != []
@@ -177,6 +185,9 @@ def test_a_filtered_read_opens_only_files_that_may_hold_such_rows(lake: Lake) ->
     assert len(found.inputFiles()) == 2
     assert [row.k for row in lake.read(EVENTS, 2, filters=[("k", "in", [4, 5])]).collect()] == [4]
     assert lake.read(EVENTS, filters=[("k", "=", 9)]).schema == SCHEMA
+    assert lake.read(EVENTS, filters=[("v", "=", None)]).collect() == []
+    assert lake.rows(EVENTS, filters=[("v", "=", None)]).num_rows == 0
+    assert lake.rows(EVENTS, filters=[("v", "!=", "new"), ("k", "<", 3)]).num_rows == 2
     assert lake.read(EVENTS, filters=[("k", "=", 9)]).collect() == []
 
 

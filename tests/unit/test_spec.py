@@ -301,7 +301,10 @@ BAD_FOR_SCHEMA_TOO = [
     ("time.late", {"tolerance": "5 s"}, "time.late.policy", "the key is missing"),
     ("time.early", {"tolerance": "5 s", "policy": "keep"}, "time.early.policy", "drop or adjust"),
     ("time.early", {"tolerance": "5 s", "policy": "drop", "x": 1}, "time.early.x", "unknown key"),
-    ("time.emit", {"every": "200 ms"}, "time.emit", "not supported yet"),
+    ("time.emit", {"every": "0 ms"}, "time.emit.every", "longer than zero"),
+    ("time.emit", {"every": "1 s", "evry": "1 s"}, "time.emit.evry", "did you mean `every`?"),
+    ("time.emit", {}, "time.emit.every", "the key is missing"),
+    ("time.emit", "every", "time.emit", "{every: 200 ms}"),
     ("time.idle", {"timeout": "1 minute"}, "time.idle", "not supported yet"),
     ("time.start_at", "2026-01-01T00:00:00Z", "time.start_at", "not supported yet"),
     ("time.deduplicate_by", ["x"], "time.deduplicate_by", "not supported yet"),
@@ -351,7 +354,7 @@ BAD_FOR_SCHEMA_TOO = [
     ("windows.0.aggregates.window_start", "sum(x)", "windows[0].aggregates.window_start", "reserved"),
     ("windows.0.aggregates.s", 1, "windows[0].aggregates.s", "put the value in quotes"),
     ("windows.0.group_by", "x", "windows[0].group_by", "a list, such as [a, b]"),
-    ("partitions.time_zone", "Europe/Berlin", "partitions.time_zone", "UTC"),
+    ("partitions.time_zone", "Europe/Berlin", "partitions.time_zone", "`Europe/Berlin` is not supported yet"),
     ("partitions.start", 2013, "partitions.start", "a day such as 2026-01-31"),
 ]
 
@@ -559,6 +562,7 @@ def test_every_key_of_the_schema_is_described() -> None:
         "Spec",
         "FilesSource",
         "TimeSpec",
+        "Periodic",
         "TolerancePolicy",
         "WindowSpec",
         "Outputs",

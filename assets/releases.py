@@ -1,0 +1,115 @@
+"""Released and held events of one batch.
+
+Here: `ordered_events` with its dense `_release_seq` per timeline, and `held_events`. Not here: the rule of release
+(timeops/ordering.py).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from assets.commits import batch_column, flushes
+from assets.schemas import held_columns, ordered_columns, payload_of
+from assets.stretch import Judged
+from assets.timelines import RELEASED
+from resources import tables
+from resources.numbering import numbered
+from resources.workspace import Position, Workspace
+from timeops import columns as c
+from timeops.ordering import RELEASE_ORDER, Released, release
+
+
+def write_released(workspace: Workspace, judged: Judged, *, kept: int) -> int:
+    """Writes what is released and what is held on.
+
+    Args:
+        workspace: The pipeline.
+        judged: The batch.
+        kept: How many of its events pass outside the sequence.
+
+    Returns:
+        How many events got a `_release_seq`.
+    """
+    plan = judged.plan
+    split = _split(workspace, judged)
+    written = 0
+    with _sequence(workspace, judged, split) as (sequence, in_sequence):
+        # Events kept out of order pass outside the sequence: their number stays null.
+        both = sequence.unionByName(split.passed, allowMissingColumns=True)
+        rows = both.select(*ordered_columns(payload_of(workspace)), batch_column(plan))
+        if in_sequence != 0 or kept:
+            expect = workspace.ready(tables.ORDERED_EVENTS)
+            written = workspace.lake.append(tables.ORDERED_EVENTS, rows, attempt=plan.attempt, expect=expect).rows
+    _write_held(workspace, judged)
+    return written - kept
+
+
+def with_released(workspace: Workspace, judged: Judged) -> DataFrame:
+    """State of every timeline after the batch, timelines.TIMELINE_SCHEMA."""
+    before = judged.timelines.select(c.TIMELINE, F.col(RELEASED).alias("__before"))
+    state = judged.adjusted.state.join(before, c.TIMELINE, "left")
+    known = F.coalesce("__before", F.lit(0).cast("bigint"))
+    if not workspace.spec.outputs.ordered_events:
+        return state.withColumn(RELEASED, known).drop("__before")
+    fresh = _split(workspace, judged).sequence.groupBy(c.TIMELINE).agg(F.count("*").alias("__fresh"))
+    counted = state.join(fresh, c.TIMELINE, "left")
+    return counted.withColumn(RELEASED, known + F.coalesce("__fresh", F.lit(0))).drop("__before", "__fresh")
+
+
+def _split(workspace: Workspace, judged: Judged) -> Released:
+    held_before = workspace.read_base(tables.HELD_EVENTS).drop(c.BATCH)
+    return release(
+        held_before.unionByName(_fresh(workspace, judged)), judged.adjusted.state, flushed=flushes(judged.plan)
+    )
+
+
+def _fresh(workspace: Workspace, judged: Judged) -> DataFrame:
+    """The batch's accepted events as they are held or released."""
+    accepted = judged.adjusted.accepted.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE))
+    return accepted.select(*held_columns(payload_of(workspace)))
+
+
+@contextmanager
+def _sequence(workspace: Workspace, judged: Judged, split: Released) -> Iterator[tuple[DataFrame, int | None]]:
+    """The released events with their `_release_seq`, and how many they are where that is known before."""
+    if not workspace.spec.time.over:
+        order = [F.col(name) for name in RELEASE_ORDER]
+        with numbered(split.sequence, order, start=judged.before.released, name=c.RELEASE_SEQ) as sequence:
+            yield sequence.frame, sequence.rows
+        return
+    before = judged.timelines.select(c.TIMELINE, F.coalesce(RELEASED, F.lit(0)).alias("__before"))
+    place = F.row_number().over(Window.partitionBy(c.TIMELINE).orderBy(c.TIMESTAMP, c.SEQ)) - 1
+    counted = split.sequence.join(before, c.TIMELINE, "left")
+    yield counted.withColumn(c.RELEASE_SEQ, F.coalesce("__before", F.lit(0)) + place), None
+
+
+def _write_held(workspace: Workspace, judged: Judged) -> None:
+    """Takes the released events out of `held_events`, and puts the batch's own in that are held on.
+
+    The watermarks of several timelines differ: events below the highest of them are written anew where their own
+    timeline still holds them.
+    """
+    plan = judged.plan
+    rows = _fresh(workspace, judged)
+    where = _no_longer_held(judged.after, flushed=flushes(plan))
+    if workspace.spec.time.over:
+        rows = rows.unionByName(workspace.read_base(tables.HELD_EVENTS).where(where).drop(c.BATCH))
+    still_held = release(rows, judged.adjusted.state, flushed=flushes(plan)).held
+    workspace.lake.replace(
+        tables.HELD_EVENTS,
+        still_held.select(*held_columns(payload_of(workspace)), batch_column(plan)).repartitionByRange(c.TIMESTAMP),
+        where=where,
+        attempt=plan.attempt,
+        expect=workspace.ready(tables.HELD_EVENTS),
+    )
+
+
+def _no_longer_held(after: Position, *, flushed: bool) -> str:
+    """Condition on rows of `held_events` that are behind a watermark."""
+    if flushed:
+        return "true"
+    if after.watermark_us is None:
+        return "false"
+    return f"{c.TIMESTAMP} < timestamp_micros({after.watermark_us})"

@@ -1,0 +1,111 @@
+"""The timelines between two batches: their state before a batch, and the rows that say how a batch left them.
+
+Here: reading and writing that state. Not here: how events move it (timeops/watermarks.py).
+
+The state of one timeline is the pipeline's row in `watermarks`. With `over`, or when a watermark is not seen at once,
+the state is a table, a base and changes: each batch adds the timelines that it moved, and every so often all of them
+are written anew, so that neither writing nor reading grows with history.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+from assets.commits import batch_column
+from assets.control import check_spec
+from resources import tables
+from resources.batches import Plan
+from resources.rows import small_frame
+from resources.workspace import Position, Workspace
+from timeops import columns as c
+from timeops.timelines import STATE_SCHEMA, under_out_of_orderness
+
+RELEASED = "released"  # events of the timeline that have a _release_seq
+TIMELINE_SCHEMA = StructType([*STATE_SCHEMA.fields, StructField(RELEASED, LongType())])
+BASE_EVERY = 16  # batches
+BROADCAST_TIMELINES = 1_000_000
+"""As many as every core may be sent; beyond it events and timelines are shuffled to each other."""
+
+
+def one_timeline(workspace: Workspace, position: Position) -> DataFrame:
+    """A position as the state of the pipeline's one timeline; no row before its first event."""
+    watermark = (position.watermark_us, position.set_by)
+    row = (c.ONE_TIMELINE, position.max_t_us, *watermark, *watermark, position.clock_us, position.released)
+    return small_frame(workspace.spark, [row] if position.max_t_us is not None else [], TIMELINE_SCHEMA)
+
+
+def timelines_before(workspace: Workspace, position: Position) -> DataFrame:
+    """State of every timeline that had an event before the batch at work, as of TIMELINE_SCHEMA.
+
+    Args:
+        workspace: The pipeline.
+        position: Its position.
+    """
+    state = _table(workspace, position) if workspace.keeps_timelines else one_timeline(workspace, position)
+    return under_out_of_orderness(state, workspace.spec.time.out_of_orderness_us) if check_spec(workspace) else state
+
+
+def _table(workspace: Workspace, position: Position) -> DataFrame:
+    rest = [field.name for field in TIMELINE_SCHEMA if field.name != c.TIMELINE]
+    known = workspace.read_base(tables.TIMELINES)
+    latest = known.groupBy(c.TIMELINE).agg(F.max_by(F.struct(*rest), c.BATCH).alias("state"))
+    clock = F.lit(position.clock_us).cast("bigint")  # rows that did not change hold an earlier one
+    return latest.select(c.TIMELINE, "state.*").withColumn("clock", clock)
+
+
+def joined_fast(state: DataFrame, timelines: int) -> DataFrame:
+    """The state, sent to every core wherever it is joined, unless it holds too many timelines for that."""
+    return F.broadcast(state) if timelines <= BROADCAST_TIMELINES else state
+
+
+def write_timelines(workspace: Workspace, plan: Plan, before: DataFrame, after: DataFrame) -> None:
+    """Writes the state of the timelines that a batch moved, or of all of them when a new base is due.
+
+    Args:
+        workspace: The pipeline.
+        plan: The batch.
+        before: TIMELINE_SCHEMA before the batch.
+        after: The same after it.
+    """
+    rows = after.withColumn(c.BATCH, batch_column(plan))
+    expect = workspace.ready(tables.TIMELINES)
+    if _base_is_due(workspace, plan):
+        workspace.lake.replace(tables.TIMELINES, rows, where="true", attempt=plan.attempt, expect=expect)
+        return
+    state = F.struct("max_t", "watermark", "computed", RELEASED)
+    joined = rows.join(before.select(c.TIMELINE, state.alias("__before")), c.TIMELINE, "left")
+    changed = joined.where(~F.col("__before").eqNullSafe(state)).drop("__before")
+    workspace.lake.append(tables.TIMELINES, changed, attempt=plan.attempt, expect=expect)
+
+
+def watermark_rows(before: DataFrame, after: DataFrame, clock: Column, *, final: bool) -> DataFrame:
+    """Rows of `watermarks` of the timelines whose own events moved them; without `_batch_id`.
+
+    Args:
+        before: TIMELINE_SCHEMA before the batch.
+        after: The same after it.
+        clock: TIMESTAMP of the pipeline's clock.
+        final: The batch flushed: no watermark is stored.
+    """
+    earlier = before.select(
+        c.TIMELINE, F.col("max_t").alias("__t"), F.coalesce(RELEASED, F.lit(0)).alias("__released")
+    )
+    moved = after.join(earlier, c.TIMELINE, "left").where(~F.col("max_t").eqNullSafe(F.col("__t")))
+    watermark = F.lit(None).cast("timestamp") if final else c.to_instant("watermark")
+    return moved.select(
+        c.TIMELINE,
+        watermark.alias("watermark"),
+        clock.alias("clock"),
+        c.to_instant("max_t").alias("max_timestamp"),
+        "watermark_set_by",
+        RELEASED,
+        F.lit(final).alias("final"),
+        F.create_map(F.lit("released"), F.col(RELEASED) - F.coalesce("__released", F.lit(0))).alias("counts"),
+    )
+
+
+def _base_is_due(workspace: Workspace, plan: Plan) -> bool:
+    """Every so many batches, and where a change of the spec may have moved every timeline."""
+    last = workspace.batches.last_commit("process")
+    before = last.batch_id if last else -1
+    return plan.batch_id // BASE_EVERY != before // BASE_EVERY or check_spec(workspace)

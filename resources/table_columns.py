@@ -1,0 +1,56 @@
+"""The columns of a Delta table: for creating it, for comparing it with what is wanted, for showing.
+
+Here: schemas as Delta's JSON has them. Not here: which columns a table has (tables.py, assets/schemas.py).
+"""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+Columns = dict[str, Any]
+
+
+def delta_columns(schema: "StructType | pa.Schema") -> Columns:
+    """Return a schema as Delta's JSON has it, all columns nullable."""
+    delta = Schema.from_arrow(schema) if isinstance(schema, pa.Schema) else Schema.from_json(schema.json())
+    columns: Columns = _nullable(json.loads(delta.to_json()))
+    return columns
+
+
+def types_of(delta: DeltaTable) -> dict[str, str]:
+    """Return name and type of each column of a table, the type as Delta's JSON has it."""
+    return _types(json.loads(delta.schema().to_json()))
+
+
+def differences(delta: DeltaTable, wanted: Columns) -> list[str]:
+    """Return a phrase for each column in which a table differs from the wanted ones."""
+    there = _types(_nullable(json.loads(delta.schema().to_json())))
+    here = _types(wanted)
+    return [
+        f"{name} is {there.get(name, 'missing')}, expected {here.get(name, 'none')}"
+        for name in [*here, *(name for name in there if name not in here)]
+        if there.get(name) != here.get(name)
+    ]
+
+
+def _nullable(schema: Any) -> Any:
+    """Return a schema in Delta's JSON with all that may be null declared so, and without comments."""
+    if isinstance(schema, dict):
+        fixed = {"nullable": True, "containsNull": True, "valueContainsNull": True, "metadata": {}}
+        return {key: fixed.get(key, _nullable(value)) for key, value in schema.items()}
+    if isinstance(schema, list):
+        return [_nullable(part) for part in schema]
+    return schema
+
+
+def _types(schema: Columns) -> dict[str, str]:
+    """Return name and type of each column, the type as Delta's JSON has it."""
+    return {
+        field["name"]: field["type"] if isinstance(field["type"], str) else json.dumps(field["type"], sort_keys=True)
+        for field in schema["fields"]
+    }
