@@ -13,7 +13,7 @@ from resources.rows import small_frame
 from resources.sources.files import payload_schema
 from resources.workspace import Workspace
 from timeops import columns as c
-from timeops.adjustment import Adjusted, time_adjustment
+from timeops.adjustment import Adjusted, LogClock, time_adjustment
 from timeops.dead_letters import time_letters
 from timeops.instants import with_instant
 from timeops.spec import check_payload_columns
@@ -120,5 +120,4 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
 def judged(items: DataFrame, workspace: Workspace, clock_us: int | None = None) -> Adjusted:
     """A stretch from the beginning of the log, judged from the empty state; its last clock in microseconds."""
     nothing = small_frame(workspace.spark, [], STATE_SCHEMA)
-    clock_after = F.lit(clock_us).cast("bigint")
-    return time_adjustment(items, nothing, workspace.spec.time, clock_after)
+    return time_adjustment(items, nothing, workspace.spec.time, LogClock(F.lit(clock_us).cast("bigint")))

@@ -7,17 +7,19 @@ writing, the rules.
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assets.commits import has_few_records
+from assets.commits import flushes, has_few_records
 from assets.timelines import joined_fast, one_timeline, timelines_before
 from resources import tables
 from resources.batches import Plan
 from resources.workspace import Position, Workspace, plan_end, records_in, us_of
 from timeops import columns as c
-from timeops.adjustment import Adjusted, adjusted_from, time_adjustment
+from timeops.adjustment import Adjusted, LogClock, adjusted_from, time_adjustment
+from timeops.adjustment import Judged as JudgedRows
 from timeops.spec import TimeSpec
+from timeops.timelines import clock_watermark
 
 KEPT_RECORDS = 1_000_000
 """Batches of at most so many records are judged once and kept for all stages. A larger one is judged anew by each:
@@ -76,21 +78,22 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
         start = start.localCheckpoint()
         timelines = start.count()
     clock_us = _clock_behind(workspace, plan, before)
-    clock_after = F.lit(clock_us).cast("bigint")
+    clock = LogClock(F.lit(clock_us).cast("bigint"))
+    items = items_of(workspace, plan)
     keeps = records_in(plan) <= KEPT_RECORDS
     adjusted = time_adjustment(
-        items_of(workspace, plan),
+        items,
         joined_fast(start, timelines),
         workspace.spec.time,
-        clock_after,
+        clock,
         # Few records are put in order faster than they are cut into blocks; the result is the same.
         few_timelines=not workspace.spec.time.over and not has_few_records(plan),
         keep=lambda frame: frame.localCheckpoint() if keeps else frame,
     )
     if keeps:
-        adjusted = _kept(adjusted, workspace.spec.time, clock_after)
+        adjusted = _kept(adjusted, items, workspace.spec.time)
     end = adjusted.state.localCheckpoint() if workspace.keeps_timelines else adjusted.state
-    after = _position_after(plan, before, clock_us, end)
+    after = _position_after(workspace, plan, clock_us, end)
     if workspace.keeps_timelines:
         state = joined_fast(end, timelines + records_in(plan))
     else:
@@ -108,7 +111,7 @@ def _clock_behind(workspace: Workspace, plan: Plan, before: Position) -> int | N
     return us_of(rows[c.CLOCK][0].as_py())
 
 
-def _kept(adjusted: Adjusted, time: TimeSpec, clock_after: Column) -> Adjusted:
+def _kept(adjusted: Adjusted, items: DataFrame, time: TimeSpec) -> Adjusted:
     """The same frames, cut out of one that Spark computes now and keeps.
 
     A checkpoint rather than a cache: what follows is planned from its rows, not from all the expressions behind them.
@@ -116,24 +119,27 @@ def _kept(adjusted: Adjusted, time: TimeSpec, clock_after: Column) -> Adjusted:
     accepted = adjusted.accepted.withColumn(_ACCEPTED, F.lit(True))
     refused = adjusted.refused.withColumn(_ACCEPTED, F.lit(False))
     both = accepted.unionByName(refused, allowMissingColumns=True).localCheckpoint()
-    return adjusted_from(
-        both.where(_ACCEPTED).select(*adjusted.accepted.columns),
-        both.where(~F.col(_ACCEPTED)).select(*adjusted.refused.columns),
-        both.where(F.col(c.ASKED).isNotNull()).select(*adjusted.moves.columns),
-        adjusted.before,
-        time=time,
-        clock_after=clock_after,
+    rows = JudgedRows(
+        accepted=both.where(_ACCEPTED).select(*adjusted.accepted.columns),
+        refused=both.where(~F.col(_ACCEPTED)).select(*adjusted.refused.columns),
+        moves=both.where(F.col(c.ASKED).isNotNull()).select(*adjusted.moves.columns),
     )
+    return adjusted_from(rows, items, adjusted.before, time, adjusted.clock)
 
 
-def _position_after(plan: Plan, before: Position, clock_us: int | None, state: DataFrame) -> Position:
+def _position_after(workspace: Workspace, plan: Plan, clock_us: int | None, state: DataFrame) -> Position:
     """The position after the stretch, found by one small job."""
+    by_clock = clock_watermark(F.lit(clock_us).cast("bigint"), workspace.spec.time)
     row = state.agg(
         F.max("max_t").alias("max_t"),
-        F.max("watermark").alias("watermark"),
+        F.greatest(F.max("watermark"), by_clock).alias("watermark"),
         F.when(F.count("*") == 1, F.any_value("watermark_set_by")).alias("set_by"),
     ).collect()[0]
-    after = replace(before, final=bool(plan.input.get("flush")), clock_us=clock_us)
-    if row["max_t"] is None:
-        return after
-    return replace(after, watermark_us=row["watermark"], max_t_us=row["max_t"], set_by=row["set_by"])
+    return Position(
+        watermark_us=row["watermark"],
+        max_t_us=row["max_t"],
+        set_by=row["set_by"],
+        clock_us=clock_us,
+        released=workspace.position().released,
+        final=flushes(plan),
+    )

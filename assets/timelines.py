@@ -18,7 +18,7 @@ from resources.batches import Plan
 from resources.rows import small_frame
 from resources.workspace import Position, Workspace
 from timeops import columns as c
-from timeops.timelines import STATE_SCHEMA, under_out_of_orderness
+from timeops.timelines import STATE_SCHEMA, under_clock, under_out_of_orderness
 
 RELEASED = "released"  # events of the timeline that have a _release_seq
 TIMELINE_SCHEMA = StructType([*STATE_SCHEMA.fields, StructField(RELEASED, LongType())])
@@ -49,8 +49,9 @@ def _table(workspace: Workspace, position: Position) -> DataFrame:
     rest = [field.name for field in TIMELINE_SCHEMA if field.name != c.TIMELINE]
     known = workspace.read_base(tables.TIMELINES)
     latest = known.groupBy(c.TIMELINE).agg(F.max_by(F.struct(*rest), c.BATCH).alias("state"))
-    clock = F.lit(position.clock_us).cast("bigint")  # rows that did not change hold an earlier one
-    return latest.select(c.TIMELINE, "state.*").withColumn("clock", clock)
+    # Rows of timelines that their own events did not move hold an earlier clock, and what it gave.
+    clock = F.lit(position.clock_us).cast("bigint")
+    return under_clock(latest.select(c.TIMELINE, "state.*").withColumn("clock", clock), workspace.spec.time, clock)
 
 
 def joined_fast(state: DataFrame, timelines: int) -> DataFrame:
@@ -58,14 +59,19 @@ def joined_fast(state: DataFrame, timelines: int) -> DataFrame:
     return F.broadcast(state) if timelines <= BROADCAST_TIMELINES else state
 
 
-def write_timelines(workspace: Workspace, plan: Plan, before: DataFrame, after: DataFrame) -> None:
-    """Writes the state of the timelines that a batch moved, or of all of them when a new base is due.
+def write_timelines(
+    workspace: Workspace, plan: Plan, before: DataFrame, after: DataFrame, clock_us: int | None
+) -> None:
+    """Writes the state of the timelines that a batch's events moved, or of all of them when a new base is due.
+
+    What the clock alone moves is one number for all timelines, and is not written.
 
     Args:
         workspace: The pipeline.
         plan: The batch.
         before: TIMELINE_SCHEMA before the batch.
         after: The same after it.
+        clock_us: The log's clock after it.
     """
     rows = after.withColumn(c.BATCH, batch_column(plan))
     expect = workspace.ready(tables.TIMELINES)
@@ -73,7 +79,8 @@ def write_timelines(workspace: Workspace, plan: Plan, before: DataFrame, after: 
         workspace.lake.replace(tables.TIMELINES, rows, where="true", attempt=plan.attempt, expect=expect)
         return
     state = F.struct("max_t", "watermark", "computed", RELEASED)
-    joined = rows.join(before.select(c.TIMELINE, state.alias("__before")), c.TIMELINE, "left")
+    unmoved = under_clock(before, workspace.spec.time, F.lit(clock_us).cast("bigint"))
+    joined = rows.join(unmoved.select(c.TIMELINE, state.alias("__before")), c.TIMELINE, "left")
     changed = joined.where(~F.col("__before").eqNullSafe(state)).drop("__before")
     workspace.lake.append(tables.TIMELINES, changed, attempt=plan.attempt, expect=expect)
 

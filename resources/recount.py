@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
 
 _BLOCK_ROWS = 4096
+_FIRST_US = -62135596800000000  # the year 0001
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class RecountRules:
     early_policy: str | None
     late_us: int | None
     late_policy: str | None
+    clock_tolerance_us: int | None
 
 
 def recount(log: DataFrame, rules: RecountRules, timelines: DataFrame) -> DataFrame:
@@ -61,10 +63,10 @@ def _query(rules: RecountRules) -> str:
     return f"""
 WITH timed AS (
   SELECT line, seq, a, e, clock_now,
-    malformed OR a IS NULL OR e IS NULL OR e < -62135596800000000 OR e > 253402300799999999 AS untimed
+    malformed OR a IS NULL OR e IS NULL OR e < {_FIRST_US} OR e > 253402300799999999 AS untimed
   FROM {{log}}
 ), judged AS (
-  SELECT line, seq, untimed, {block} AS block,
+  SELECT line, seq, clock_now, untimed, {block} AS block,
     NOT untimed AND {early} AS is_early,
     NOT untimed AND NOT ({early}) AND {late} AS is_late,
     CASE WHEN {early} THEN a + {rules.early_us or 0}L WHEN {late} THEN a - {rules.late_us or 0}L ELSE e END AS chosen
@@ -79,10 +81,10 @@ WITH timed AS (
   FROM moving GROUP BY line, block
 ), behind AS (
   SELECT count(*) AS n FROM (
-    SELECT line, t, block, greatest(carried, {own}) AS largest
+    SELECT line, t, clock_now, block, greatest(carried, {own}) AS largest
     FROM moving JOIN blocks USING (line, block)) LEFT JOIN {{timelines}} ON line = _timeline
   WHERE t < greatest({before}, greatest(largest - {rules.out_of_orderness_us}L,
-    CASE WHEN largest IS NOT NULL THEN -62135596800000000L END))
+    CASE WHEN largest IS NOT NULL THEN {_FIRST_US}L END), {_by_clock(rules)})
 )
 SELECT count(*) AS records,
   count_if(untimed) AS untimed,
@@ -108,6 +110,14 @@ def _what_events_see(rules: RecountRules) -> tuple[str, str, str]:
     last = period % ("clock", "clock")
     seen = f"CASE WHEN block > {last} THEN greatest(watermark, computed) ELSE watermark END"
     return period % ("clock_now", "clock_now"), "CAST(NULL AS BIGINT)", seen
+
+
+def _by_clock(rules: RecountRules) -> str:
+    """SQL of the watermark that the clock alone gives at an event."""
+    if rules.clock_tolerance_us is None:
+        return "CAST(NULL AS BIGINT)"
+    reached = f"greatest(clock_now - {rules.clock_tolerance_us}L, {_FIRST_US}L)"
+    return f"{reached} - pmod({reached}, {rules.unit_us}L)"
 
 
 def _timeline(rules: RecountRules) -> str:

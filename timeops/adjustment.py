@@ -5,7 +5,7 @@ Here: rules 1 to 3 in their order over a stretch of the log and the state before
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -17,6 +17,7 @@ from timeops.columns import (
     PERIOD,
     REASON,
     SEQ,
+    SETTER,
     T_FINAL,
     TIMELINE,
     TIMESTAMP,
@@ -28,41 +29,69 @@ from timeops.columns import (
 from timeops.extraction import extract
 from timeops.policies import judge_arrival
 from timeops.spec import TimeSpec
-from timeops.timelines import state_after, steps_of
+from timeops.timelines import clock_steps, state_after, steps_of
 from timeops.watermarks import Scanned, scan, with_setter
 
 KEPT = "kept_out_of_order"
 
 
 @dataclass(frozen=True)
-class Adjusted:
-    """What a stretch of the log becomes.
+class Judged:
+    """The judged rows of a stretch of the log.
 
     Attributes:
         accepted: The events that go on: `_timestamp`, `_event_time`, `_timeline`, `_adjusted_by`, `__timestamp` and
             `__w_before` (microseconds; the latter null where the event is on time for certain), and under `keep`
             `__w_set_by`.
         refused: Records that do not: `__reason`, `__lateness_us`, `__w_before` and `__w_set_by`.
-        moves: Events that may move the watermark: `_timeline`, `_arrival_seq`, `__t`, `__asked_w`, with periodic
-            emission `__period`.
-        steps: The steps in which the watermark is seen to rise, timelines.steps_of.
-        before: timelines.STATE_SCHEMA before the stretch.
-        state: The same after it.
+        moves: Events that may move the watermark: `_timeline`, `_arrival_seq`, `__t`, and what `timelines.asking`
+            adds.
     """
 
     accepted: DataFrame
     refused: DataFrame
     moves: DataFrame
-    steps: DataFrame
+
+
+@dataclass(frozen=True)
+class LogClock:
+    """The clock of the log around a stretch.
+
+    Attributes:
+        after: The clock behind the stretch, microseconds: a literal, or an expression over `_timeline` where a frame
+            holds several logs, each with timelines of its own.
+        log: Which log a timeline is of, an expression over `_timeline`; there is one in a pipeline.
+    """
+
+    after: Column
+    log: Column = field(default_factory=lambda: F.lit(0))
+
+
+@dataclass(frozen=True)
+class Adjusted(Judged):
+    """What a stretch of the log becomes.
+
+    Attributes:
+        before: timelines.STATE_SCHEMA before the stretch.
+        state: The same after it.
+        steps: The steps in which the watermark is seen to rise, timelines.steps_of.
+        clock_steps: The same for what the clock alone gives all timelines of a log, timelines.clock_steps; None where
+            it gives nothing.
+        clock: The clock of the log.
+    """
+
     before: DataFrame
     state: DataFrame
+    steps: DataFrame
+    clock_steps: DataFrame | None
+    clock: LogClock
 
 
 def time_adjustment(
     items: DataFrame,
     state: DataFrame,
     time: TimeSpec,
-    clock_after: Column,
+    clock: LogClock,
     *,
     few_timelines: bool | None = None,
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
@@ -73,8 +102,7 @@ def time_adjustment(
         items: Records of the arrival log, any cut of it.
         state: timelines.STATE_SCHEMA as it was before the first of them.
         time: The spec's `time` section.
-        clock_after: The log's clock behind the last of them, microseconds: a literal, or an expression over
-            `_timeline` where the frame holds several logs, each with timelines of its own.
+        clock: The clock of the log.
         few_timelines: See `watermarks.scan`; by default, true without `over`.
         keep: Gives a frame with the same rows, computed once: the extracted records are read several times.
 
@@ -91,25 +119,25 @@ def time_adjustment(
     nothing = F.lit(None).cast("bigint")
     refused = judged.where(F.col(REASON).isNotNull()).withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
     if time.out_of_order == "drop":
-        refused = refused.unionByName(_dropped(scanned), allowMissingColumns=True)
+        refused = refused.unionByName(_dropped(scanned, time), allowMissingColumns=True)
     periods = [PERIOD] if time.emit_every_us is not None else []
-    moves = scanned.events.select(TIMELINE, SEQ, T, ASKED, *periods)
-    return adjusted_from(_accepted(scanned, time), refused, moves, state, time=time, clock_after=clock_after)
+    moves = scanned.events.select(TIMELINE, SEQ, T, ASKED, SETTER, *periods)
+    return adjusted_from(Judged(_accepted(scanned, time), refused, moves), items, state, time, clock)
 
 
-def adjusted_from(
-    accepted: DataFrame,
-    refused: DataFrame,
-    moves: DataFrame,
-    before: DataFrame,
-    *,
-    time: TimeSpec,
-    clock_after: Column,
-) -> Adjusted:
-    """An `Adjusted` from its judged rows, wherever they are kept; steps and state follow from them."""
-    steps = steps_of(moves, before, time, clock_after)
-    state = state_after(moves, steps, before, time, clock_after)
-    return Adjusted(accepted, refused, moves, steps, before, state)
+def adjusted_from(rows: Judged, items: DataFrame, before: DataFrame, time: TimeSpec, clock: LogClock) -> Adjusted:
+    """What a stretch becomes, from its judged rows, wherever these are kept; other arguments as `time_adjustment`."""
+    steps = steps_of(rows.moves, before, time, clock.after)
+    return Adjusted(
+        accepted=rows.accepted,
+        refused=rows.refused,
+        moves=rows.moves,
+        before=before,
+        state=state_after(rows.moves, steps, before, time, clock.after),
+        steps=steps,
+        clock_steps=clock_steps(items, time, clock.log),
+        clock=clock,
+    )
 
 
 def _accepted(scanned: Scanned, time: TimeSpec) -> DataFrame:
@@ -133,8 +161,9 @@ def _accepted(scanned: Scanned, time: TimeSpec) -> DataFrame:
     )
 
 
-def _dropped(scanned: Scanned) -> DataFrame:
-    behind = scanned.events.where(F.col(W_BEFORE).isNotNull())
-    return with_setter(behind, scanned.setters).withColumns(
-        {REASON: F.lit("out_of_order"), LATENESS: F.col(W_BEFORE) - F.col(T)}
-    )
+def _dropped(scanned: Scanned, time: TimeSpec) -> DataFrame:
+    behind = with_setter(scanned.events.where(F.col(W_BEFORE).isNotNull()), scanned.setters)
+    late = F.col(W_BEFORE) - F.col(T)
+    if time.clock_tolerance_us is not None:  # no tolerance lets in what the clock has passed
+        late = F.when(F.col(W_SET_BY).isNotNull(), late)
+    return behind.withColumns({REASON: F.lit("out_of_order"), LATENESS: late})

@@ -23,6 +23,7 @@ from timeops.columns import (
     W_BEFORE,
     W_SET_BY,
     WATERMARK,
+    T,
     to_instant,
 )
 from timeops.durations import format_duration
@@ -70,16 +71,14 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
         MISSED,
         lambda start: F.struct(to_instant(start).alias("start"), to_instant(start + size).alias("end")),
     )
-    lateness = _in_seconds(LATENESS)
+    closed = f"the last window of {window.name} for this event had closed"
+    more = f" more than {format_duration(window.allowed_lateness)} would have let it in"
+    by_events = F.concat(F.lit(f"{closed}: an allowed lateness of "), _in_seconds(F.col(LATENESS)), F.lit(more))
     return late.select(
         *_where_from(),
         F.lit("window").alias("stage"),
         F.lit("window_closed").alias("reason"),
-        F.concat(
-            F.lit(f"the last window of {window.name} for this event had closed: an allowed lateness of "),
-            lateness,
-            F.lit(f" more than {format_duration(window.allowed_lateness)} would have let it in"),
-        ).alias("detail"),
+        F.coalesce(by_events, F.lit(f"{closed}: the clock had raised the watermark past it")).alias("detail"),
         F.lit(window.name).alias("window_name"),
         spans.cast(_SPANS).alias("missed_windows"),
         F.col(EVENT_TIME),
@@ -99,16 +98,21 @@ def _payload(payload: Sequence[str]) -> Column:
     return F.coalesce(MALFORMED, as_json).alias("payload")
 
 
-def _in_seconds(us: str) -> Column:
-    return F.concat((F.col(us) / F.lit(1_000_000)).cast("decimal(30,6)").cast("string"), F.lit(" s"))
+def _in_seconds(us: Column) -> Column:
+    return F.concat((us / F.lit(1_000_000)).cast("decimal(30,6)").cast("string"), F.lit(" s"))
 
 
 def _time_detail(time: TimeSpec) -> Column:
     rule = f"`{time.timestamp_by}`"
     place = F.concat(F.lit("record "), F.col(POSITION), F.lit(" of "), F.coalesce(FILE, SOURCE))
-    by = _in_seconds(LATENESS)
+    by = _in_seconds(F.col(LATENESS))
+    whose = F.when(F.col(LATENESS).isNull(), ", which the clock had raised").otherwise("")
     behind = F.concat(
-        F.lit("the event is "), by, F.lit(f" behind the watermark; out_of_orderness is {_length(time)}")
+        F.lit("the event is "),
+        _in_seconds(F.col(W_BEFORE) - F.col(T)),
+        F.lit(" behind the watermark"),
+        whose,
+        F.lit(f"; out_of_orderness is {_length(time)}"),
     )
     early = format_duration(time.early.tolerance) if time.early else ""
     late = format_duration(time.late.tolerance) if time.late else ""

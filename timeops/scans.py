@@ -13,11 +13,10 @@ By periods there is nothing to order: a period's events all see what the periods
 
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from timeops.columns import ASKED, PERIOD, SEQ, TIMELINE, W_BEFORE, T, floor_to
-from timeops.timelines import SETTER, setter_rank
+from timeops.columns import ASKED, PERIOD, SEQ, SETTER, TIMELINE, W_BEFORE, T, floor_to
 
 BLOCK_ROWS = 512
 
@@ -40,18 +39,24 @@ class Found:
     setters: DataFrame
 
 
-def by_timeline(events: DataFrame, state: DataFrame) -> Found:
-    """One window by timeline: a shuffle and a sort of all rows."""
+def by_timeline(events: DataFrame, state: DataFrame, clock: Column) -> Found:
+    """One window by timeline: a shuffle and a sort of all rows.
+
+    Args:
+        events: Rows of `timelines.asking`.
+        state: timelines.STATE_SCHEMA before them.
+        clock: The watermark that the clock gives at an event; null where it gives none.
+    """
     earlier = Window.partitionBy(TIMELINE).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
     known = events.join(state.select(TIMELINE, F.col("computed").alias(_CARRY)), TIMELINE, "left")
-    judged = known.withColumn(W_BEFORE, F.greatest(_CARRY, F.max(ASKED).over(earlier)))
+    judged = known.withColumn(W_BEFORE, F.greatest(_CARRY, F.max(ASKED).over(earlier), clock))
     rising = judged.where(F.col(W_BEFORE).isNull() | (F.col(ASKED) > F.col(W_BEFORE)))
-    setters = rising.select(TIMELINE, ASKED, setter_rank(SEQ).alias(SETTER))
+    setters = rising.select(TIMELINE, ASKED, SETTER)
     return Found(_only_behind(judged).drop(_CARRY), setters)
 
 
-def by_blocks(events: DataFrame, state: DataFrame) -> Found:
-    """The pruned scan: only doubtful rows and their possible setters are shuffled."""
+def by_blocks(events: DataFrame, state: DataFrame, clock: Column) -> Found:
+    """The pruned scan: only doubtful rows and their possible setters are shuffled. Arguments as for `by_timeline`."""
     in_blocks = events.withColumn(_BLOCK, floor_to(F.col(SEQ), BLOCK_ROWS))
     blocks = _blocks(in_blocks, state)
     rows = in_blocks.join(F.broadcast(blocks), [TIMELINE, _BLOCK])
@@ -66,24 +71,21 @@ def by_blocks(events: DataFrame, state: DataFrame) -> Found:
         SEQ,
         _CARRY,
         F.when(rises, F.col(ASKED)).alias("__rising"),
+        clock.alias("__clock_w"),
         F.when(doubtful, F.struct(*kept)).alias("__row"),
     )
     earlier = Window.partitionBy(TIMELINE, _BLOCK).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
-    exact = slim.withColumn(W_BEFORE, F.coalesce(F.max("__rising").over(earlier), F.col(_CARRY)))
+    exact = slim.withColumn(W_BEFORE, F.greatest(F.max("__rising").over(earlier), _CARRY, "__clock_w"))
     resolved = exact.where(F.col("__row").isNotNull()).select("__row.*", W_BEFORE)
     # A watermark that a later row finds standing was set inside a doubtful block, or is some block's highest.
     rising = rows.where(rises & ((F.col(_LOWEST) < F.col(_TOP)) | (F.col(ASKED) == F.col(_TOP))))
-    setters = rising.groupBy(TIMELINE, ASKED).agg(F.max(setter_rank(SEQ)).alias(SETTER))
+    setters = rising.groupBy(TIMELINE, ASKED).agg(F.max(SETTER).alias(SETTER))
     return Found(on_time.unionByName(_only_behind(resolved)), setters)
 
 
 def by_periods(events: DataFrame, state: DataFrame, every_us: int) -> Found:
     """Periodic emission (F): the watermark as it stood after the last item of an earlier period of the clock."""
-    asked = (
-        events.withColumn(SETTER, setter_rank(SEQ))
-        .groupBy(TIMELINE, PERIOD)
-        .agg(F.max(F.struct(ASKED, SETTER)).alias("asked"))
-    )
+    asked = events.groupBy(TIMELINE, PERIOD).agg(F.max(F.struct(ASKED, SETTER)).alias("asked"))
     setters = asked.select(TIMELINE, "asked.*")
     own = asked.select(TIMELINE, PERIOD, F.col("asked")[ASKED].alias(ASKED))
     waiting = state.select(TIMELINE, floor_to(F.col("clock"), every_us).alias(PERIOD), F.col("computed").alias(ASKED))

@@ -14,7 +14,7 @@ from timeops.spec_messages import Path, Problem, problems_of, spec_error
 from timeops.spec_model import Outputs, Partitions, Spec, rules_between_parts
 from timeops.spec_schema import spec_json_schema
 from timeops.spec_sources import FilesSource, check_payload_columns
-from timeops.spec_time import TimeSpec, TolerancePolicy
+from timeops.spec_time import Idle, TimeSpec, TolerancePolicy
 from timeops.spec_windows import RESERVED_IN_WINDOWS, WindowSpec
 from timeops.spec_yaml import read_yaml
 
@@ -41,6 +41,7 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
     ("time",): TimeSpec,
     ("time", "late"): TolerancePolicy,
     ("time", "early"): TolerancePolicy,
+    ("time", "idle"): Idle,
     ("outputs",): Outputs,
     ("windows",): WindowSpec,
     ("partitions",): Partitions,

@@ -78,7 +78,11 @@ def _option_rules() -> list[Json]:
 
 def _time_rules() -> list[Json]:
     without: Json = {"properties": {"out_of_order": False, "late": False, "early": False, "out_of_orderness": _ZERO}}
-    return [{"if": {"not": _given("timestamp_by")}, "then": without}]
+    periodic: Json = {"required": ["emit"], "properties": {"emit": {"type": "object"}}}
+    return [
+        {"if": {"not": _given("timestamp_by")}, "then": without},
+        {"if": _given("idle"), "then": {"required": ["late"], "not": periodic}},
+    ]
 
 
 def _hop_rules() -> list[Json]:

@@ -4,6 +4,7 @@ Here: the keys and the rules between them. Not here: their effect (extraction.py
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, ClassVar, Literal
 
@@ -13,7 +14,7 @@ from timeops.durations import format_duration, micros
 from timeops.expression_tokens import normal_form
 from timeops.spec_expressions import Expression, InstantExpression
 from timeops.spec_fields import Duration, PositiveDuration, SpecModel, TimeZone, one_of
-from timeops.spec_messages import Problem, ProblemsError, problems_of, raise_any, show
+from timeops.spec_messages import Problem, ProblemsError, not_yet, problems_of, raise_any, show
 
 _UNIT_US = {"second": 1_000_000, "millisecond": 1_000, "microsecond": 1}
 
@@ -38,6 +39,16 @@ class Periodic(SpecModel):
     every: PositiveDuration = Field(description="Length of a period of the clock, such as 200 ms (Flink's default).")
 
 
+class Idle(SpecModel):
+    """How the clock raises the watermark when no events do."""
+
+    LATER: ClassVar[Mapping[str, str]] = {"timeout": "idle timeouts"}
+
+    advance: Annotated[Literal["arrival_clock"], one_of("arrival_clock", later=("exclude_split", "window_close"))] = (
+        Field(description="arrival_clock: the watermark stays at most late.tolerance behind the latest arrival (A2).")
+    )
+
+
 def _emission(value: object) -> object:
     if isinstance(value, Mapping):
         try:
@@ -53,7 +64,6 @@ class TimeSpec(SpecModel):
     """Event time and its watermark."""
 
     LATER: ClassVar[Mapping[str, str]] = {
-        "idle": "idle timeouts",
         "start_at": "a first instant of results",
         "deduplicate_by": "removal of duplicates",
         "within": "removal of duplicates",
@@ -91,6 +101,9 @@ class TimeSpec(SpecModel):
         default="on_event",
         description="When events see the watermark move: after each event, or after each period of the clock.",
     )
+    idle: Idle | None = Field(
+        default=None, description="How the clock raises the watermark when no events do; default: it does not."
+    )
     end_of_input: Annotated[Literal["hold", "flush"], one_of("hold", "flush")] = Field(
         default="hold",
         description="When all input is read: hold keeps what is open, flush releases and closes everything.",
@@ -105,6 +118,11 @@ class TimeSpec(SpecModel):
     def out_of_orderness_us(self) -> int:
         """How far the watermark stays behind the largest t, in microseconds."""
         return micros(self.out_of_orderness)
+
+    @property
+    def clock_tolerance_us(self) -> int | None:
+        """How far the watermark may stay behind the clock, microseconds; None when the clock moves no watermark."""
+        return self.late.tolerance_us if self.idle is not None and self.late is not None else None
 
     @property
     def emit_every_us(self) -> int | None:
@@ -124,6 +142,7 @@ class TimeSpec(SpecModel):
                     at=("out_of_orderness",),
                 )
             )
+        problems.extend(self._idle_problems())
         seen: set[str] = set()
         for position, expression in enumerate(self.over):
             if normal_form(expression) in seen:
@@ -132,6 +151,22 @@ class TimeSpec(SpecModel):
         raise_any(problems)
         return self
 
+    def _idle_problems(self) -> list[Problem]:
+        if self.idle is None:
+            return []
+        problems = []
+        if self.late is None and self.timestamp_by is not None:
+            problems.append(
+                Problem(
+                    "arrival_clock needs `late`: it keeps the watermark at most late.tolerance behind the arrivals",
+                    remedy="add `late: {tolerance: 5 s, policy: adjust}`, or leave `idle` out",
+                    at=("idle",),
+                )
+            )
+        if self.emit_every_us is not None:
+            problems.append(replace(not_yet("`idle` together with `emit: {every: …}` is"), at=("idle",)))
+        return problems
+
     def _without_event_time(self) -> list[Problem]:
         """Without `timestamp_by` event time is arrival time, so nothing is early, late or out of order."""
         is_set = {
@@ -139,6 +174,7 @@ class TimeSpec(SpecModel):
             "out_of_order": "out_of_order" in self.model_fields_set,
             "late": self.late is not None,
             "early": self.early is not None,
+            "idle": self.idle is not None,
         }
         return [
             Problem(

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from timeops.columns import ASKED, CLOCK, MIN_US, PERIOD, SEQ, TIMELINE, T, floor_to, to_us
+from timeops.columns import ASKED, CLOCK, LOG, MIN_US, PERIOD, SEQ, SETTER, TIMELINE, T, floor_to, to_us
 from timeops.spec import TimeSpec
 
 STATE_SCHEMA = StructType(
@@ -33,18 +33,43 @@ where a change of the spec has just raised it, and with periodic emission, where
 Every stage joins its events with such a frame. Whoever knows that the timelines are few says so by
 `F.broadcast(state)`: the hint stays with what is derived from it."""
 
-SETTER = "__setter"
-"""Who set a watermark, so that the first is the largest: minus its `_arrival_seq`, 1 where it was no event."""
+CLOCK_SETS = -(2**62)
+"""`__setter` where the clock raises a watermark in this stretch. Of an event it is minus its `_arrival_seq`, 1 stands
+for what was no event before the stretch. So the largest is who did it first: an event that asks for no more than the
+clock of its own record gives is no setter, and any other precedes the clock."""
 
 STEP = (TIMELINE, SEQ, ASKED, SETTER)
 _BEFORE_ALL = -1  # stands before every _arrival_seq of a stretch
 
 
-def in_periods(events: DataFrame, time: TimeSpec) -> DataFrame:
-    """Adds `__period`, the start of the event's period of the clock, when emission is periodic."""
+def asking(events: DataFrame, time: TimeSpec) -> DataFrame:
+    """Adds what each event asks for.
+
+    Returns:
+        The events with `__asked_w`, the watermark from the event on if no other asks for more, `__setter`, and
+        `__period`, the start of the event's period of the clock, when emission is periodic.
+    """
+    asked = F.greatest(F.col(T) - F.lit(time.out_of_orderness_us), F.lit(MIN_US))
+    setter = setter_rank(SEQ)
+    if time.clock_tolerance_us is not None:
+        clock = clock_watermark(to_us(CLOCK), time)
+        setter = F.when(asked > clock, setter).otherwise(F.lit(CLOCK_SETS))
+        asked = F.greatest(asked, clock)
+    found = events.withColumns({ASKED: asked, SETTER: setter})
     if time.emit_every_us is None:
-        return events
-    return events.withColumn(PERIOD, floor_to(to_us(CLOCK), time.emit_every_us))
+        return found
+    return found.withColumn(PERIOD, floor_to(to_us(CLOCK), time.emit_every_us))
+
+
+def clock_watermark(clock_us: Column, time: TimeSpec) -> Column:
+    """The watermark that the clock alone gives (A2: at most the late tolerance behind it), cut to the unit.
+
+    Null where there is no clock yet, or the clock moves no watermark.
+    """
+    if time.clock_tolerance_us is None:
+        return F.lit(None).cast("bigint")
+    behind = clock_us - F.lit(time.clock_tolerance_us)
+    return F.when(clock_us.isNotNull(), floor_to(F.greatest(behind, F.lit(MIN_US)), time.unit_us))
 
 
 def setter_rank(seq: Column | str) -> Column:
@@ -53,9 +78,9 @@ def setter_rank(seq: Column | str) -> Column:
     return F.coalesce(-column, F.lit(1).cast("bigint"))
 
 
-def setter_of(rank: str) -> Column:
+def event_of(rank: Column) -> Column:
     """The `_arrival_seq` of a SETTER, null where it was no event."""
-    return F.when(F.col(rank) <= 0, -F.col(rank))
+    return F.when((rank <= 0) & (rank > CLOCK_SETS), -rank)
 
 
 def known_setters(state: DataFrame) -> DataFrame:
@@ -69,8 +94,7 @@ def steps_of(moves: DataFrame, state: DataFrame, time: TimeSpec, clock_after: Co
     """The steps in which the watermark is seen to rise in a stretch.
 
     Args:
-        moves: `_timeline`, `_arrival_seq`, `__asked_w` of all events that move the watermark; with periodic emission
-            also `__period`.
+        moves: `_timeline`, `_arrival_seq`, and what `asking` adds, of all events that move the watermark.
         state: STATE_SCHEMA before the stretch.
         time: The spec's `time` section.
         clock_after: The log's clock after the stretch, microseconds, for a row with `_timeline`.
@@ -79,7 +103,6 @@ def steps_of(moves: DataFrame, state: DataFrame, time: TimeSpec, clock_after: Co
         `_timeline`, `_arrival_seq` (which orders them), `__asked_w`, `__setter`. With periodic emission one row for
         each period that has ended, with what its events asked for: it is seen from the next period on.
     """
-    asked = moves.withColumn(SETTER, setter_rank(SEQ))
     unseen = state.where("computed > coalesce(watermark, computed - 1)").select(
         TIMELINE,
         F.lit(_BEFORE_ALL).cast("bigint").alias(SEQ),
@@ -88,13 +111,30 @@ def steps_of(moves: DataFrame, state: DataFrame, time: TimeSpec, clock_after: Co
         F.col("clock"),
     )
     if time.emit_every_us is None:
-        return asked.select(*STEP).unionByName(unseen.select(*STEP))
+        return moves.select(*STEP).unionByName(unseen.select(*STEP))
     waiting = unseen.withColumn(PERIOD, floor_to(F.col("clock"), time.emit_every_us))
-    both = asked.select(*STEP, PERIOD).unionByName(waiting.select(*STEP, PERIOD))
+    both = moves.select(*STEP, PERIOD).unionByName(waiting.select(*STEP, PERIOD))
     highest = F.max(F.struct(ASKED, SETTER)).alias("asked")
     ended = F.col(PERIOD) < floor_to(clock_after, time.emit_every_us)
     periods = both.where(ended).groupBy(TIMELINE, PERIOD).agg(F.min(SEQ).alias(SEQ), highest)
     return periods.select(TIMELINE, SEQ, "asked.*")
+
+
+def clock_steps(items: DataFrame, time: TimeSpec, log: Column) -> DataFrame | None:
+    """The watermark that the clock alone gives all timelines of a log, at every item of a stretch.
+
+    Args:
+        items: Records of the stretch.
+        time: The spec's `time` section.
+        log: Which log a row is of.
+
+    Returns:
+        `__log`, `_arrival_seq`, `__asked_w`; None where the clock moves no watermark.
+    """
+    if time.clock_tolerance_us is None:
+        return None
+    given = clock_watermark(to_us(CLOCK), time)
+    return items.select(log.alias(LOG), SEQ, given.alias(ASKED)).where(F.col(ASKED).isNotNull())
 
 
 def state_after(
@@ -109,16 +149,25 @@ def state_after(
         time: The spec's `time` section.
         clock_after: The log's clock after the stretch, microseconds, for a row with `_timeline`.
     """
-    asked = moves.withColumn(SETTER, setter_rank(SEQ))
-    moved = _highest(asked, "computed", F.max(T).alias("__max_t"))
+    moved = _highest(moves, "computed", F.max(T).alias("__max_t"))
     both = state.join(moved, TIMELINE, "full").withColumn("max_t", F.greatest("max_t", "__max_t"))
-    after = _raised(both, "computed")
+    after = under_clock(_raised(both, "computed"), time, clock_after)
     if time.emit_every_us is None:
         seen = {"watermark": F.col("computed"), "watermark_set_by": F.col("computed_set_by")}
         after = after.withColumns(seen)
     else:
         after = _raised(after.join(_highest(steps, "watermark"), TIMELINE, "left"), "watermark")
     return after.withColumn("clock", clock_after).select(*STATE_SCHEMA.names)
+
+
+def under_clock(state: DataFrame, time: TimeSpec, clock: Column) -> DataFrame:
+    """The timelines when the clock has come to a later instant and they had no event: it may raise all of them."""
+    if time.clock_tolerance_us is None:
+        return state
+    given = F.struct(clock_watermark(clock, time).alias(ASKED), F.lit(CLOCK_SETS).cast("bigint").alias(SETTER))
+    for name in ("computed", "watermark"):
+        state = _raised(state.withColumn(f"__new_{name}", given), name).drop(f"__new_{name}")
+    return state
 
 
 def under_out_of_orderness(state: DataFrame, out_of_orderness_us: int) -> DataFrame:
@@ -145,7 +194,7 @@ def _raised(state: DataFrame, name: str) -> DataFrame:
     """The state with a watermark and its setter raised to `__new_<name>` where that is higher."""
     new = F.col(f"__new_{name}")
     rose = F.coalesce(new[ASKED] > F.col(name), new.isNotNull() & F.col(name).isNull())
-    setter = F.when(new[SETTER] <= 0, -new[SETTER])
+    setter = event_of(new[SETTER])
     return state.withColumns(
         {
             name: F.when(rose, new[ASKED]).otherwise(F.col(name)),

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from timeops.columns import ASKED, MIN_US, TIMELINE, W_BEFORE, W_SET_BY, T
+from timeops.columns import ASKED, CLOCK, SETTER, TIMELINE, W_BEFORE, W_SET_BY, to_us
 from timeops.scans import by_blocks, by_periods, by_timeline
 from timeops.spec import TimeSpec
-from timeops.timelines import SETTER, in_periods, known_setters, setter_of
+from timeops.timelines import asking, clock_watermark, event_of, known_setters
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Scanned:
 
     Attributes:
         events: The events with `__asked_w` and `__w_before`: the watermark just before the event where the event
-            may be behind it, null where it is on time whatever the order was. With periodic emission also `__period`.
+            may be behind it, null where it is on time whatever the order was; and what `timelines.asking` adds.
         setters: `_timeline`, `__asked_w`, `__setter`: who first asked for a watermark that a later event may find
             standing; several rows may name the same one.
     """
@@ -40,24 +40,24 @@ def scan(events: DataFrame, state: DataFrame, time: TimeSpec, *, few_timelines: 
         few_timelines: The blocks' carries are few (one per timeline and 512 rows) and are broadcast. Otherwise one
             window by timeline does the work, at the price of a shuffle of all rows. The result is the same.
     """
-    asked = F.greatest(F.col(T) - F.lit(time.out_of_orderness_us), F.lit(MIN_US))
-    asking = in_periods(events.withColumn(ASKED, asked), time)
+    clock = clock_watermark(to_us(CLOCK), time)
+    rows = asking(events, time)
     if time.emit_every_us is not None:
-        found = by_periods(asking, state, time.emit_every_us)
+        found = by_periods(rows, state, time.emit_every_us)
     else:
-        found = (by_blocks if few_timelines else by_timeline)(asking, state)
+        found = (by_blocks if few_timelines else by_timeline)(rows, state, clock)
     return Scanned(events=found.events, setters=found.setters.unionByName(known_setters(state)))
 
 
 def with_setter(behind: DataFrame, setters: DataFrame) -> DataFrame:
     """Adds `__w_set_by`: the lowest `_arrival_seq` after which the watermark had the value `__w_before`.
 
-    It is null where no event gave the watermark this value, but a change of the spec.
+    It is null where no event gave the watermark this value, but the clock or a change of the spec.
 
     Args:
         behind: Some of the scanned events; few, since each of them is looked up.
         setters: What `scan` gave.
     """
     keys = [TIMELINE, W_BEFORE]
-    first = setters.groupBy(TIMELINE, F.col(ASKED).alias(W_BEFORE)).agg(F.max(SETTER).alias(SETTER))
-    return behind.join(first, keys, "left").withColumn(W_SET_BY, setter_of(SETTER)).drop(SETTER)
+    first = setters.groupBy(TIMELINE, F.col(ASKED).alias(W_BEFORE)).agg(F.max(SETTER).alias(W_SET_BY))
+    return behind.join(first, keys, "left").withColumn(W_SET_BY, event_of(F.col(W_SET_BY)))

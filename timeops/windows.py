@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
 from timeops.closing import closing_watermarks
-from timeops.columns import LATENESS, T_FINAL, TIMELINE, W_BEFORE, WATERMARK, to_instant
+from timeops.columns import LATENESS, T_FINAL, TIMELINE, W_BEFORE, W_SET_BY, WATERMARK, to_instant
 from timeops.grids import close_time, last_close_time, starts_of
 from timeops.safely import null_if_it_fails
 from timeops.spec import WindowSpec
@@ -75,7 +75,7 @@ def window_results(
     aggregates = [F.expr(text).alias(name) for name, text in window.aggregates.items()]
     results = contents.groupBy(TIMELINE, START, *groups).agg(*aggregates)
     wanted = closed.select(TIMELINE, START).distinct()
-    dated = results.join(closing_watermarks(wanted, adjusted.steps, window), [TIMELINE, START], "left")
+    dated = results.join(closing_watermarks(wanted, adjusted, window), [TIMELINE, START], "left")
     shaped = dated.select(
         to_instant(START).alias("window_start"),
         to_instant(F.col(START) + F.lit(window.size_us)).alias("window_end"),
@@ -105,13 +105,16 @@ def late_for_windows(adjusted: Adjusted, window: WindowSpec) -> DataFrame:
 
     Returns:
         The events with `__missed` (starts), `__w_before`, `__w_set_by`, and `__lateness_us`: the least extra
-        allowed lateness that would have let the event into its last window.
+        allowed lateness that would have let the event into its last window; null where the clock closed it.
     """
     behind = adjusted.accepted.where(F.col(W_BEFORE).isNotNull())
     placed = place(behind, window)
     late = placed.where(missed_all())
     last = close_time(F.element_at(MISSED, -1), window)
-    return late.withColumn(LATENESS, F.col(W_BEFORE) - last + F.lit(1))
+    lateness = F.col(W_BEFORE) - last + F.lit(1)
+    if adjusted.clock_steps is not None:  # no lateness lets in what the clock has passed
+        lateness = F.when(F.col(W_SET_BY).isNotNull(), lateness)
+    return late.withColumn(LATENESS, lateness)
 
 
 def still_needed(events: DataFrame, state: DataFrame, windows: tuple[WindowSpec, ...]) -> DataFrame:

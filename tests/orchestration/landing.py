@@ -66,6 +66,8 @@ def expected(warehouse: Path, spec: Spec, *, flush: bool) -> oracle.Outcome:
         out_of_orderness_us=time.out_of_orderness_us,
         out_of_order=time.out_of_order,
         emit_every_us=time.emit_every_us,
+        late=(time.late.tolerance_us, time.late.policy) if time.late else None,
+        idle=("arrival_clock", None) if time.idle else None,
     )
     return oracle.run(items, rules, [_window(spec, number) for number in range(len(spec.windows))])
 

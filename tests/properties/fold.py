@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from resources.rows import small_frame
 from tests.properties.logs import Log, clocks_after, items
-from timeops.adjustment import Adjusted, adjusted_from, time_adjustment
+from timeops.adjustment import Adjusted, Judged, LogClock, adjusted_from, time_adjustment
 from timeops.columns import to_us
 from timeops.dead_letters import time_letters, window_letters
+from timeops.extraction import timeline
 from timeops.ordering import release
 from timeops.spec import TimeSpec, WindowSpec
 from timeops.tally import accepted_tally
@@ -62,7 +63,8 @@ def run(
     carried = Carried(small_frame(spark, [], STATE_SCHEMA))
     for part in parts:
         flushed = flush and part == parts[-1]
-        rows, clock = items(spark, logs, part), clocks_after(logs, part)
+        rows = items(spark, logs, part).localCheckpoint()
+        clock = LogClock(clocks_after(logs, part), log=F.col("_timeline"))
         carried = _stretch(rows, clock, time, windows, carried, out, few=few_timelines, flushed=flushed)
     assert carried.held is not None
     for row in carried.held.withColumn("ts", to_us("_timestamp")).collect():
@@ -73,7 +75,7 @@ def run(
 
 def _stretch(
     rows: DataFrame,
-    clock: Column,
+    clock: LogClock,
     time: TimeSpec,
     windows: tuple[WindowSpec, ...],
     carried: Carried,
@@ -83,9 +85,10 @@ def _stretch(
     flushed: bool,
 ) -> Carried:
     before = F.broadcast(carried.state)
+    rows = rows.withColumn("_timeline", timeline(rows, time.over))
     lazy = time_adjustment(rows, before, time, clock, few_timelines=few)
     accepted, refused, moves = (frame.localCheckpoint() for frame in (lazy.accepted, lazy.refused, lazy.moves))
-    adjusted = adjusted_from(accepted, refused, moves, before, time=time, clock_after=clock)
+    adjusted = adjusted_from(Judged(accepted, refused, moves), rows, before, time, clock)
     adjusted = replace(adjusted, state=F.broadcast(adjusted.state.localCheckpoint()))
     nothing = adjusted.accepted.limit(0)
     held = _release(carried.held or nothing, adjusted, out, flushed=flushed)

@@ -166,6 +166,7 @@ def rules_of(time: TimeSpec) -> oracle.TimeRules:
         late=(time.late.tolerance_us, time.late.policy) if time.late else None,
         early=(time.early.tolerance_us, time.early.policy) if time.early else None,
         emit_every_us=time.emit_every_us,
+        idle=("arrival_clock", None) if time.idle else None,
     )
 
 
