@@ -5,7 +5,7 @@ Here: reading the whole log up to the last committed batch, and replacing days i
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 from pyspark.sql import DataFrame
 
@@ -15,6 +15,7 @@ from assets.schemas import judged as judged_from_empty
 from assets.timelines import timelines_before
 from resources import tables
 from resources.batches import prepare
+from resources.filters import Filters, sql_condition
 from resources.owner import this_process
 from resources.workspace import Workspace
 from timeops import columns as c
@@ -55,7 +56,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
     with at_work(workspace, plan):
         prepare(workspace.lake, workspace.base())
         days = between_days(first, last)
-        rows = results_of_log(workspace, window).where(days)
+        rows = results_of_log(workspace, window).where(sql_condition(days))
         stamped = rows.withColumn(c.BATCH, batch_column(plan))
         expect = workspace.ready(table)
         written = workspace.lake.replace(table, stamped, where=days, attempt=plan.attempt, expect=expect)
@@ -83,10 +84,10 @@ def refuse_two_specs(workspace: Workspace) -> None:
         )
 
 
-def between_days(first: date, last: date) -> str:
-    """Condition on windows that start on the days from `first` to `last`."""
-    after = last + timedelta(days=1)
-    return f"window_start >= TIMESTAMP'{first} 00:00:00Z' AND window_start < TIMESTAMP'{after} 00:00:00Z'"
+def between_days(first: date, last: date) -> Filters:
+    """Which windows start on the days from `first` to `last` (UTC)."""
+    start, end = (datetime.combine(day, time(0), UTC) for day in (first, last + timedelta(days=1)))
+    return [("window_start", ">=", start), ("window_start", "<", end)]
 
 
 def results_of_log(workspace: Workspace, window: WindowSpec) -> DataFrame:

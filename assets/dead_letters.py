@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assets.commits import batch_column
+from assets.commits import batch_column, has_few_records
 from assets.schemas import payload_of
 from assets.stretch import Judged, judged_batch
 from resources import tables
@@ -35,7 +35,10 @@ def write_dead_letters(workspace: Workspace, plan: Plan) -> Mapping[str, int]:
             {c.BATCH: batch_column(plan), "replayed_at": F.lit(None).cast("timestamp")}
         )
         expect = workspace.ready(tables.DEAD_LETTERS)
-        workspace.lake.append(tables.DEAD_LETTERS, letters.coalesce(1), attempt=plan.attempt, expect=expect)
+        few = has_few_records(plan)
+        workspace.lake.append(
+            tables.DEAD_LETTERS, letters.coalesce(1), attempt=plan.attempt, expect=expect, are_few=few
+        )
     return reasons
 
 

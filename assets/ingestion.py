@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from assets.commits import at_work, batch_column
+from assets.commits import FEW_RECORDS, at_work, batch_column
 from assets.schemas import payload_of
 from resources import tables
 from resources.batches import Plan, prepare
@@ -127,7 +127,8 @@ def _write_log(
             }
             rows = log.frame.withColumns(columns).select(*payload_of(workspace).names, *c.LOG_COLUMNS)
             expect = workspace.ready(tables.RAW_EVENTS)
-            workspace.lake.append(tables.RAW_EVENTS, rows, attempt=plan.attempt, expect=expect)
+            few = log.rows <= FEW_RECORDS
+            workspace.lake.append(tables.RAW_EVENTS, rows, attempt=plan.attempt, expect=expect, are_few=few)
     return log.rows, clock_us
 
 

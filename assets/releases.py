@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from assets.commits import batch_column, flushes
+from assets.commits import batch_column, flushes, has_few_records
 from assets.schemas import held_columns, ordered_columns, payload_of
 from assets.stretch import Judged
 from assets.timelines import RELEASED
 from resources import tables
+from resources.filters import Filters
 from resources.numbering import numbered
-from resources.workspace import Position, Workspace
+from resources.workspace import Position, Workspace, instant_of
 from timeops import columns as c
 from timeops.ordering import RELEASE_ORDER, Released, release
 
@@ -41,7 +42,10 @@ def write_released(workspace: Workspace, judged: Judged, *, kept: int) -> int:
         rows = both.select(*ordered_columns(payload_of(workspace)), batch_column(plan))
         if in_sequence != 0 or kept:
             expect = workspace.ready(tables.ORDERED_EVENTS)
-            written = workspace.lake.append(tables.ORDERED_EVENTS, rows, attempt=plan.attempt, expect=expect).rows
+            few = has_few_records(plan)
+            written = workspace.lake.append(
+                tables.ORDERED_EVENTS, rows, attempt=plan.attempt, expect=expect, are_few=few
+            ).rows
     _write_held(workspace, judged)
     return written - kept
 
@@ -94,8 +98,8 @@ def _write_held(workspace: Workspace, judged: Judged) -> None:
     plan = judged.plan
     rows = _fresh(workspace, judged)
     where = _no_longer_held(judged.after, flushed=flushes(plan))
-    if workspace.spec.time.over:
-        rows = rows.unionByName(workspace.read_base(tables.HELD_EVENTS).where(where).drop(c.BATCH))
+    if workspace.spec.time.over and where is not None:
+        rows = rows.unionByName(workspace.read_base(tables.HELD_EVENTS, filters=where).drop(c.BATCH))
     still_held = release(rows, judged.adjusted.state, flushed=flushes(plan)).held
     workspace.lake.replace(
         tables.HELD_EVENTS,
@@ -103,13 +107,14 @@ def _write_held(workspace: Workspace, judged: Judged) -> None:
         where=where,
         attempt=plan.attempt,
         expect=workspace.ready(tables.HELD_EVENTS),
+        are_few=has_few_records(plan),
     )
 
 
-def _no_longer_held(after: Position, *, flushed: bool) -> str:
-    """Condition on rows of `held_events` that are behind a watermark."""
+def _no_longer_held(after: Position, *, flushed: bool) -> Filters | None:
+    """Which rows of `held_events` are behind a watermark; None for none."""
     if flushed:
-        return "true"
+        return ()
     if after.watermark_us is None:
-        return "false"
-    return f"{c.TIMESTAMP} < timestamp_micros({after.watermark_us})"
+        return None
+    return [(c.TIMESTAMP, "<", instant_of(after.watermark_us))]

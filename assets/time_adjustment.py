@@ -5,24 +5,22 @@ Here: counts, `log_control`, `watermarks`. Not here: released and held events (r
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from assets.commits import batch_column
+from assets.commits import batch_column, has_few_records
 from assets.control import control_rows
 from assets.releases import with_released, write_released
 from assets.stretch import Judged, judged_batch
 from assets.timelines import watermark_rows, write_timelines
 from resources import tables
 from resources.batches import Plan
-from resources.workspace import Position, Workspace
+from resources.workspace import Position, Workspace, instant_of
 from timeops import columns as c
 from timeops.adjustment import KEPT
 from timeops.tally import accepted_tally, refused_tally
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,8 @@ def _write_timelines(workspace: Workspace, judged: Judged, counts: Mapping[str, 
     moved = watermark_rows(before, after, clock, final=judged.after.final)
     rows = workspace.spark.createDataFrame(pipeline).unionByName(moved.withColumn(c.BATCH, batch_column(plan)))
     expect = workspace.ready(tables.WATERMARKS)
-    workspace.lake.append(tables.WATERMARKS, rows.coalesce(1), attempt=plan.attempt, expect=expect)
+    few = has_few_records(plan)
+    workspace.lake.append(tables.WATERMARKS, rows.coalesce(1), attempt=plan.attempt, expect=expect, are_few=few)
 
 
 def _pipeline_row(judged: Judged, counts: Mapping[str, int]) -> dict[str, object]:
@@ -110,4 +109,4 @@ def _pipeline_row(judged: Judged, counts: Mapping[str, int]) -> dict[str, object
 
 
 def _instant(us: int | None) -> datetime | None:
-    return None if us is None else _EPOCH + timedelta(microseconds=us)
+    return None if us is None else instant_of(us)

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from assets.commits import batch_column
+from assets.commits import batch_column, has_few_records
 from assets.control import check_spec
 from resources import tables
 from resources.batches import Plan
@@ -74,15 +74,15 @@ def write_timelines(
         clock_us: The log's clock after it.
     """
     rows = after.withColumn(c.BATCH, batch_column(plan))
-    expect = workspace.ready(tables.TIMELINES)
+    expect, few = workspace.ready(tables.TIMELINES), has_few_records(plan)
     if _base_is_due(workspace, plan):
-        workspace.lake.replace(tables.TIMELINES, rows, where="true", attempt=plan.attempt, expect=expect)
+        workspace.lake.replace(tables.TIMELINES, rows, where=(), attempt=plan.attempt, expect=expect, are_few=few)
         return
     state = F.struct("max_t", "watermark", "computed", RELEASED)
     unmoved = under_clock(before, workspace.spec.time, F.lit(clock_us).cast("bigint"))
     joined = rows.join(unmoved.select(c.TIMELINE, state.alias("__before")), c.TIMELINE, "left")
     changed = joined.where(~F.col("__before").eqNullSafe(state)).drop("__before")
-    workspace.lake.append(tables.TIMELINES, changed, attempt=plan.attempt, expect=expect)
+    workspace.lake.append(tables.TIMELINES, changed, attempt=plan.attempt, expect=expect, are_few=few)
 
 
 def watermark_rows(before: DataFrame, after: DataFrame, clock: Column, *, final: bool) -> DataFrame:

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assets.commits import batch_column, flushes
+from assets.commits import batch_column, flushes, has_few_records
 from assets.schemas import open_columns, payload_of
 from assets.stretch import Judged, judged_batch
 from resources import tables
 from resources.batches import Plan
+from resources.filters import Filters
 from resources.rows import small_frame
-from resources.workspace import Position, Workspace
+from resources.workspace import Position, Workspace, instant_of
 from timeops import columns as c
 from timeops.spec import WindowSpec
 from timeops.windows import still_needed, window_results
@@ -49,9 +50,9 @@ def aggregate_windows(workspace: Workspace, plan: Plan) -> Windowed:
     return Windowed(results)
 
 
-def open_events_of(workspace: Workspace) -> DataFrame:
+def open_events_of(workspace: Workspace, *, only: Filters | None = None) -> DataFrame:
     """Events of earlier batches that some window still needs."""
-    held = workspace.read_base(tables.OPEN_EVENTS).drop(c.BATCH)
+    held = workspace.read_base(tables.OPEN_EVENTS, filters=only).drop(c.BATCH)
     return held.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
 
 
@@ -82,7 +83,8 @@ def _write_results(workspace: Workspace, judged: Judged, open_events: DataFrame,
     table = tables.window_table(window.name)
     results = window_results(judged.adjusted, open_events, window, flushed=flushes(plan))
     rows = results.withColumn(c.BATCH, batch_column(plan))
-    written = workspace.lake.append(table, rows, attempt=plan.attempt, expect=workspace.ready(table))
+    expect, few = workspace.ready(table), has_few_records(plan)
+    written = workspace.lake.append(table, rows, attempt=plan.attempt, expect=expect, are_few=few)
     return written.rows
 
 
@@ -103,8 +105,8 @@ def _write_open_events(workspace: Workspace, judged: Judged) -> None:
     plan, windows = judged.plan, workspace.spec.windows
     where = _no_longer_needed(judged.after, windows, flushed=flushes(plan))
     events = judged.adjusted.accepted
-    if workspace.keeps_timelines:  # the watermarks are several: another timeline may still need what is deleted
-        events = events.unionByName(open_events_of(workspace).where(where), allowMissingColumns=True)
+    if workspace.keeps_timelines and where is not None:  # another timeline may still need what is deleted
+        events = events.unionByName(open_events_of(workspace, only=where), allowMissingColumns=True)
     needed = still_needed(events, judged.adjusted.state, windows)
     if flushes(plan):
         needed = needed.limit(0)
@@ -115,18 +117,19 @@ def _write_open_events(workspace: Workspace, judged: Judged) -> None:
         where=where,
         attempt=plan.attempt,
         expect=workspace.ready(tables.OPEN_EVENTS),
+        are_few=has_few_records(plan),
     )
 
 
-def _no_longer_needed(after: Position, windows: tuple[WindowSpec, ...], *, flushed: bool) -> str:
-    """Condition on open events before the first window that is still open, of any of the spec's windows.
+def _no_longer_needed(after: Position, windows: tuple[WindowSpec, ...], *, flushed: bool) -> Filters | None:
+    """Which open events lie before the first window that is still open, of any of the spec's windows; None for none.
 
     An event in a gap behind that place stays until the watermark has passed it, and is in no window.
     """
     if flushed:
-        return "true"
+        return ()
     if after.watermark_us is None:
-        return "false"
+        return None
     watermark_us = after.watermark_us
     first = min((_last_closed(watermark_us, w) + 1) * w.hop_us + w.offset_us for w in windows)
-    return f"{c.TIMESTAMP} < timestamp_micros({first})"
+    return [(c.TIMESTAMP, "<", instant_of(max(first, c.MIN_US)))]

@@ -23,8 +23,14 @@ def attempt_of(commit: dict[str, Any]) -> int:
     return int(number) if name == "attempt" and number.isdigit() else 0
 
 
+ADDED_ROWS = "tidemark.addedRows"
+"""Rows that a commit added, where it wrote others anew as well."""
+
+
 def rows_written(commit: dict[str, Any]) -> int:
     """Return the rows that a commit added, from its own metrics, which Spark and delta-rs name differently."""
+    if ADDED_ROWS in commit:
+        return int(commit[ADDED_ROWS])
     metrics = commit.get("operationMetrics", {})
     if "num_added_rows" in metrics:
         return int(metrics["num_added_rows"])

@@ -1,9 +1,10 @@
-"""Which rows of a table to read: conditions as Arrow takes them, and the folder as Arrow sees it.
+"""Which rows of a table are meant: conditions as Arrow and as SQL take them, and the folder as Arrow sees it.
 
-Here: translation. Not here: reading (lake.py, scan.py).
+Here: translation. Not here: reading and writing (lake.py, scan.py).
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Filters = Sequence[tuple[str, str, Any]]
 """Conditions that all hold: column, operator (=, !=, <, <=, >, >=, in), value; `= None` asks for null."""
@@ -24,6 +27,26 @@ def arrow_condition(filters: Filters) -> pc.Expression:
         for name, symbol, value in filters
     ]
     return reduce(and_, each)
+
+
+def sql_condition(filters: Filters) -> str:
+    """Return the filters as Spark SQL; no filters mean all rows."""
+    each = [
+        f"`{name}` IS NULL" if value is None else f"`{name}` {symbol} {_literal(value)}"
+        for name, symbol, value in filters
+    ]
+    return " AND ".join(each) or "true"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, datetime):
+        return f"timestamp_micros({(value - _EPOCH) // timedelta(microseconds=1)})"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(_literal, value))})"
+    return str(value)
 
 
 def files_of(folder: Path) -> SubTreeFileSystem:

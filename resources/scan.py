@@ -5,29 +5,15 @@ deletion vectors and no renamed columns, so a file holds rows of the table as th
 """
 
 import json
-import operator
-from collections.abc import Callable, Mapping
-from functools import reduce
 from pathlib import Path
-from typing import Any
 
 from deltalake import DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from resources.filters import Filters, arrow_condition, files_of
+from resources.filters import Filters, arrow_condition, files_of, sql_condition
 from resources.sources.local_files import spark_path
-
-_OPERATORS: Mapping[str, Callable[[Column, Any], Column]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "in": Column.isin,
-}
 
 
 def scan(spark: SparkSession, folder: Path, delta: DeltaTable, filters: Filters) -> DataFrame:
@@ -46,16 +32,9 @@ def scan(spark: SparkSession, folder: Path, delta: DeltaTable, filters: Filters)
     # The base path keeps Spark from taking folders above, such as `year=2026`, for columns.
     reader = spark.read.schema(schema).option("basePath", f"file://{folder.absolute()}")
     rows = reader.parquet(*(spark_path(str(folder.absolute() / file)) for file in files))
-    return rows.where(reduce(operator.and_, map(_condition, filters))) if filters else rows
+    return rows.where(sql_condition(filters)) if filters else rows
 
 
 def _files(folder: Path, delta: DeltaTable, filters: Filters) -> list[str]:
     dataset = delta.to_pyarrow_dataset(filesystem=files_of(folder))
     return sorted(file.path for file in dataset.get_fragments(arrow_condition(filters) if filters else None))
-
-
-def _condition(condition: tuple[str, str, Any]) -> Column:
-    name, symbol, value = condition
-    if value is None:
-        return F.col(f"`{name}`").isNull()
-    return _OPERATORS[symbol](F.col(f"`{name}`"), value)

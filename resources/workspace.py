@@ -5,7 +5,7 @@ Here: opening these for one pipeline. Not here: what a stage does with them (ass
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -208,6 +208,11 @@ def us_of(instant: object) -> int | None:
         return None
     since = instant - datetime(1970, 1, 1, tzinfo=instant.tzinfo)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def instant_of(us: int) -> datetime:
+    """The aware instant of microseconds since the epoch."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
 
 
 def _integer(value: object) -> int | None:

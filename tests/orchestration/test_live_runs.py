@@ -1,6 +1,6 @@
 """Whole pipelines through Dagster: what a run writes, records, refuses and repeats."""
 
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -215,6 +215,8 @@ def test_windows_that_a_change_of_the_spec_closes_are_closed_by_it(spark: SparkS
 
 
 def test_days_are_half_open() -> None:
-    assert between_days(date(2026, 1, 1), date(2026, 1, 1)) == (
-        "window_start >= TIMESTAMP'2026-01-01 00:00:00Z' AND window_start < TIMESTAMP'2026-01-02 00:00:00Z'"
-    )
+    first, second = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
+    assert between_days(date(2026, 1, 1), date(2026, 1, 1)) == [
+        ("window_start", ">=", first),
+        ("window_start", "<", second),
+    ]

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from resources import lake as lake_module
 from resources.lake import ConflictError, Lake
 from resources.snapshot import read_consistent
 from resources.spark import check_java, delta_package, session_config
@@ -128,7 +129,7 @@ def test_a_write_by_somebody_else_at_the_same_time_is_noticed(lake: Lake) -> Non
     with pytest.raises(ConflictError, match="is at version 2"):
         crossed.append(EVENTS, some(lake, [1]), attempt=1, expect=0)
     with pytest.raises(ConflictError, match="is at version 4"):
-        crossed.replace(EVENTS, some(lake, [1]), where="k = 99", attempt=2, expect=2)
+        crossed.replace(EVENTS, some(lake, [1]), where=[("k", "=", 99)], attempt=2, expect=2)
 
 
 def test_replace_is_one_commit_that_rewrites_only_files_with_matching_rows(lake: Lake) -> None:
@@ -137,7 +138,7 @@ def test_replace_is_one_commit_that_rewrites_only_files_with_matching_rows(lake:
     outside = {uri for uri in before if pq.read_table(local(uri))["k"].to_pylist() != [10, 11, 12]}
 
     written = lake.replace(
-        EVENTS, some(lake, [5, 11, 30, 31], "new"), where="k BETWEEN 11 AND 19", attempt=4, expect=3
+        EVENTS, some(lake, [5, 11, 30, 31], "new"), where=[("k", ">=", 11), ("k", "<=", 19)], attempt=4, expect=3
     )
 
     assert (written.version, written.rows) == (4, 4)
@@ -145,7 +146,9 @@ def test_replace_is_one_commit_that_rewrites_only_files_with_matching_rows(lake:
     assert len(outside) == 2
     kept = [(key, "old") for key in (0, 1, 2, 10, 20, 21, 22)]
     assert content(lake) == sorted([*kept, (5, "new"), (11, "new"), (30, "new"), (31, "new")])
-    again = lake.replace(EVENTS, some(lake, [5, 11, 30, 31], "new"), where="k BETWEEN 11 AND 19", attempt=4, expect=3)
+    again = lake.replace(
+        EVENTS, some(lake, [5, 11, 30, 31], "new"), where=[("k", ">=", 11), ("k", "<=", 19)], attempt=4, expect=3
+    )
     assert again == written
     assert lake.version(EVENTS) == 4
 
@@ -153,13 +156,13 @@ def test_replace_is_one_commit_that_rewrites_only_files_with_matching_rows(lake:
 def test_replace_keeps_rows_for_which_the_condition_is_null(lake: Lake) -> None:
     df = lake.session().createDataFrame([(1, None), (2, "open"), (3, "closed")], SCHEMA)
     lake.append(EVENTS, df, attempt=1, expect=0)
-    lake.replace(EVENTS, some(lake, [4], "closed"), where="v = 'open'", attempt=2, expect=1)
+    lake.replace(EVENTS, some(lake, [4], "closed"), where=[("v", "=", "open")], attempt=2, expect=1)
     assert sorted(lake.rows(EVENTS)["k"].to_pylist()) == [1, 3, 4]
 
 
 def test_restore_brings_back_exactly_what_a_version_held(lake: Lake) -> None:
     seed(lake, [1, 2], [3])
-    lake.replace(EVENTS, some(lake, [9], "new"), where="k < 3", attempt=3, expect=2)
+    lake.replace(EVENTS, some(lake, [9], "new"), where=[("k", "<", 3)], attempt=3, expect=2)
     assert lake.restore(EVENTS, 2) == 4
     assert content(lake) == [(1, "old"), (2, "old"), (3, "old")]
     assert sorted(row.k for row in lake.read(EVENTS).collect()) == [1, 2, 3]
@@ -167,6 +170,51 @@ def test_restore_brings_back_exactly_what_a_version_held(lake: Lake) -> None:
     assert lake.restore(EVENTS, 0) == 6
     assert lake.read(EVENTS).count() == 0
     assert lake.read(EVENTS, version=5).count() == 4
+
+
+@pytest.mark.parametrize("most", [0, 3, 100])
+def test_few_rows_are_written_without_spark_and_many_with_it_and_the_table_is_the_same(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """With `most` 3 the appended rows are few, and the table is too large to be written anew."""
+    monkeypatch.setattr(lake_module, "FEW_ROWS", most)
+    first = lake.append(EVENTS, some(lake, [1, 2]), attempt=1, expect=0, are_few=True)
+    assert (first.version, first.rows) == (1, 2)
+    assert lake.append(EVENTS, some(lake, [1, 2]), attempt=1, expect=0, are_few=True) == first
+    lake.append(EVENTS, some(lake, [3, 4]), attempt=2, expect=1, are_few=True)
+    where = [("k", ">=", 2), ("k", "<", 4)]
+    written = lake.replace(EVENTS, some(lake, [7], "new"), where=where, attempt=3, expect=2, are_few=True)
+    assert (written.version, written.rows) == (3, 1)
+    assert lake.replace(EVENTS, some(lake, [7], "new"), where=where, attempt=3, expect=2, are_few=True) == written
+    assert content(lake) == [(1, "old"), (4, "old"), (7, "new")]
+    engines = {made["version"]: made.get("engineInfo", "") for made in DeltaTable(str(lake.path(EVENTS))).history()}
+    assert ["Spark" in engines[version] for version in (1, 3)] == [most < 2, most < 4]
+    with pytest.raises(FencedError):
+        lake.replace(EVENTS, some(lake, [8]), where=(), attempt=2, expect=3, are_few=True)
+    lake.replace(EVENTS, some(lake, [8]), where=(), attempt=4, expect=3, are_few=True)
+    assert content(lake) == [(8, "old")]
+    assert lake.restore(EVENTS, 3) == 5
+    assert len(content(lake)) == 3
+
+
+def test_rows_for_which_the_condition_is_null_stay_when_few_rows_are_replaced(lake: Lake) -> None:
+    df = lake.session().createDataFrame([(1, "open"), (2, None)], SCHEMA)
+    lake.append(EVENTS, df, attempt=1, expect=0, are_few=True)
+    lake.replace(EVENTS, some(lake, [4]), where=[("v", "=", "open")], attempt=2, expect=1, are_few=True)
+    assert sorted(lake.rows(EVENTS)["k"].to_pylist()) == [2, 4]
+
+
+def test_instants_of_all_years_are_kept_to_the_microsecond_when_few_rows_are_written(lake: Lake) -> None:
+    edges = [-62_135_596_800_000_000, -1, 0, 253_402_300_799_999_999]
+    df = lake.session().createDataFrame([(us, us % 7) for us in edges], "us LONG, n LONG")
+    df = df.selectExpr("us", "timestamp_micros(us) AS at")
+    lake.create("times", df.schema)
+    lake.append("times", df, attempt=1, expect=0, are_few=True)
+    assert lake.read("times").where("unix_micros(at) = us").count() == len(edges)
+    cut = datetime(1970, 1, 1, tzinfo=UTC)
+    assert lake.read("times", filters=[("at", "<", cut)]).count() == 2
+    lake.replace("times", df.limit(0), where=[("at", "<", cut)], attempt=2, expect=1, are_few=True)
+    assert sorted(lake.rows("times")["us"].to_pylist()) == edges[2:]
 
 
 def test_an_append_that_is_known_to_be_empty_may_make_no_commit(lake: Lake) -> None:
@@ -217,7 +265,7 @@ def test_a_write_that_was_taken_back_may_be_made_again(lake: Lake) -> None:
 def test_a_table_cannot_go_back_to_files_that_are_gone(lake: Lake) -> None:
     seed(lake, [1])
     (uri,) = files(lake)
-    lake.replace(EVENTS, some(lake, [2]), where="true", attempt=2, expect=1)
+    lake.replace(EVENTS, some(lake, [2]), where=(), attempt=2, expect=1)
     local(uri).unlink()
     with pytest.raises(LakeError, match="cannot go back to version 1"):
         lake.restore(EVENTS, 1)
