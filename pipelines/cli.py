@@ -44,6 +44,11 @@ def _warehouse(command: Command) -> Command:
     return click.option("--warehouse", metavar="DIR", type=kind, help=text)(command)
 
 
+def _overrides(command: Command) -> Command:
+    text = "Set a key of the spec for this run, such as time.out_of_orderness=30s; may be given several times."
+    return click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help=text)(command)
+
+
 @click.group()
 @click.version_option(package_name="tidemark", message="%(prog)s %(version)s")
 def main() -> None:
@@ -64,12 +69,15 @@ def main() -> None:
     type=click.Choice(["flush", "hold"]),
     help="flush: release and close everything at the end; hold: keep it open. [default: as the spec says]",
 )
+@_overrides
 @_verbose
 def run(
+    *,
     specs: tuple[Path, ...],
     warehouse: Path | None,
     max_events_per_batch: int | None,
     end_of_input: str | None,
+    overrides: tuple[str, ...],
     verbose: bool,
 ) -> None:
     """Ingest and process all that is waiting, pipeline after pipeline.
@@ -80,7 +88,7 @@ def run(
     with in_words(verbose=verbose):
         from pipelines.runner import RunOptions
 
-        files = _read(specs)
+        files = _read(specs, overrides)
         options = RunOptions(max_events_per_batch=max_events_per_batch, end_of_input=end_of_input)
         if not run_all(files, settings_of(warehouse), options):
             sys.exit(FAILED)
@@ -88,8 +96,9 @@ def run(
 
 @main.command()
 @_spec_paths
+@_overrides
 @_verbose
-def validate(specs: tuple[Path, ...], verbose: bool) -> None:
+def validate(specs: tuple[Path, ...], overrides: tuple[str, ...], verbose: bool) -> None:
     """Check specs: their keys, and every expression against the columns. Needs Java, reads no data."""
     with in_words(verbose=verbose):
         from pipelines.specfiles import read_spec
@@ -97,7 +106,7 @@ def validate(specs: tuple[Path, ...], verbose: bool) -> None:
         wrong = False
         for path in specs:
             try:
-                file = read_spec(path)
+                file = read_spec(path, overrides)
                 _check_expressions(file)
             except SpecError as error:
                 wrong = True
@@ -121,8 +130,11 @@ def schema() -> None:
 @click.argument("batch", type=click.IntRange(min=0))
 @click.option("--reason", metavar="TEXT", required=True, help="Why it is right as it is; kept in `batches`.")
 @_warehouse
+@_overrides
 @_verbose
-def accept(spec: Path, batch: int, reason: str, warehouse: Path | None, verbose: bool) -> None:
+def accept(
+    *, spec: Path, batch: int, reason: str, warehouse: Path | None, overrides: tuple[str, ...], verbose: bool
+) -> None:
     """Commit BATCH of SPEC although a blocking check fails, then go on with what is waiting.
 
     The batch is processed again. Its checks are recorded, but stop nothing.
@@ -133,7 +145,7 @@ def accept(spec: Path, batch: int, reason: str, warehouse: Path | None, verbose:
         from pipelines.runner import RunOptions
         from resources.workspace import Acceptance
 
-        [file] = _read([spec])
+        [file] = _read([spec], overrides)
         settings = settings_of(warehouse)
         _check_pending(file, settings, batch)
         if not run_all([file], settings, RunOptions(accepted=Acceptance(batch, reason.strip()))):
@@ -216,10 +228,10 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def _read(paths: Sequence[Path]) -> list["SpecFile"]:
+def _read(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFile"]:
     from pipelines.specfiles import read_spec
 
-    return [read_spec(path) for path in paths]
+    return [read_spec(path, overrides) for path in paths]
 
 
 def _check_expressions(file: "SpecFile") -> None:

@@ -3,6 +3,7 @@
 Here: files and text. Not here: what a spec means (timeops/spec.py).
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from resources.workspace import SpecFile
@@ -10,8 +11,8 @@ from timeops.errors import SpecError
 from timeops.spec import parse_spec
 
 
-def read_spec(path: Path) -> SpecFile:
-    """Reads one spec.
+def read_spec(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
+    """Reads one spec; overrides are keys set to other values, such as `time.unit=second`.
 
     Raises:
         SpecError: There is no such file, or it is no valid spec.
@@ -24,7 +25,7 @@ def read_spec(path: Path) -> SpecFile:
             expected="a YAML file in UTF-8",
             remedy="check the path; `tidemark schema` shows what a spec looks like",
         ) from None
-    return SpecFile(parse_spec(text, file=str(path)), path.resolve())
+    return SpecFile(parse_spec(text, file=str(path), overrides=overrides), path.resolve())
 
 
 def read_folder(folder: Path) -> list[SpecFile]:

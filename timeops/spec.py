@@ -4,7 +4,7 @@ Here: reading a spec file, and the names that other modules use. Not here: file 
 themselves (spec_model.py, spec_sources.py, spec_time.py, spec_windows.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from timeops.spec_expressions import RESERVED_COLUMNS
 from timeops.spec_messages import Path, Problem, problems_of, spec_error
 from timeops.spec_model import Outputs, Partitions, Spec, rules_between_parts
+from timeops.spec_overrides import with_overrides
 from timeops.spec_schema import spec_json_schema
 from timeops.spec_sources import FilesSource, check_payload_columns
 from timeops.spec_time import Idle, TimeSpec, TolerancePolicy
@@ -48,12 +49,13 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
 }
 
 
-def parse_spec(text: str, *, file: str) -> Spec:
+def parse_spec(text: str, *, file: str, overrides: Sequence[str] = ()) -> Spec:
     """Read a spec file.
 
     Args:
         text: What the file holds.
         file: Its name, for messages.
+        overrides: Keys set to other values, see spec_overrides.py.
 
     Raises:
         SpecError: All that is wrong with the file, each with line, key path, what was found and expected.
@@ -61,15 +63,17 @@ def parse_spec(text: str, *, file: str) -> Spec:
     document = read_yaml(text)
     problems = list(document.problems)
     if document.is_readable:
+        data = with_overrides(document.data, overrides)
         try:
-            spec = Spec.model_validate(document.data)
+            spec = Spec.model_validate(data)
         except ValidationError as error:
             problems.extend(problems_of(error, _MODELS))
-            problems.extend(_rules_between_readable_parts(document.data))
+            problems.extend(_rules_between_readable_parts(data))
         else:
             if not problems:
                 return spec
-    raise spec_error(file, problems, document.lines)
+    shown = " ".join([file, *(f"--set {override}" for override in overrides)])
+    raise spec_error(shown, problems, document.lines)
 
 
 def _rules_between_readable_parts(data: Mapping[str, Any]) -> list[Problem]:

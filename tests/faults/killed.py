@@ -60,7 +60,12 @@ class Death:
 
 def run_and_die(spec: Path, warehouse: Path, death: Death, gateway: Gateway | None = None) -> int:
     """Runs a pipeline in a new process, which dies; returns its exit code."""
-    process = _PROCESSES.Process(target=_run, args=(spec, warehouse, death, gateway))
+    return exit_code(_run, spec, warehouse, death, gateway)
+
+
+def exit_code(work: Callable[..., None], *args: object) -> int:
+    """Does work in a new process; returns how that ended."""
+    process = _PROCESSES.Process(target=work, args=args)
     process.start()
     process.join(DEADLINE_S)
     assert process.exitcode is not None, f"the run did not end in {DEADLINE_S} s"
@@ -94,7 +99,7 @@ def _run(spec: Path, warehouse: Path, death: Death, gateway: Gateway | None) -> 
     os.setsid()
     warnings.simplefilter("ignore")  # what is said here nobody reads
     if gateway is not None:
-        _join(gateway)
+        join(gateway)
 
     def die(name: str) -> None:
         if name == death.after:
@@ -120,7 +125,7 @@ def _kill(victim: Victim) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _join(gateway: Gateway) -> None:
+def join(gateway: Gateway) -> None:
     """Makes the Spark session of a running JVM that of this process."""
     os.environ |= {"PYSPARK_GATEWAY_PORT": str(gateway.port), "PYSPARK_GATEWAY_SECRET": gateway.secret}
     to_jvm = launch_gateway()  # type: ignore[no-untyped-call]

@@ -1,6 +1,8 @@
 """A disk that runs full under a run: one clear error, and nothing lost once there is room again."""
 
+import os
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,17 +12,24 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from pipelines.runner import RunOptions, run_pipeline
+from pipelines.specfiles import read_spec
+from resources import lake
 from resources.disk import FullDiskError, full_disk
-from resources.workspace import Workspace
+from resources.settings import Settings
+from resources.workspace import SpecFile, Workspace
+from tests.faults.killed import Gateway, exit_code, join
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land
 from tests.orchestration.test_live_runs import pipeline
 
+LONGEST_FILE = 6_000  # bytes: as little as on a disk that is nearly full
+FULL = 3
+
 
 @contextmanager
-def no_file_longer_than(process: int, size: int) -> Iterator[None]:
-    """A process that can write no more than `size` bytes to a file, as little as on a disk that is nearly full."""
+def no_longer_files(process: int) -> Iterator[None]:
+    """A process that can write no more than LONGEST_FILE to any file."""
     before = resource.prlimit(process, resource.RLIMIT_FSIZE)
-    resource.prlimit(process, resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (LONGEST_FILE, before[1]))
     try:
         yield
     finally:
@@ -33,20 +42,37 @@ def jvm_of(spark: SparkSession) -> int:
     return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
+def run(file: SpecFile, settings: Settings) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        run_pipeline(file, settings, RunOptions(), instance=instance)
+
+
+def run_with_little_room(spec: Path, warehouse: Path, gateway: Gateway) -> None:
+    """Exits with FULL where the run says that the disk is full."""
+    join(gateway)
+    with no_longer_files(os.getpid()):
+        try:
+            run(read_spec(spec), Settings(warehouse, spec.parent, warehouse.parent / "home"))
+        except FullDiskError:
+            sys.exit(FULL)
+
+
+@pytest.mark.parametrize("writer", ["spark", "python"])
 def test_a_disk_that_runs_full_is_said_and_the_next_run_goes_on_where_the_last_commit_stands(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str
 ) -> None:
+    """Small batches are written by this process, so for Spark to write there must be no small ones."""
     file, settings = pipeline(tmp_path, "full", "drop", sparse=False)
     land(tmp_path / "in_full", 300, seed=6)
-    workspace = Workspace(file, settings.warehouse)
-    with DagsterInstance.ephemeral() as instance:
-        with (
-            no_file_longer_than(jvm_of(spark), 6_000),
-            pytest.raises(FullDiskError, match="make room and run again"),
-        ):
-            run_pipeline(file, settings, RunOptions(), instance=instance)
-        assert workspace.batches.last_commit() is None
-        run_pipeline(file, settings, RunOptions(), instance=instance)
+    if writer == "python":
+        code = exit_code(run_with_little_room, file.path, settings.warehouse, Gateway.of(spark))
+        assert code == FULL
+    else:
+        monkeypatch.setattr(lake, "FEW_ROWS", 0)
+        with no_longer_files(jvm_of(spark)), pytest.raises(FullDiskError, match="make room and run again"):
+            run(file, settings)
+    assert Workspace(file, settings.warehouse).batches.last_commit() is None
+    run(file, settings)
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
 
 

@@ -1,5 +1,6 @@
 """Whole pipelines through Dagster: what a run writes, records, refuses and repeats."""
 
+import json
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -196,13 +197,17 @@ def test_windows_that_a_change_of_the_spec_closes_are_closed_by_it(spark: SparkS
         return "".join(f'{{"id": "e", "at": "{day}", "got": "{day}", "k": "a", "v": 1}}\n' for day in days)
 
     with DagsterInstance.ephemeral() as instance:
-        path.write_text(text.replace("out_of_orderness: 10 s", "out_of_orderness: 60 s"))
-        (tmp_path / "in" / "1.jsonl").write_text(at("00:30", "01:40"))
-        go((read_spec(path), settings), instance)
         path.write_text(text)
+        (tmp_path / "in" / "1.jsonl").write_text(at("00:30", "01:40"))
+        go((read_spec(path, ["time.out_of_orderness=60 s"]), settings), instance)
         (tmp_path / "in" / "2.jsonl").write_text(at("01:20", "02:30"))
         file = read_spec(path)
         go((file, settings), instance)
+    specs = [row for row in table(settings.warehouse, file.spec, "log_control") if row["kind"] == "spec"]
+    assert [(row["_after_seq"], json.loads(row["argument"])["time"]["out_of_orderness"]) for row in specs] == [
+        (-1, "1 minute"),
+        (1, "10 seconds"),
+    ]
     minutes = table(settings.warehouse, file.spec, "windows/per_minute")
     shown = sorted((f"{row['window_start']:%M}", row["n"], f"{row['_watermark']:%M:%S}") for row in minutes)
     assert shown == [("00", 1, "01:30"), ("01", 1, "02:20")]

@@ -115,6 +115,7 @@ def test_all_specs_are_read_before_anything_runs(folder: Path) -> None:
     [
         ("run",),
         ("run", "good.yaml", "--max-events-per-batch", "0"),
+        ("run", "good.yaml", "--set"),
         ("run", "good.yaml", "--end-of-input", "later"),
         ("run", "good.yaml", "--warehouse", "good.yaml"),
         ("accept", "good.yaml", "0"),
@@ -128,6 +129,14 @@ def test_wrong_usage_exits_with_2_and_changes_nothing(folder: Path, words: tuple
     assert (done.exit_code, done.stdout) == (2, "")
     assert "Error: " in done.stderr
     assert sorted(path.name for path in folder.iterdir()) == ["good.yaml", "in"]
+
+
+def test_a_key_that_is_set_by_hand_is_judged_like_one_of_the_file(folder: Path) -> None:
+    done = call("run", "good.yaml", "--set", "time.out_of_order=dropp")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "good.yaml --set time.out_of_order=dropp" in done.stderr
+    assert 'found "dropp"' in done.stderr
+    assert call("run", "good.yaml", "--set", "time.out_of_order=adjust").stdout == "shop: nothing new.\n"
 
 
 def test_a_run_with_nothing_to_do_says_so_and_is_done(folder: Path) -> None:

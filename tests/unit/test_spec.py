@@ -637,3 +637,45 @@ def test_the_reserved_columns_are_those_of_the_tables() -> None:
     assert {"_file", "_malformed", "_rescued", "_arrival_seq", "_watermark"} < RESERVED_COLUMNS
     assert all(name.startswith("_") for name in RESERVED_COLUMNS)
     assert len(RESERVED_COLUMNS) == 18
+
+
+def with_set(*overrides: str) -> Spec:
+    return parse_spec(yaml.safe_dump(SMALL), file="small.yaml", overrides=overrides)
+
+
+def test_keys_can_be_set_beside_the_file() -> None:
+    spec = with_set("time.out_of_orderness=30s", "time.late={tolerance: 1 m, policy: adjust}", "windows[0].size=2 h")
+    assert spec.time.out_of_orderness == timedelta(seconds=30)
+    assert spec.time.late is not None
+    assert spec.time.late.tolerance == timedelta(minutes=1)
+    assert spec.windows[0].size == timedelta(hours=2)
+    assert with_set("windows[0].where=v = 1").windows[0].where == "v = 1"
+    assert with_set("time.unit=second", "time.unit=millisecond").time.unit == "millisecond"
+    assert SMALL["windows"][0]["size"] == "1 hour", "the file's own mapping is left as it is"
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("time.unit", "this cannot be read"),
+        ("=second", "this cannot be read"),
+        ("time.unit=", "this cannot be read"),
+        ("time.unit=[", "this cannot be read"),
+        ("[0].unit=second", "this cannot be read"),
+        ("windows[3].size=1 h", "`[3]` leads nowhere, the file has a list of 1 there"),
+        ("windows.size=1 h", "`size` leads nowhere, the file has a list of 1 there"),
+        ("name.of=1 h", "`of` leads nowhere, the file has no mapping there"),
+        ("name[0]=x", "`[0]` leads nowhere, the file has no list there"),
+    ],
+)
+def test_what_cannot_be_set_is_said(override: str, says: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        with_set(override)
+    assert f"--set {override}: " in raised.value.found
+    assert says in raised.value.found
+    assert "time.out_of_orderness=30s" in raised.value.expected
+
+
+def test_a_wrong_value_that_was_set_is_told_with_how_it_was_set() -> None:
+    with pytest.raises(SpecError, match=r"small.yaml --set time.unit=hour, .*time.unit: found"):
+        with_set("time.unit=hour")
