@@ -3,13 +3,15 @@
 Here: schemas, and the creation of tables that are missing. Not here: what is written into them.
 """
 
+from dataclasses import replace
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from assets.timelines import TIMELINE_SCHEMA
 from resources import tables
-from resources.rows import small_frame
+from resources.rows import empty_frame, small_frame
 from resources.sources.files import payload_schema
 from resources.workspace import Workspace
 from timeops import columns as c
@@ -94,7 +96,7 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
     if arrival_time is not None:
         where = f"sources[{workspace.spec.sources[0].name}].arrival_time"
         with_instant(log, arrival_time, workspace.spec.time.time_zone, where=where)
-    adjusted = judged(log, workspace)
+    adjusted = _emptied(judged(log, workspace), workspace)
     released = adjusted.accepted.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
         c.RELEASE_SEQ, adjusted.accepted[c.SEQ]
     )
@@ -115,6 +117,23 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
         results = window_results(adjusted, adjusted.accepted, window)
         found[tables.window_table(window.name)] = results.schema.add(_BATCH_FIELD)
     return found
+
+
+def _emptied(adjusted: Adjusted, workspace: Workspace) -> Adjusted:
+    """Frames of the same columns, without the expressions behind them, which Spark would plan with at every step."""
+
+    def empty(frame: DataFrame) -> DataFrame:
+        return empty_frame(workspace.spark, frame.schema)
+
+    return replace(
+        adjusted,
+        accepted=empty(adjusted.accepted),
+        refused=empty(adjusted.refused),
+        before=empty(adjusted.before),
+        state=empty(adjusted.state),
+        steps=empty(adjusted.steps),
+        clock_steps=None if adjusted.clock_steps is None else empty(adjusted.clock_steps),
+    )
 
 
 def judged(items: DataFrame, workspace: Workspace, clock_us: int | None = None) -> Adjusted:

@@ -86,8 +86,7 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
         joined_fast(start, timelines),
         workspace.spec.time,
         clock,
-        # Few records are put in order faster than they are cut into blocks; the result is the same.
-        few_timelines=not workspace.spec.time.over and not has_few_records(plan),
+        way="in_order" if has_few_records(plan) else None,
         keep=lambda frame: frame.localCheckpoint() if keeps else frame,
     )
     if keeps:

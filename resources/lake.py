@@ -194,11 +194,12 @@ class Lake:
         """
         if rows.num_rows == 0:
             return Written(expect, 0)
-        repeated = self._repeated(table, self._open(table), attempt, expect)
+        delta = self._open(table)
+        repeated = self._repeated(table, delta, attempt, expect)
         if repeated is not None:
             return repeated
         said = {"userMetadata": mark(attempt)} if attempt is not None else None
-        return Written(self._commit_rows(table, rows, "append", said, expect), rows.num_rows)
+        return Written(self._commit_rows(table, delta, rows, "append", said), rows.num_rows)
 
     def restore(self, table: str, version: int) -> int:
         """Bring back the content of a version, in one commit unless it is there already; without a Spark job.
@@ -251,26 +252,27 @@ class Lake:
 
     def _rewrite(self, table: str, fresh: pa.Table, where: Filters, attempt: int, expect: int) -> Written:
         """Write a small table anew: the rows that stay, and fresh ones."""
-        repeated = self._repeated(table, self._open(table), attempt, expect)
+        delta = self._open(table)
+        repeated = self._repeated(table, delta, attempt, expect)
         if repeated is not None:
             return repeated
-        old = self.rows(table)
+        old = delta.to_pyarrow_table(filesystem=files_of(self.path(table)))
         stays = ~arrow_condition(where) if where else pc.scalar(False)
         kept = old.filter(pc.coalesce(stays, pc.scalar(True)))  # rows for which the condition is null stay
         rows = pa.concat_tables([kept, fresh.select(old.column_names).cast(old.schema)])
         said = {"userMetadata": mark(attempt), ADDED_ROWS: str(fresh.num_rows)}
-        return Written(self._commit_rows(table, rows, "overwrite", said, expect), fresh.num_rows)
+        return Written(self._commit_rows(table, delta, rows, "overwrite", said), fresh.num_rows)
 
     def _commit_rows(
         self,
         table: str,
+        delta: DeltaTable,
         rows: pa.Table,
         mode: Literal["append", "overwrite"],
         said: dict[str, str] | None,
-        expect: int,
     ) -> int:
-        """Commit rows without Spark; return the version that this makes."""
-        delta = self._open(table)
+        """Commit rows on the very version that was opened, without Spark; return the version that this makes."""
+        expect = delta.version()
         once = CommitProperties(max_commit_retries=0, custom_metadata=said)
         self._committing(table)
         try:

@@ -1,14 +1,21 @@
 """A few rows known to the driver as a DataFrame.
 
-Here: one function. `createDataFrame` would do, but it sends rows through Python workers each time they are read.
+Here: rows of plain values, and none. `createDataFrame` would do, but it sends rows through Python workers each time
+they are read.
 """
 
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 Value = str | int | bool | None
+
+
+def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
+    """No rows of a schema, whatever its types."""
+    return spark.range(0).select(F.lit(None).cast(schema).alias("row")).select("row.*")
 
 
 def small_frame(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: StructType | str) -> DataFrame:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from resources.filters import Filters, arrow_condition, files_of, sql_condition
+from resources.rows import empty_frame
 from resources.sources.local_files import spark_path
 
 
@@ -28,7 +28,7 @@ def scan(spark: SparkSession, folder: Path, delta: DeltaTable, filters: Filters)
     schema = StructType.fromJson(json.loads(delta.schema().to_json()))
     files = _files(folder, delta, filters)
     if not files:
-        return spark.range(0).select(F.lit(None).cast(schema).alias("row")).select("row.*")
+        return empty_frame(spark, schema)
     # The base path keeps Spark from taking folders above, such as `year=2026`, for columns.
     reader = spark.read.schema(schema).option("basePath", f"file://{folder.absolute()}")
     rows = reader.parquet(*(spark_path(str(folder.absolute() / file)) for file in files))

@@ -57,7 +57,11 @@ def session_config(*, small: bool = False) -> dict[str, str]:
         # Spark's default of 200 suits a cluster; here each would be a task with nothing to do.
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         "spark.ui.showConsoleProgress": "false",
+        # Otherwise each call of a function on columns tells the JVM the line of Python that it stands in.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.driver.memory": "2g",
+        # Each sort, join and aggregation of a task takes a page at least; by default one is 32 MB of this heap.
+        "spark.buffer.pageSize": "2m",
         # A micro-batch is some eighty queries: of a thousand, Spark's default, the descriptions alone fill the heap.
         "spark.sql.ui.retainedExecutions": "100",
         "spark.ui.retainedJobs": "200",

@@ -30,7 +30,7 @@ from timeops.extraction import extract
 from timeops.policies import judge_arrival
 from timeops.spec import TimeSpec
 from timeops.timelines import clock_steps, state_after, steps_of
-from timeops.watermarks import Scanned, scan, with_setter
+from timeops.watermarks import Scanned, Way, scan, with_setter
 
 KEPT = "kept_out_of_order"
 
@@ -93,7 +93,7 @@ def time_adjustment(
     time: TimeSpec,
     clock: LogClock,
     *,
-    few_timelines: bool | None = None,
+    way: Way | None = None,
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> Adjusted:
     """Judges every record of a stretch of the log.
@@ -103,7 +103,7 @@ def time_adjustment(
         state: timelines.STATE_SCHEMA as it was before the first of them.
         time: The spec's `time` section.
         clock: The clock of the log.
-        few_timelines: See `watermarks.scan`; by default, true without `over`.
+        way: See `watermarks.Way`; by default by blocks, with `over` by groups.
         keep: Gives a frame with the same rows, computed once: the extracted records are read several times.
 
     Returns:
@@ -114,8 +114,7 @@ def time_adjustment(
     """
     judged = keep(judge_arrival(extract(items, time), time))
     moving = judged.where(F.col(REASON).isNull())
-    few = not time.over if few_timelines is None else few_timelines
-    scanned = scan(moving, state, time, few_timelines=few)
+    scanned = scan(moving, state, time, way or ("by_groups" if time.over else "by_blocks"))
     nothing = F.lit(None).cast("bigint")
     refused = judged.where(F.col(REASON).isNotNull()).withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
     if time.out_of_order == "drop":

@@ -34,6 +34,7 @@ ASKED = "__asked_w"  # the watermark that an event asks for: its t minus the out
 SETTER = "__setter"  # who asks, so that the first to do so is the largest: see timelines.py
 LOG = "__log"  # which log a row is of
 PERIOD = "__period"  # start of the event's period of the clock, with periodic emission
+W_RANK = "__w_rank"  # the setter of __w_before, where the scan knows it
 W_SET_BY = "__w_set_by"  # lowest _arrival_seq after which the watermark had that value
 REASON = "__reason"  # STRING: why rules 0 to 2 or ingestion refused the record
 LATENESS = "__lateness_us"

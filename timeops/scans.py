@@ -1,12 +1,18 @@
-"""The scans that find each event's watermark: by blocks of the log, by timeline, by periods of the clock.
+"""The scans that find each event's watermark: in order, by blocks of the log, by groups of timelines, by periods.
 
 Here: running maxima. Not here: which scan serves which spec (watermarks.py).
 
-By blocks: the log is cut into blocks of consecutive `_arrival_seq`. A small aggregation gives the highest watermark
-that each block's events ask for; the highest of all earlier blocks and of the carried state is the block's *carry*.
-A row at or above the carry and everything its own block asks for is on time whatever the order inside the block. That
-is nearly every row: it needs no shuffle and no exact watermark. Only the other, *doubtful* rows, and those that may
-have set their watermark, go through a window by block.
+In order: one window by timeline, with all rows in it. The others leave out of it what need not be ordered.
+
+By blocks, for few timelines: the log is cut into blocks of consecutive `_arrival_seq`. A small aggregation gives the
+highest watermark that each block's events ask for; the highest of all earlier blocks and of the carried state is the
+block's *carry*. A row at or above the carry and everything its own block asks for is on time whatever the order
+inside the block. That is nearly every row: it needs no shuffle and no exact watermark. Only the other, *doubtful*
+rows, and those that may have set their watermark, go through a window by block.
+
+By groups, for many timelines: what the events of a group of timelines ask for, up to the end of a block, bounds the
+watermark of each of them, as clocks mostly agree. Nearly all rows are on time by that bound. All go through the
+window by timeline, but without their payload: it travels only with the doubtful ones.
 
 By periods there is nothing to order: a period's events all see what the periods before it asked for.
 """
@@ -16,14 +22,19 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from timeops.columns import ASKED, PERIOD, SEQ, SETTER, TIMELINE, W_BEFORE, T, floor_to
+from timeops.columns import ASKED, PERIOD, SEQ, SETTER, TIMELINE, W_BEFORE, W_RANK, T, floor_to
+from timeops.timelines import setter_rank
 
 BLOCK_ROWS = 512
+GROUPS = 64  # so that one wild clock spoils the bound of few timelines
+GROUP_BLOCK_ROWS = 65_536
 
 _BLOCK = "__block"
+_GROUP = "__group"
 _CARRY = "__carry"
 _TOP = "__top"
 _LOWEST = "__lowest_t"
+_BEFORE_ALL = -1  # stands before every _arrival_seq of a stretch
 
 
 @dataclass(frozen=True)
@@ -31,15 +42,16 @@ class Found:
     """What a scan finds.
 
     Attributes:
-        events: The events with `__w_before` where they may be behind it, else null.
-        setters: `_timeline`, `__asked_w`, `__setter` of the stretch's events.
+        events: The events with `__w_before` where they may be behind it, else null; and `__w_rank`, the `__setter` of
+            that watermark, where the scan knows it.
+        setters: `_timeline`, `__asked_w`, `__setter` of the stretch's events, where it must be looked up.
     """
 
     events: DataFrame
-    setters: DataFrame
+    setters: DataFrame | None
 
 
-def by_timeline(events: DataFrame, state: DataFrame, clock: Column) -> Found:
+def in_order(events: DataFrame, state: DataFrame, clock: Column) -> Found:
     """One window by timeline: a shuffle and a sort of all rows.
 
     Args:
@@ -47,16 +59,57 @@ def by_timeline(events: DataFrame, state: DataFrame, clock: Column) -> Found:
         state: timelines.STATE_SCHEMA before them.
         clock: The watermark that the clock gives at an event; null where it gives none.
     """
+    rows = events.select(TIMELINE, SEQ, ASKED, SETTER, T, clock.alias("__clock_w"), F.struct("*").alias("__row"))
+    return Found(_exact(rows, state), None)
+
+
+def by_groups(events: DataFrame, state: DataFrame, clock: Column) -> Found:
+    """Only doubtful rows take their payload through the window by timeline. Arguments as for `in_order`."""
+    group = F.pmod(F.xxhash64(TIMELINE), F.lit(GROUPS))
+    grouped = events.withColumns({_GROUP: group, _BLOCK: floor_to(F.col(SEQ), GROUP_BLOCK_ROWS)})
+    rows = grouped.join(F.broadcast(_bounds(grouped, state, group)), [_GROUP, _BLOCK])
+    doubtful = F.col(T) < F.col(_TOP)
+    kept = events.columns
+    nothing = F.lit(None).cast("bigint")
+    on_time = rows.where(~doubtful).select(*kept, nothing.alias(W_BEFORE), nothing.alias(W_RANK))
+    payload = F.when(doubtful, F.struct(*kept)).alias("__row")
+    slim = rows.select(TIMELINE, SEQ, ASKED, SETTER, T, clock.alias("__clock_w"), payload)
+    return Found(on_time.unionByName(_exact(slim, state)), None)
+
+
+def _bounds(grouped: DataFrame, state: DataFrame, group: Column) -> DataFrame:
+    """Per group of timelines and block: nothing asks for more up to the block's end."""
+    upto = Window.partitionBy(_GROUP).orderBy(_BLOCK)
+    highest = grouped.groupBy(_GROUP, _BLOCK).agg(F.max(ASKED).alias("__highest"))
+    before = state.groupBy(group.alias(_GROUP)).agg(F.max("computed").alias("__state_w"))
+    top = F.greatest("__state_w", F.max("__highest").over(upto))
+    return highest.join(before, _GROUP, "left").select(_GROUP, _BLOCK, top.alias(_TOP))
+
+
+def _exact(rows: DataFrame, state: DataFrame) -> DataFrame:
+    """Rows with a payload, each with the watermark just before it and who set that.
+
+    Args:
+        rows: `_timeline`, `_arrival_seq`, `__asked_w`, `__setter`, `__t`, `__clock_w`, and `__row`, the payload.
+        state: timelines.STATE_SCHEMA before them.
+    """
+    carried = state.select(
+        TIMELINE,
+        F.lit(_BEFORE_ALL).cast("bigint").alias(SEQ),
+        F.col("computed").alias(ASKED),
+        setter_rank("computed_set_by").alias(SETTER),
+    )
     earlier = Window.partitionBy(TIMELINE).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
-    known = events.join(state.select(TIMELINE, F.col("computed").alias(_CARRY)), TIMELINE, "left")
-    judged = known.withColumn(W_BEFORE, F.greatest(_CARRY, F.max(ASKED).over(earlier), clock))
-    rising = judged.where(F.col(W_BEFORE).isNull() | (F.col(ASKED) > F.col(W_BEFORE)))
-    setters = rising.select(TIMELINE, ASKED, SETTER)
-    return Found(_only_behind(judged).drop(_CARRY), setters)
+    both = rows.unionByName(carried, allowMissingColumns=True)
+    seen = both.withColumn("__seen", F.max(F.struct(ASKED, SETTER)).over(earlier)).where("__row IS NOT NULL")
+    asked = F.col("__seen")[ASKED]
+    by_event = F.when(F.coalesce(asked >= F.col("__clock_w"), F.lit(True)), F.col("__seen")[SETTER])
+    ranked = seen.select("__row.*", F.greatest(asked, "__clock_w").alias(W_BEFORE), by_event.alias(W_RANK))
+    return _only_behind(ranked)
 
 
 def by_blocks(events: DataFrame, state: DataFrame, clock: Column) -> Found:
-    """The pruned scan: only doubtful rows and their possible setters are shuffled. Arguments as for `by_timeline`."""
+    """The pruned scan: only doubtful rows and their possible setters are shuffled. Arguments as for `in_order`."""
     in_blocks = events.withColumn(_BLOCK, floor_to(F.col(SEQ), BLOCK_ROWS))
     blocks = _blocks(in_blocks, state)
     rows = in_blocks.join(F.broadcast(blocks), [TIMELINE, _BLOCK])

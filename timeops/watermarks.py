@@ -5,12 +5,13 @@ Here: which scan finds it, and who set it. Not here: the scans (scans.py), the s
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from timeops.columns import ASKED, CLOCK, SETTER, TIMELINE, W_BEFORE, W_SET_BY, to_us
-from timeops.scans import by_blocks, by_periods, by_timeline
+from timeops.columns import ASKED, CLOCK, SETTER, TIMELINE, W_BEFORE, W_RANK, W_SET_BY, to_us
+from timeops.scans import by_blocks, by_groups, by_periods, in_order
 from timeops.spec import TimeSpec
 from timeops.timelines import asking, clock_watermark, event_of, known_setters
 
@@ -23,33 +24,41 @@ class Scanned:
         events: The events with `__asked_w` and `__w_before`: the watermark just before the event where the event
             may be behind it, null where it is on time whatever the order was; and what `timelines.asking` adds.
         setters: `_timeline`, `__asked_w`, `__setter`: who first asked for a watermark that a later event may find
-            standing; several rows may name the same one.
+            standing; several rows may name the same one. None where the events have `__w_rank`.
     """
 
     events: DataFrame
-    setters: DataFrame
+    setters: DataFrame | None
 
 
-def scan(events: DataFrame, state: DataFrame, time: TimeSpec, *, few_timelines: bool) -> Scanned:
+Way = Literal["in_order", "by_blocks", "by_groups"]
+"""How to find watermarks that are seen at once; the result is the same. In order is best for few records. By blocks
+there must be few timelines, as the blocks' carries (one per timeline and 512 rows) are broadcast; by groups they may
+be many."""
+
+_WAYS = {"in_order": in_order, "by_blocks": by_blocks, "by_groups": by_groups}
+
+
+def scan(events: DataFrame, state: DataFrame, time: TimeSpec, way: Way) -> Scanned:
     """Finds the watermark just before each event that may be behind it.
 
     Args:
         events: Rows with `_timeline`, `_arrival_seq`, `_clock` and `__t` (not null): all that move the watermark.
         state: timelines.STATE_SCHEMA before the first of `events`.
         time: The spec's `time` section.
-        few_timelines: The blocks' carries are few (one per timeline and 512 rows) and are broadcast. Otherwise one
-            window by timeline does the work, at the price of a shuffle of all rows. The result is the same.
+        way: How to find watermarks that are seen at once.
     """
     clock = clock_watermark(to_us(CLOCK), time)
     rows = asking(events, time)
     if time.emit_every_us is not None:
         found = by_periods(rows, state, time.emit_every_us)
     else:
-        found = (by_blocks if few_timelines else by_timeline)(rows, state, clock)
-    return Scanned(events=found.events, setters=found.setters.unionByName(known_setters(state)))
+        found = _WAYS[way](rows, state, clock)
+    setters = None if found.setters is None else found.setters.unionByName(known_setters(state))
+    return Scanned(events=found.events, setters=setters)
 
 
-def with_setter(behind: DataFrame, setters: DataFrame) -> DataFrame:
+def with_setter(behind: DataFrame, setters: DataFrame | None) -> DataFrame:
     """Adds `__w_set_by`: the lowest `_arrival_seq` after which the watermark had the value `__w_before`.
 
     It is null where no event gave the watermark this value, but the clock or a change of the spec.
@@ -58,6 +67,8 @@ def with_setter(behind: DataFrame, setters: DataFrame) -> DataFrame:
         behind: Some of the scanned events; few, since each of them is looked up.
         setters: What `scan` gave.
     """
+    if setters is None:
+        return behind.withColumn(W_SET_BY, event_of(F.col(W_RANK)))
     keys = [TIMELINE, W_BEFORE]
     first = setters.groupBy(TIMELINE, F.col(ASKED).alias(W_BEFORE)).agg(F.max(SETTER).alias(W_SET_BY))
     return behind.join(first, keys, "left").withColumn(W_SET_BY, event_of(F.col(W_SET_BY)))

@@ -24,6 +24,7 @@ from pipelines.specfiles import read_spec
 from resources.batches import BatchLog
 from resources.lake import Lake
 from resources.settings import Settings
+from resources.spark import local_session, session_config
 from resources.tables import BATCHES
 from timeops.errors import TidemarkError
 
@@ -98,7 +99,9 @@ def on_every_commit(act: Callable[[str], None]) -> Callable[[Lake, str, int], No
 def _run(spec: Path, warehouse: Path, death: Death, gateway: Gateway | None) -> None:
     os.setsid()
     warnings.simplefilter("ignore")  # what is said here nobody reads
-    if gateway is not None:
+    if gateway is None:
+        local_session(session_config(small=True))
+    else:
         join(gateway)
 
     def die(name: str) -> None:

@@ -21,6 +21,7 @@ from timeops.ordering import release
 from timeops.spec import TimeSpec, WindowSpec
 from timeops.tally import accepted_tally
 from timeops.timelines import STATE_SCHEMA
+from timeops.watermarks import Way
 from timeops.windows import late_for_windows, still_needed, window_results
 
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -55,7 +56,7 @@ def run(
     windows: tuple[WindowSpec, ...] = (),
     *,
     parts: Sequence[int | None] = (None,),
-    few_timelines: bool = True,
+    way: Way = "by_blocks",
     flush: bool = False,
 ) -> Gathered:
     """Judges all logs, stretch by stretch."""
@@ -65,7 +66,7 @@ def run(
         flushed = flush and part == parts[-1]
         rows = items(spark, logs, part).localCheckpoint()
         clock = LogClock(clocks_after(logs, part), log=F.col("_timeline"))
-        carried = _stretch(rows, clock, time, windows, carried, out, few=few_timelines, flushed=flushed)
+        carried = _stretch(rows, clock, time, windows, carried, out, way=way, flushed=flushed)
     assert carried.held is not None
     for row in carried.held.withColumn("ts", to_us("_timestamp")).collect():
         out.held[row["case"]].append((row["_arrival_seq"], row["ts"], tuple(row["_adjusted_by"])))
@@ -81,12 +82,12 @@ def _stretch(
     carried: Carried,
     out: Gathered,
     *,
-    few: bool,
+    way: Way,
     flushed: bool,
 ) -> Carried:
     before = F.broadcast(carried.state)
     rows = rows.withColumn("_timeline", timeline(rows, time.over))
-    lazy = time_adjustment(rows, before, time, clock, few_timelines=few)
+    lazy = time_adjustment(rows, before, time, clock, way=way)
     accepted, refused, moves = (frame.localCheckpoint() for frame in (lazy.accepted, lazy.refused, lazy.moves))
     adjusted = adjusted_from(Judged(accepted, refused, moves), rows, before, time, clock)
     adjusted = replace(adjusted, state=F.broadcast(adjusted.state.localCheckpoint()))

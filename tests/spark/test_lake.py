@@ -120,16 +120,17 @@ def test_a_table_that_somebody_else_has_written_is_not_written(lake: Lake) -> No
     assert Counting.noted == []
 
 
-def test_a_write_by_somebody_else_at_the_same_time_is_noticed(lake: Lake) -> None:
+@pytest.mark.parametrize("are_few", [False, True])
+def test_a_write_by_somebody_else_at_the_same_time_is_noticed(lake: Lake, are_few: bool) -> None:
     class Crossed(Lake):
         def _committing(self, table: str) -> None:  # noqa: ARG002
             by_somebody_else(lake)
 
     crossed = Crossed(lake.root, lake.session)
     with pytest.raises(ConflictError, match="is at version 2"):
-        crossed.append(EVENTS, some(lake, [1]), attempt=1, expect=0)
+        crossed.append(EVENTS, some(lake, [1]), attempt=1, expect=0, are_few=are_few)
     with pytest.raises(ConflictError, match="is at version 4"):
-        crossed.replace(EVENTS, some(lake, [1]), where=[("k", "=", 99)], attempt=2, expect=2)
+        crossed.replace(EVENTS, some(lake, [1]), where=[("k", "=", 99)], attempt=2, expect=2, are_few=are_few)
 
 
 def test_replace_is_one_commit_that_rewrites_only_files_with_matching_rows(lake: Lake) -> None:
