@@ -103,7 +103,7 @@ def time_adjustment(
         state: timelines.STATE_SCHEMA as it was before the first of them.
         time: The spec's `time` section.
         clock: The clock of the log.
-        way: See `watermarks.Way`; by default by blocks, with `over` by groups.
+        way: See `watermarks.Way`; by default by blocks, with `over` in order.
         keep: Gives a frame with the same rows, computed once: the extracted records are read several times.
 
     Returns:
@@ -114,7 +114,7 @@ def time_adjustment(
     """
     judged = keep(judge_arrival(extract(items, time), time))
     moving = judged.where(F.col(REASON).isNull())
-    scanned = scan(moving, state, time, way or ("by_groups" if time.over else "by_blocks"))
+    scanned = scan(moving, state, time, way or ("in_order" if time.over else "by_blocks"))
     nothing = F.lit(None).cast("bigint")
     refused = judged.where(F.col(REASON).isNotNull()).withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
     if time.out_of_order == "drop":

@@ -1,18 +1,14 @@
-"""The scans that find each event's watermark: in order, by blocks of the log, by groups of timelines, by periods.
+"""The scans that find each event's watermark: in order, by blocks of the log, by periods of the clock.
 
 Here: running maxima. Not here: which scan serves which spec (watermarks.py).
 
-In order: one window by timeline, with all rows in it. The others leave out of it what need not be ordered.
+In order: one window by timeline, with all rows in it.
 
 By blocks, for few timelines: the log is cut into blocks of consecutive `_arrival_seq`. A small aggregation gives the
 highest watermark that each block's events ask for; the highest of all earlier blocks and of the carried state is the
 block's *carry*. A row at or above the carry and everything its own block asks for is on time whatever the order
 inside the block. That is nearly every row: it needs no shuffle and no exact watermark. Only the other, *doubtful*
 rows, and those that may have set their watermark, go through a window by block.
-
-By groups, for many timelines: what the events of a group of timelines ask for, up to the end of a block, bounds the
-watermark of each of them, as clocks mostly agree. Nearly all rows are on time by that bound. All go through the
-window by timeline, but without their payload: it travels only with the doubtful ones.
 
 By periods there is nothing to order: a period's events all see what the periods before it asked for.
 """
@@ -26,11 +22,8 @@ from timeops.columns import ASKED, PERIOD, SEQ, SETTER, TIMELINE, W_BEFORE, W_RA
 from timeops.timelines import setter_rank
 
 BLOCK_ROWS = 512
-GROUPS = 64  # so that one wild clock spoils the bound of few timelines
-GROUP_BLOCK_ROWS = 65_536
 
 _BLOCK = "__block"
-_GROUP = "__group"
 _CARRY = "__carry"
 _TOP = "__top"
 _LOWEST = "__lowest_t"
@@ -61,29 +54,6 @@ def in_order(events: DataFrame, state: DataFrame, clock: Column) -> Found:
     """
     rows = events.select(TIMELINE, SEQ, ASKED, SETTER, T, clock.alias("__clock_w"), F.struct("*").alias("__row"))
     return Found(_exact(rows, state), None)
-
-
-def by_groups(events: DataFrame, state: DataFrame, clock: Column) -> Found:
-    """Only doubtful rows take their payload through the window by timeline. Arguments as for `in_order`."""
-    group = F.pmod(F.xxhash64(TIMELINE), F.lit(GROUPS))
-    grouped = events.withColumns({_GROUP: group, _BLOCK: floor_to(F.col(SEQ), GROUP_BLOCK_ROWS)})
-    rows = grouped.join(F.broadcast(_bounds(grouped, state, group)), [_GROUP, _BLOCK])
-    doubtful = F.col(T) < F.col(_TOP)
-    kept = events.columns
-    nothing = F.lit(None).cast("bigint")
-    on_time = rows.where(~doubtful).select(*kept, nothing.alias(W_BEFORE), nothing.alias(W_RANK))
-    payload = F.when(doubtful, F.struct(*kept)).alias("__row")
-    slim = rows.select(TIMELINE, SEQ, ASKED, SETTER, T, clock.alias("__clock_w"), payload)
-    return Found(on_time.unionByName(_exact(slim, state)), None)
-
-
-def _bounds(grouped: DataFrame, state: DataFrame, group: Column) -> DataFrame:
-    """Per group of timelines and block: nothing asks for more up to the block's end."""
-    upto = Window.partitionBy(_GROUP).orderBy(_BLOCK)
-    highest = grouped.groupBy(_GROUP, _BLOCK).agg(F.max(ASKED).alias("__highest"))
-    before = state.groupBy(group.alias(_GROUP)).agg(F.max("computed").alias("__state_w"))
-    top = F.greatest("__state_w", F.max("__highest").over(upto))
-    return highest.join(before, _GROUP, "left").select(_GROUP, _BLOCK, top.alias(_TOP))
 
 
 def _exact(rows: DataFrame, state: DataFrame) -> DataFrame:

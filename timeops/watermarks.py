@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from timeops.columns import ASKED, CLOCK, SETTER, TIMELINE, W_BEFORE, W_RANK, W_SET_BY, to_us
-from timeops.scans import by_blocks, by_groups, by_periods, in_order
+from timeops.scans import by_blocks, by_periods, in_order
 from timeops.spec import TimeSpec
 from timeops.timelines import asking, clock_watermark, event_of, known_setters
 
@@ -31,12 +31,11 @@ class Scanned:
     setters: DataFrame | None
 
 
-Way = Literal["in_order", "by_blocks", "by_groups"]
-"""How to find watermarks that are seen at once; the result is the same. In order is best for few records. By blocks
-there must be few timelines, as the blocks' carries (one per timeline and 512 rows) are broadcast; by groups they may
-be many."""
+Way = Literal["in_order", "by_blocks"]
+"""How to find watermarks that are seen at once; the result is the same. In order serves few records, and many
+timelines. By blocks there must be few, as the blocks' carries (one per timeline and 512 rows) are broadcast."""
 
-_WAYS = {"in_order": in_order, "by_blocks": by_blocks, "by_groups": by_groups}
+_WAYS = {"in_order": in_order, "by_blocks": by_blocks}
 
 
 def scan(events: DataFrame, state: DataFrame, time: TimeSpec, way: Way) -> Scanned:

@@ -69,7 +69,7 @@ def many_logs(examples: int) -> settings:
     )
 
 
-WAYS: tuple[Way, ...] = ("by_groups", "by_blocks", "in_order")
+WAYS: tuple[Way, ...] = ("by_blocks", "in_order")
 seeds = st.integers(0, 2**32)
 
 
