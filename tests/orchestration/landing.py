@@ -12,6 +12,7 @@ from typing import Any
 
 from resources.lake import Lake
 from tests import oracle
+from tests.properties.logs import rules_of
 from timeops.spec import Spec
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -60,16 +61,7 @@ def expected(warehouse: Path, spec: Spec, *, flush: bool) -> oracle.Outcome:
     items: list[oracle.Record | oracle.Control] = [_record(row, spec.time.over) for row in log]
     if flush:
         items.append(oracle.Control(len(log) - 1, "flush"))
-    time = spec.time
-    rules = oracle.TimeRules(
-        unit_us=time.unit_us,
-        out_of_orderness_us=time.out_of_orderness_us,
-        out_of_order=time.out_of_order,
-        emit_every_us=time.emit_every_us,
-        late=(time.late.tolerance_us, time.late.policy) if time.late else None,
-        idle=("arrival_clock", None) if time.idle else None,
-    )
-    return oracle.run(items, rules, [_window(spec, number) for number in range(len(spec.windows))])
+    return oracle.run(items, rules_of(spec.time), [_window(spec, number) for number in range(len(spec.windows))])
 
 
 def _record(row: Mapping[str, Any], over: Sequence[str]) -> oracle.Record:

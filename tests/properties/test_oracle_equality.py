@@ -120,6 +120,19 @@ def test_the_record_that_set_the_watermark_first_is_named_when_a_later_batch_ask
         assert_equal_to_oracle(log, out, time, (), flush=False)
 
 
+def test_an_event_stays_named_when_the_clock_comes_to_the_same_watermark_after_it(spark: SparkSession) -> None:
+    """Record 0 asks for 105. At record 1 the clock gives 105 as well, and record 2 is behind it."""
+    came = [(100, 105), (115, 105), (112, 103)]
+    events = tuple(Event(seq, BASE_US + at, BASE_US + t, 2) for seq, (at, t) in enumerate(came))
+    log = Log("c", events)
+    late = {"tolerance": "10 us", "policy": "adjust"}
+    time = TimeSpec(timestamp_by="e", over=("case",), late=late, idle={"advance": "arrival_clock"})
+    for way in WAYS:
+        out = run(spark, [log], time, (), way=way)
+        assert [letter[-2:] for letter in out.letters["2"]] == [(2, 0)]
+        assert_equal_to_oracle(log, out, time, (), flush=False)
+
+
 def assert_nothing_lost(logs: Sequence[Log], out: Gathered) -> None:
     """Conservation: records = ordered + held + dead letters of the stages ingest and time."""
     kept = sum(len(rows) for rows in (*out.ordered.values(), *out.held.values()))
