@@ -16,8 +16,7 @@ from resources import tables
 from resources.batches import Plan
 from resources.workspace import Position, Workspace, plan_end, records_in, us_of
 from timeops import columns as c
-from timeops.adjustment import Adjusted, LogClock, adjusted_from, time_adjustment
-from timeops.adjustment import Judged as JudgedRows
+from timeops.adjustment import Adjusted, JudgedRows, LogClock, adjusted_from, time_adjustment
 from timeops.spec import TimeSpec
 from timeops.timelines import clock_watermark
 
@@ -92,7 +91,7 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
     if keeps:
         adjusted = _kept(adjusted, items, workspace.spec.time)
     end = adjusted.state.localCheckpoint() if workspace.keeps_timelines else adjusted.state
-    after = _position_after(workspace, plan, clock_us, end)
+    after = _position_after(workspace, plan, before, clock_us, end)
     if workspace.keeps_timelines:
         state = joined_fast(end, timelines + records_in(plan))
     else:
@@ -126,7 +125,9 @@ def _kept(adjusted: Adjusted, items: DataFrame, time: TimeSpec) -> Adjusted:
     return adjusted_from(rows, items, adjusted.before, time, adjusted.clock)
 
 
-def _position_after(workspace: Workspace, plan: Plan, clock_us: int | None, state: DataFrame) -> Position:
+def _position_after(
+    workspace: Workspace, plan: Plan, before: Position, clock_us: int | None, state: DataFrame
+) -> Position:
     """The position after the stretch, found by one small job."""
     by_clock = clock_watermark(F.lit(clock_us).cast("bigint"), workspace.spec.time)
     row = state.agg(
@@ -139,6 +140,6 @@ def _position_after(workspace: Workspace, plan: Plan, clock_us: int | None, stat
         max_t_us=row["max_t"],
         set_by=row["set_by"],
         clock_us=clock_us,
-        released=workspace.position().released,
+        released=before.released,
         final=flushes(plan),
     )

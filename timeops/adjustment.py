@@ -36,7 +36,7 @@ KEPT = "kept_out_of_order"
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedRows:
     """The judged rows of a stretch of the log.
 
     Attributes:
@@ -68,7 +68,7 @@ class LogClock:
 
 
 @dataclass(frozen=True)
-class Adjusted(Judged):
+class Adjusted(JudgedRows):
     """What a stretch of the log becomes.
 
     Attributes:
@@ -121,10 +121,10 @@ def time_adjustment(
         refused = refused.unionByName(_dropped(scanned, time), allowMissingColumns=True)
     periods = [PERIOD] if time.emit_every_us is not None else []
     moves = scanned.events.select(TIMELINE, SEQ, T, ASKED, SETTER, *periods)
-    return adjusted_from(Judged(_accepted(scanned, time), refused, moves), items, state, time, clock)
+    return adjusted_from(JudgedRows(_accepted(scanned, time), refused, moves), items, state, time, clock)
 
 
-def adjusted_from(rows: Judged, items: DataFrame, before: DataFrame, time: TimeSpec, clock: LogClock) -> Adjusted:
+def adjusted_from(rows: JudgedRows, items: DataFrame, before: DataFrame, time: TimeSpec, clock: LogClock) -> Adjusted:
     """What a stretch becomes, from its judged rows, wherever these are kept; other arguments as `time_adjustment`."""
     steps = steps_of(rows.moves, before, time, clock.after)
     return Adjusted(

@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from timeops.columns import ASKED, PERIOD, SEQ, SETTER, TIMELINE, W_BEFORE, W_RANK, T, floor_to
-from timeops.timelines import setter_rank
+from timeops.timelines import STEP, carried
 
 BLOCK_ROWS = 512
 
@@ -27,7 +27,6 @@ _BLOCK = "__block"
 _CARRY = "__carry"
 _TOP = "__top"
 _LOWEST = "__lowest_t"
-_BEFORE_ALL = -1  # stands before every _arrival_seq of a stretch
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,8 @@ def _exact(rows: DataFrame, state: DataFrame) -> DataFrame:
         rows: `_timeline`, `_arrival_seq`, `__asked_w`, `__setter`, `__t`, `__clock_w`, and `__row`, the payload.
         state: timelines.STATE_SCHEMA before them.
     """
-    carried = state.select(
-        TIMELINE,
-        F.lit(_BEFORE_ALL).cast("bigint").alias(SEQ),
-        F.col("computed").alias(ASKED),
-        setter_rank("computed_set_by").alias(SETTER),
-    )
     earlier = Window.partitionBy(TIMELINE).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
-    both = rows.unionByName(carried, allowMissingColumns=True)
+    both = rows.unionByName(carried(state).select(*STEP), allowMissingColumns=True)
     seen = both.withColumn("__seen", F.max(F.struct(ASKED, SETTER)).over(earlier)).where("__row IS NOT NULL")
     asked = F.col("__seen")[ASKED]
     by_event = F.when(F.coalesce(asked >= F.col("__clock_w"), F.lit(True)), F.col("__seen")[SETTER])
@@ -125,10 +118,10 @@ def _blocks(in_blocks: DataFrame, state: DataFrame) -> DataFrame:
     earlier = Window.partitionBy(TIMELINE).orderBy(_BLOCK).rowsBetween(Window.unboundedPreceding, -1)
     highest = in_blocks.groupBy(TIMELINE, _BLOCK).agg(F.max(ASKED).alias("__highest"), F.min(T).alias(_LOWEST))
     before = state.select(TIMELINE, F.col("computed").alias("__state_w"))
-    carried = highest.join(before, TIMELINE, "left").withColumn(
+    blocks = highest.join(before, TIMELINE, "left").withColumn(
         _CARRY, F.greatest("__state_w", F.max("__highest").over(earlier))
     )
-    return carried.select(TIMELINE, _BLOCK, _CARRY, F.greatest(_CARRY, "__highest").alias(_TOP), _LOWEST)
+    return blocks.select(TIMELINE, _BLOCK, _CARRY, F.greatest(_CARRY, "__highest").alias(_TOP), _LOWEST)
 
 
 def _only_behind(events: DataFrame) -> DataFrame:

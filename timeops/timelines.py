@@ -83,11 +83,21 @@ def event_of(rank: Column) -> Column:
     return F.when((rank <= 0) & (rank > CLOCK_SETS), -rank)
 
 
+def carried(state: DataFrame) -> DataFrame:
+    """The computed watermarks before a stretch as what a record before all others asked for: STEP, and `clock`."""
+    return state.select(
+        TIMELINE,
+        F.lit(_BEFORE_ALL).cast("bigint").alias(SEQ),
+        F.col("computed").alias(ASKED),
+        setter_rank("computed_set_by").alias(SETTER),
+        "clock",
+    )
+
+
 def known_setters(state: DataFrame) -> DataFrame:
     """Who set the watermarks before the stretch: `_timeline`, `__asked_w`, `__setter`."""
     seen = state.select(TIMELINE, F.col("watermark").alias(ASKED), setter_rank("watermark_set_by").alias(SETTER))
-    computed = state.select(TIMELINE, F.col("computed").alias(ASKED), setter_rank("computed_set_by").alias(SETTER))
-    return seen.unionByName(computed)
+    return seen.unionByName(carried(state).select(TIMELINE, ASKED, SETTER))
 
 
 def steps_of(moves: DataFrame, state: DataFrame, time: TimeSpec, clock_after: Column) -> DataFrame:
@@ -103,13 +113,7 @@ def steps_of(moves: DataFrame, state: DataFrame, time: TimeSpec, clock_after: Co
         `_timeline`, `_arrival_seq` (which orders them), `__asked_w`, `__setter`. With periodic emission one row for
         each period that has ended, with what its events asked for: it is seen from the next period on.
     """
-    unseen = state.where("computed > coalesce(watermark, computed - 1)").select(
-        TIMELINE,
-        F.lit(_BEFORE_ALL).cast("bigint").alias(SEQ),
-        F.col("computed").alias(ASKED),
-        setter_rank("computed_set_by").alias(SETTER),
-        F.col("clock"),
-    )
+    unseen = carried(state.where("computed > coalesce(watermark, computed - 1)"))
     if time.emit_every_us is None:
         return moves.select(*STEP).unionByName(unseen.select(*STEP))
     waiting = unseen.withColumn(PERIOD, floor_to(F.col("clock"), time.emit_every_us))

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from resources.rows import small_frame
 from tests.properties.logs import Log, clocks_after, items
-from timeops.adjustment import Adjusted, Judged, LogClock, adjusted_from, time_adjustment
+from timeops.adjustment import Adjusted, JudgedRows, LogClock, adjusted_from, time_adjustment
 from timeops.columns import to_us
 from timeops.dead_letters import time_letters, window_letters
 from timeops.extraction import timeline
@@ -89,7 +89,7 @@ def _stretch(
     rows = rows.withColumn("_timeline", timeline(rows, time.over))
     lazy = time_adjustment(rows, before, time, clock, way=way)
     accepted, refused, moves = (frame.localCheckpoint() for frame in (lazy.accepted, lazy.refused, lazy.moves))
-    adjusted = adjusted_from(Judged(accepted, refused, moves), rows, before, time, clock)
+    adjusted = adjusted_from(JudgedRows(accepted, refused, moves), rows, before, time, clock)
     adjusted = replace(adjusted, state=F.broadcast(adjusted.state.localCheckpoint()))
     nothing = adjusted.accepted.limit(0)
     held = _release(carried.held or nothing, adjusted, out, flushed=flushed)
