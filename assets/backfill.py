@@ -12,15 +12,19 @@ from pyspark.sql import DataFrame
 from assets.commits import at_work, batch_column
 from assets.control import SPEC, check_spec
 from assets.schemas import judged as judged_from_empty
+from assets.stretch import count_splits
 from assets.timelines import timelines_before
 from resources import tables
 from resources.batches import prepare
 from resources.filters import Filters, sql_condition
 from resources.owner import this_process
+from resources.rows import small_frame
 from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.errors import LakeError, SpecError
+from timeops.rules import TimeRules
 from timeops.spec import WindowSpec
+from timeops.timelines import STATE_SCHEMA
 from timeops.windows import window_results
 
 
@@ -94,7 +98,9 @@ def results_of_log(workspace: Workspace, window: WindowSpec) -> DataFrame:
     """Every result of a window that the processed part of the log gives, from the empty state."""
     log = workspace.read_base(tables.RAW_EVENTS, filters=[(c.SEQ, "<", workspace.processed_end())])
     position = workspace.position()
-    adjusted = judged_from_empty(log, workspace, position.clock_us)
+    rules = TimeRules.of(workspace.spec)
+    splits = count_splits(log, small_frame(workspace.spark, [], STATE_SCHEMA), rules)
+    adjusted = judged_from_empty(log, workspace, position.clock_us, splits=splits)
     if not position.final:
         adjusted = replace(adjusted, state=timelines_before(workspace, position))
     nothing = adjusted.accepted.limit(0)

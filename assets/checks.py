@@ -8,6 +8,7 @@ that it reads.
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -19,9 +20,11 @@ from resources import tables
 from resources.batches import Plan
 from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
 from resources.recount import RecountRules, recount
+from resources.recount_silences import GridOfWindow
+from resources.recount_times import SourceRules
 from resources.workspace import Workspace, records_in
 from timeops import columns as c
-from timeops.spec import TimeSpec
+from timeops.rules import TimeRules
 
 _CHUNK = 65_536  # release numbers are compared in stretches of so many, so that no core sorts a whole batch
 _JUDGED = ("early", "late_arrival", "out_of_order")  # reasons that the recount tells apart
@@ -180,7 +183,7 @@ def _doubled(workspace: Workspace, plan: Plan, name: str, groups: tuple[str, ...
 def _check_letters(workspace: Workspace, plan: Plan) -> list[Checked]:
     letters = _written(workspace, plan, tables.DEAD_LETTERS)
     # No tolerance lets in what the clock has passed, so such a dead letter has no lateness.
-    clock_moves = workspace.spec.time.clock_tolerance_us is not None
+    clock_moves = workspace.spec.time.idle is not None
     wrong = _INCONSISTENT.format(by_events="watermark_set_by IS NOT NULL" if clock_moves else "true")
     counted = (
         letters.groupBy("stage", "window_name", "reason")
@@ -190,7 +193,7 @@ def _check_letters(workspace: Workspace, plan: Plan) -> list[Checked]:
     by_reason = {row["reason"]: row["n"] for row in counted if row["stage"] != "window"}
     late = {row["window_name"]: row["n"] for row in counted if row["stage"] == "window"}
     before = timelines_before(workspace, workspace.position())
-    fresh = _one_row(recount(items_of(workspace, plan), rules_of(workspace.spec.time), before))
+    fresh = _one_row(recount(items_of(workspace, plan), rules_of(workspace), before))
     shown = (c.SEQ, "reason", "lateness_us", "detail")
     return [
         check(RECOUNT, _recounted(by_reason, fresh)),
@@ -209,21 +212,29 @@ def _recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Mea
     return [*judged, Measured("without a time", fresh["untimed"], untimed)]
 
 
-def rules_of(time: TimeSpec) -> RecountRules:
+def rules_of(workspace: Workspace) -> RecountRules:
     """The numbers of a spec that the recount needs."""
+    spec, rules = workspace.spec, TimeRules.of(workspace.spec)
+    time = spec.time
+    idle = time.idle.advance if time.idle else None
     return RecountRules(
-        timestamp_by=time.timestamp_by,
+        sources=tuple(SourceRules(**asdict(source)) for source in rules.sources),
+        uses_splits=rules.uses_splits,
         over=time.over,
         emit_every_us=time.emit_every_us,
-        time_zone=time.time_zone,
         unit_us=time.unit_us,
-        out_of_orderness_us=time.out_of_orderness_us,
         out_of_order=time.out_of_order,
         early_us=time.early.tolerance_us if time.early else None,
         early_policy=time.early.policy if time.early else None,
         late_us=time.late.tolerance_us if time.late else None,
         late_policy=time.late.policy if time.late else None,
         clock_tolerance_us=time.clock_tolerance_us,
+        idle=None if idle == "arrival_clock" else idle,
+        idle_timeout_us=time.idle_timeout_us,
+        windows=tuple(
+            GridOfWindow(w.offset_us, w.size_us, w.hop_us, w.allowed_lateness_us) for w in rules.windows_to_close
+        ),
+        first_clock_us=workspace.first_clock_us(),
     )
 
 

@@ -21,7 +21,10 @@ SPEC, END_OF_INPUT = "spec", "end_of_input"
 # hold rows of two meanings.
 _CHANGEABLE = ("time", "partitions")
 _NOT_CHANGEABLE = ("time.over",)
-_CHANGEABLE_IN_SOURCE = ("path", "options", "order", "arrival_time", "settle", "max_files", "max_bytes")
+_CHANGEABLE_IN_SOURCE = (
+    *("path", "options", "order", "arrival_time", "settle", "max_files", "max_bytes"),
+    *("timestamp_by", "time_zone", "out_of_orderness", "idle", "splits"),
+)
 
 
 def recorded_spec(workspace: Workspace) -> dict[str, Any] | None:

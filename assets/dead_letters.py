@@ -45,7 +45,7 @@ def write_dead_letters(workspace: Workspace, plan: Plan) -> Mapping[str, int]:
 def letters_of(workspace: Workspace, judged: Judged) -> DataFrame:
     """Dead letters of every stage over a judged stretch."""
     payload = payload_of(workspace).names
-    letters = time_letters(judged.adjusted.refused, payload, workspace.spec.time)
+    letters = time_letters(judged.adjusted.refused, payload, judged.adjusted.rules)
     if workspace.spec.time.out_of_order == "keep":  # otherwise no accepted event is ever late for a window
         for window in workspace.spec.windows:
             late = late_for_windows(judged.adjusted, window)

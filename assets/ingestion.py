@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from assets.commits import FEW_RECORDS, at_work, batch_column
 from assets.schemas import payload_of
@@ -19,10 +20,12 @@ from resources.numbering import PART, Numbered, numbered
 from resources.owner import this_process
 from resources.sources.changes import FileRange, FileState
 from resources.sources.discovery import Discovery, discover
-from resources.sources.files import FilesRead, ensure_unchanged, read_files
+from resources.sources.files import ensure_unchanged, read_files, split_of
 from resources.workspace import Workspace
 from timeops import columns as c
+from timeops.errors import InputError
 from timeops.instants import BAD, FAILED, US, with_instant
+from timeops.rules import TimeRules
 from timeops.spec import FilesSource
 
 _A = "__arrival_us"
@@ -47,14 +50,55 @@ class Ingested:
     errors: tuple[str, ...] = ()
 
 
-def waiting_input(workspace: Workspace) -> Discovery:
-    """What the source has that the log does not, found without Spark.
+@dataclass(frozen=True)
+class Waiting:
+    """What the sources have that the log does not.
+
+    Attributes:
+        found: What was found, by source.
+    """
+
+    found: Mapping[str, Discovery]
+
+    @property
+    def ready(self) -> tuple[FileRange, ...]:
+        """Files to be read now."""
+        return tuple(file for found in self.found.values() for file in found.ready)
+
+    @property
+    def touched(self) -> tuple[FileState, ...]:
+        """Known files with a new modification time."""
+        return tuple(file for found in self.found.values() for file in found.touched)
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Files that are too young."""
+        return tuple(file for found in self.found.values() for file in found.waiting)
+
+    @property
+    def left(self) -> int:
+        """How many files are left for the next ingestion."""
+        return sum(found.left for found in self.found.values())
+
+    @property
+    def errors(self) -> tuple[InputError, ...]:
+        """Each names a file that is held back."""
+        return tuple(error for found in self.found.values() for error in found.errors)
+
+
+def waiting_input(workspace: Workspace) -> Waiting:
+    """What the sources have that the log does not, found without Spark.
 
     Raises:
-        InputError: The source's path leads nowhere.
+        InputError: The path of a source leads nowhere.
     """
-    source = workspace.spec.sources[0]
-    return discover(source, workspace.file.folder, known_files(workspace, source), workspace.clock.now())
+    now = workspace.clock.now()
+    return Waiting(
+        {
+            source.name: discover(source, workspace.file.folder, known_files(workspace, source), now)
+            for source in workspace.spec.sources
+        }
+    )
 
 
 def known_files(workspace: Workspace, source: FilesSource) -> Mapping[str, FileState]:
@@ -80,9 +124,9 @@ def ingest(workspace: Workspace, run_id: str) -> Ingested:
     seen = Ingested(waiting=len(found.waiting), left=found.left, errors=tuple(error.found for error in found.errors))
     if not found.ready and not found.touched:
         return seen
-    source = workspace.spec.sources[0]
     workspace.tell(f"reading {len(found.ready)} file{'' if len(found.ready) == 1 else 's'}")
     last = workspace.batches.last_commit()
+    files = {name: [[r.path, r.skip_lines, r.size] for r in one.ready] for name, one in found.found.items()}
     plan = workspace.batches.begin(
         "ingest",
         this_process(run_id),
@@ -90,46 +134,70 @@ def ingest(workspace: Workspace, run_id: str) -> Ingested:
         after=last.batch_id if last else None,
         first_seq=workspace.log_end(),
         end_seq=None,
-        input={"source": source.name, "files": [[r.path, r.skip_lines, r.size] for r in found.ready]},
+        input={"files": files},
         fingerprint=workspace.spec.fingerprint(),
     )
     with at_work(workspace, plan):
         prepare(workspace.lake, workspace.base())
-        read = read_files(workspace.spark, source, found.ready)
-        rows, clock_us = _write_log(workspace, plan, read, found.ready)
-        _write_states(workspace, plan, source, (*read.states, *found.touched))
-        counts = {"records": rows, "files": len(found.ready)}
-        if clock_us is not None:
-            counts["clock_us"] = clock_us
+        records, states = _read_sources(workspace, found)
+        rows, clocks = _write_log(workspace, plan, records, found.ready)
+        _write_states(workspace, plan, states)
+        counts = {"records": rows, "files": len(found.ready), **clocks}
         versions = {table: workspace.lake.version(table) for table in workspace.tables}
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), end_seq=plan.first_seq + rows)
     return Ingested(rows, len(found.ready), seen.waiting, seen.left, seen.errors)
 
 
+def _read_sources(workspace: Workspace, found: Waiting) -> tuple[DataFrame, list[tuple[str, FileState]]]:
+    """The records of all sources with arrival, source and split, and what to remember of their files."""
+    payload = payload_of(workspace)
+    frames: list[DataFrame] = []
+    states: list[tuple[str, FileState]] = []
+    for source, time in zip(workspace.spec.sources, TimeRules.of(workspace.spec).sources, strict=True):
+        own = found.found[source.name]
+        read = read_files(workspace.spark, source, own.ready)
+        states += [(source.name, state) for state in (*read.states, *own.touched)]
+        if own.ready or not frames:
+            frames.append(_of_source(read.records, source, time.time_zone, payload))
+    records = frames[0]
+    for frame in frames[1:]:
+        records = records.unionByName(frame)
+    return records, states
+
+
+def _of_source(records: DataFrame, source: FilesSource, time_zone: str, payload: StructType) -> DataFrame:
+    timed = _with_arrival(records, source, time_zone)
+    split = F.when(F.col(c.MALFORMED).isNull(), split_of(records, source))
+    missing = {field.name: F.lit(None).cast(field.dataType) for field in payload if field.name not in records.columns}
+    whole = timed.withColumns({c.SOURCE: F.lit(source.name), c.SPLIT: split, **missing})
+    return whole.select(*payload.names, _A, c.SOURCE, c.SPLIT, c.POSITION, c.FILE, c.MALFORMED)
+
+
 def _write_log(
-    workspace: Workspace, plan: Plan, read: FilesRead, ranges: Sequence[FileRange]
-) -> tuple[int, int | None]:
-    """Writes the records, numbered; returns how many and the clock after them."""
-    source = workspace.spec.sources[0]
-    before_us = workspace.log_clock_us()
-    timed = _with_arrival(read.records, source, workspace.spec.time.time_zone)
-    with numbered(timed, log_order(source), start=plan.first_seq, name=c.SEQ, measure=F.col(_A)) as log:
+    workspace: Workspace, plan: Plan, records: DataFrame, ranges: Sequence[FileRange]
+) -> tuple[int, dict[str, int]]:
+    """Writes the records, numbered; returns how many, and the first and the last clock of the log if there is one."""
+    order = workspace.spec.sources[0].order
+    before_us, first_us = workspace.log_clock_us(), workspace.first_clock_us()
+    with numbered(records, log_order(order), start=plan.first_seq, name=c.SEQ, measure=F.col(_A)) as log:
         highest = [us for us in (before_us, *log.highest.values()) if us is not None]
         clock_us = max(highest, default=None)
         ensure_unchanged(ranges)  # by now every record has been read, and none is stored yet
         if log.rows:
-            columns = {
-                c.ARRIVAL: c.to_instant(_A),
-                c.CLOCK: c.to_instant(_clock(log, source, before_us, clock_us)),
-                c.SOURCE: F.lit(source.name),
-                c.SPLIT: F.lit(None).cast("string"),
-                c.BATCH: batch_column(plan),
-            }
-            rows = log.frame.withColumns(columns).select(*payload_of(workspace).names, *c.LOG_COLUMNS)
+            rows = log.frame.withColumns(
+                {
+                    c.ARRIVAL: c.to_instant(_A),
+                    c.CLOCK: c.to_instant(_clock(log, order, before_us, clock_us)),
+                    c.BATCH: batch_column(plan),
+                }
+            ).select(*payload_of(workspace).names, *c.LOG_COLUMNS)
+            if first_us is None:
+                first_us = rows.agg(F.min(c.to_us(c.CLOCK)).alias("first")).collect()[0]["first"]
             expect = workspace.ready(tables.RAW_EVENTS)
             few = log.rows <= FEW_RECORDS
             workspace.lake.append(tables.RAW_EVENTS, rows, attempt=plan.attempt, expect=expect, are_few=few)
-    return log.rows, clock_us
+    clocks = {"clock_us": clock_us, "first_clock_us": first_us}
+    return log.rows, {name: us for name, us in clocks.items() if us is not None}
 
 
 def _with_arrival(records: DataFrame, source: FilesSource, time_zone: str) -> DataFrame:
@@ -141,18 +209,18 @@ def _with_arrival(records: DataFrame, source: FilesSource, time_zone: str) -> Da
     return read.withColumn(_A, F.when(F.col(c.MALFORMED).isNull(), F.col(US))).drop(US, FAILED, BAD)
 
 
-def log_order(source: FilesSource) -> tuple[Column, ...]:
+def log_order(order: str) -> tuple[Column, ...]:
     """Order of the records of one ingestion: by arrival, untimed ones behind, or as they lie in the files."""
-    place = (F.col(c.FILE), F.col(c.POSITION))
-    if source.order == "position":
+    place = (F.col(c.FILE), F.col(c.POSITION), F.col(c.SOURCE))
+    if order == "position":
         return place
     return (F.col(_A).asc_nulls_last(), *place)
 
 
-def _clock(log: Numbered, source: FilesSource, before_us: int | None, clock_us: int | None) -> Column:
+def _clock(log: Numbered, order: str, before_us: int | None, clock_us: int | None) -> Column:
     """The running maximum of arrival over the whole log."""
     before = F.lit(before_us).cast("bigint")
-    if source.order == "arrival_time":  # the records lie by arrival, so it is their own, or all of it behind them
+    if order == "arrival_time":  # the records lie by arrival, so it is their own, or all of it behind them
         return F.greatest(before, F.coalesce(F.col(_A), F.lit(clock_us).cast("bigint")))
     earlier: list[Column] = []
     reached = before_us
@@ -163,8 +231,8 @@ def _clock(log: Numbered, source: FilesSource, before_us: int | None, clock_us: 
     return F.greatest(F.element_at(F.create_map(*earlier), F.col(PART)), F.max(_A).over(in_part))
 
 
-def _write_states(workspace: Workspace, plan: Plan, source: FilesSource, states: tuple[FileState, ...]) -> None:
-    rows = [{"source": source.name, **asdict(state), "_batch_id": plan.batch_id} for state in states]
+def _write_states(workspace: Workspace, plan: Plan, states: Sequence[tuple[str, FileState]]) -> None:
+    rows = [{"source": name, **asdict(state), "_batch_id": plan.batch_id} for name, state in states]
     table = pa.Table.from_pylist(rows, schema=tables.FILES_SCHEMA)
     expect = workspace.ready(tables.FILES)
     workspace.lake.append_rows(tables.FILES, table, expect=expect, attempt=plan.attempt)

@@ -6,18 +6,19 @@ Here: schemas, and the creation of tables that are missing. Not here: what is wr
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from assets.timelines import TIMELINE_SCHEMA
+from assets.timelines import TIMELINE_SCHEMA, log_clock
 from resources import tables
 from resources.rows import empty_frame, small_frame
-from resources.sources.files import payload_schema
+from resources.sources.files import payload_schema, split_of
 from resources.workspace import Workspace
 from timeops import columns as c
-from timeops.adjustment import Adjusted, LogClock, time_adjustment
+from timeops.adjustment import Adjusted, time_adjustment
 from timeops.dead_letters import time_letters
+from timeops.errors import SpecError
 from timeops.instants import with_instant
+from timeops.rules import TimeRules
 from timeops.spec import check_payload_columns
 from timeops.timelines import STATE_SCHEMA
 from timeops.windows import window_results
@@ -38,12 +39,31 @@ EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
 
 
 def payload_of(workspace: Workspace) -> StructType:
-    """Payload columns of the log, `_rescued` among them when the spec keeps unknown columns."""
-    source = workspace.spec.sources[0]
-    payload = payload_schema(workspace.spark, source)
-    check_payload_columns(payload.names, source)
-    rescued = [StructField("_rescued", StringType())] if source.keep_unknown else []
-    return StructType([*payload.fields, *rescued])
+    """Payload columns of the log: those of all sources, and `_rescued` when one keeps unknown columns.
+
+    Raises:
+        SpecError: A schema is wrong, or two sources have a column of one name and different types.
+    """
+    sources = workspace.spec.sources
+    known: dict[str, tuple[StructField, str]] = {}
+    for source in sources:
+        payload = payload_schema(workspace.spark, source)
+        check_payload_columns(payload.names, source)
+        for field in payload.fields:
+            first, of = known.setdefault(field.name.lower(), (field, source.name))
+            if first != field:
+                raise _two_columns(first, of, field, source.name)
+    rescued = [StructField("_rescued", StringType())] if any(source.keep_unknown for source in sources) else []
+    return StructType([*[field for field, _ in known.values()], *rescued])
+
+
+def _two_columns(one: StructField, of: str, other: StructField, of_other: str) -> SpecError:
+    return SpecError(
+        f"Sources `{of}` and `{of_other}` have columns `{one.name}` {one.dataType.simpleString().upper()} and "
+        f"`{other.name}` {other.dataType.simpleString().upper()}.",
+        expected="one spelling and one type for a column that several sources have",
+        remedy="change a `schema`, or give one of them another name with `rename`",
+    )
 
 
 def log_schema(payload: StructType) -> StructType:
@@ -92,17 +112,18 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
     """
     payload = payload_of(workspace)
     log = small_frame(workspace.spark, [], log_schema(payload))
-    arrival_time = workspace.spec.sources[0].arrival_time
-    if arrival_time is not None:
-        where = f"sources[{workspace.spec.sources[0].name}].arrival_time"
-        with_instant(log, arrival_time, workspace.spec.time.time_zone, where=where)
+    for source, rules in zip(workspace.spec.sources, TimeRules.of(workspace.spec).sources, strict=True):
+        own = log.select(*payload_schema(workspace.spark, source).names)
+        if source.arrival_time is not None:
+            with_instant(own, source.arrival_time, rules.time_zone, where=f"sources[{source.name}].arrival_time")
+        split_of(own, source)
     adjusted = _emptied(judged(log, workspace), workspace)
     released = adjusted.accepted.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
         c.RELEASE_SEQ, adjusted.accepted[c.SEQ]
     )
     found = {
         tables.RAW_EVENTS: log.schema,
-        tables.DEAD_LETTERS: time_letters(adjusted.refused, payload.names, workspace.spec.time)
+        tables.DEAD_LETTERS: time_letters(adjusted.refused, payload.names, adjusted.rules)
         .schema.add(_BATCH_FIELD)
         .add("replayed_at", TimestampType()),
     }
@@ -133,10 +154,12 @@ def _emptied(adjusted: Adjusted, workspace: Workspace) -> Adjusted:
         state=empty(adjusted.state),
         steps=empty(adjusted.steps),
         clock_steps=None if adjusted.clock_steps is None else empty(adjusted.clock_steps),
+        items=empty(adjusted.items),
     )
 
 
-def judged(items: DataFrame, workspace: Workspace, clock_us: int | None = None) -> Adjusted:
+def judged(items: DataFrame, workspace: Workspace, clock_us: int | None = None, *, splits: int = 1) -> Adjusted:
     """A stretch from the beginning of the log, judged from the empty state; its last clock in microseconds."""
     nothing = small_frame(workspace.spark, [], STATE_SCHEMA)
-    return time_adjustment(items, nothing, workspace.spec.time, LogClock(F.lit(clock_us).cast("bigint")))
+    rules = TimeRules.of(workspace.spec)
+    return time_adjustment(items, nothing, rules, log_clock(workspace, clock_us), splits=splits)

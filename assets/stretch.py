@@ -11,19 +11,24 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.commits import flushes, has_few_records
-from assets.timelines import joined_fast, one_timeline, timelines_before
+from assets.timelines import joined_fast, log_clock, one_timeline, timelines_before
 from resources import tables
 from resources.batches import Plan
 from resources.workspace import Position, Workspace, plan_end, records_in, us_of
 from timeops import columns as c
-from timeops.adjustment import Adjusted, JudgedRows, LogClock, adjusted_from, time_adjustment
-from timeops.spec import TimeSpec
+from timeops.adjustment import Adjusted, JudgedRows, adjusted_from, time_adjustment
+from timeops.errors import InputError
+from timeops.extraction import timeline
+from timeops.rules import TimeRules
+from timeops.splits import most_splits
 from timeops.timelines import clock_watermark
 
 KEPT_RECORDS = 1_000_000
 """Batches of at most so many records are judged once and kept for all stages. A larger one is judged anew by each:
-that is a scan of the log, which costs less than writing all its rows aside."""
+that is a scan of the log, which costs less than writing all its rows aside. Where the rules follow the activity of
+timelines it is more than a scan, and every batch is kept."""
 
+MOST_SPLITS = 1_000
 _ACCEPTED = "__accepted"
 
 
@@ -77,19 +82,21 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
         start = start.localCheckpoint()
         timelines = start.count()
     clock_us = _clock_behind(workspace, plan, before)
-    clock = LogClock(F.lit(clock_us).cast("bigint"))
+    rules, clock = TimeRules.of(workspace.spec), log_clock(workspace, clock_us)
     items = items_of(workspace, plan)
-    keeps = records_in(plan) <= KEPT_RECORDS
+    keeps = records_in(plan) <= KEPT_RECORDS or rules.follows_activity
+    state = joined_fast(start, timelines)
     adjusted = time_adjustment(
         items,
-        joined_fast(start, timelines),
-        workspace.spec.time,
+        state,
+        rules,
         clock,
+        splits=count_splits(items, state, rules),
         way="in_order" if has_few_records(plan) else None,
         keep=lambda frame: frame.localCheckpoint() if keeps else frame,
     )
     if keeps:
-        adjusted = _kept(adjusted, items, workspace.spec.time)
+        adjusted = _kept(adjusted, items)
     end = adjusted.state.localCheckpoint() if workspace.keeps_timelines else adjusted.state
     after = _position_after(workspace, plan, before, clock_us, end)
     if workspace.keeps_timelines:
@@ -109,7 +116,26 @@ def _clock_behind(workspace: Workspace, plan: Plan, before: Position) -> int | N
     return us_of(rows[c.CLOCK][0].as_py())
 
 
-def _kept(adjusted: Adjusted, items: DataFrame, time: TimeSpec) -> Adjusted:
+def count_splits(items: DataFrame, state: DataFrame, rules: TimeRules) -> int:
+    """How many splits a timeline has at most, found by one small job; 0 where splits do not count.
+
+    Raises:
+        InputError: They are too many.
+    """
+    if not rules.uses_splits:
+        return 0
+    named = items.withColumn(c.TIMELINE, timeline(items, rules.time.over))
+    found = int(most_splits(named, state, rules).collect()[0]["splits"] or 0)
+    if found > MOST_SPLITS:
+        raise InputError(
+            f"A timeline has {found:,} splits.",
+            expected=f"at most {MOST_SPLITS:,}: every one is a number to compare at every record",
+            remedy="split by something coarser, or use `over` if each value should have a watermark of its own",
+        )
+    return found
+
+
+def _kept(adjusted: Adjusted, items: DataFrame) -> Adjusted:
     """The same frames, cut out of one that Spark computes now and keeps.
 
     A checkpoint rather than a cache: what follows is planned from its rows, not from all the expressions behind them.
@@ -120,9 +146,9 @@ def _kept(adjusted: Adjusted, items: DataFrame, time: TimeSpec) -> Adjusted:
     rows = JudgedRows(
         accepted=both.where(_ACCEPTED).select(*adjusted.accepted.columns),
         refused=both.where(~F.col(_ACCEPTED)).select(*adjusted.refused.columns),
-        moves=both.where(F.col(c.ASKED).isNotNull()).select(*adjusted.moves.columns),
+        moves=both.where(F.col(c.SETTER).isNotNull()).select(*adjusted.moves.columns),
     )
-    return adjusted_from(rows, items, adjusted.before, time, adjusted.clock)
+    return adjusted_from(rows, items, adjusted.before, adjusted.rules, adjusted.clock)
 
 
 def _position_after(

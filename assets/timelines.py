@@ -18,7 +18,8 @@ from resources.batches import Plan
 from resources.rows import small_frame
 from resources.workspace import Position, Workspace
 from timeops import columns as c
-from timeops.timelines import STATE_SCHEMA, under_clock, under_out_of_orderness
+from timeops.rules import TimeRules
+from timeops.timelines import STATE_SCHEMA, LogClock, under_clock, under_out_of_orderness
 
 RELEASED = "released"  # events of the timeline that have a _release_seq
 TIMELINE_SCHEMA = StructType([*STATE_SCHEMA.fields, StructField(RELEASED, LongType())])
@@ -30,7 +31,8 @@ BROADCAST_TIMELINES = 1_000_000
 def one_timeline(workspace: Workspace, position: Position) -> DataFrame:
     """A position as the state of the pipeline's one timeline; no row before its first event."""
     watermark = (position.watermark_us, position.set_by)
-    row = (c.ONE_TIMELINE, position.max_t_us, *watermark, *watermark, position.clock_us, position.released)
+    unasked = (None, None, None)  # what the rules ask for that follow the timeline's activity
+    row = (c.ONE_TIMELINE, position.max_t_us, *watermark, *watermark, position.clock_us, *unasked, position.released)
     return small_frame(workspace.spark, [row] if position.max_t_us is not None else [], TIMELINE_SCHEMA)
 
 
@@ -42,7 +44,9 @@ def timelines_before(workspace: Workspace, position: Position) -> DataFrame:
         position: Its position.
     """
     state = _table(workspace, position) if workspace.keeps_timelines else one_timeline(workspace, position)
-    return under_out_of_orderness(state, workspace.spec.time.out_of_orderness_us) if check_spec(workspace) else state
+    if not check_spec(workspace):
+        return state
+    return under_out_of_orderness(state, TimeRules.of(workspace.spec), log_clock(workspace, position.clock_us))
 
 
 def _table(workspace: Workspace, position: Position) -> DataFrame:
@@ -50,8 +54,14 @@ def _table(workspace: Workspace, position: Position) -> DataFrame:
     known = workspace.read_base(tables.TIMELINES)
     latest = known.groupBy(c.TIMELINE).agg(F.max_by(F.struct(*rest), c.BATCH).alias("state"))
     # Rows of timelines that their own events did not move hold an earlier clock, and what it gave.
-    clock = F.lit(position.clock_us).cast("bigint")
-    return under_clock(latest.select(c.TIMELINE, "state.*").withColumn("clock", clock), workspace.spec.time, clock)
+    clock = log_clock(workspace, position.clock_us)
+    state = latest.select(c.TIMELINE, "state.*").withColumn("clock", clock.after)
+    return under_clock(state, TimeRules.of(workspace.spec), clock)
+
+
+def log_clock(workspace: Workspace, after_us: int | None) -> LogClock:
+    """The clock of the log, behind a stretch that ends at a clock; microseconds."""
+    return LogClock(F.lit(after_us).cast("bigint"), F.lit(workspace.first_clock_us()).cast("bigint"))
 
 
 def joined_fast(state: DataFrame, timelines: int) -> DataFrame:
@@ -78,8 +88,8 @@ def write_timelines(
     if _base_is_due(workspace, plan):
         workspace.lake.replace(tables.TIMELINES, rows, where=(), attempt=plan.attempt, expect=expect, are_few=few)
         return
-    state = F.struct("max_t", "watermark", "computed", RELEASED)
-    unmoved = under_clock(before, workspace.spec.time, F.lit(clock_us).cast("bigint"))
+    state = F.struct("max_t", "watermark", "computed", "last_clock", "max_close", "splits", RELEASED)
+    unmoved = under_clock(before, TimeRules.of(workspace.spec), log_clock(workspace, clock_us))
     joined = rows.join(unmoved.select(c.TIMELINE, state.alias("__before")), c.TIMELINE, "left")
     changed = joined.where(~F.col("__before").eqNullSafe(state)).drop("__before")
     workspace.lake.append(tables.TIMELINES, changed, attempt=plan.attempt, expect=expect, are_few=few)

@@ -11,11 +11,10 @@ from typing import Any
 from dagster import AssetCheckSeverity, DagsterInstance
 
 from assets.commits import batch_of, next_stretch
-from assets.ingestion import waiting_input
+from assets.ingestion import Waiting, waiting_input
 from pipelines.definitions import build_definitions, job_name
 from resources.disk import full_disk
 from resources.settings import Settings
-from resources.sources.discovery import Discovery
 from resources.spark import local_session, session_config
 from resources.workspace import Acceptance, SpecFile, Workspace, silent
 from timeops.errors import TidemarkError
@@ -95,18 +94,18 @@ def run_pipeline(
         _add(report, workspace, after=before)
 
 
-def _settled_input(workspace: Workspace, tell: Callable[[str], None]) -> Discovery:
+def _settled_input(workspace: Workspace, tell: Callable[[str], None]) -> Waiting:
     """What is waiting; files that are just too young are waited for, once."""
     found = waiting_input(workspace)
     if found.waiting and not found.ready:
-        settle = workspace.spec.sources[0].settle.total_seconds()
+        settle = max(source.settle.total_seconds() for source in workspace.spec.sources)
         tell(f"{len(found.waiting)} file(s) younger than {settle:g} s: waiting for them to settle")
         time.sleep(settle + 0.05)
         return waiting_input(workspace)
     return found
 
 
-def _has_work(workspace: Workspace, found: Discovery, options: RunOptions) -> bool:
+def _has_work(workspace: Workspace, found: Waiting, options: RunOptions) -> bool:
     if found.ready or found.touched:
         return True
     if not workspace.exists:

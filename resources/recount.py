@@ -1,6 +1,7 @@
 """An independent recount of late drops: plain SQL over the arrival log, sharing no code with the pipeline's rules.
 
-Here: one query text and its parameters. Not here: anything of `timeops` (an import contract keeps it so): a
+Here: the query of late drops and its parameters. Not here: event times (recount_times.py), the watermark where it
+depends on splits or silences (recount_silences.py), and anything of `timeops` (an import contract keeps it so): a
 mistake there must not be repeated here.
 """
 
@@ -8,28 +9,35 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
+
+from resources.recount_silences import GridOfWindow, before_and_after
+from resources.recount_times import FIRST_US, SourceRules, by_source, event_us
 
 _BLOCK_ROWS = 4096
-_FIRST_US = -62135596800000000  # the year 0001
 
 
 @dataclass(frozen=True)
 class RecountRules:
-    """The numbers that decide, all microseconds; policies are 'drop', 'adjust', 'keep' or None."""
+    """The numbers that decide, all microseconds; policies are 'drop', 'adjust', 'keep' or None.
 
-    timestamp_by: str | None
+    `idle` is 'exclude_split', 'window_close' or None; `windows` are those whose ends window_close asks for.
+    """
+
+    sources: tuple[SourceRules, ...]
+    uses_splits: bool
     over: tuple[str, ...]
     emit_every_us: int | None
-    time_zone: str
     unit_us: int
-    out_of_orderness_us: int
     out_of_order: str
     early_us: int | None
     early_policy: str | None
     late_us: int | None
     late_policy: str | None
     clock_tolerance_us: int | None
+    idle: str | None
+    idle_timeout_us: int | None
+    windows: tuple[GridOfWindow, ...]
+    first_clock_us: int | None
 
 
 def recount(log: DataFrame, rules: RecountRules, timelines: DataFrame) -> DataFrame:
@@ -38,8 +46,9 @@ def recount(log: DataFrame, rules: RecountRules, timelines: DataFrame) -> DataFr
     Args:
         log: The range of `raw_events`.
         rules: The spec's numbers.
-        timelines: `_timeline`, `watermark` (as seen last), `computed` (as the rules gave it) and `clock`, in
-            microseconds, before the first record of the range.
+        timelines: `_timeline`, and before the first record of the range `watermark` (as seen last), `computed` (as
+            the rules gave it) and `clock`, in microseconds; `last_clock`, `max_close` and `splits` where a rule asks
+            for them.
 
     Returns:
         One row: `records`, `untimed` (no arrival, malformed, no or bad event time), `early`, `late_arrival`,
@@ -50,7 +59,9 @@ def recount(log: DataFrame, rules: RecountRules, timelines: DataFrame) -> DataFr
         F.unix_micros("_arrival_time").alias("a"),
         F.unix_micros("_clock").alias("clock_now"),
         F.col("_malformed").isNotNull().alias("malformed"),
-        F.expr(_event_us(log, rules)).alias("e"),
+        F.col("_source").alias("source"),
+        F.col("_split").alias("part"),
+        F.expr(event_us(log, rules.sources)).alias("e"),
         F.expr(_timeline(rules)).alias("line"),
     )
     return times.sparkSession.sql(_query(rules), log=times, timelines=timelines)
@@ -59,33 +70,21 @@ def recount(log: DataFrame, rules: RecountRules, timelines: DataFrame) -> DataFr
 def _query(rules: RecountRules) -> str:
     unit = rules.unit_us
     early, late = _beyond("e - a", rules.early_us), _beyond("a - e", rules.late_us)
-    block, own, before = _what_events_see(rules)
     return f"""
 WITH timed AS (
-  SELECT line, seq, a, e, clock_now,
-    malformed OR a IS NULL OR e IS NULL OR e < {_FIRST_US} OR e > 253402300799999999 AS untimed
+  SELECT *, malformed OR a IS NULL OR e IS NULL OR e < {FIRST_US} OR e > 253402300799999999 AS untimed
   FROM {{log}}
 ), judged AS (
-  SELECT line, seq, clock_now, untimed, {block} AS block,
+  SELECT line, seq, source, part, clock_now, untimed, NOT malformed AND a IS NOT NULL AS active,
     NOT untimed AND {early} AS is_early,
     NOT untimed AND NOT ({early}) AND {late} AS is_late,
     CASE WHEN {early} THEN a + {rules.early_us or 0}L WHEN {late} THEN a - {rules.late_us or 0}L ELSE e END AS chosen
   FROM timed
-), moving AS (
-  SELECT *, chosen - pmod(chosen, {unit}L) AS t
+), watched AS (
+  SELECT *, IF(untimed OR is_early AND {_is(rules.early_policy)} OR is_late AND {_is(rules.late_policy)}, NULL,
+    chosen - pmod(chosen, {unit}L)) AS t
   FROM judged
-  WHERE NOT untimed AND NOT (is_early AND {_is(rules.early_policy)}) AND NOT (is_late AND {_is(rules.late_policy)})
-), blocks AS (
-  SELECT line, block,
-    max(max(t)) OVER (PARTITION BY line ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS carried
-  FROM moving GROUP BY line, block
-), behind AS (
-  SELECT count(*) AS n FROM (
-    SELECT line, t, clock_now, block, greatest(carried, {own}) AS largest
-    FROM moving JOIN blocks USING (line, block)) LEFT JOIN {{timelines}} ON line = _timeline
-  WHERE t < greatest({before}, greatest(largest - {rules.out_of_orderness_us}L,
-    CASE WHEN largest IS NOT NULL THEN {_FIRST_US}L END), {_by_clock(rules)})
-)
+), {_behind(rules)}
 SELECT count(*) AS records,
   count_if(untimed) AS untimed,
   count_if(is_early AND {_is(rules.early_policy)}) AS early,
@@ -94,6 +93,57 @@ SELECT count(*) AS records,
   (SELECT n FROM behind) AS behind
 FROM judged
 """
+
+
+def _behind(rules: RecountRules) -> str:
+    """SQL of `behind`: how many events were behind the watermark that they saw."""
+    if rules.uses_splits or rules.idle is not None:
+        return f"{_asked(rules)}, {_behind_asked(rules)}"
+    block, own, before = _what_events_see(rules)
+    tolerance = by_source({source.name: source.out_of_orderness_us for source in rules.sources})
+    return f"""moving AS (
+  SELECT *, {block} AS block, {tolerance} AS tolerance FROM watched WHERE t IS NOT NULL
+), blocks AS (
+  SELECT line, block,
+    max(max(t)) OVER (PARTITION BY line ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS carried
+  FROM moving GROUP BY line, block
+), behind AS (
+  SELECT count(*) AS n FROM (
+    SELECT line, t, clock_now, block, tolerance, greatest(carried, {own}) AS largest
+    FROM moving JOIN blocks USING (line, block)) LEFT JOIN {{timelines}} ON line = _timeline
+  WHERE t < greatest({before}, greatest(largest - tolerance,
+    CASE WHEN largest IS NOT NULL THEN {FIRST_US}L END), {_by_clock(rules)})
+)"""
+
+
+def _asked(rules: RecountRules) -> str:
+    """SQL of `asked`: per record what the clock gives before it, and what its timeline's events give from it on."""
+    return before_and_after(
+        sources=rules.sources,
+        uses_splits=rules.uses_splits,
+        idle=rules.idle,
+        idle_timeout_us=rules.idle_timeout_us,
+        windows=rules.windows,
+        unit_us=rules.unit_us,
+        first_clock_us=rules.first_clock_us,
+        by_clock=_by_clock(rules),
+    )
+
+
+def _behind_asked(rules: RecountRules) -> str:
+    if rules.emit_every_us is None:
+        earlier = "PARTITION BY line ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+        seen = f"greatest(computed, max(greatest(before, after)) OVER ({earlier}), before)"
+    else:
+        period = f"%s - pmod(%s, {rules.emit_every_us}L)"
+        own = period % ("clock_now", "clock_now")
+        earlier = f"PARTITION BY line ORDER BY {own} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+        waiting = f"IF({own} > {period % ('clock', 'clock')}, computed, NULL)"
+        seen = f"greatest(watermark, {waiting}, max(after) OVER ({earlier}))"
+    return f"""behind AS (
+  SELECT count_if(t < seen) AS n
+  FROM (SELECT t, {seen} AS seen FROM asked LEFT JOIN {{timelines}} ON line = _timeline)
+)"""
 
 
 def _what_events_see(rules: RecountRules) -> tuple[str, str, str]:
@@ -116,7 +166,7 @@ def _by_clock(rules: RecountRules) -> str:
     """SQL of the watermark that the clock alone gives at an event."""
     if rules.clock_tolerance_us is None:
         return "CAST(NULL AS BIGINT)"
-    reached = f"greatest(clock_now - {rules.clock_tolerance_us}L, {_FIRST_US}L)"
+    reached = f"greatest(clock_now - {rules.clock_tolerance_us}L, {FIRST_US}L)"
     return f"{reached} - pmod({reached}, {rules.unit_us}L)"
 
 
@@ -132,27 +182,3 @@ def _beyond(difference: str, tolerance_us: int | None) -> str:
 
 def _is(policy: str | None) -> str:
     return "true" if policy == "drop" else "false"
-
-
-def _event_us(log: DataFrame, rules: RecountRules) -> str:
-    """SQL of the event time in microseconds, null when there is none."""
-    if rules.timestamp_by is None:
-        return "unix_micros(_arrival_time)"
-    by = f"({rules.timestamp_by})"
-    kind = log.select(F.expr(by).alias("e")).schema["e"].dataType
-    utc = f"unix_micros(to_utc_timestamp(%s, '{rules.time_zone}'))"
-    if isinstance(kind, StringType):
-        # A written offset stands behind the 'T' or blank: a minus sign before it belongs to the date.
-        shape = r"'^\\d{4}-\\d\\d-\\d\\d([Tt ]\\d\\d:\\d\\d(:\\d\\d([.,]\\d+)?)?( ?([Zz]|[+-]\\d\\d(:?\\d\\d)?))?)?$'"
-        full = f"regexp_replace(replace(upper({by}), ',', '.'), '^(.{{16}})( ?[Z+-].*)?$', '$1:00$2')"
-        cast = f"try_cast({full} AS TIMESTAMP)"
-        offset = f"substr(upper({by}), 11) rlike '[Z+-]'"
-        return (
-            f"CASE WHEN {by} rlike {shape} THEN CASE WHEN {offset} THEN unix_micros({cast}) ELSE {utc % cast} END END"
-        )
-    tried = f"try_add(CAST({by} AS TIMESTAMP), INTERVAL '0' SECOND)"
-    if isinstance(kind, TimestampNTZType | DateType):
-        return utc % tried
-    if isinstance(kind, TimestampType):
-        return f"unix_micros({tried})"
-    return "CAST(NULL AS BIGINT)"

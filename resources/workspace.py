@@ -94,7 +94,9 @@ class Workspace:
     @property
     def keeps_timelines(self) -> bool:
         """Whether the state between batches is more than the watermark of one timeline, so that a table holds it."""
-        return bool(self.spec.time.over) or self.spec.time.emit_every_us is not None
+        time = self.spec.time
+        waits = time.idle is not None and time.idle.advance != "arrival_clock"
+        return bool(time.over) or time.emit_every_us is not None or self.spec.uses_splits or waits
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -142,6 +144,11 @@ class Workspace:
         """Clock after the last record of the log, microseconds; None before the first timed record."""
         last = self.batches.last_commit("ingest")
         return last.counts.get("clock_us") if last else None
+
+    def first_clock_us(self) -> int | None:
+        """Clock at the first timed record of the log, microseconds; None before it."""
+        last = self.batches.last_commit("ingest") if self.exists else None
+        return last.counts.get("first_clock_us") if last else None
 
     def processed_end(self) -> int:
         """The first `_arrival_seq` that no committed batch has processed."""

@@ -5,19 +5,24 @@ Here: rules 1 to 3 in their order over a stretch of the log and the state before
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from timeops.activity import asking_by_activity
 from timeops.columns import (
     ADJUSTED_BY,
     ASKED,
+    BY_CLOCK,
+    CLOCK,
     LATENESS,
     PERIOD,
     REASON,
     SEQ,
     SETTER,
+    SOURCE,
+    SPLIT,
     T_FINAL,
     TIMELINE,
     TIMESTAMP,
@@ -26,10 +31,12 @@ from timeops.columns import (
     T,
     to_instant,
 )
-from timeops.extraction import extract
+from timeops.extraction import REFUSED_AT_INGESTION, extract
 from timeops.policies import judge_arrival
+from timeops.rules import TimeRules
+from timeops.silences import GATHERED
 from timeops.spec import TimeSpec
-from timeops.timelines import clock_steps, state_after, steps_of
+from timeops.timelines import LogClock, asking, clock_steps, state_after, steps_of
 from timeops.watermarks import Scanned, Way, scan, with_setter
 
 KEPT = "kept_out_of_order"
@@ -45,7 +52,7 @@ class JudgedRows:
             `__w_set_by`.
         refused: Records that do not: `__reason`, `__lateness_us`, `__w_before` and `__w_set_by`.
         moves: Events that may move the watermark: `_timeline`, `_arrival_seq`, `__t`, and what `timelines.asking`
-            adds.
+            adds. Where the rules follow activity, all events of the timelines, with `_source`, `_split`, `_clock`.
     """
 
     accepted: DataFrame
@@ -54,45 +61,36 @@ class JudgedRows:
 
 
 @dataclass(frozen=True)
-class LogClock:
-    """The clock of the log around a stretch.
-
-    Attributes:
-        after: The clock behind the stretch, microseconds: a literal, or an expression over `_timeline` where a frame
-            holds several logs, each with timelines of its own.
-        log: Which log a timeline is of, an expression over `_timeline`; there is one in a pipeline.
-    """
-
-    after: Column
-    log: Column = field(default_factory=lambda: F.lit(0))
-
-
-@dataclass(frozen=True)
 class Adjusted(JudgedRows):
     """What a stretch of the log becomes.
 
     Attributes:
+        rules: What it was judged by.
         before: timelines.STATE_SCHEMA before the stretch.
         state: The same after it.
         steps: The steps in which the watermark is seen to rise, timelines.steps_of.
         clock_steps: The same for what the clock alone gives all timelines of a log, timelines.clock_steps; None where
             it gives nothing.
+        items: The records of the stretch.
         clock: The clock of the log.
     """
 
+    rules: TimeRules
     before: DataFrame
     state: DataFrame
     steps: DataFrame
     clock_steps: DataFrame | None
+    items: DataFrame
     clock: LogClock
 
 
 def time_adjustment(
     items: DataFrame,
     state: DataFrame,
-    time: TimeSpec,
+    rules: TimeRules,
     clock: LogClock,
     *,
+    splits: int = 1,
     way: Way | None = None,
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> Adjusted:
@@ -101,10 +99,12 @@ def time_adjustment(
     Args:
         items: Records of the arrival log, any cut of it.
         state: timelines.STATE_SCHEMA as it was before the first of them.
-        time: The spec's `time` section.
+        rules: The rules of time.
         clock: The clock of the log.
+        splits: How many splits a timeline has at most, see `splits.most_splits`.
         way: See `watermarks.Way`; by default by blocks, with `over` in order.
-        keep: Gives a frame with the same rows, computed once: the extracted records are read several times.
+        keep: Gives a frame with the same rows, computed once: the extracted records are read several times, and so
+            is what they ask for where the rules follow activity.
 
     Returns:
         Accepted and refused records and the state after the stretch.
@@ -112,36 +112,57 @@ def time_adjustment(
     Raises:
         SpecError: An expression of the spec does not fit the columns.
     """
-    judged = keep(judge_arrival(extract(items, time), time))
-    moving = judged.where(F.col(REASON).isNull())
-    scanned = scan(moving, state, time, way or ("in_order" if time.over else "by_blocks"))
+    judged = keep(judge_arrival(extract(items, rules), rules.time))
+    way = way or ("in_order" if rules.time.over else "by_blocks")
+    if rules.follows_activity:  # an event that is refused still ends the silence of its timeline and split
+        is_watched = ~F.coalesce(F.col(REASON).isin(*REFUSED_AT_INGESTION), F.lit(False))
+        watched = judged.where(is_watched)
+        asked = keep(asking_by_activity(watched, state, rules, clock, splits=splits, in_blocks=way == "by_blocks"))
+    else:
+        is_watched = F.col(REASON).isNull()
+        asked = asking(judged.where(is_watched), rules)
+    scanned = scan(asked, state, rules, way)
     nothing = F.lit(None).cast("bigint")
-    refused = judged.where(F.col(REASON).isNotNull()).withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
-    if time.out_of_order == "drop":
-        refused = refused.unionByName(_dropped(scanned, time), allowMissingColumns=True)
-    periods = [PERIOD] if time.emit_every_us is not None else []
-    moves = scanned.events.select(TIMELINE, SEQ, T, ASKED, SETTER, *periods)
-    return adjusted_from(JudgedRows(_accepted(scanned, time), refused, moves), items, state, time, clock)
+    refused = judged.where(~is_watched).withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
+    if rules.follows_activity:
+        early_or_late = scanned.events.where(F.col(REASON).isNotNull()).withColumn(W_SET_BY, nothing)
+        refused = refused.unionByName(early_or_late, allowMissingColumns=True)
+    if rules.time.out_of_order == "drop":
+        refused = refused.unionByName(_dropped(scanned, rules), allowMissingColumns=True)
+    moves = scanned.events.select(TIMELINE, SEQ, T, ASKED, SETTER, *_more_of_moves(rules))
+    return adjusted_from(JudgedRows(_accepted(scanned, rules.time), refused, moves), items, state, rules, clock)
 
 
-def adjusted_from(rows: JudgedRows, items: DataFrame, before: DataFrame, time: TimeSpec, clock: LogClock) -> Adjusted:
+def adjusted_from(
+    rows: JudgedRows, items: DataFrame, before: DataFrame, rules: TimeRules, clock: LogClock
+) -> Adjusted:
     """What a stretch becomes, from its judged rows, wherever these are kept; other arguments as `time_adjustment`."""
-    steps = steps_of(rows.moves, before, time, clock.after)
+    steps = steps_of(rows.moves, before, rules, clock.after)
     return Adjusted(
         accepted=rows.accepted,
         refused=rows.refused,
         moves=rows.moves,
+        rules=rules,
         before=before,
-        state=state_after(rows.moves, steps, before, time, clock.after),
+        state=state_after(rows.moves, steps, before, rules, clock),
         steps=steps,
-        clock_steps=clock_steps(items, time, clock.log),
+        clock_steps=clock_steps(items, rules.time, clock.log),
+        items=items,
         clock=clock,
     )
+
+
+def _more_of_moves(rules: TimeRules) -> list[str]:
+    periods = [PERIOD] if rules.time.emit_every_us is not None else []
+    activity = [SOURCE, SPLIT, CLOCK] if rules.follows_activity else []
+    silences = [BY_CLOCK, GATHERED] if rules.clock_raises_single_timelines else []
+    return [*periods, *activity, *silences]
 
 
 def _accepted(scanned: Scanned, time: TimeSpec) -> DataFrame:
     behind = F.col(W_BEFORE).isNotNull()
     nothing = F.lit(None).cast("bigint")
+    scanned = replace(scanned, events=scanned.events.where(F.col(REASON).isNull()))
     if time.out_of_order == "drop":
         on_time = scanned.events.where(~behind)
         return on_time.withColumns({W_SET_BY: nothing, T_FINAL: F.col(T), TIMESTAMP: to_instant(T)})
@@ -160,9 +181,9 @@ def _accepted(scanned: Scanned, time: TimeSpec) -> DataFrame:
     )
 
 
-def _dropped(scanned: Scanned, time: TimeSpec) -> DataFrame:
+def _dropped(scanned: Scanned, rules: TimeRules) -> DataFrame:
     behind = with_setter(scanned.events.where(F.col(W_BEFORE).isNotNull()), scanned.setters)
     late = F.col(W_BEFORE) - F.col(T)
-    if time.clock_tolerance_us is not None:  # no tolerance lets in what the clock has passed
+    if rules.clock_moves:  # no tolerance lets in what the clock has passed
         late = F.when(F.col(W_SET_BY).isNotNull(), late)
     return behind.withColumns({REASON: F.lit("out_of_order"), LATENESS: late})

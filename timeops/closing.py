@@ -8,12 +8,15 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
-from timeops.columns import ASKED, LOG, SEQ, TIMELINE, WATERMARK
-from timeops.grids import last_closed
+from timeops.columns import ASKED, BY_CLOCK, LOG, SEQ, TIMELINE, WATERMARK
+from timeops.grids import close_time, last_closed
+from timeops.log_items import AT, ITEM, clocks_of, first_item_at
+from timeops.silences import GATHERED, clock_gives, clock_that_gives, gathered_in_state
 from timeops.spec import WindowSpec
 
 _START = "__start"
 _FIRST = "__first"
+_BEHIND_ALL = 2**62  # stands behind every _arrival_seq
 
 
 def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
@@ -30,6 +33,8 @@ def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec
     Returns:
         `wanted` with `_watermark` BIGINT: null for a window that no item closed (a flush does).
     """
+    if adjusted.rules.clock_raises_single_timelines:
+        return _with_silences(wanted.select(TIMELINE, _START), adjusted, window)
     by_events = _first_steps(wanted.select(TIMELINE, _START), adjusted.steps, window, TIMELINE)
     if adjusted.clock_steps is None:
         return by_events.select(TIMELINE, _START, F.col(_FIRST)["w"].alias(WATERMARK))
@@ -39,16 +44,44 @@ def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec
     return both.select(TIMELINE, _START, F.greatest(_FIRST, "__by_clock")["w"].alias(WATERMARK))
 
 
-def _first_steps(wanted: DataFrame, steps: DataFrame, window: WindowSpec, of: str) -> DataFrame:
+def _with_silences(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    """Where the clock raises timelines one by one, the item may stand in a silence before one of their events."""
+    first = _first_steps(wanted, steps_with_last_silence(adjusted), window, TIMELINE, BY_CLOCK, GATHERED)
+    closes_at = close_time(F.col(_START), window)
+    in_silence = F.coalesce(F.col(_FIRST)[BY_CLOCK] >= closes_at, F.lit(False))
+    at = F.when(in_silence, clock_that_gives(F.col(_FIRST)[GATHERED], closes_at, adjusted.rules))
+    asked = first.withColumns({LOG: adjusted.clock.log, AT: at})
+    items = first_item_at(
+        asked.where(F.col(AT).isNotNull()).select(LOG, AT).distinct(), clocks_of(adjusted.items, adjusted.clock.log)
+    )
+    dated = asked.join(items, [LOG, AT], "left")
+    is_own = F.coalesce(F.col(ITEM)["seq"] == -F.col(_FIRST)["negative_seq"], F.lit(True))
+    given = clock_gives(F.col(_FIRST)[GATHERED], F.col(ITEM)["clock"], adjusted.rules)
+    watermark = F.when(is_own, F.col(_FIRST)["w"]).otherwise(given)
+    return dated.select(TIMELINE, _START, watermark.alias(WATERMARK))
+
+
+def steps_with_last_silence(adjusted: Adjusted) -> DataFrame:
+    """The steps of a stretch, and what the clock has given every timeline behind its last event."""
+    known = gathered_in_state(adjusted.rules, adjusted.clock.first)
+    end = adjusted.state.select(
+        TIMELINE,
+        F.lit(_BEHIND_ALL).alias(SEQ),
+        clock_gives(known, adjusted.clock.after, adjusted.rules).alias(BY_CLOCK),
+        known.alias(GATHERED),
+    )
+    return adjusted.steps.unionByName(end.withColumn(ASKED, F.col(BY_CLOCK)), allowMissingColumns=True)
+
+
+def _first_steps(wanted: DataFrame, steps: DataFrame, window: WindowSpec, of: str, *more: str) -> DataFrame:
     """Adds `__first` to windows, each of one `of`: the first step that closes them, so that the first is the largest.
 
-    Steps are first grouped by the last window that they close, so that few rows are left to be ordered.
+    Steps are first grouped by the last window that they close, so that few rows are left to be ordered. `__first` has
+    `negative_seq`, `w`, and `more` columns of the step.
     """
-    marks = (
-        steps.groupBy(of, last_closed(F.col(ASKED), window).alias(_START))
-        .agg(F.min(SEQ).alias(SEQ), F.max_by(ASKED, F.struct(-F.col(SEQ), ASKED)).alias(ASKED))
-        .withColumn(_FIRST, F.struct((-F.col(SEQ)).alias("negative_seq"), F.col(ASKED).alias("w")))
-    )
+    step = F.struct((-F.col(SEQ)).alias("negative_seq"), F.col(ASKED).alias("w"), *more)
+    last = last_closed(F.col(ASKED), window).alias(_START)
+    marks = steps.where(F.col(ASKED).isNotNull()).groupBy(of, last).agg(F.max(step).alias(_FIRST))
     asked = wanted.select(of, _START, F.lit(True).alias("__wanted"))
     both = asked.unionByName(marks.select(of, _START, _FIRST), allowMissingColumns=True)
     from_above = Window.partitionBy(of).orderBy(F.desc(_START))  # with peers: the window itself counts

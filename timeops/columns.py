@@ -32,6 +32,7 @@ T_FINAL = "__timestamp"  # what becomes _timestamp
 W_BEFORE = "__w_before"  # the timeline's watermark just before the event; null where it cannot matter
 ASKED = "__asked_w"  # the watermark that an event asks for: its t minus the out-of-orderness
 SETTER = "__setter"  # who asks, so that the first to do so is the largest: see timelines.py
+BY_CLOCK = "__clock_w"  # the watermark that the clock gives just before an event; null where it gives none
 LOG = "__log"  # which log a row is of
 PERIOD = "__period"  # start of the event's period of the clock, with periodic emission
 W_RANK = "__w_rank"  # the setter of __w_before, where the scan knows it

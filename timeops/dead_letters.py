@@ -4,7 +4,8 @@ Here: columns and sentences. Not here: the decision that a record is refused (ex
 windows).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -27,19 +28,20 @@ from timeops.columns import (
     to_instant,
 )
 from timeops.durations import format_duration
-from timeops.spec import TimeSpec, WindowSpec
+from timeops.rules import SourceTime, TimeRules
+from timeops.spec import WindowSpec
 from timeops.windows import MISSED
 
 _SPANS = "array<struct<start: timestamp, end: timestamp>>"
 
 
-def time_letters(refused: DataFrame, payload: Sequence[str], time: TimeSpec) -> DataFrame:
+def time_letters(refused: DataFrame, payload: Sequence[str], rules: TimeRules) -> DataFrame:
     """Dead letters of the stages `ingest` and `time`.
 
     Args:
         refused: `Adjusted.refused`.
         payload: Names of the payload columns.
-        time: The spec's `time` section, for the sentences.
+        rules: The rules of time, for the sentences.
     """
     ingest = F.col(REASON).isin("malformed", "no_arrival_time")
     behind = F.col(REASON) == "out_of_order"
@@ -47,7 +49,7 @@ def time_letters(refused: DataFrame, payload: Sequence[str], time: TimeSpec) -> 
         *_where_from(),
         F.when(ingest, "ingest").otherwise("time").alias("stage"),
         F.col(REASON).alias("reason"),
-        _time_detail(time).alias("detail"),
+        _time_detail(rules).alias("detail"),
         F.lit(None).cast("string").alias("window_name"),
         F.lit(None).cast(_SPANS).alias("missed_windows"),
         F.col(EVENT_TIME),
@@ -102,8 +104,14 @@ def _in_seconds(us: Column) -> Column:
     return F.concat((us / F.lit(1_000_000)).cast("decimal(30,6)").cast("string"), F.lit(" s"))
 
 
-def _time_detail(time: TimeSpec) -> Column:
-    rule = f"`{time.timestamp_by}`"
+def _time_detail(rules: TimeRules) -> Column:
+    time = rules.time
+    rule = _by_source(
+        rules, lambda source: f"timestamp_by `{source.timestamp_by}`", f"timestamp_by `{time.timestamp_by}`"
+    )
+    tolerance = _by_source(
+        rules, lambda source: _length(source.out_of_orderness_us), _length(time.out_of_orderness_us)
+    )
     place = F.concat(F.lit("record "), F.col(POSITION), F.lit(" of "), F.coalesce(FILE, SOURCE))
     by = _in_seconds(F.col(LATENESS))
     whose = F.when(F.col(LATENESS).isNull(), ", which the clock had raised").otherwise("")
@@ -112,16 +120,17 @@ def _time_detail(time: TimeSpec) -> Column:
         _in_seconds(F.col(W_BEFORE) - F.col(T)),
         F.lit(" behind the watermark"),
         whose,
-        F.lit(f"; out_of_orderness is {_length(time)}"),
+        F.lit("; out_of_orderness is "),
+        tolerance,
     )
     early = format_duration(time.early.tolerance) if time.early else ""
     late = format_duration(time.late.tolerance) if time.late else ""
     sentences = {
         "malformed": F.concat(place, F.lit(" does not fit the schema of the source")),
         "no_arrival_time": F.concat(F.lit("the source's arrival_time gives no time for "), place),
-        "no_timestamp": F.lit(f"timestamp_by {rule} gives null"),
-        "bad_timestamp": F.lit(f"timestamp_by {rule} gives no time between the years 0001 and 9999"),
-        "bad_expression": F.lit(f"timestamp_by {rule} fails on this record"),
+        "no_timestamp": F.concat(rule, F.lit(" gives null")),
+        "bad_timestamp": F.concat(rule, F.lit(" gives no time between the years 0001 and 9999")),
+        "bad_expression": F.concat(rule, F.lit(" fails on this record")),
         "early": F.concat(F.lit("the event is "), by, F.lit(f" more than {early} ahead of its arrival")),
         "late_arrival": F.concat(F.lit("the event arrived "), by, F.lit(f" more than {late} after its time")),
         "out_of_order": behind,
@@ -132,5 +141,16 @@ def _time_detail(time: TimeSpec) -> Column:
     return detail
 
 
-def _length(time: TimeSpec) -> str:
-    return format_duration(time.out_of_orderness)
+def _by_source(rules: TimeRules, text: Callable[[SourceTime], str], default: str) -> Column:
+    """A text that may differ by source."""
+    texts = {source.name: text(source) for source in rules.sources}
+    if len(set(texts.values())) <= 1:
+        return F.lit(next(iter(texts.values()), default))
+    found = F.lit(default)
+    for name, one in texts.items():
+        found = F.when(F.col(SOURCE) == name, F.lit(one)).otherwise(found)
+    return found
+
+
+def _length(us: int) -> str:
+    return format_duration(timedelta(microseconds=us))

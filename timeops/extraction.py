@@ -12,6 +12,7 @@ from timeops.columns import (
     MALFORMED,
     ONE_TIMELINE,
     REASON,
+    SOURCE,
     TIMELINE,
     T,
     floor_to,
@@ -19,16 +20,19 @@ from timeops.columns import (
     to_us,
 )
 from timeops.instants import BAD, FAILED, US, with_instant
+from timeops.rules import TimeRules
 from timeops.safely import null_if_it_fails
-from timeops.spec import TimeSpec
+
+REFUSED_AT_INGESTION = ("malformed", "no_arrival_time")
+"""Reasons of records that belong to no timeline or split and are no activity."""
 
 
-def extract(items: DataFrame, time: TimeSpec) -> DataFrame:
+def extract(items: DataFrame, rules: TimeRules) -> DataFrame:
     """Adds event time, unit, timeline and, where there is none, the reason.
 
     Args:
         items: Records of the arrival log.
-        time: The spec's `time` section.
+        rules: The rules of time.
 
     Returns:
         `items` with `_event_time` TIMESTAMP (null without one), `__t` (cut down to the unit, H), `_timeline`
@@ -45,9 +49,9 @@ def extract(items: DataFrame, time: TimeSpec) -> DataFrame:
         .when(F.col(BAD), "bad_timestamp")
         .when(F.col(US).isNull(), "no_timestamp")
     )
-    timed = _with_event_time(items, time).withColumns({REASON: reason, TIMELINE: timeline(items, time.over)})
+    timed = _with_event_time(items, rules).withColumns({REASON: reason, TIMELINE: timeline(items, rules.time.over)})
     usable = F.when(F.col(REASON).isNull(), F.col(US))
-    return timed.withColumns({EVENT_TIME: to_instant(usable), T: floor_to(usable, time.unit_us)}).drop(
+    return timed.withColumns({EVENT_TIME: to_instant(usable), T: floor_to(usable, rules.time.unit_us)}).drop(
         US, FAILED, BAD
     )
 
@@ -59,7 +63,29 @@ def timeline(items: DataFrame, over: tuple[str, ...]) -> Column:
     return F.to_json(F.array(*[null_if_it_fails(items, e).cast("string") for e in over]))
 
 
-def _with_event_time(items: DataFrame, time: TimeSpec) -> DataFrame:
-    if time.timestamp_by is None:  # processing time: A1 and A2's System.Timestamp without TIMESTAMP BY
+def _with_event_time(items: DataFrame, rules: TimeRules) -> DataFrame:
+    expressions = rules.event_times
+    if len(expressions) == 1:
+        return _of_expression(items, expressions[0].timestamp_by, expressions[0].time_zone)
+    found = items
+    parts = (US, FAILED, BAD)
+    chosen: dict[str, Column] = {name: F.lit(None) for name in parts}
+    for number, one in enumerate(expressions):
+        own = F.col(SOURCE).isin(*one.sources)
+        # The expression of one source must not be asked of another's records.
+        by = None if one.timestamp_by is None else f"CASE WHEN {_is_of(one.sources)} THEN ({one.timestamp_by}) END"
+        names = {name: f"{name}{number}" for name in parts}
+        found = _of_expression(found, by, one.time_zone).withColumnsRenamed(names)
+        chosen = {name: F.when(own, F.col(names[name])).otherwise(chosen[name]) for name in parts}
+    return found.withColumns(chosen).drop(*[f"{name}{n}" for name in parts for n in range(len(expressions))])
+
+
+def _is_of(sources: tuple[str, ...]) -> str:
+    """SQL: the record is of one of these sources, whose names are plain words."""
+    return f"{SOURCE} IN ({', '.join(repr(name) for name in sources)})"
+
+
+def _of_expression(items: DataFrame, timestamp_by: str | None, time_zone: str) -> DataFrame:
+    if timestamp_by is None:  # processing time: A1 and A2's System.Timestamp without TIMESTAMP BY
         return items.withColumns({US: to_us(ARRIVAL), FAILED: F.lit(False), BAD: F.lit(False)})
-    return with_instant(items, time.timestamp_by, time.time_zone, where="time.timestamp_by")
+    return with_instant(items, timestamp_by, time_zone, where="timestamp_by")

@@ -43,3 +43,13 @@ def last_close_time(timestamp_us: Column, window: WindowSpec) -> Column:
     """Close time of the last window that holds an instant; null in a gap."""
     last = last_start(timestamp_us, window)
     return F.when(timestamp_us < last + F.lit(window.size_us), close_time(last, window))
+
+
+def last_close_at(limit_us: Column, window: WindowSpec) -> Column:
+    """The latest close time on the grid that is at most a limit."""
+    return close_time(last_closed(limit_us, window), window)
+
+
+def next_close(limit_us: Column, window: WindowSpec) -> Column:
+    """The first close time on the grid that is at least a limit."""
+    return last_close_at(limit_us + F.lit(window.hop_us - 1), window)

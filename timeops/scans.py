@@ -15,10 +15,10 @@ By periods there is nothing to order: a period's events all see what the periods
 
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from timeops.columns import ASKED, PERIOD, SEQ, SETTER, TIMELINE, W_BEFORE, W_RANK, T, floor_to
+from timeops.columns import ASKED, BY_CLOCK, PERIOD, SEQ, SETTER, TIMELINE, W_BEFORE, W_RANK, T, floor_to
 from timeops.timelines import STEP, carried
 
 BLOCK_ROWS = 512
@@ -43,15 +43,14 @@ class Found:
     setters: DataFrame | None
 
 
-def in_order(events: DataFrame, state: DataFrame, clock: Column) -> Found:
+def in_order(events: DataFrame, state: DataFrame) -> Found:
     """One window by timeline: a shuffle and a sort of all rows.
 
     Args:
-        events: Rows of `timelines.asking`.
+        events: Rows with what `timelines.asking` adds.
         state: timelines.STATE_SCHEMA before them.
-        clock: The watermark that the clock gives at an event; null where it gives none.
     """
-    rows = events.select(TIMELINE, SEQ, ASKED, SETTER, T, clock.alias("__clock_w"), F.struct("*").alias("__row"))
+    rows = events.select(TIMELINE, SEQ, ASKED, SETTER, T, BY_CLOCK, F.struct("*").alias("__row"))
     return Found(_exact(rows, state), None)
 
 
@@ -59,24 +58,25 @@ def _exact(rows: DataFrame, state: DataFrame) -> DataFrame:
     """Rows with a payload, each with the watermark just before it and who set that.
 
     Args:
-        rows: `_timeline`, `_arrival_seq`, `__asked_w`, `__setter`, `__t`, `__clock_w`, and `__row`, the payload.
+        rows: `_timeline`, `_arrival_seq`, `__asked_w`, `__setter`, `__t`, `__clock_w` and `__row`, the payload.
         state: timelines.STATE_SCHEMA before them.
     """
     earlier = Window.partitionBy(TIMELINE).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
     both = rows.unionByName(carried(state).select(*STEP), allowMissingColumns=True)
-    seen = both.withColumn("__seen", F.max(F.struct(ASKED, SETTER)).over(earlier)).where("__row IS NOT NULL")
+    asks = F.when(F.col(ASKED).isNotNull(), F.struct(ASKED, SETTER))
+    seen = both.withColumn("__seen", F.max(asks).over(earlier)).where("__row IS NOT NULL")
     asked = F.col("__seen")[ASKED]
-    by_event = F.when(F.coalesce(asked >= F.col("__clock_w"), F.lit(True)), F.col("__seen")[SETTER])
-    ranked = seen.select("__row.*", F.greatest(asked, "__clock_w").alias(W_BEFORE), by_event.alias(W_RANK))
+    by_event = F.when(F.coalesce(asked >= F.col(BY_CLOCK), F.lit(True)), F.col("__seen")[SETTER])
+    ranked = seen.select("__row.*", F.greatest(asked, BY_CLOCK).alias(W_BEFORE), by_event.alias(W_RANK))
     return _only_behind(ranked)
 
 
-def by_blocks(events: DataFrame, state: DataFrame, clock: Column) -> Found:
+def by_blocks(events: DataFrame, state: DataFrame) -> Found:
     """The pruned scan: only doubtful rows and their possible setters are shuffled. Arguments as for `in_order`."""
     in_blocks = events.withColumn(_BLOCK, floor_to(F.col(SEQ), BLOCK_ROWS))
     blocks = _blocks(in_blocks, state)
     rows = in_blocks.join(F.broadcast(blocks), [TIMELINE, _BLOCK])
-    doubtful = F.col(T) < F.col(_TOP)
+    doubtful = F.coalesce(F.col(T) < F.col(_TOP), F.lit(False))
     rises = F.col(_CARRY).isNull() | (F.col(ASKED) > F.col(_CARRY))
     kept = events.columns
     on_time = rows.where(~doubtful).select(*kept, F.lit(None).cast("bigint").alias(W_BEFORE))
@@ -87,11 +87,11 @@ def by_blocks(events: DataFrame, state: DataFrame, clock: Column) -> Found:
         SEQ,
         _CARRY,
         F.when(rises, F.col(ASKED)).alias("__rising"),
-        clock.alias("__clock_w"),
+        BY_CLOCK,
         F.when(doubtful, F.struct(*kept)).alias("__row"),
     )
     earlier = Window.partitionBy(TIMELINE, _BLOCK).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
-    exact = slim.withColumn(W_BEFORE, F.greatest(F.max("__rising").over(earlier), _CARRY, "__clock_w"))
+    exact = slim.withColumn(W_BEFORE, F.greatest(F.max("__rising").over(earlier), _CARRY, BY_CLOCK))
     resolved = exact.where(F.col("__row").isNotNull()).select("__row.*", W_BEFORE)
     # A watermark that a later row finds standing was set inside a doubtful block, or is some block's highest.
     rising = rows.where(rises & ((F.col(_LOWEST) < F.col(_TOP)) | (F.col(ASKED) == F.col(_TOP))))

@@ -14,7 +14,7 @@ from timeops.spec_messages import Path, Problem, problems_of, spec_error
 from timeops.spec_model import Outputs, Partitions, Spec, rules_between_parts
 from timeops.spec_overrides import with_overrides
 from timeops.spec_schema import spec_json_schema
-from timeops.spec_sources import FilesSource, check_payload_columns
+from timeops.spec_sources import FilesSource, SourceIdle, check_payload_columns
 from timeops.spec_time import Idle, TimeSpec, TolerancePolicy
 from timeops.spec_windows import RESERVED_IN_WINDOWS, WindowSpec
 from timeops.spec_yaml import read_yaml
@@ -39,6 +39,7 @@ Part = TypeVar("Part", bound=BaseModel)
 _MODELS: Mapping[Path, type[BaseModel]] = {
     (): Spec,
     ("sources",): FilesSource,
+    ("sources", "idle"): SourceIdle,
     ("time",): TimeSpec,
     ("time", "late"): TolerancePolicy,
     ("time", "early"): TolerancePolicy,
@@ -82,9 +83,9 @@ def _rules_between_readable_parts(data: Mapping[str, Any]) -> list[Problem]:
     windows = windows if isinstance(windows, list) else []
     sources = data.get("sources")
     read = {position: _read(WindowSpec, window) for position, window in enumerate(windows)}
-    first = [_read(FilesSource, source) for source in sources[:1]] if isinstance(sources, list) else []
+    read_sources = [_read(FilesSource, source) for source in sources] if isinstance(sources, list) else []
     return rules_between_parts(
-        sources=[source for source in first if source is not None],
+        sources=[s for s in read_sources if s is not None] if None not in read_sources else [],
         time=_read(TimeSpec, data.get("time", {})),
         windows={position: window for position, window in read.items() if window is not None},
         has_windows=data.get("windows", []) != [],

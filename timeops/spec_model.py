@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from timeops.expression_tokens import mentions, normal_form, plain_column, top_level_names
 from timeops.expressions import determinism_problems
+from timeops.spec_between import between_sources, has_event_time, source_problems
 from timeops.spec_fields import Day, Flag, PipelineName, SpecModel, one_of
 from timeops.spec_messages import Path, Problem, ProblemsError, raise_any
 from timeops.spec_sources import FilesSource
@@ -38,10 +39,9 @@ class Partitions(SpecModel):
     )
 
 
-def _one_source(value: object) -> object:
-    if isinstance(value, list | tuple) and len(value) != 1:
-        found = f"found {len(value)} sources" + (": more than one is not supported yet" if value else "")
-        raise ProblemsError([Problem(found, expected="a list of one source")])
+def _some_source(value: object) -> object:
+    if isinstance(value, list | tuple) and not value:
+        raise ProblemsError([Problem("found 0 sources", expected="a list of one source or more")])
     return value
 
 
@@ -51,8 +51,8 @@ class Spec(SpecModel):
     LATER: ClassVar[Mapping[str, str]] = {"schedule": "schedules", "live": "live runs"}
 
     name: PipelineName = Field(description="Name of the pipeline; its tables stand in a folder of this name.")
-    sources: Annotated[tuple[FilesSource, ...], BeforeValidator(_one_source)] = Field(
-        description="Where records come from: a list of one source."
+    sources: Annotated[tuple[FilesSource, ...], BeforeValidator(_some_source)] = Field(
+        description="Where records come from; several sources are merged into one log."
     )
     time: TimeSpec = Field(default=TimeSpec(), description="What event time is, and how the watermark follows it.")
     outputs: Outputs = Field(default=Outputs(), description="Which tables are written.")
@@ -75,6 +75,11 @@ class Spec(SpecModel):
             )
         )
         return self
+
+    @property
+    def uses_splits(self) -> bool:
+        """Whether the watermark is the lowest of several splits (F); several sources are several splits."""
+        return len(self.sources) > 1 or any(source.split is not None for source in self.sources)
 
     def canonical_json(self) -> str:
         """Return the spec as JSON that is equal for specs of equal meaning.
@@ -115,11 +120,12 @@ def rules_between_parts(
         outputs: The `outputs`; None when they could not be read.
         has_partitions: Whether `partitions` is given.
     """
-    problems = [*_window_names(windows), *_user_problems(sources, time, windows)]
+    problems = [*_window_names(windows), *between_sources(sources), *_user_problems(sources, time, windows)]
     if time is not None:
-        problems.extend(_lateness_problems(time, windows))
+        problems.extend(_lateness_problems(sources, time, windows))
         problems.extend(_over_problems(time, windows))
         problems.extend(_zone_problems(time, sources))
+        problems.extend(source_problems(sources, time, has_windows=has_windows))
     if outputs is not None and not outputs.ordered_events and not has_windows:
         found = "false with no windows: nothing would be written"
         remedy = "add a window, or leave the key out"
@@ -139,10 +145,12 @@ def _window_names(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
         seen.add(window.name.lower())
 
 
-def _lateness_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
+def _lateness_problems(
+    sources: Sequence[FilesSource], time: TimeSpec, windows: Mapping[int, WindowSpec]
+) -> Iterable[Problem]:
     if time.out_of_order == "keep":
         return
-    if time.timestamp_by is None:
+    if not has_event_time(sources, time):
         why = "without `timestamp_by` event time is arrival time, so no event is ever late"
         remedy = "set `time.timestamp_by` and `time.out_of_order: keep`, or leave it out"
     else:
@@ -170,7 +178,7 @@ def _over_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterabl
 
 
 def _zone_problems(time: TimeSpec, sources: Sequence[FilesSource]) -> Iterable[Problem]:
-    reads_times = time.timestamp_by is not None or any(source.arrival_time for source in sources)
+    reads_times = time.timestamp_by is not None or any(s.arrival_time or s.timestamp_by for s in sources)
     if time.time_zone != "UTC" and sources and not reads_times:
         found = "`time_zone` has no effect: neither `timestamp_by` nor `arrival_time` reads a time"
         yield Problem(found, remedy="leave it out", at=("time", "time_zone"))
@@ -184,8 +192,9 @@ def _user_problems(
         return
     columns = [name for source in sources for name in _columns(source)]
     places: list[tuple[Path, str | None, list[str]]] = [
-        (("sources", position, "arrival_time"), source.arrival_time, columns)
+        (("sources", position, key), getattr(source, key), columns)
         for position, source in enumerate(sources)
+        for key in ("arrival_time", "split", "timestamp_by")
     ]
     if time is not None:
         places.append((("time", "timestamp_by"), time.timestamp_by, columns))

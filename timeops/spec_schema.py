@@ -19,11 +19,12 @@ def spec_json_schema() -> Json:
     """Return the JSON Schema of the spec file."""
     schema = _without_null(Spec.model_json_schema(by_alias=True, mode="validation"))
     parts: Json = schema["$defs"]
-    schema["properties"]["sources"] |= {"minItems": 1, "maxItems": 1}
+    schema["properties"]["sources"] |= {"minItems": 1}
     schema["allOf"] = _rules_between_parts()
-    parts["FilesSource"]["allOf"] = _option_rules()
+    parts["FilesSource"]["allOf"] = [*_option_rules(), {"if": _given("splits"), "then": {"required": ["split"]}}]
     parts["FilesSource"]["properties"]["rename"]["propertyNames"] = {"minLength": 1}
     parts["TimeSpec"]["allOf"] = _time_rules()
+    parts["Idle"]["allOf"] = _idle_rules()
     parts["WindowSpec"]["allOf"] = _hop_rules()
     parts["WindowSpec"]["properties"]["aggregates"] |= {
         "minProperties": 1,
@@ -77,12 +78,37 @@ def _option_rules() -> list[Json]:
 
 
 def _time_rules() -> list[Json]:
-    without: Json = {"properties": {"out_of_order": False, "late": False, "early": False, "out_of_orderness": _ZERO}}
     periodic: Json = {"required": ["emit"], "properties": {"emit": {"type": "object"}}}
+    by_clock: Json = {"required": ["idle"], "properties": {"idle": _given("advance", "arrival_clock")}}
     return [
-        {"if": {"not": _given("timestamp_by")}, "then": without},
-        {"if": _given("idle"), "then": {"required": ["late"], "not": periodic}},
+        {"if": _given("idle"), "then": {"not": periodic}},
+        {"if": by_clock, "then": {"required": ["late"]}},
     ]
+
+
+def _idle_rules() -> list[Json]:
+    return [
+        {"if": _given("advance", "arrival_clock"), "then": {"properties": {"timeout": False}}},
+        {"if": _given("advance", "window_close"), "then": {"required": ["timeout"]}},
+    ]
+
+
+def _event_time_rule() -> Json:
+    """Without an event time, in `time` or in a source, nothing is early, late or out of order."""
+    in_time: Json = {"required": ["time"], "properties": {"time": _given("timestamp_by")}}
+    in_source: Json = {"properties": {"sources": {"contains": _given("timestamp_by")}}}
+    by_clock: Json = {"not": {"required": ["advance"], "properties": {"advance": {"const": "arrival_clock"}}}}
+    without: Json = {
+        "out_of_order": False,
+        "late": False,
+        "early": False,
+        "out_of_orderness": _ZERO,
+        "idle": by_clock,
+    }
+    return {
+        "if": {"not": {"anyOf": [in_time, in_source]}},
+        "then": {"properties": {"time": {"properties": without}}},
+    }
 
 
 def _hop_rules() -> list[Json]:
@@ -106,6 +132,7 @@ def _rules_between_parts() -> list[Json]:
         "properties": {"time": {"required": ["over"], "properties": {"over": {"minItems": 1}}}},
     }
     return [
+        _event_time_rule(),
         {"if": writes_no_events, "then": has_windows},
         {"if": _given("partitions"), "then": has_windows},
         {"if": {"not": keeps}, "then": _every_window({"properties": {"allowed_lateness": _ZERO}})},

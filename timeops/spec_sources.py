@@ -7,20 +7,22 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
 from timeops.durations import micros
 from timeops.errors import SpecError
 from timeops.expression_tokens import mentions
-from timeops.spec_expressions import InstantExpression, column_name_problems
+from timeops.spec_expressions import Expression, InstantExpression, column_name_problems
 from timeops.spec_fields import (
     ByteSize,
     Duration,
     Flag,
     Frozen,
     Name,
+    PositiveDuration,
     SpecModel,
     Text,
+    TimeZone,
     WholeNumber,
     one_of,
 )
@@ -98,17 +100,31 @@ def _options(value: object) -> Mapping[str, OptionValue]:
     return dict(value)
 
 
+class SourceIdle(SpecModel):
+    """When the splits of one source are idle."""
+
+    timeout: PositiveDuration = Field(
+        description="How long without an event, by the clock of the log; overrides time.idle.timeout."
+    )
+
+    @property
+    def timeout_us(self) -> int:
+        """The timeout in microseconds."""
+        return micros(self.timeout)
+
+
+def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
+    twice = [Problem(f"{show(v)} stands twice", at=(i,)) for i, v in enumerate(values) if v in values[:i]]
+    raise_any(twice)
+    return values
+
+
 class FilesSource(SpecModel):
     """Files that arrive in a folder."""
 
     LATER: ClassVar[Mapping[str, str]] = {
-        "split": "splits of a source",
         "alignment": "alignment of sources",
         "unaligned": "alignment of sources",
-        "timestamp_by": "event time per source",
-        "time_zone": "time zone per source",
-        "out_of_orderness": "out-of-orderness per source",
-        "idle": "idle timeout per source",
         "live": "ticks of a source with an arrival expression",
     }
 
@@ -146,6 +162,24 @@ class FilesSource(SpecModel):
         description="Order of the records of one ingestion: by arrival time, then path and position; or "
         "position: files by name, records as they lie, so that any pick-up gives the same log.",
     )
+    split: Expression | None = Field(
+        default=None,
+        description="What divides the source into splits, such as a partition column; the watermark is the lowest "
+        "of the splits. A source without it is one split beside the other sources.",
+    )
+    splits: Annotated[tuple[Text, ...], AfterValidator(_distinct)] = Field(
+        default=(), description="Values of `split` that hold the watermark back before they have an event."
+    )
+    timestamp_by: InstantExpression | None = Field(
+        default=None, description="Event time of this source; overrides time.timestamp_by."
+    )
+    time_zone: TimeZone | None = Field(
+        default=None, description="Zone of this source's times without one; overrides time.time_zone."
+    )
+    out_of_orderness: Duration | None = Field(
+        default=None, description="Out-of-orderness of this source's splits; overrides time.out_of_orderness."
+    )
+    idle: SourceIdle | None = Field(default=None, description="When this source's splits are idle.")
     settle: Duration = Field(
         default=timedelta(seconds=5), description="A file younger than this is left for the next run."
     )
@@ -153,6 +187,11 @@ class FilesSource(SpecModel):
     max_bytes: ByteSize = Field(
         default=10 * 1024**3, description="At most so much in one ingestion: bytes, or text such as 1 GiB."
     )
+
+    @property
+    def out_of_orderness_us(self) -> int | None:
+        """The out-of-orderness in microseconds; None where `time` says it."""
+        return None if self.out_of_orderness is None else micros(self.out_of_orderness)
 
     @property
     def settle_us(self) -> int:

@@ -14,7 +14,7 @@ from timeops.durations import format_duration, micros
 from timeops.expression_tokens import normal_form
 from timeops.spec_expressions import Expression, InstantExpression
 from timeops.spec_fields import Duration, PositiveDuration, SpecModel, TimeZone, one_of
-from timeops.spec_messages import Problem, ProblemsError, not_yet, problems_of, raise_any, show
+from timeops.spec_messages import Path, Problem, ProblemsError, not_yet, problems_of, raise_any, show
 
 _UNIT_US = {"second": 1_000_000, "millisecond": 1_000, "microsecond": 1}
 
@@ -42,10 +42,16 @@ class Periodic(SpecModel):
 class Idle(SpecModel):
     """How the clock raises the watermark when no events do."""
 
-    LATER: ClassVar[Mapping[str, str]] = {"timeout": "idle timeouts"}
-
-    advance: Annotated[Literal["arrival_clock"], one_of("arrival_clock", later=("exclude_split", "window_close"))] = (
-        Field(description="arrival_clock: the watermark stays at most late.tolerance behind the latest arrival (A2).")
+    advance: Annotated[
+        Literal["exclude_split", "arrival_clock", "window_close"],
+        one_of("exclude_split", "arrival_clock", "window_close"),
+    ] = Field(
+        description="exclude_split: a split without events for `timeout` holds the watermark no more (F). "
+        "arrival_clock: the watermark stays at most late.tolerance behind the latest arrival (A2). "
+        "window_close: windows close although no event comes for `timeout` (M)."
+    )
+    timeout: PositiveDuration | None = Field(
+        default=None, description="How long without an event, by the clock of the log, such as 1 minute."
     )
 
 
@@ -122,7 +128,14 @@ class TimeSpec(SpecModel):
     @property
     def clock_tolerance_us(self) -> int | None:
         """How far the watermark may stay behind the clock, microseconds; None when the clock moves no watermark."""
-        return self.late.tolerance_us if self.idle is not None and self.late is not None else None
+        by_clock = self.idle is not None and self.idle.advance == "arrival_clock"
+        return self.late.tolerance_us if by_clock and self.late is not None else None
+
+    @property
+    def idle_timeout_us(self) -> int | None:
+        """How long a split or timeline is without an event before it is idle, microseconds; None for never."""
+        timeout = self.idle.timeout if self.idle is not None else None
+        return None if timeout is None else micros(timeout)
 
     @property
     def emit_every_us(self) -> int | None:
@@ -131,18 +144,7 @@ class TimeSpec(SpecModel):
 
     @model_validator(mode="after")
     def _together(self) -> "TimeSpec":
-        problems = self._without_event_time() if self.timestamp_by is None else []
-        tolerance = format_duration(self.out_of_orderness)
-        if self.out_of_orderness_us % self.unit_us:
-            problems.append(
-                Problem(
-                    f"found {tolerance}, which is no whole number of {self.unit}s",
-                    expected=f"a whole number of the unit, which is {self.unit}",
-                    remedy="change it, or set a finer `unit`",
-                    at=("out_of_orderness",),
-                )
-            )
-        problems.extend(self._idle_problems())
+        problems = [*self.unit_problems(self.out_of_orderness, ("out_of_orderness",)), *self._idle_problems()]
         seen: set[str] = set()
         for position, expression in enumerate(self.over):
             if normal_form(expression) in seen:
@@ -151,37 +153,40 @@ class TimeSpec(SpecModel):
         raise_any(problems)
         return self
 
+    def unit_problems(self, out_of_orderness: timedelta, at: Path) -> list[Problem]:
+        """What is wrong with an out-of-orderness under the unit (H): it has to be a whole number of it."""
+        if micros(out_of_orderness) % self.unit_us == 0:
+            return []
+        return [
+            Problem(
+                f"found {format_duration(out_of_orderness)}, which is no whole number of {self.unit}s",
+                expected=f"a whole number of the unit, which is {self.unit}",
+                remedy="change it, or set a finer `unit`",
+                at=at,
+            )
+        ]
+
     def _idle_problems(self) -> list[Problem]:
         if self.idle is None:
             return []
         problems = []
-        if self.late is None and self.timestamp_by is not None:
-            problems.append(
-                Problem(
-                    "arrival_clock needs `late`: it keeps the watermark at most late.tolerance behind the arrivals",
-                    remedy="add `late: {tolerance: 5 s, policy: adjust}`, or leave `idle` out",
-                    at=("idle",),
+        advance, timeout = self.idle.advance, self.idle.timeout
+        if advance == "arrival_clock":
+            if self.late is None:
+                problems.append(
+                    Problem(
+                        "arrival_clock needs `late`: it keeps the watermark at most late.tolerance behind arrivals",
+                        remedy="add `late: {tolerance: 5 s, policy: adjust}`, or leave `idle` out",
+                        at=("idle",),
+                    )
                 )
+            if timeout is not None:
+                found = "`timeout` has no effect with arrival_clock, which follows the clock at every record"
+                problems.append(Problem(found, remedy="leave it out", at=("idle", "timeout")))
+        elif timeout is None and advance == "window_close":
+            problems.append(
+                Problem("the key is missing", expected="a duration such as `1 minute`", at=("idle", "timeout"))
             )
         if self.emit_every_us is not None:
             problems.append(replace(not_yet("`idle` together with `emit: {every: …}` is"), at=("idle",)))
         return problems
-
-    def _without_event_time(self) -> list[Problem]:
-        """Without `timestamp_by` event time is arrival time, so nothing is early, late or out of order."""
-        is_set = {
-            "out_of_orderness": self.out_of_orderness > timedelta(0),
-            "out_of_order": "out_of_order" in self.model_fields_set,
-            "late": self.late is not None,
-            "early": self.early is not None,
-            "idle": self.idle is not None,
-        }
-        return [
-            Problem(
-                f"`{key}` has no effect without `timestamp_by`: event time is then arrival time, in order",
-                remedy="set `timestamp_by`, or leave the key out",
-                at=(key,),
-            )
-            for key, given in is_set.items()
-            if given
-        ]

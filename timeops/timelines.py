@@ -5,12 +5,29 @@ the watermark of each event (watermarks.py). Rules: H (base time and range), A2,
 on-periodic).
 """
 
+from dataclasses import dataclass, field
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from timeops.columns import ASKED, CLOCK, LOG, MIN_US, PERIOD, SEQ, SETTER, TIMELINE, T, floor_to, to_us
+from timeops.columns import ASKED, BY_CLOCK, CLOCK, LOG, MIN_US, PERIOD, SEQ, SETTER, TIMELINE, T, floor_to, to_us
+from timeops.grids import last_close_time
+from timeops.rules import TimeRules
+from timeops.silences import GATHERED, clock_gives, gathered_in_state
 from timeops.spec import TimeSpec
+from timeops.splits import allows, of_state, splits_after, splits_watermark
+
+_SPLITS = ArrayType(
+    StructType(
+        [
+            StructField("source", StringType()),
+            StructField("split", StringType()),
+            StructField("max_t", LongType()),
+            StructField("last_clock", LongType()),
+        ]
+    )
+)
 
 STATE_SCHEMA = StructType(
     [
@@ -21,6 +38,9 @@ STATE_SCHEMA = StructType(
         StructField("computed", LongType()),
         StructField("computed_set_by", LongType()),
         StructField("clock", LongType()),
+        StructField("last_clock", LongType()),
+        StructField("max_close", ArrayType(LongType())),
+        StructField("splits", _SPLITS),
     ]
 )
 """A timeline between two stretches of the log; instants in microseconds.
@@ -30,32 +50,63 @@ for the first time (null where no event did it). `computed` is the watermark tha
 where a change of the spec has just raised it, and with periodic emission, where it is seen from the next period on.
 `max_t` is the largest t, `clock` the log's clock.
 
+The others are null unless a rule asks for them: `last_clock`, the clock at the timeline's last event, dropped or
+not; `max_close`, per window of the spec the latest close time that its events ask for; `splits`, the largest t and
+the last clock of each split.
+
 Every stage joins its events with such a frame. Whoever knows that the timelines are few says so by
 `F.broadcast(state)`: the hint stays with what is derived from it."""
 
 CLOCK_SETS = -(2**62)
-"""`__setter` where the clock raises a watermark in this stretch. Of an event it is minus its `_arrival_seq`, 1 stands
-for what was no event before the stretch. So the largest is who did it first: an event that asks for no more than the
-clock of its own record gives is no setter, and any other precedes the clock."""
+"""`__setter` where the clock raises a watermark behind the last event of a stretch. Of an event it is
+-(2 * _arrival_seq + 1), of the clock just before this event one more, and 1 stands for what was no event before the
+stretch. So the largest is who did it first."""
 
 STEP = (TIMELINE, SEQ, ASKED, SETTER)
+
+
+@dataclass(frozen=True)
+class LogClock:
+    """The clock of the log around a stretch.
+
+    Attributes:
+        after: The clock behind the stretch, microseconds: a literal, or an expression over `_timeline` where a frame
+            holds several logs, each with timelines of its own.
+        first: The first clock of the log, of the same kind; null before the first timed record. Only listed splits
+            ask for it.
+        log: Which log a timeline is of, an expression over `_timeline`; there is one in a pipeline.
+    """
+
+    after: Column
+    first: Column = field(default_factory=lambda: F.lit(None).cast("bigint"))
+    log: Column = field(default_factory=lambda: F.lit(0))
+
+
 _BEFORE_ALL = -1  # stands before every _arrival_seq of a stretch
 
 
-def asking(events: DataFrame, time: TimeSpec) -> DataFrame:
-    """Adds what each event asks for.
+def asking(events: DataFrame, rules: TimeRules) -> DataFrame:
+    """Adds what each event asks for by its own t and the clock of the log.
 
     Returns:
-        The events with `__asked_w`, the watermark from the event on if no other asks for more, `__setter`, and
-        `__period`, the start of the event's period of the clock, when emission is periodic.
+        The events with `__clock_w`, the watermark that the clock gives just before the event; `__asked_w`, the
+        watermark from the event on if no other asks for more; `__setter`; and `__period`, the start of the event's
+        period of the clock, when emission is periodic.
     """
-    asked = F.greatest(F.col(T) - F.lit(time.out_of_orderness_us), F.lit(MIN_US))
-    setter = setter_rank(SEQ)
-    if time.clock_tolerance_us is not None:
-        clock = clock_watermark(to_us(CLOCK), time)
-        setter = F.when(asked > clock, setter).otherwise(F.lit(CLOCK_SETS))
-        asked = F.greatest(asked, clock)
-    found = events.withColumns({ASKED: asked, SETTER: setter})
+    asked = allows(F.col(T), rules.tolerance_us())
+    by_clock = clock_watermark(to_us(CLOCK), rules.time)
+    return with_asked(events, asked, by_clock, rules.time)
+
+
+def with_asked(events: DataFrame, asked: Column, by_clock: Column, time: TimeSpec) -> DataFrame:
+    """Adds what `asking` says, of the watermark that an event asks for and the one that the clock gives before it."""
+    first = F.when(F.coalesce(asked > F.col(BY_CLOCK), asked.isNotNull()), setter_rank(SEQ))
+    found = events.withColumn(BY_CLOCK, by_clock).withColumns(
+        {
+            ASKED: F.greatest(asked, BY_CLOCK),
+            SETTER: F.coalesce(first, F.lit(-2) * F.col(SEQ)),
+        }
+    )
     if time.emit_every_us is None:
         return found
     return found.withColumn(PERIOD, floor_to(to_us(CLOCK), time.emit_every_us))
@@ -75,12 +126,13 @@ def clock_watermark(clock_us: Column, time: TimeSpec) -> Column:
 def setter_rank(seq: Column | str) -> Column:
     """SETTER of an `_arrival_seq`; null is no event."""
     column = F.col(seq) if isinstance(seq, str) else seq
-    return F.coalesce(-column, F.lit(1).cast("bigint"))
+    return F.coalesce(F.lit(-2) * column - F.lit(1), F.lit(1).cast("bigint"))
 
 
 def event_of(rank: Column) -> Column:
     """The `_arrival_seq` of a SETTER, null where it was no event."""
-    return F.when((rank <= 0) & (rank > CLOCK_SETS), -rank)
+    is_event = (rank < 0) & (rank > CLOCK_SETS) & (F.pmod(rank, F.lit(2)) == 1)
+    return F.when(is_event, F.shiftright(-rank, 1))
 
 
 def carried(state: DataFrame) -> DataFrame:
@@ -100,26 +152,29 @@ def known_setters(state: DataFrame) -> DataFrame:
     return seen.unionByName(carried(state).select(TIMELINE, ASKED, SETTER))
 
 
-def steps_of(moves: DataFrame, state: DataFrame, time: TimeSpec, clock_after: Column) -> DataFrame:
+def steps_of(moves: DataFrame, state: DataFrame, rules: TimeRules, clock_after: Column) -> DataFrame:
     """The steps in which the watermark is seen to rise in a stretch.
 
     Args:
         moves: `_timeline`, `_arrival_seq`, and what `asking` adds, of all events that move the watermark.
         state: STATE_SCHEMA before the stretch.
-        time: The spec's `time` section.
+        rules: The rules of time.
         clock_after: The log's clock after the stretch, microseconds, for a row with `_timeline`.
 
     Returns:
         `_timeline`, `_arrival_seq` (which orders them), `__asked_w`, `__setter`. With periodic emission one row for
-        each period that has ended, with what its events asked for: it is seen from the next period on.
+        each period that has ended, with what its events asked for: it is seen from the next period on. Where the
+        clock raises single timelines also `__clock_w` and `__gathered`, see silences.py.
     """
+    every_us = rules.time.emit_every_us
     unseen = carried(state.where("computed > coalesce(watermark, computed - 1)"))
-    if time.emit_every_us is None:
-        return moves.select(*STEP).unionByName(unseen.select(*STEP))
-    waiting = unseen.withColumn(PERIOD, floor_to(F.col("clock"), time.emit_every_us))
+    if every_us is None:
+        more = (BY_CLOCK, GATHERED) if rules.clock_raises_single_timelines else ()
+        return moves.select(*STEP, *more).unionByName(unseen.select(*STEP), allowMissingColumns=True)
+    waiting = unseen.withColumn(PERIOD, floor_to(F.col("clock"), every_us))
     both = moves.select(*STEP, PERIOD).unionByName(waiting.select(*STEP, PERIOD))
     highest = F.max(F.struct(ASKED, SETTER)).alias("asked")
-    ended = F.col(PERIOD) < floor_to(clock_after, time.emit_every_us)
+    ended = F.col(PERIOD) < floor_to(clock_after, every_us)
     periods = both.where(ended).groupBy(TIMELINE, PERIOD).agg(F.min(SEQ).alias(SEQ), highest)
     return periods.select(TIMELINE, SEQ, "asked.*")
 
@@ -141,40 +196,64 @@ def clock_steps(items: DataFrame, time: TimeSpec, log: Column) -> DataFrame | No
     return items.select(log.alias(LOG), SEQ, given.alias(ASKED)).where(F.col(ASKED).isNotNull())
 
 
-def state_after(
-    moves: DataFrame, steps: DataFrame, state: DataFrame, time: TimeSpec, clock_after: Column
-) -> DataFrame:
+def state_after(moves: DataFrame, steps: DataFrame, state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
     """The timelines after a stretch of the log.
 
     Args:
-        moves: As for `steps_of`, with `__t`.
+        moves: As for `steps_of`, with `__t`; where the rules follow activity, all events of the timelines, with
+            `_source`, `_split` and `_clock`.
         steps: What `steps_of` gives for them.
         state: STATE_SCHEMA before the stretch.
-        time: The spec's `time` section.
-        clock_after: The log's clock after the stretch, microseconds, for a row with `_timeline`.
+        rules: The rules of time.
+        clock: The clock of the log.
     """
     moved = _highest(moves, "computed", F.max(T).alias("__max_t"))
     both = state.join(moved, TIMELINE, "full").withColumn("max_t", F.greatest("max_t", "__max_t"))
-    after = under_clock(_raised(both, "computed"), time, clock_after)
-    if time.emit_every_us is None:
+    if rules.follows_activity:
+        both = both.drop("last_clock", "max_close", "splits").join(_gathered_after(moves, state, rules), TIMELINE)
+    after = under_clock(_raised(both, "computed"), rules, clock)
+    if rules.time.emit_every_us is None:
         seen = {"watermark": F.col("computed"), "watermark_set_by": F.col("computed_set_by")}
         after = after.withColumns(seen)
     else:
         after = _raised(after.join(_highest(steps, "watermark"), TIMELINE, "left"), "watermark")
-    return after.withColumn("clock", clock_after).select(*STATE_SCHEMA.names)
+    return after.withColumn("clock", clock.after).select(*STATE_SCHEMA.names)
 
 
-def under_clock(state: DataFrame, time: TimeSpec, clock: Column) -> DataFrame:
+def _gathered_after(moves: DataFrame, state: DataFrame, rules: TimeRules) -> DataFrame:
+    """`_timeline`, `last_clock`, `max_close` and `splits` after a stretch."""
+    closes = {f"__close{i}": last_close_time(F.col(T), window) for i, window in enumerate(rules.windows_to_close)}
+    latest = [F.max(column).alias(name) for name, column in closes.items()]
+    fresh = moves.groupBy(TIMELINE).agg(F.max(to_us(CLOCK)).alias("__last"), *latest)
+    both = state.select(TIMELINE, "last_clock", "max_close").join(fresh, TIMELINE, "full")
+    reached = [F.greatest(F.get("max_close", F.lit(i)), F.col(name)) for i, name in enumerate(closes)]
+    after = both.select(
+        TIMELINE,
+        F.greatest("last_clock", "__last").alias("last_clock"),
+        F.array(*reached).cast("array<bigint>").alias("max_close"),
+    )
+    if rules.uses_splits:
+        return after.join(splits_after(moves, state, rules), TIMELINE)
+    return after.withColumn("splits", F.lit(None).cast(_SPLITS))
+
+
+def under_clock(state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
     """The timelines when the clock has come to a later instant and they had no event: it may raise all of them."""
-    if time.clock_tolerance_us is None:
+    if not rules.clock_moves:
         return state
-    given = F.struct(clock_watermark(clock, time).alias(ASKED), F.lit(CLOCK_SETS).cast("bigint").alias(SETTER))
+    if rules.clock_raises_single_timelines:
+        given = clock_gives(gathered_in_state(rules, clock.first), clock.after, rules)
+    else:
+        given = clock_watermark(clock.after, rules.time)
+    asked = F.struct(given.alias(ASKED), F.lit(CLOCK_SETS).cast("bigint").alias(SETTER))
     for name in ("computed", "watermark"):
-        state = _raised(state.withColumn(f"__new_{name}", given), name).drop(f"__new_{name}")
+        state = _raised(state.withColumn(f"__new_{name}", F.when(given.isNotNull(), asked)), name).drop(
+            f"__new_{name}"
+        )
     return state
 
 
-def under_out_of_orderness(state: DataFrame, out_of_orderness_us: int) -> DataFrame:
+def under_out_of_orderness(state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
     """The timelines from the place in the log on where the out-of-orderness became another.
 
     A smaller one raises the computed watermarks. A larger one takes effect when the largest t has moved on, as a
@@ -182,16 +261,21 @@ def under_out_of_orderness(state: DataFrame, out_of_orderness_us: int) -> DataFr
 
     Args:
         state: Rows with the columns of STATE_SCHEMA, and others.
-        out_of_orderness_us: The new one.
+        rules: The rules with the new one.
+        clock: The clock of the log, at the end of what was processed.
     """
-    asked = F.greatest(F.col("max_t") - F.lit(out_of_orderness_us), F.lit(MIN_US))
+    if rules.uses_splits:
+        asked = splits_watermark(of_state(F.col("splits"), rules, clock.first), clock.after, rules)
+    else:
+        asked = allows(F.col("max_t"), rules.tolerance_us())
     setter = F.when(asked <= F.col("computed"), F.col("computed_set_by"))
     return state.withColumns({"computed": F.greatest("computed", asked), "computed_set_by": setter})
 
 
 def _highest(rows: DataFrame, name: str, *more: Column) -> DataFrame:
     """Per timeline the highest watermark that rows ask for, and who asked first, as `__new_<name>`."""
-    return rows.groupBy(TIMELINE).agg(F.max(F.struct(ASKED, SETTER)).alias(f"__new_{name}"), *more)
+    asked = F.when(F.col(ASKED).isNotNull(), F.struct(ASKED, SETTER))
+    return rows.groupBy(TIMELINE).agg(F.max(asked).alias(f"__new_{name}"), *more)
 
 
 def _raised(state: DataFrame, name: str) -> DataFrame:

@@ -10,10 +10,10 @@ from typing import Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from timeops.columns import ASKED, CLOCK, SETTER, TIMELINE, W_BEFORE, W_RANK, W_SET_BY, to_us
+from timeops.columns import ASKED, SEQ, SETTER, TIMELINE, W_BEFORE, W_RANK, W_SET_BY
+from timeops.rules import TimeRules
 from timeops.scans import by_blocks, by_periods, in_order
-from timeops.spec import TimeSpec
-from timeops.timelines import asking, clock_watermark, event_of, known_setters
+from timeops.timelines import event_of, known_setters
 
 
 @dataclass(frozen=True)
@@ -38,21 +38,18 @@ timelines. By blocks there must be few, as the blocks' carries (one per timeline
 _WAYS = {"in_order": in_order, "by_blocks": by_blocks}
 
 
-def scan(events: DataFrame, state: DataFrame, time: TimeSpec, way: Way) -> Scanned:
+def scan(asked: DataFrame, state: DataFrame, rules: TimeRules, way: Way) -> Scanned:
     """Finds the watermark just before each event that may be behind it.
 
     Args:
-        events: Rows with `_timeline`, `_arrival_seq`, `_clock` and `__t` (not null): all that move the watermark.
-        state: timelines.STATE_SCHEMA before the first of `events`.
-        time: The spec's `time` section.
+        asked: Events with what `timelines.asking` or `activity.asking_by_activity` adds. One without `__t` is not
+            judged, it only asks.
+        state: timelines.STATE_SCHEMA before the first of them.
+        rules: The rules of time.
         way: How to find watermarks that are seen at once.
     """
-    clock = clock_watermark(to_us(CLOCK), time)
-    rows = asking(events, time)
-    if time.emit_every_us is not None:
-        found = by_periods(rows, state, time.emit_every_us)
-    else:
-        found = _WAYS[way](rows, state, clock)
+    every_us = rules.time.emit_every_us
+    found = by_periods(asked, state, every_us) if every_us is not None else _WAYS[way](asked, state)
     setters = None if found.setters is None else found.setters.unionByName(known_setters(state))
     return Scanned(events=found.events, setters=setters)
 
@@ -70,4 +67,6 @@ def with_setter(behind: DataFrame, setters: DataFrame | None) -> DataFrame:
         return behind.withColumn(W_SET_BY, event_of(F.col(W_RANK)))
     keys = [TIMELINE, W_BEFORE]
     first = setters.groupBy(TIMELINE, F.col(ASKED).alias(W_BEFORE)).agg(F.max(SETTER).alias(W_SET_BY))
-    return behind.join(first, keys, "left").withColumn(W_SET_BY, event_of(F.col(W_SET_BY)))
+    # If nobody asked for it before the clock of this very record, that gave it.
+    known = F.greatest(W_SET_BY, F.lit(-2) * F.col(SEQ))
+    return behind.join(first, keys, "left").withColumn(W_SET_BY, event_of(known))

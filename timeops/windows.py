@@ -112,7 +112,7 @@ def late_for_windows(adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     late = placed.where(missed_all())
     last = close_time(F.element_at(MISSED, -1), window)
     lateness = F.col(W_BEFORE) - last + F.lit(1)
-    if adjusted.clock_steps is not None:  # no lateness lets in what the clock has passed
+    if adjusted.rules.clock_moves:  # no lateness lets in what the clock has passed
         lateness = F.when(F.col(W_SET_BY).isNotNull(), lateness)
     return late.withColumn(LATENESS, lateness)
 

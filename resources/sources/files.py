@@ -7,7 +7,7 @@ is parsed (csv_files.py, json_files.py, parquet_files.py), where records are sto
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -30,6 +30,7 @@ from resources.sources.local_files import check_unchanged
 from resources.sources.parquet_files import read_parquet
 from resources.sources.positions import FILE, MODIFIED, POSITION, Numbered
 from timeops.errors import SpecError
+from timeops.safely import null_if_it_fails
 from timeops.spec import FilesSource, check_payload_columns
 
 _READERS: Mapping[str, Callable[[SparkSession, FilesSource, StructType, Sequence[FileRange]], Numbered]] = {
@@ -89,6 +90,23 @@ def read_files(spark: SparkSession, source: FilesSource, ranges: Sequence[FileRa
         for file in ranges
     )
     return FilesRead(records, states)
+
+
+def split_of(records: DataFrame, source: FilesSource) -> Column:
+    """The split of each record as STRING; null where it has none, or the expression fails on it.
+
+    Raises:
+        SpecError: The expression does not fit the columns.
+    """
+    if source.split is None:
+        return F.lit(None).cast("string")
+    try:
+        return null_if_it_fails(records, source.split).cast("string")
+    except AnalysisException as error:
+        raise SpecError(
+            f"`sources[{source.name}].split`: `{source.split}` does not fit the columns: {_first_line(error)}",
+            expected="a Spark SQL expression over " + ", ".join(records.columns),
+        ) from None
 
 
 def ensure_unchanged(ranges: Sequence[FileRange]) -> None:

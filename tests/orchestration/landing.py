@@ -13,6 +13,7 @@ from typing import Any
 from resources.lake import Lake
 from tests import oracle
 from tests.properties.logs import rules_of
+from timeops.rules import TimeRules
 from timeops.spec import Spec
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -61,7 +62,10 @@ def expected(warehouse: Path, spec: Spec, *, flush: bool) -> oracle.Outcome:
     items: list[oracle.Record | oracle.Control] = [_record(row, spec.time.over) for row in log]
     if flush:
         items.append(oracle.Control(len(log) - 1, "flush"))
-    return oracle.run(items, rules_of(spec.time), [_window(spec, number) for number in range(len(spec.windows))])
+    sources = TimeRules.of(spec).sources if spec.uses_splits else ()
+    return oracle.run(
+        items, rules_of(spec.time, sources), [_window(spec, number) for number in range(len(spec.windows))]
+    )
 
 
 def _record(row: Mapping[str, Any], over: Sequence[str]) -> oracle.Record:
@@ -72,7 +76,16 @@ def _record(row: Mapping[str, Any], over: Sequence[str]) -> oracle.Record:
         except ValueError:
             bad = "bad_timestamp"
     line = json.dumps([row[name] for name in over], separators=(",", ":"))
-    return oracle.Record(row["_arrival_seq"], us(row["_arrival_time"]), event, bad, timeline=line, payload=row)
+    return oracle.Record(
+        seq=row["_arrival_seq"],
+        arrival_us=us(row["_arrival_time"]),
+        event_us=event,
+        bad=bad,
+        timeline=line,
+        source=row["_source"],
+        split=row["_split"],
+        payload=row,
+    )
 
 
 def _window(spec: Spec, number: int) -> oracle.Window:

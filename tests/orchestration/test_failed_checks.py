@@ -24,7 +24,7 @@ from resources.workspace import Workspace
 from tests.orchestration.landing import land, table
 from tests.orchestration.test_live_runs import pipeline
 from timeops.dead_letters import time_letters
-from timeops.spec import TimeSpec
+from timeops.rules import TimeRules
 
 RUN = "a run of this test"
 
@@ -182,8 +182,8 @@ def test_a_batch_with_a_failed_check_waits_until_an_operator_accepts_it(
     land(tmp_path / "in_doubted", 120, seed=6)
     monkeypatch.setenv("DAGSTER_HOME", str(settings.dagster_home))
 
-    def forgets_drops(refused: DataFrame, payload: list[str], time: TimeSpec) -> DataFrame:
-        return time_letters(refused, payload, time).where("reason <> 'out_of_order'")
+    def forgets_drops(refused: DataFrame, payload: list[str], rules: TimeRules) -> DataFrame:
+        return time_letters(refused, payload, rules).where("reason <> 'out_of_order'")
 
     monkeypatch.setattr(dead_letters, "time_letters", forgets_drops)
     failed = command("run", file.path, "--warehouse", settings.warehouse)

@@ -29,6 +29,7 @@ sources:
     schema: "id STRING, at STRING, got STRING, k STRING, v INT"
     arrival_time: got
     settle: 0 s
+    {source}
 time:
   timestamp_by: at
   unit: {unit}
@@ -65,13 +66,15 @@ def pipeline(
     sparse: bool = True,
     over: str = "",
     time: str = "",
+    source: str = "",
 ) -> tuple[SpecFile, Settings]:
     lateness = "allowed_lateness: 5 s" if policy == "keep" else ""
     more = SPARSE.format(lateness=lateness, group_by=f"group_by: [{over}]" if over else "") if sparse else ""
     path = tmp_path / f"{name}.yaml"
     time = f"over: [{over}]\n  {time}" if over else time
     landing = f"in_{name}"
-    path.write_text(SPEC.format(name=name, landing=landing, policy=policy, unit=unit, time=time, more=more))
+    given = {"landing": landing, "policy": policy, "unit": unit, "time": time, "more": more, "source": source}
+    path.write_text(SPEC.format(name=name, **given))
     return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
 
 

@@ -12,15 +12,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from resources.rows import small_frame
-from tests.properties.logs import Log, clocks_after, items
-from timeops.adjustment import Adjusted, JudgedRows, LogClock, adjusted_from, time_adjustment
+from tests.properties.logs import Log, clocks_after, first_clocks, items
+from timeops.adjustment import Adjusted, JudgedRows, adjusted_from, time_adjustment
 from timeops.columns import to_us
 from timeops.dead_letters import time_letters, window_letters
 from timeops.extraction import timeline
 from timeops.ordering import release
+from timeops.rules import SourceTime, TimeRules
 from timeops.spec import TimeSpec, WindowSpec
+from timeops.splits import most_splits
 from timeops.tally import accepted_tally
-from timeops.timelines import STATE_SCHEMA
+from timeops.timelines import STATE_SCHEMA, LogClock
 from timeops.watermarks import Way
 from timeops.windows import late_for_windows, still_needed, window_results
 
@@ -55,18 +57,20 @@ def run(
     time: TimeSpec,
     windows: tuple[WindowSpec, ...] = (),
     *,
+    sources: tuple[SourceTime, ...] = (),
     parts: Sequence[int | None] = (None,),
     way: Way = "by_blocks",
     flush: bool = False,
 ) -> Gathered:
-    """Judges all logs, stretch by stretch."""
+    """Judges all logs, stretch by stretch; with `sources` by their splits."""
+    rules = TimeRules(time, sources, uses_splits=bool(sources), windows=windows)
     out = Gathered(windows={window.name: defaultdict(list) for window in windows})
     carried = Carried(small_frame(spark, [], STATE_SCHEMA))
     for part in parts:
         flushed = flush and part == parts[-1]
         rows = items(spark, logs, part).localCheckpoint()
-        clock = LogClock(clocks_after(logs, part), log=F.col("_timeline"))
-        carried = _stretch(rows, clock, time, windows, carried, out, way=way, flushed=flushed)
+        clock = LogClock(clocks_after(logs, part), first_clocks(logs), log=F.col("_timeline"))
+        carried = _stretch(rows, clock, rules, carried, out, way=way, flushed=flushed)
     assert carried.held is not None
     for row in carried.held.withColumn("ts", to_us("_timestamp")).collect():
         out.held[row["case"]].append((row["_arrival_seq"], row["ts"], tuple(row["_adjusted_by"])))
@@ -77,8 +81,7 @@ def run(
 def _stretch(
     rows: DataFrame,
     clock: LogClock,
-    time: TimeSpec,
-    windows: tuple[WindowSpec, ...],
+    rules: TimeRules,
     carried: Carried,
     out: Gathered,
     *,
@@ -86,23 +89,26 @@ def _stretch(
     flushed: bool,
 ) -> Carried:
     before = F.broadcast(carried.state)
-    rows = rows.withColumn("_timeline", timeline(rows, time.over))
-    lazy = time_adjustment(rows, before, time, clock, way=way)
+    rows = rows.withColumn("_timeline", timeline(rows, rules.time.over))
+    widest = most_splits(rows, before, rules).collect()[0]["splits"] or 0 if rules.uses_splits else 0
+    lazy = time_adjustment(
+        rows, before, rules, clock, splits=widest, way=way, keep=lambda frame: frame.localCheckpoint()
+    )
     accepted, refused, moves = (frame.localCheckpoint() for frame in (lazy.accepted, lazy.refused, lazy.moves))
-    adjusted = adjusted_from(JudgedRows(accepted, refused, moves), rows, before, time, clock)
+    adjusted = adjusted_from(JudgedRows(accepted, refused, moves), rows, before, rules, clock)
     adjusted = replace(adjusted, state=F.broadcast(adjusted.state.localCheckpoint()))
     nothing = adjusted.accepted.limit(0)
     held = _release(carried.held or nothing, adjusted, out, flushed=flushed)
-    _letters(adjusted, time, windows, out)
-    counted = accepted_tally(adjusted.accepted, windows).collect()[0].asDict()
+    _letters(adjusted, out)
+    counted = accepted_tally(adjusted.accepted, rules.windows).collect()[0].asDict()
     for name, count in counted.items():
         out.tally[name] = out.tally.get(name, 0) + count
-    if not windows:
+    if not rules.windows:
         return Carried(adjusted.state, held)
     known = carried.open_events or nothing
-    for window in windows:
+    for window in rules.windows:
         _gather_results(window_results(adjusted, known, window, flushed=flushed), window, out)
-    needed = still_needed(known.unionByName(adjusted.accepted), adjusted.state, windows)
+    needed = still_needed(known.unionByName(adjusted.accepted), adjusted.state, rules.windows)
     return Carried(adjusted.state, held, (needed.limit(0) if flushed else needed).localCheckpoint())
 
 
@@ -119,8 +125,9 @@ def _release(held: DataFrame, adjusted: Adjusted, out: Gathered, *, flushed: boo
     return released.held.localCheckpoint()
 
 
-def _letters(adjusted: Adjusted, time: TimeSpec, windows: tuple[WindowSpec, ...], out: Gathered) -> None:
-    frames = [time_letters(adjusted.refused, PAYLOAD, time)]
+def _letters(adjusted: Adjusted, out: Gathered) -> None:
+    windows = adjusted.rules.windows
+    frames = [time_letters(adjusted.refused, PAYLOAD, adjusted.rules)]
     frames += [window_letters(late_for_windows(adjusted, window), PAYLOAD, window) for window in windows]
     for frame in frames:
         shown = frame.withColumns(

@@ -5,7 +5,7 @@ Each log is a case with a timeline of its own (`case`), so that one Spark job ju
 
 import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -13,9 +13,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests import oracle
+from timeops.rules import SourceTime
 from timeops.spec import TimeSpec, WindowSpec
 
 BASE_US = 1_700_000_000_000_000
+SPLITS = (("s", "x"), ("s", None), ("r", None), ("s", "y"))  # source and split of generated events
 FAR_US = (-60_000_000_000_000_000, 250_000_000_000_000_000)
 
 ITEMS_SCHEMA = (
@@ -34,6 +36,8 @@ class Event:
     event_us: int | None
     value: int
     malformed: bool = False
+    source: str = "s"
+    split: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,9 @@ def generate(seed: int, cases: int, *, longest: int = 24, spread_us: int = 40) -
             elif roll < 0.04:
                 event_us = None
             arrival = None if rng.random() < 0.02 else clock
-            events.append(Event(seq, arrival, event_us, rng.randint(0, 5), rng.random() < 0.02))
+            value, malformed = rng.randint(0, 5), rng.random() < 0.02
+            source, split = rng.choice(SPLITS[: 1 + number % len(SPLITS)])
+            events.append(Event(seq, arrival, event_us, value, malformed, source, split))
             seq += 1
         cuts = tuple(sorted(rng.sample(range(length + 1), min(length + 1, 2))))
         logs.append(Log(f"c{number}", tuple(events), cuts))
@@ -78,7 +84,7 @@ def generate(seed: int, cases: int, *, longest: int = 24, spread_us: int = 40) -
 def items(spark: SparkSession, logs: Iterable[Log], part: int | None = None) -> DataFrame:
     """The records of all logs; with `part` only those of that stretch between each log's cuts."""
     rows = [
-        (log.case, e, event.value, event.seq, a, clock, "s", None, event.seq, "f", m, 0)
+        (log.case, e, event.value, event.seq, a, clock, event.source, event.split, event.seq, "f", m, 0)
         for log in logs
         for event, clock in _with_clock(log, part)
         for e, a, m in [_columns_of(event)]
@@ -88,7 +94,16 @@ def items(spark: SparkSession, logs: Iterable[Log], part: int | None = None) -> 
 
 def clocks_after(logs: Iterable[Log], part: int | None) -> Column:
     """Each log's clock behind a part of it, for a row with `_timeline`."""
-    known = {log.timeline: _clock(log.events[: _end(log, part)]) for log in logs}
+    return _by_timeline({log.timeline: _clock(log.events[: _end(log, part)]) for log in logs})
+
+
+def first_clocks(logs: Iterable[Log]) -> Column:
+    """Each log's first clock, for a row with `_timeline`."""
+    timed = {log.timeline: [e.arrival_us for e in log.events if e.arrival_us is not None][:1] for log in logs}
+    return _by_timeline({timeline: first[0] for timeline, first in timed.items() if first})
+
+
+def _by_timeline(known: Mapping[str, int | None]) -> Column:
     return F.from_json(F.lit(json.dumps(known)), "map<string,bigint>")[F.col("_timeline")]
 
 
@@ -138,7 +153,12 @@ def _columns_of(event: Event) -> tuple[int | None, int | None, str | None]:
 
 
 def judged_by_oracle(
-    log: Log, time: TimeSpec, windows: Sequence[WindowSpec], *, flush: bool = False
+    log: Log,
+    time: TimeSpec,
+    windows: Sequence[WindowSpec],
+    *,
+    sources: Sequence[SourceTime] = (),
+    flush: bool = False,
 ) -> oracle.Outcome:
     """The oracle's outcome of one case."""
     records: list[oracle.Record | oracle.Control] = [
@@ -148,26 +168,36 @@ def judged_by_oracle(
             event_us=event.event_us,
             bad="malformed" if event.malformed else None,
             timeline=log.timeline,
+            source=event.source,
+            split=event.split,
             payload={"case": log.case, "v": event.value},
         )
         for event in log.events
     ]
     if flush:
         records.append(oracle.Control(log.events[-1].seq if log.events else -1, "flush"))
-    return oracle.run(records, rules_of(time), [window_of(window) for window in windows])
+    return oracle.run(records, rules_of(time, sources), [window_of(window) for window in windows])
 
 
-def rules_of(time: TimeSpec) -> oracle.TimeRules:
-    """The oracle's words for the spec's."""
+def rules_of(time: TimeSpec, sources: Sequence[SourceTime] = ()) -> oracle.TimeRules:
+    """The oracle's words for the spec's; `sources` where their splits count."""
     return oracle.TimeRules(
         unit_us=time.unit_us,
-        out_of_orderness_us=time.out_of_orderness_us,
+        out_of_orderness_us={s.name: s.out_of_orderness_us for s in sources} or time.out_of_orderness_us,
         out_of_order=time.out_of_order,
         late=(time.late.tolerance_us, time.late.policy) if time.late else None,
         early=(time.early.tolerance_us, time.early.policy) if time.early else None,
         emit_every_us=time.emit_every_us,
-        idle=("arrival_clock", None) if time.idle else None,
+        idle=(time.idle.advance, _timeout(time, sources)) if time.idle else None,
+        use_splits=bool(sources),
+        known_splits=tuple((s.name, value) for s in sources for value in s.splits) or None,
     )
+
+
+def _timeout(time: TimeSpec, sources: Sequence[SourceTime]) -> int | Mapping[str, int] | None:
+    if time.idle is not None and time.idle.advance == "exclude_split":
+        return {s.name: s.idle_timeout_us or 0 for s in sources}
+    return time.idle_timeout_us
 
 
 def window_of(window: WindowSpec) -> oracle.Window:

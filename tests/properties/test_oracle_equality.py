@@ -1,6 +1,7 @@
 """The fast stages equal the oracle on generated logs, whole and cut, row by row."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,11 +11,13 @@ from pyspark.sql import SparkSession
 
 from tests.properties.fold import Gathered, run
 from tests.properties.logs import BASE_US, Event, Log, generate, judged_by_oracle
+from timeops.rules import SourceTime
 from timeops.spec import TimeSpec, WindowSpec
 from timeops.watermarks import Way
 
 CASES = 350  # three modes of two examples: over 2,000 logs a property
-MODES = ("events", "periods", "clock")  # what moves the watermark that events see
+MODES = ("events", "periods", "clock", "splits", "idle_splits", "silence")  # what moves the watermark that events see
+WITH_SPLITS = ("splits", "idle_splits")
 
 tolerance = st.fixed_dictionaries(
     {"tolerance": st.sampled_from(["7 us", "0 us", "25 us"]), "policy": st.sampled_from(["adjust", "drop"])}
@@ -33,8 +36,27 @@ def time_specs(draw: st.DrawFn, mode: str) -> TimeSpec:
         late=draw(tolerance if mode == "clock" else st.one_of(st.none(), tolerance)),
         early=draw(st.one_of(st.none(), tolerance)),
         emit={"every": draw(st.sampled_from(["30 us", "4 us"]))} if mode == "periods" else "on_event",
-        idle={"advance": "arrival_clock"} if mode == "clock" else None,
+        idle=_IDLE[mode] | draw(timeout if mode in ("silence", "idle_splits") else st.just({}))
+        if mode in _IDLE
+        else None,
     )
+
+
+_IDLE = {
+    "clock": {"advance": "arrival_clock"},
+    "idle_splits": {"advance": "exclude_split"},
+    "silence": {"advance": "window_close"},
+}
+timeout = st.fixed_dictionaries({"timeout": st.sampled_from(["6 us", "25 us", "1 us"])})
+
+
+@st.composite
+def source_times(draw: st.DrawFn, time: TimeSpec) -> tuple[SourceTime, ...]:
+    """The two sources of generated logs; the second may differ, and splits of the first may be listed."""
+    listed = draw(st.sampled_from([(), ("x",), ("y", "z")]))
+    first = SourceTime("s", "e", "UTC", time.out_of_orderness_us, time.idle_timeout_us, listed)
+    own = draw(st.booleans())
+    return (first, SourceTime("r", "e", "UTC", 3, 11) if own else replace(first, name="r", splits=()))
 
 
 @st.composite
@@ -82,11 +104,12 @@ def test_every_table_equals_the_oracle(
     time = data.draw(time_specs(mode))
     way = data.draw(st.sampled_from(WAYS))
     windows = (first, data.draw(window_specs("b", lateness=time.out_of_order == "keep")))
+    sources = data.draw(source_times(time)) if mode in WITH_SPLITS else ()
     flush = data.draw(st.booleans())
     logs = generate(seed, CASES)
-    out = run(spark, logs, time, windows, way=way, flush=flush)
+    out = run(spark, logs, time, windows, sources=sources, way=way, flush=flush)
     for log in logs:
-        assert_equal_to_oracle(log, out, time, windows, flush=flush)
+        assert_equal_to_oracle(log, out, time, windows, sources, flush=flush)
     assert_nothing_lost(logs, out)
 
 
@@ -99,11 +122,12 @@ def test_a_log_cut_into_batches_gives_the_same_tables(
     """The oracle judges every log whole, so equality with it is independence of the cuts as well."""
     time = data.draw(time_specs(mode))
     windows = (first, data.draw(window_specs("b", lateness=time.out_of_order == "keep")))
+    sources = data.draw(source_times(time)) if mode in WITH_SPLITS else ()
     flush = data.draw(st.booleans())
     logs = generate(seed, CASES)
-    out = run(spark, logs, time, windows, parts=(0, 1, 2), flush=flush)
+    out = run(spark, logs, time, windows, sources=sources, parts=(0, 1, 2), flush=flush)
     for log in logs:
-        assert_equal_to_oracle(log, out, time, windows, flush=flush)
+        assert_equal_to_oracle(log, out, time, windows, sources, flush=flush)
     assert_nothing_lost(logs, out)
 
 
@@ -144,9 +168,15 @@ def assert_nothing_lost(logs: Sequence[Log], out: Gathered) -> None:
 
 
 def assert_equal_to_oracle(
-    log: Log, out: Gathered, time: TimeSpec, windows: tuple[WindowSpec, ...], *, flush: bool
+    log: Log,
+    out: Gathered,
+    time: TimeSpec,
+    windows: tuple[WindowSpec, ...],
+    sources: tuple[SourceTime, ...] = (),
+    *,
+    flush: bool,
 ) -> None:
-    expected = judged_by_oracle(log, time, windows, flush=flush)
+    expected = judged_by_oracle(log, time, windows, sources=sources, flush=flush)
     behind = {"out_of_order", "kept_out_of_order"}
     ordered = [
         (e.seq, e.timestamp_us, e.release_seq is not None, e.adjusted_by)

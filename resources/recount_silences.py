@@ -1,0 +1,139 @@
+"""What splits and silences give a watermark, for the recount of late drops: SQL of its own.
+
+Here: per record of a timeline the watermark that the clock gives before it and its events give after it. Not here:
+what is late (recount.py). Where the pipeline keeps all splits of a timeline in one row, here every record is joined
+with every split of its timeline: slower, and another way to the same numbers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from resources.recount_times import FIRST_US, SourceRules, by_source
+
+
+@dataclass(frozen=True)
+class GridOfWindow:
+    """The grid on which windows close, in microseconds: one start, one end, the step, and the allowed lateness."""
+
+    offset_us: int
+    size_us: int
+    hop_us: int
+    allowed_lateness_us: int
+
+
+def before_and_after(
+    *,
+    sources: Sequence[SourceRules],
+    uses_splits: bool,
+    idle: str | None,
+    idle_timeout_us: int | None,
+    windows: Sequence[GridOfWindow],
+    unit_us: int,
+    first_clock_us: int | None,
+    by_clock: str,
+) -> str:
+    """SQL of `asked`: `line`, `seq`, `clock_now`, `t`, `before` and `after`, the watermarks that are asked for."""
+    if uses_splits:
+        found = _of_splits(sources, first_clock_us, excludes=idle == "exclude_split")
+    else:
+        tolerance = by_source({source.name: source.out_of_orderness_us for source in sources})
+        found = f"""of_splits AS (
+  SELECT line, seq, CAST(NULL AS BIGINT) AS left_before,
+    greatest(t - {tolerance}, IF(t IS NOT NULL, {FIRST_US}L, NULL)) AS lowest_after
+  FROM watched WHERE active
+)"""
+    before = "left_before" if idle == "exclude_split" else by_clock
+    if idle == "window_close":
+        before = f"closed - pmod(closed, {unit_us}L)"
+        found += ", " + _of_windows(windows, idle_timeout_us or 0)
+    joined = "JOIN of_windows USING (line, seq)" if idle == "window_close" else ""
+    return f"""{found}, asked AS (
+  SELECT line, seq, clock_now, t, {before} AS before, IF(t IS NOT NULL, lowest_after, NULL) AS after
+  FROM watched JOIN of_splits USING (line, seq) {joined}
+  WHERE active
+)"""
+
+
+def _of_splits(sources: Sequence[SourceRules], first_clock_us: int | None, *, excludes: bool) -> str:
+    tolerance = by_source({source.name: source.out_of_orderness_us for source in sources}, "of")
+    timeout = by_source({source.name: source.idle_timeout_us for source in sources}, "of")
+    listed = [f"struct('{s.name}' AS of, '{value}' AS part)" for s in sources for value in s.splits]
+    none = "array(CAST(NULL AS STRUCT<of: STRING, part: STRING>))"
+    first = "CAST(NULL AS BIGINT)" if first_clock_us is None else f"{first_clock_us}L"
+    active_before = f"clock_now < last_before + {timeout}" if excludes else "true"
+    active_after = f"clock_now < last_after + {timeout}" if excludes else "true"
+    own = "w.source = p.of AND w.part <=> p.part"
+    rows = "PARTITION BY p.line, p.of, p.part ORDER BY w.seq ROWS BETWEEN UNBOUNDED PRECEDING AND"
+    return f"""listed AS (
+  SELECT line, one.of, one.part, true AS is_listed
+  FROM (SELECT DISTINCT line, explode({f"array({', '.join(listed)})" if listed else none}) AS one
+        FROM watched WHERE active) WHERE one IS NOT NULL
+), carried AS (
+  SELECT _timeline AS line, one.source AS of, one.split AS part, one.max_t, one.last_clock
+  FROM (SELECT _timeline, explode(splits) AS one FROM {{timelines}})
+), parts AS (
+  SELECT line, of, part, any_value(max_t) IGNORE NULLS AS max_t,
+    coalesce(max(last_clock), IF(bool_or(is_listed), {first}, NULL)) AS last_clock,
+    coalesce(bool_or(is_listed), false) AS is_listed
+  FROM (
+    SELECT DISTINCT line, source AS of, part, CAST(NULL AS BIGINT) AS max_t, CAST(NULL AS BIGINT) AS last_clock,
+      false AS is_listed FROM watched WHERE active
+    UNION ALL SELECT line, of, part, max_t, last_clock, false FROM carried
+    UNION ALL SELECT line, of, part, NULL, NULL, is_listed FROM listed)
+  GROUP BY line, of, part
+), each AS (
+  SELECT p.line, w.seq, w.clock_now, p.of, p.is_listed,
+    greatest(p.max_t, max(IF({own}, w.t, NULL)) OVER ({rows} 1 PRECEDING)) AS t_before,
+    greatest(p.max_t, max(IF({own}, w.t, NULL)) OVER ({rows} CURRENT ROW)) AS t_after,
+    greatest(p.last_clock, max(IF({own}, w.clock_now, NULL)) OVER ({rows} 1 PRECEDING)) AS last_before,
+    greatest(p.last_clock, max(IF({own}, w.clock_now, NULL)) OVER ({rows} CURRENT ROW)) AS last_after
+  FROM watched w JOIN parts p ON w.line = p.line WHERE w.active
+), valued AS (
+  SELECT *, IF(t_before IS NULL, NULL, greatest(t_before - {tolerance}, {FIRST_US}L)) AS value_before,
+    IF(t_after IS NULL, NULL, greatest(t_after - {tolerance}, {FIRST_US}L)) AS value_after,
+    {active_before} AND (t_before IS NOT NULL OR is_listed) AS counts_before,
+    {active_after} AND (t_after IS NOT NULL OR is_listed) AS counts_after
+  FROM each
+), of_splits AS (
+  SELECT line, seq, {_lowest("before")} AS left_before, {_lowest("after")} AS lowest_after
+  FROM valued GROUP BY line, seq
+)"""
+
+
+def _lowest(when: str) -> str:
+    """SQL of the lowest active split; of the highest where all are idle; null while a listed one is awaited."""
+    counts, value = f"counts_{when}", f"value_{when}"
+    return (
+        f"CASE WHEN count_if({counts}) = 0 THEN max({value}) "
+        f"WHEN count_if({counts} AND {value} IS NULL) = 0 THEN min(IF({counts}, {value}, NULL)) END"
+    )
+
+
+def _of_windows(windows: Sequence[GridOfWindow], timeout_us: int) -> str:
+    """SQL of `of_windows`: the highest close time that the clock has come to before a record."""
+    rows = "PARTITION BY line ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    reached = f"clock_now - 1L - {timeout_us}L"
+    latest = [f"greatest(max_close[{i}], max({_close_of(w)}) OVER ({rows}))" for i, w in enumerate(windows)]
+    closed = [
+        f"IF(latest{i} IS NULL, NULL, least(latest{i}, {_last_close(w, reached)}))" for i, w in enumerate(windows)
+    ]
+    columns = "".join(f", {text} AS latest{i}" for i, text in enumerate(latest))
+    return f"""silent AS (
+  SELECT line, seq, clock_now, greatest(last_clock, max(clock_now) OVER ({rows})) AS last_now{columns}
+  FROM watched LEFT JOIN {{timelines}} ON line = _timeline WHERE active
+), of_windows AS (
+  SELECT line, seq, IF(last_now <= {reached}, greatest({", ".join(closed)}, CAST(NULL AS BIGINT)), NULL) AS closed
+  FROM silent
+)"""
+
+
+def _close_of(window: GridOfWindow) -> str:
+    """SQL of the close time of the last window that holds t; null in a gap."""
+    start = f"t - pmod(t - {window.offset_us}L, {window.hop_us}L)"
+    end = f"{start} + {window.size_us}L"
+    return f"IF(t < {end}, {end} + {window.allowed_lateness_us}L, NULL)"
+
+
+def _last_close(window: GridOfWindow, limit: str) -> str:
+    one = window.offset_us + window.size_us + window.allowed_lateness_us
+    return f"({limit}) - pmod({limit} - {one}L, {window.hop_us}L)"

@@ -1,0 +1,47 @@
+"""The items of the log by their clock.
+
+Here: the first item at or after an instant. Not here: what happens at it.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from timeops.columns import CLOCK, LOG, SEQ, floor_to, to_us
+
+AT = "__at"  # BIGINT: microseconds of a clock
+ITEM = "__item"  # STRUCT<clock, seq>
+
+_BUCKET_US = 60_000_000  # shares the log among the cores; any width gives the same result
+_BUCKET, _NEXT = "__bucket", "__next_item"
+
+
+def clocks_of(items: DataFrame, log: Column) -> DataFrame:
+    """`__log`, `__at`, `__item`: for each clock of a stretch the first item that has it.
+
+    Args:
+        items: Records with `_arrival_seq` and `_clock`.
+        log: Which log a row is of.
+    """
+    timed = items.where(F.col(CLOCK).isNotNull()).select(log.alias(LOG), to_us(CLOCK).alias(AT), SEQ)
+    firsts = timed.groupBy(LOG, AT).agg(F.min(SEQ).alias("seq"))
+    return firsts.withColumn(ITEM, F.struct(F.col(AT).alias("clock"), "seq")).drop("seq")
+
+
+def first_item_at(wanted: DataFrame, clocks: DataFrame) -> DataFrame:
+    """The first item of the log whose clock has come to an instant.
+
+    Args:
+        wanted: `__log`, `__at`; each pair once.
+        clocks: Rows of `clocks_of`.
+
+    Returns:
+        `wanted` with `__item`, null where no item of the stretch comes so far.
+    """
+    asked = wanted.select(LOG, AT, F.lit(True).alias("__asked"))
+    both = clocks.unionByName(asked, allowMissingColumns=True).withColumn(_BUCKET, floor_to(F.col(AT), _BUCKET_US))
+    from_here = Window.partitionBy(LOG, _BUCKET).orderBy(F.desc(AT))  # with peers: an item at the instant counts
+    found = both.withColumn("__own_bucket", F.min(ITEM).over(from_here)).where("__asked")
+    later = Window.partitionBy(LOG).orderBy(F.desc(_BUCKET)).rowsBetween(Window.unboundedPreceding, -1)
+    buckets = both.groupBy(LOG, _BUCKET).agg(F.min(ITEM).alias(_NEXT)).withColumn(_NEXT, F.min(_NEXT).over(later))
+    joined = found.join(buckets, [LOG, _BUCKET], "left")
+    return joined.select(LOG, AT, F.coalesce("__own_bucket", _NEXT).alias(ITEM))

@@ -1,0 +1,158 @@
+"""The rules of time that a log is judged by: the spec's `time`, what sources say instead, and the windows.
+
+Here: what the parts of a spec mean for each other. Not here: reading a spec (spec.py), what the rules do.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from timeops.columns import SOURCE, SPLIT
+from timeops.spec import FilesSource, Spec, TimeSpec, WindowSpec
+
+
+@dataclass(frozen=True)
+class SourceTime:
+    """The time of one source.
+
+    Attributes:
+        name: Its name, as in `_source`.
+        timestamp_by: Event time as Spark SQL; None is arrival time.
+        time_zone: IANA name of the zone of times written without one.
+        out_of_orderness_us: How far its splits hold the watermark behind their largest t, microseconds.
+        idle_timeout_us: After how long without an event its splits are idle, microseconds; None for never.
+        splits: The splits that count before they have an event.
+    """
+
+    name: str
+    timestamp_by: str | None
+    time_zone: str
+    out_of_orderness_us: int
+    idle_timeout_us: int | None = None
+    splits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EventTime:
+    """An event time that some sources have in common; without names it is that of all."""
+
+    timestamp_by: str | None
+    time_zone: str
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TimeRules:
+    """All that decides over the time of events.
+
+    Attributes:
+        time: The spec's `time` section.
+        sources: The sources, at least where they have splits or a time of their own; without them `time` holds.
+        uses_splits: The watermark of a timeline is the lowest of its splits (F).
+        windows: The windows, for whose ends the idle rule `window_close` asks.
+    """
+
+    time: TimeSpec
+    sources: tuple[SourceTime, ...] = ()
+    uses_splits: bool = False
+    windows: tuple[WindowSpec, ...] = ()
+
+    @staticmethod
+    def of(spec: Spec) -> "TimeRules":
+        """The rules of a spec."""
+        sources = tuple(_source_time(source, spec.time) for source in spec.sources)
+        return TimeRules(spec.time, sources, spec.uses_splits, spec.windows)
+
+    @property
+    def event_times(self) -> tuple[EventTime, ...]:
+        """The event times that sources have, each once."""
+        if not self.sources:
+            return (EventTime(self.time.timestamp_by, self.time.time_zone),)
+        by_time: dict[tuple[str | None, str], tuple[str, ...]] = {}
+        for source in self.sources:
+            key = (source.timestamp_by, source.time_zone)
+            by_time[key] = (*by_time.get(key, ()), source.name)
+        return tuple(EventTime(*key, names) for key, names in by_time.items())
+
+    @property
+    def clock_moves(self) -> bool:
+        """Whether the clock raises watermarks."""
+        return self.time.idle is not None
+
+    @property
+    def excludes_idle_splits(self) -> bool:
+        """Whether a split that is long without an event leaves the minimum (F)."""
+        return self.time.idle is not None and self.time.idle.advance == "exclude_split"
+
+    @property
+    def closes_windows(self) -> bool:
+        """Whether the clock closes the windows of a timeline that is long without an event (M)."""
+        return self.time.idle is not None and self.time.idle.advance == "window_close"
+
+    @property
+    def follows_activity(self) -> bool:
+        """Whether the watermark depends on more of a timeline's events than the largest t."""
+        return self.uses_splits or self.closes_windows
+
+    @property
+    def clock_raises_single_timelines(self) -> bool:
+        """Whether the clock raises the watermarks of timelines one by one, not that of all by the same rule."""
+        return self.excludes_idle_splits or self.closes_windows
+
+    @property
+    def windows_to_close(self) -> tuple[WindowSpec, ...]:
+        """The windows that the clock may close by themselves."""
+        return self.windows if self.closes_windows else ()
+
+    @property
+    def listed_splits(self) -> tuple[tuple[str, str], ...]:
+        """Source and value of the splits that count before they have an event."""
+        return tuple((source.name, value) for source in self.sources for value in source.splits)
+
+    def tolerance_us(self, source: Column | None = None) -> Column:
+        """The out-of-orderness of a source, microseconds; by default of the row's, and without splits of the one."""
+        if not self.sources:
+            return F.lit(self.time.out_of_orderness_us).cast("bigint")
+        return _of_source(source, {s.name: s.out_of_orderness_us for s in self.sources})
+
+    def timeout_us(self, source: Column | None = None) -> Column:
+        """The idle timeout of a source, microseconds, null for none; by default of the row's."""
+        return _of_source(source, {s.name: s.idle_timeout_us for s in self.sources})
+
+    def is_listed(self, source: Column | None = None, split: Column | None = None) -> Column:
+        """BOOLEAN: the split counts before it has an event; by default the row's."""
+        found = F.lit(False)
+        for name, value in self.listed_splits:
+            is_it = (_or_own(source, SOURCE) == name) & _or_own(split, SPLIT).eqNullSafe(F.lit(value))
+            found = found | is_it
+        return found
+
+
+def _of_source(source: Column | None, values: Mapping[str, int | None]) -> Column:
+    """A number by source; a CASE only where sources differ."""
+    if len(set(values.values())) == 1:
+        return F.lit(next(iter(values.values()))).cast("bigint")
+    found = F.lit(None).cast("bigint")
+    for name, value in values.items():
+        found = F.when(_or_own(source, SOURCE) == name, F.lit(value).cast("bigint")).otherwise(found)
+    return found
+
+
+def _or_own(column: Column | None, name: str) -> Column:
+    return F.col(name) if column is None else column
+
+
+def _source_time(source: FilesSource, time: TimeSpec) -> SourceTime:
+    own_timeout = source.idle.timeout_us if source.idle else None
+    return SourceTime(
+        name=source.name,
+        timestamp_by=source.timestamp_by or time.timestamp_by,
+        time_zone=source.time_zone or time.time_zone,
+        out_of_orderness_us=(
+            time.out_of_orderness_us if source.out_of_orderness_us is None else source.out_of_orderness_us
+        ),
+        idle_timeout_us=own_timeout if own_timeout is not None else time.idle_timeout_us,
+        splits=source.splits,
+    )

@@ -1,0 +1,72 @@
+"""What the clock gives a timeline that is without events: idle splits leave the minimum (F), windows close (M).
+
+Here: the watermark as a function of the clock in such a silence, and the clock at which it reaches a wanted one. Not
+here: what moves watermarks of all timelines alike (timelines.py), the items of the log (log_items.py).
+"""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from timeops.columns import floor_to
+from timeops.grids import last_close_at, next_close
+from timeops.rules import TimeRules
+from timeops.splits import of_state, splits_watermark
+
+GATHERED = "__gathered"
+"""STRUCT<splits, last, closes>: what a timeline's events have left. `splits` as `splits.splits_watermark` takes them,
+`last` the clock at the last event, `closes` per window of the spec the latest close time that its events ask for."""
+
+
+def gathered(splits: Column, last_us: Column, closes: Column) -> Column:
+    """A GATHERED of its parts."""
+    return F.struct(splits.alias("splits"), last_us.alias("last"), closes.alias("closes"))
+
+
+def gathered_in_state(rules: TimeRules, first_clock_us: Column) -> Column:
+    """The GATHERED of a row of timelines.STATE_SCHEMA."""
+    splits = of_state(F.col("splits"), rules, first_clock_us)
+    return gathered(splits, F.col("last_clock"), F.col("max_close"))
+
+
+def clock_gives(known: Column, clock_us: Column, rules: TimeRules) -> Column:
+    """The watermark of a silent timeline at a clock, cut to the unit; null where the clock gives none.
+
+    Args:
+        known: GATHERED.
+        clock_us: The clock of a record, microseconds.
+        rules: The rules.
+    """
+    if rules.excludes_idle_splits:
+        return splits_watermark(known["splits"], clock_us, rules)
+    # A record at the very instant of the timeout still beats it.
+    reached = clock_us - F.lit(1) - F.lit(rules.time.idle_timeout_us)
+    found = F.lit(None).cast("bigint")
+    for number, window in enumerate(rules.windows):
+        latest = F.get(known["closes"], F.lit(number))
+        by_window = F.when(latest.isNotNull(), F.least(latest, last_close_at(reached, window)))
+        found = F.greatest(found, by_window)
+    return F.when(known["last"] <= reached, floor_to(found, rules.time.unit_us))
+
+
+def clock_that_gives(known: Column, wanted_us: Column, rules: TimeRules) -> Column:
+    """The first clock at which a silence raises the watermark to a wanted one; null where it never does."""
+    wanted = wanted_us + F.pmod(-wanted_us, F.lit(rules.time.unit_us))
+    if rules.excludes_idle_splits:
+        leaving = F.transform(known["splits"], lambda split: split["idle_at"])
+        enough = F.filter(leaving, lambda at: splits_watermark(known["splits"], at, rules) >= wanted)
+        return F.array_min(enough)
+    timeout = F.lit(rules.time.idle_timeout_us)
+    found = F.lit(None).cast("bigint")
+    for number, window in enumerate(rules.windows):
+        reaches = F.get(known["closes"], F.lit(number)) >= wanted
+        found = F.least(found, F.when(reaches, next_close(wanted, window)))
+    return F.greatest(known["last"], found) + timeout + F.lit(1)
+
+
+def may_have_raised(known: Column, clock_us: Column, rules: TimeRules) -> Column:
+    """BOOLEAN: the silence before a record, whose clock this is, may have raised the watermark."""
+    if rules.excludes_idle_splits:
+        return F.exists(
+            known["splits"], lambda split: (split["idle_at"] > known["last"]) & (split["idle_at"] <= clock_us)
+        )
+    return known["last"] + F.lit(rules.time.idle_timeout_us) < clock_us

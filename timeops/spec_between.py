@@ -1,0 +1,100 @@
+"""What sources ask of each other, and of the `time` of a spec.
+
+Here: rules between several sources, splits and idle settings. Not here: the keys (spec_sources.py, spec_time.py),
+other rules between parts (spec_model.py).
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+from timeops.spec_messages import Path, Problem
+from timeops.spec_sources import FilesSource
+from timeops.spec_time import TimeSpec
+
+
+def has_event_time(sources: Sequence[FilesSource], time: TimeSpec) -> bool:
+    """Whether some source has an event time other than its arrival time."""
+    return time.timestamp_by is not None or any(source.timestamp_by for source in sources)
+
+
+def between_sources(sources: Sequence[FilesSource]) -> Iterable[Problem]:
+    """What several sources do wrong together."""
+    seen: set[str] = set()
+    for position, source in enumerate(sources):
+        at: Path = ("sources", position)
+        if source.name.lower() in seen:
+            found = f"found a second source called `{source.name}`"
+            yield Problem(found, "distinct names (in any case)", at=(*at, "name"))
+        seen.add(source.name.lower())
+        if source.order != sources[0].order:
+            found = f"found {source.order}, and {sources[0].order} in sources[0]"
+            yield Problem(found, "one order for all sources: their records are ordered together", at=(*at, "order"))
+        if source.splits and source.split is None:
+            found = "`splits` has no effect without `split`"
+            remedy = "set `split` to the expression that gives these values, or leave `splits` out"
+            yield Problem(found, remedy=remedy, at=(*at, "splits"))
+
+
+def source_problems(sources: Sequence[FilesSource], time: TimeSpec, *, has_windows: bool) -> list[Problem]:
+    """What is wrong between the sources and `time`."""
+    if not sources:
+        return []
+    problems = [*_overridden(sources, time), *_idle_problems(sources, time)]
+    if not has_event_time(sources, time):
+        problems.extend(_without_event_time(time))
+    for position, source in enumerate(sources):
+        if source.out_of_orderness is not None:
+            at: Path = ("sources", position, "out_of_orderness")
+            problems.extend(time.unit_problems(source.out_of_orderness, at))
+    if time.idle is not None and time.idle.advance == "window_close" and not has_windows:
+        found = "window_close has no effect without windows"
+        problems.append(Problem(found, remedy="add a window, or leave `idle` out", at=("time", "idle", "advance")))
+    return problems
+
+
+def _overridden(sources: Sequence[FilesSource], time: TimeSpec) -> Iterable[Problem]:
+    """Settings of `time` that every source overrides."""
+    for key in ("timestamp_by", "time_zone", "out_of_orderness"):
+        if key in time.model_fields_set and all(getattr(source, key) is not None for source in sources):
+            found = f"`{key}` has no effect here: every source has its own"
+            yield Problem(found, remedy="leave it out here", at=("time", key))
+    own_timeouts = all(source.idle is not None for source in sources)
+    if time.idle is not None and time.idle.timeout is not None and own_timeouts:
+        found = "`timeout` has no effect here: every source has its own"
+        yield Problem(found, remedy="leave it out here", at=("time", "idle", "timeout"))
+
+
+def _idle_problems(sources: Sequence[FilesSource], time: TimeSpec) -> Iterable[Problem]:
+    excludes = time.idle is not None and time.idle.advance == "exclude_split"
+    has_splits = len(sources) > 1 or any(source.split is not None for source in sources)
+    if excludes and not has_splits:
+        found = "exclude_split has no effect on one source without `split`"
+        remedy = "set `split` of the source, or use window_close or arrival_clock"
+        yield Problem(found, "several splits", remedy, ("time", "idle", "advance"))
+    for position, source in enumerate(sources):
+        at: Path = ("sources", position, "idle")
+        if source.idle is not None and not excludes:
+            found = "`idle` of a source has no effect without `time.idle: {advance: exclude_split}`"
+            yield Problem(found, remedy="set that, or leave `idle` out", at=at)
+        elif excludes and source.idle is None and time.idle is not None and time.idle.timeout is None:
+            found = f"there is no idle timeout for source `{source.name}`"
+            expected = "`timeout` here, or `idle: {timeout: …}` in every source"
+            yield Problem(found, expected, at=("time", "idle", "timeout"))
+
+
+def _without_event_time(time: TimeSpec) -> Iterable[Problem]:
+    """Without `timestamp_by` event time is arrival time, so nothing is early, late or out of order."""
+    is_set = {
+        "out_of_orderness": time.out_of_orderness > timedelta(0),
+        "out_of_order": "out_of_order" in time.model_fields_set,
+        "late": time.late is not None,
+        "early": time.early is not None,
+        "idle": time.idle is not None and time.idle.advance == "arrival_clock",
+    }
+    for key, given in is_set.items():
+        if given:
+            yield Problem(
+                f"`{key}` has no effect without `timestamp_by`: event time is then arrival time, in order",
+                remedy="set `timestamp_by`, or leave the key out",
+                at=("time", key),
+            )
