@@ -195,7 +195,24 @@ def test_nothing_changes_after_reading() -> None:
             mapping["a"] = "b"  # type: ignore[index]
 
 
+def two_sources(**keys: object) -> list[dict[str, Any]]:
+    """The one source, and another like it but for some keys."""
+    return [*SMALL["sources"], {**SMALL["sources"][0], "name": "other", **keys}]
+
+
 GOOD = {
+    "several sources": changed("sources", two_sources(timestamp_by="t", time_zone="Asia/Tokyo")),
+    "only one source has an event time": changed("sources", two_sources(timestamp_by="t"), changed("time", ...)),
+    "listed splits": changed("sources.0.splits", ["0", "1"], changed("sources.0.split", "x")),
+    "idle splits": changed(
+        "time.idle", {"advance": "exclude_split", "timeout": "1 min"}, changed("sources.0.split", "x")
+    ),
+    "an idle timeout per source": changed(
+        "sources",
+        [{**source, "idle": {"timeout": "1 min"}} for source in two_sources()],
+        changed("time.idle", {"advance": "exclude_split"}),
+    ),
+    "windows closed by the clock": changed("time.idle", {"advance": "window_close", "timeout": "1 min"}),
     "no event time": changed("time", {"unit": "second", "end_of_input": "flush"}),
     "zero tolerance without event time": changed("time", {"out_of_orderness": "0 s"}),
     "processing time in a zone": changed("sources.0.arrival_time", "t", changed("time", {"time_zone": "Asia/Tokyo"})),
@@ -245,7 +262,6 @@ BAD_FOR_SCHEMA_TOO = [
     ("sources", ..., "sources", "the key is missing"),
     ("sources", [], "sources", "found 0 sources"),
     ("sources", {}, "sources", "a list"),
-    ("sources", SMALL["sources"] * 2, "sources", "more than one is not supported yet"),
     ("sources.0", "files", "sources[0]", "a mapping of keys to values"),
     ("sources.0.name", "a-b", "sources[0].name", "letters, digits and _"),
     ("sources.0.kind", "kafka", "sources[0].kind", "not supported yet"),
@@ -278,13 +294,16 @@ BAD_FOR_SCHEMA_TOO = [
     ("sources.0.max_files", True, "sources[0].max_files", "a whole number"),
     ("sources.0.max_bytes", "7 apples", "sources[0].max_bytes", "`500 MB`"),
     ("sources.0.max_bytes", 0, "sources[0].max_bytes", "at least 1"),
-    ("sources.0.split", "x", "sources[0].split", "not supported yet"),
+    ("sources.0.split", "", "sources[0].split", "empty text"),
+    ("sources.0.splits", ["a"], "sources[0].splits", "no effect without `split`"),
+    ("sources.0.splits", "a", "sources[0].splits", "a list, such as [a, b]"),
     ("sources.0.alignment", {"group": "g"}, "sources[0].alignment", "not supported yet"),
     ("sources.0.unaligned", "allow", "sources[0].unaligned", "not supported yet"),
-    ("sources.0.timestamp_by", "x", "sources[0].timestamp_by", "not supported yet"),
-    ("sources.0.time_zone", "UTC", "sources[0].time_zone", "not supported yet"),
-    ("sources.0.out_of_orderness", "1 s", "sources[0].out_of_orderness", "not supported yet"),
-    ("sources.0.idle", {"timeout": "1 s"}, "sources[0].idle", "not supported yet"),
+    ("sources.0.timestamp_by", 1700000000, "sources[0].timestamp_by", "timestamp_seconds"),
+    ("sources.0.out_of_orderness", 60, "sources[0].out_of_orderness", "bare number 60"),
+    ("sources.0.idle", {"timeout": "0 s"}, "sources[0].idle.timeout", "longer than zero"),
+    ("sources.0.idle", {}, "sources[0].idle.timeout", "the key is missing"),
+    ("sources.0.idle", {"timeout": "1 s", "timout": "1 s"}, "sources[0].idle.timout", "did you mean `timeout`?"),
     ("sources.0.live", True, "sources[0].live", "not supported yet"),
     ("schedule", "@hourly", "schedule", "not supported yet"),
     ("live", True, "live", "not supported yet"),
@@ -305,8 +324,9 @@ BAD_FOR_SCHEMA_TOO = [
     ("time.emit", {"every": "1 s", "evry": "1 s"}, "time.emit.evry", "did you mean `every`?"),
     ("time.emit", {}, "time.emit.every", "the key is missing"),
     ("time.emit", "every", "time.emit", "{every: 200 ms}"),
-    ("time.idle", {"timeout": "1 s", "advance": "arrival_clock"}, "time.idle.timeout", "not supported yet"),
-    ("time.idle", {"advance": "window_close"}, "time.idle.advance", "not supported yet"),
+    ("time.idle", {"advance": "arrival_clok"}, "time.idle.advance", "did you mean `arrival_clock`?"),
+    ("time.idle", {"advance": "window_close"}, "time.idle.timeout", "the key is missing"),
+    ("time.idle", {"advance": "window_close", "timeout": "0 s"}, "time.idle.timeout", "longer than zero"),
     ("time.idle", {"advance": "arrival_clock"}, "time.idle", "needs `late`"),
     ("time.idle", {}, "time.idle.advance", "the key is missing"),
     ("time.start_at", "2026-01-01T00:00:00Z", "time.start_at", "not supported yet"),
@@ -362,6 +382,17 @@ BAD_FOR_SCHEMA_TOO = [
 ]
 
 BAD_FOR_PARSER_ONLY = [
+    ("sources", SMALL["sources"] * 2, "sources[1].name", "a second source called `s`"),
+    ("sources.0.time_zone", "Europe/Berln", "sources[0].time_zone", "did you mean `Europe/Berlin`?"),
+    ("sources.0.timestamp_by", "t", "time.timestamp_by", "every source has its own"),
+    ("sources.0.out_of_orderness", "1 s", "time.out_of_orderness", "every source has its own"),
+    ("sources.0.idle", {"timeout": "1 s"}, "sources[0].idle", "has no effect without `time.idle"),
+    ("sources.0.split", "rand()", "sources[0].split", "is random"),
+    ("sources.0.splits", ["a", "a"], "sources[0].splits[1]", "stands twice"),
+    ("time.idle", {"advance": "exclude_split", "timeout": "1 s"}, "time.idle.advance", "several splits"),
+    ("time.idle", {"advance": "exclude_split"}, "time.idle.timeout", "no idle timeout for source `s`"),
+    ("sources", two_sources(order="position"), "sources[1].order", "one order for all sources"),
+    ("sources", two_sources(out_of_orderness="1500 us"), "sources[1].out_of_orderness", "whole number of millis"),
     ("sources.0.arrival_time", "now()", "sources[0].arrival_time", "reads the clock"),
     ("sources.0.arrival_time", "_arrival_time", "sources[0].arrival_time", "what this expression defines"),
     ("sources.0.rename", {"x": "_clock"}, "sources[0].rename.x", "reserved"),
@@ -415,6 +446,9 @@ BAD_FOR_PARSER_ONLY = [
 ]
 
 BASES = {
+    "no idle timeout for source `s`": changed("sources.0.split", "x"),
+    "whole number of millis": changed("time.unit", "millisecond"),
+    "every source has its own": changed("time.out_of_orderness", "1 s"),
     "no whole number of seconds": changed("time.out_of_orderness", "1500 ms"),
     "nothing would be written": changed("outputs.ordered_events", False),
 }
@@ -567,6 +601,7 @@ def test_every_key_of_the_schema_is_described() -> None:
         "TimeSpec",
         "Periodic",
         "Idle",
+        "SourceIdle",
         "TolerancePolicy",
         "WindowSpec",
         "Outputs",
