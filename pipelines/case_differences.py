@@ -33,6 +33,19 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class CaseOutcomes:
+    """What became of a case.
+
+    Attributes:
+        steps: What stands in the tables after each step; after the last, when all is done.
+        cuts: What stands there in the end, by the number of records before the one that stood alone.
+    """
+
+    steps: tuple[Outcome, ...]
+    cuts: Mapping[int, Outcome]
+
+
+@dataclass(frozen=True)
 class Pair:
     """A row that was expected and the found one that is nearest to it; either may be missing."""
 
@@ -92,9 +105,15 @@ def differences(expected: Expected, found: Outcome, place: str) -> Iterator[Diff
             yield difference
 
 
-def outcome_differences(whole: Outcome, cut: Outcome, place: str) -> Iterator[Difference]:
-    """In which tables two runs over the same log differ."""
-    yield from differences(Expected(whole.tables, whole.watermark, whole.watermarks), cut, place)
+def cut_differences(outcomes: CaseOutcomes) -> list[Difference]:
+    """In what a case differs from itself, cut elsewhere; the first such place tells enough."""
+    whole = outcomes.steps[-1]
+    expected = Expected(whole.tables, whole.watermark, whole.watermarks)
+    for cut, found in outcomes.cuts.items():
+        place = f"record {cut + 1} in a stretch of its own, against all records in one"
+        if found != whole and (told := list(differences(expected, found, place))):
+            return told
+    return []
 
 
 def _of_watermarks(expected: Mapping[str, Any], found: Mapping[str, Any], place: str) -> Iterator[Difference]:

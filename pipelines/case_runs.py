@@ -4,8 +4,8 @@ Here: which stretches are run, and what stands in the tables after each. Not her
 (resources/in_memory.py), what is compared (case_differences.py).
 
 Each case becomes several logs: one with all records in the first stretch, and for each record one in which it stands
-in a stretch of its own, between what comes before and what comes behind. So three stretches, and one more where a
-case is flushed, serve all cases, and show every place between two records as the end of a stretch.
+in a stretch of its own, between what comes before and what comes behind. So three stretches, and one more where some
+cases are flushed and some are not, serve all cases, and show every place between two records as the end of a stretch.
 """
 
 import json
@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipelines.case_differences import Outcome, Row
+from pipelines.case_differences import CaseOutcomes, Outcome, Row
 from pipelines.case_records import Records
 from resources.in_memory import (
     IN_SEQUENCE,
@@ -45,7 +45,7 @@ MOST_CUTS = 32
 """Places at which a case is cut; of a longer one those at the ends of its steps and so many others, evenly spread."""
 
 _TIMELINES, _LOGS = "timelines", "logs"  # beside the tables: watermarks of both
-_FLUSH = 3  # stretch
+_IN_ALL = 2  # the stretch behind which every log has all of its records
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,6 @@ class Log:
         return self.cut, min(self.cut + 1, self.records), self.records, self.records
 
 
-@dataclass(frozen=True)
-class CaseOutcomes:
-    """What became of a case.
-
-    Attributes:
-        steps: What stands in the tables after each step; after the last, when all is done.
-        cuts: What stands there in the end, by the number of records before the one that stood alone.
-    """
-
-    steps: tuple[Outcome, ...]
-    cuts: Mapping[int, Outcome]
-
-
 def run_cases(
     spark: SparkSession, spec: Spec, cases: Sequence[Case], records: Records, schemas: Mapping[str, StructType]
 ) -> list[CaseOutcomes]:
@@ -98,15 +85,21 @@ def run_cases(
         records: Their records.
         schemas: Columns of each table.
     """
-    logs = [log for number, case in enumerate(cases) for log in _logs(number, case)]
+    logs = [log for number, case in enumerate(cases) for log in logs_of(number, case)]
     flushing = [log.name for log in logs if _flushes(cases[log.case], spec)]
     rules = rules_for_many_logs(spec.time, spec.windows, records.payload.names)
     stretches = _fold(spark, records, logs, flushing, rules)
-    written = _Written(_collected(stretches, schemas), frozenset(flushing))
+    written = _Written(_collected(stretches, schemas), len(stretches), frozenset(flushing))
     return [_outcomes(number, case, logs, written, list(schemas)) for number, case in enumerate(cases)]
 
 
-def _logs(number: int, case: Case) -> Iterator[Log]:
+def logs_of(number: int, case: Case) -> Iterator[Log]:
+    """The ways in which a case is cut: before each record, at the ends of its steps, and not at all.
+
+    Args:
+        number: Its position among the cases.
+        case: The case.
+    """
     ends = _step_ends(case)
     count = ends[-1]
     some = range(count) if count <= MOST_CUTS else (i * count // MOST_CUTS for i in range(MOST_CUTS))
@@ -133,14 +126,16 @@ def _fold(
     cut = small_frame(spark, places, f"__case INT, {LOG} STRING, __first BIGINT, __second BIGINT")
     items = records.frame.join(F.broadcast(cut), "__case")
     first, second = F.col(c.SEQ) < F.col("__first"), F.col(c.SEQ) < F.col("__second")
-    parts = [first, ~first & second, ~second, *([F.lit(False)] if flushing else [])]
+    parts = [first, ~first & second, ~second]
+    if flushing and len(flushing) < len(logs):  # these alone go on to the end of input
+        parts.append(F.lit(False))
     before: Carried | DataFrame = small_frame(spark, [], STATE_SCHEMA)
     stretches = []
     for number, part in enumerate(parts):
-        flushed = number == _FLUSH
+        flushed = bool(flushing) and number == len(parts) - 1
+        if isinstance(before, Carried):
+            before = (before.of(flushing) if number > _IN_ALL else before).kept()
         known = {log.name: records.clock_us(log.case, log.ends[number]) for log in logs}
-        if isinstance(before, Carried) and flushed:
-            before = before.of(flushing)
         rows = items.where(part).drop("__case", "__first", "__second")
         stretch = fold_stretch(rows, rules, _map(known), before, flushed=flushed)
         clocks = small_frame(spark, list(known.items()), f"{LOG} STRING, clock_us BIGINT")
@@ -201,26 +196,29 @@ def _as_json(frame: DataFrame, stretch: int, table: str, columns: StructType) ->
 
 @dataclass(frozen=True)
 class _Written:
-    """What the stretches wrote: rows by stretch, log and table, and which logs were flushed."""
+    """What the stretches wrote: rows by stretch, log and table; how many there were, and which logs were flushed."""
 
     rows: Mapping[tuple[int, str, str], Sequence[Row]]
+    stretches: int
     flushed: frozenset[str]
 
-    def outcome(self, log: str, tables: Sequence[str], end: int) -> Outcome:
-        """What stands in the tables of a log after one of the stretches."""
-        held_at = min(end, _FLUSH - 1) if log not in self.flushed else end
+    def final(self, log: str, tables: Sequence[str]) -> Outcome:
+        """What stands in the tables when all of a log is done."""
+        is_flushed = log in self.flushed
+        return self.outcome(log, tables, self.stretches - 1 if is_flushed else _IN_ALL, final=is_flushed)
+
+    def outcome(self, log: str, tables: Sequence[str], end: int, *, final: bool = False) -> Outcome:
+        """What stands in the tables of a log after one of the stretches; `final` if it was flushed by then."""
         found = {table: self._appended(log, table, end) for table in tables if table != HELD}
-        if HELD in tables:
-            found[HELD] = [_plain(row) for row in self.rows.get((held_at, log, HELD), ())]
         if ORDERED in tables:
             found[ORDERED] = _numbered(found[ORDERED])
-        states = self.rows.get((held_at, log, _TIMELINES), ())
-        [of_log] = self.rows[min(end, _FLUSH - 1), log, _LOGS]
-        final = held_at == _FLUSH
+            found[HELD] = list(self.rows.get((end, log, HELD), ()))
+        [of_log] = self.rows[end, log, _LOGS]
+        timelines = self.rows.get((end, log, _TIMELINES), ())
         return Outcome(
             tables={table: [_plain(row) for row in rows] for table, rows in found.items()},
             watermark=_watermark(of_log["watermark"], final=final),
-            watermarks={row["_timeline"]: _watermark(row["watermark"], final=final) for row in states},
+            watermarks={row["_timeline"]: _watermark(row["watermark"], final=final) for row in timelines},
         )
 
     def _appended(self, log: str, table: str, end: int) -> list[Row]:
@@ -254,7 +252,7 @@ def _outcomes(number: int, case: Case, logs: Sequence[Log], written: _Written, t
     ends = _step_ends(case)
     whole = own[ends[-1]]
     steps = [written.outcome(own[end].name, tables, 0) for end in ends[:-1]]
-    final = {cut: written.outcome(log.name, tables, _FLUSH) for cut, log in own.items()}
+    final = {cut: written.final(log.name, tables) for cut, log in own.items()}
     return CaseOutcomes(
         steps=(*steps, final[whole.cut]), cuts={cut: outcome for cut, outcome in final.items() if cut != whole.cut}
     )

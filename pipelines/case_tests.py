@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from assets.schemas import payload_of, table_schemas
-from pipelines.case_differences import Difference, differences, outcome_differences
+from pipelines.case_differences import CaseOutcomes, Difference, cut_differences, differences
 from pipelines.case_records import read_records
-from pipelines.case_runs import CaseOutcomes, run_cases
+from pipelines.case_runs import run_cases
 from pipelines.specfiles import read_text
 from resources import tables
 from resources.spark import local_session, session_config, tuned_for_few_rows
@@ -144,25 +144,13 @@ def _verdicts(
             yield from _verdicts(spark, spec, replace(file, cases=(case,)), payload, schemas)
         return
     for case, outcome in zip(file.cases, outcomes, strict=True):
-        yield Verdict(case, tuple(_against_expected(case, outcome)), tuple(_against_cuts(outcome)))
+        yield Verdict(case, tuple(_against_expected(case, outcome)), tuple(cut_differences(outcome)))
 
 
 def _against_expected(case: Case, outcome: CaseOutcomes) -> Iterator[Difference]:
     for number, (step, found) in enumerate(zip(case.stretches, outcome.steps, strict=True), start=1):
         if step.expect is not None:
             yield from differences(step.expect, found, f"after step {number}" if case.steps else "in the end")
-
-
-def _against_cuts(outcome: CaseOutcomes) -> Iterator[Difference]:
-    """What differs where the case is cut; the first such place tells enough."""
-    whole = outcome.steps[-1]
-    for cut, found in outcome.cuts.items():
-        if found != whole:
-            place = f"record {cut + 1} in a stretch of its own, against all records in one"
-            told = list(outcome_differences(whole, found, place))
-            if told:
-                yield from told
-                return
 
 
 def _first_line(error: Exception) -> str:

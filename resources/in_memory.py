@@ -75,6 +75,10 @@ class Carried:
             self.open_events.where(F.col(LOG).isin(*logs)),
         )
 
+    def kept(self) -> "Carried":
+        """The same, computed now: another stretch follows."""
+        return Carried(self.state, _kept(self.held), _kept(self.open_events))
+
 
 @dataclass(frozen=True)
 class Stretch:
@@ -122,7 +126,7 @@ def fold_stretch(
         ordered=ordered,
         letters=_letters(adjusted, rules),
         results={w.name: window_results(adjusted, known, w, flushed=flushed) for w in rules.windows},
-        carried=Carried(adjusted.state, _kept(released.held), _kept(needed)),
+        carried=Carried(adjusted.state, released.held, needed),
     )
 
 
