@@ -163,24 +163,30 @@ def _matching(expected: Sequence[Row], found: Sequence[Row]) -> dict[int, int]:
     for another (augmenting paths).
     """
     fitting = [[j for j, row in enumerate(found) if _fits(want, row)] for want in expected]
+    given: dict[int, int] = {}
     taken: dict[int, int] = {}
+    for i in range(len(expected)):
+        _give(i, fitting, given, taken)
+    return given
 
-    def place(i: int, tried: set[int]) -> bool:
-        for j in fitting[i]:
-            if j not in tried:
-                tried.add(j)
-                if j not in taken or place(taken[j], tried):
-                    taken[j] = i
-                    return True
-        return False
 
-    for i, candidates in enumerate(fitting):
-        free = next((j for j in candidates if j not in taken), None)
-        if free is not None:
-            taken[free] = i
-        else:
-            place(i, set())
-    return {i: j for j, i in taken.items()}
+def _give(i: int, fitting: Sequence[Sequence[int]], given: dict[int, int], taken: dict[int, int]) -> None:
+    """Gives an expected row a found one, if others can make room for it."""
+    wants: dict[int, int] = {}  # who asked for a found row first
+    asking = [i]
+    for want in asking:
+        for j in fitting[want]:
+            if j in wants:
+                continue
+            wants[j] = want
+            if j in taken:
+                asking.append(taken[j])
+                continue
+            free: int | None = j
+            while free is not None:  # each who makes room takes what it asked for
+                taker = wants[free]
+                taken[free], given[taker], free = taker, free, given.get(taker)
+            return
 
 
 def _in_order(expected: Sequence[Row], found: Sequence[Row]) -> bool:

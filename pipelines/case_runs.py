@@ -36,7 +36,7 @@ from resources.in_memory import (
 from resources.rows import small_frame
 from resources.workspace import instant_of
 from timeops import columns as c
-from timeops.case_values import JSON_OPTIONS, read_row
+from timeops.case_values import JSON_OPTIONS, read_row, text_of
 from timeops.cases import FINAL, HELD, LETTERS, NONE, ORDERED, WINDOWS, Case
 from timeops.spec import Spec
 from timeops.timelines import STATE_SCHEMA
@@ -216,7 +216,7 @@ class _Written:
         [of_log] = self.rows[end, log, _LOGS]
         timelines = self.rows.get((end, log, _TIMELINES), ())
         return Outcome(
-            tables={table: [_plain(row) for row in rows] for table, rows in found.items()},
+            tables={table: _plain(rows) if table == ORDERED else _sorted(rows) for table, rows in found.items()},
             watermark=_watermark(of_log["watermark"], final=final),
             watermarks={row["_timeline"]: _watermark(row["watermark"], final=final) for row in timelines},
         )
@@ -237,8 +237,13 @@ def _numbered(rows: Sequence[Row]) -> list[Row]:
     return sorted(numbered, key=lambda row: (not row[IN_SEQUENCE], row["_timeline"], row["_release_seq"] or 0))
 
 
-def _plain(row: Row) -> Row:
-    return {name: value for name, value in row.items() if name not in (IN_SEQUENCE, "stretch")}
+def _plain(rows: Sequence[Row]) -> list[Row]:
+    return [{name: value for name, value in row.items() if name not in (IN_SEQUENCE, "stretch")} for row in rows]
+
+
+def _sorted(rows: Sequence[Row]) -> list[Row]:
+    """Rows of a table that has no order, so that equal tables are equal lists."""
+    return sorted(_plain(rows), key=lambda row: (row.get(c.SEQ, 0), text_of(row)))
 
 
 def _watermark(us: int | None, *, final: bool) -> datetime | str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -136,9 +137,11 @@ def _verdicts(
     records = read_records(spark, spec, file, payload)
     try:
         outcomes = run_cases(spark, spec, file.cases, records, schemas)
-    except PySparkException as error:
+    except AnalysisException:
+        raise  # no case has a part in it
+    except (PySparkException, Py4JJavaError) as error:  # the latter where PySpark knows no class for it
         if len(file.cases) == 1:
-            yield Verdict(file.cases[0], failure=f"Spark fails: {_first_line(error)}")
+            yield Verdict(file.cases[0], failure=f"Spark fails: {_reason(error)}")
             return
         for case in file.cases:  # one by one, to know which it is
             yield from _verdicts(spark, spec, replace(file, cases=(case,)), payload, schemas)
@@ -153,5 +156,8 @@ def _against_expected(case: Case, outcome: CaseOutcomes) -> Iterator[Difference]
             yield from differences(step.expect, found, f"after step {number}" if case.steps else "in the end")
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
+def _reason(error: Exception) -> str:
+    """The innermost cause that Java names, else the first line."""
+    lines = str(error).splitlines()
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return [*lines[:1], *causes][-1]

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from timeops import columns as c
 from timeops.adjustment import Adjusted, JudgedRows, LogClock, adjusted_from, time_adjustment
 from timeops.dead_letters import time_letters, window_letters
+from timeops.extraction import timeline
 from timeops.ordering import release
 from timeops.spec import TimeSpec, WindowSpec
 from timeops.timelines import clock_watermark
@@ -160,6 +161,7 @@ def log_watermarks(state: DataFrame, clocks: DataFrame, time: TimeSpec) -> DataF
 def _judged(items: DataFrame, time: TimeSpec, clock: LogClock, start: DataFrame) -> Adjusted:
     """The stretch, judged, cut out of one frame that Spark computes now: what follows is planned from its rows."""
     state = F.broadcast(start)
+    items = items.withColumn(c.TIMELINE, timeline(items, time.over))  # which log a record is of, for the clock
     lazy = time_adjustment(items, state, time, clock, way="in_order")
     accepted = lazy.accepted.withColumn(_ACCEPTED, F.lit(True))
     refused = lazy.refused.withColumn(_ACCEPTED, F.lit(False))

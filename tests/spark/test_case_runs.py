@@ -1,6 +1,7 @@
 """`tidemark test`: verdicts, what is shown of a difference, exit codes, and cuts at every record."""
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from pipelines.case_tests import judge
 from pipelines.cli import main
 from pipelines.specfiles import read_spec
 
+ROOT = Path(__file__).parents[2]
 SPEC = """
 name: shop
 sources:
@@ -120,9 +122,18 @@ cases:
     done = call("--set", aggregate, cases=cases)
     assert done.exit_code == 1
     lines = [line.split() for line in done.stdout.splitlines()]
-    assert lines[1:3] == [["ok", "fine"], ["FAIL", "bad"]]
+    assert lines[1:3] == [["ok", "fine"], ["FAIL", "bad"]], done.stderr
     assert "1 to -13 by 1" in done.stdout
     assert "2 of 3 hold, 1 FAIL" in done.stdout
+
+
+def test_the_cases_of_the_page_hold_for_the_spec_of_the_readme(spark: SparkSession) -> None:
+    [spec] = re.findall(r"^```yaml\n(name:.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    page = (ROOT / "docs" / "testing-a-spec.md").read_text()
+    [cases] = re.findall(r"^```yaml\n(cases:.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    Path("shop.yaml").write_text(spec)
+    done = call(cases=cases)
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "2 of 2 hold")
 
 
 SETTINGS = {

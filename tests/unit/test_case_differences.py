@@ -1,5 +1,7 @@
 """Which expected rows and found rows belong together, and what is said of those that differ."""
 
+import itertools
+import random
 from typing import Any
 
 import pytest
@@ -35,6 +37,20 @@ def test_a_row_that_fits_several_gives_way_to_one_that_fits_less() -> None:
     assert of_letters([{"a": 1}, {"b": 1}, {"a": 1, "b": 1}], found) == []
     assert of_letters([{"a": 1, "b": 1}, {"b": 1}, {"a": 1}], found) == []
     assert of_letters([{"a": 1}, {"a": 1}, {"a": 1, "b": 1}], found) != []
+
+
+def test_no_choice_of_rows_leaves_fewer_unmatched() -> None:
+    rng = random.Random(5)
+    kinds = [{"a": 1}, {"a": 2}, {"b": 1}, {"b": 2}, {"a": 1, "b": 1}, {"a": 2, "b": 2}]
+    for _ in range(300):
+        expected = rng.choices(kinds, k=4)
+        found = [{"a": rng.randint(1, 2), "b": rng.randint(1, 2)} for _ in range(4)]
+        best = max(
+            sum(want.items() <= row.items() for want, row in zip(expected, order, strict=True))
+            for order in itertools.permutations(found)
+        )
+        told = of_letters(expected, found)
+        assert sum(len(one.pairs) for one in told) == 4 - best
 
 
 def test_a_row_that_differs_is_told_beside_the_nearest_found_one() -> None:
