@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from timeops import columns as c
+from timeops.case_file import CasesFile
 from timeops.case_values import is_written_as_text
-from timeops.cases import Case, CasesFile, Row, read_instant
+from timeops.cases import Case, Row, read_instant
 from timeops.instants import BAD, FAILED, US, with_instant
 from timeops.spec import FilesSource, Spec
 from timeops.spec_messages import Path, Problem, show
@@ -75,10 +76,11 @@ def read_records(spark: SparkSession, spec: Spec, file: CasesFile, payload: Stru
     misfits = F.array_compact(F.array(*[_misfit(name) for name in payload.names]))
     known = timed.withColumn("__misfits", misfits).coalesce(1).localCheckpoint()
     arrivals: list[list[int | None]] = [[] for _ in file.cases]
+    places = [list(case.places()) for case in file.cases]
     problems = []
     for row in known.select("__case", c.SEQ, "__arrival", "__misfits").orderBy("__case", c.SEQ).collect():
         arrivals[row["__case"]].append(row["__arrival"])
-        at, record = list(file.cases[row["__case"]].places())[row[c.SEQ]]
+        at, record = places[row["__case"]][row[c.SEQ]]
         for name in row["__misfits"]:
             kind = payload[name].dataType.simpleString().upper()
             place: Path = ("cases", row["__case"], *at, name)

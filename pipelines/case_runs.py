@@ -45,6 +45,7 @@ MOST_CUTS = 32
 """Places at which a case is cut; of a longer one those at the ends of its steps and so many others, evenly spread."""
 
 _TIMELINES, _LOGS = "timelines", "logs"  # beside the tables: watermarks of both
+_STRETCH = "__stretch"  # of a row that was written
 _IN_ALL = 2  # the stretch behind which every log has all of its records
 
 
@@ -168,7 +169,7 @@ def _collected(
         if ORDERED in schemas:
             tables[ORDERED], tables[HELD] = _dated(stretch.ordered), _dated(stretch.carried.held)
         frames += [_as_json(frame, number, table, kinds[table]) for table, frame in tables.items()]
-    rows = defaultdict(list)
+    rows: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in reduce(DataFrame.unionByName, frames).collect():
         read = read_row(row["row"], kinds[row["table"]])
         rows[row["stretch"], row["log"], row["table"]].append(read | {IN_SEQUENCE: row["in_sequence"]})
@@ -222,12 +223,12 @@ class _Written:
         )
 
     def _appended(self, log: str, table: str, end: int) -> list[Row]:
-        return [{**row, "stretch": s} for s in range(end + 1) for row in self.rows.get((s, log, table), ())]
+        return [{**row, _STRETCH: s} for s in range(end + 1) for row in self.rows.get((s, log, table), ())]
 
 
 def _numbered(rows: Sequence[Row]) -> list[Row]:
     """Released events in their order, with `_release_seq`; those outside the sequence behind."""
-    order = sorted(rows, key=lambda row: (row["stretch"], row["_timeline"], row["_timestamp"], row["_arrival_seq"]))
+    order = sorted(rows, key=lambda row: (row[_STRETCH], row["_timeline"], row["_timestamp"], row["_arrival_seq"]))
     counts: dict[str, int] = defaultdict(int)
     numbered = []
     for row in order:
@@ -238,7 +239,7 @@ def _numbered(rows: Sequence[Row]) -> list[Row]:
 
 
 def _plain(rows: Sequence[Row]) -> list[Row]:
-    return [{name: value for name, value in row.items() if name not in (IN_SEQUENCE, "stretch")} for row in rows]
+    return [{name: value for name, value in row.items() if name not in (IN_SEQUENCE, _STRETCH)} for row in rows]
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:

@@ -21,8 +21,9 @@ from pipelines.specfiles import read_text
 from resources import tables
 from resources.spark import local_session, session_config, tuned_for_few_rows
 from resources.workspace import SpecFile, Workspace
+from timeops.case_file import CasesFile, parse_cases
 from timeops.case_values import read_value
-from timeops.cases import HELD, LETTERS, ORDERED, WINDOWS, Case, CasesFile, Expected, parse_cases
+from timeops.cases import HELD, LETTERS, ORDERED, WINDOWS, Case, Expected
 from timeops.spec import Spec
 from timeops.spec_messages import Problem, ProblemsError, did_you_mean
 
@@ -53,7 +54,7 @@ class Verdict:
     @property
     def holds(self) -> bool:
         """Whether all is as it should be: also when a case that must fail does, and says what it should."""
-        return self.case.error in self.said if self.case.error else not self.said
+        return self.case.error in self.said and not self.cuts if self.case.error else not self.said
 
 
 def judge(spec_file: SpecFile, cases_path: Path) -> list[Verdict]:

@@ -1,42 +1,29 @@
 """Time adjustment and windows of any DataFrame, with no pipeline around it.
 
-Here: what a plain DataFrame lacks to be an arrival log, and the results in the shape of the pipeline's tables. Not
-here: the rules, which are those of a pipeline. All of it is lazy: Spark computes what is asked for.
+Here: results in the shape of the pipeline's tables. Not here: what a DataFrame lacks to be a log (plain_events.py),
+the rules, which are those of a pipeline. All of it is lazy: Spark computes what is asked for.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegralType, MapType, StringType, TimestampType
 
 from timeops import columns as c
 from timeops.adjustment import Adjusted, LogClock, time_adjustment
 from timeops.arrival import keys_by_arrival
 from timeops.dead_letters import time_letters, window_letters
-from timeops.errors import InputError
-from timeops.instants import BAD, FAILED, US, with_instant
 from timeops.ordering import RELEASE_ORDER, release
+from timeops.plain_events import TAKEN, arrival_log, no_arrival, quoted
 from timeops.session import check_session
-from timeops.spec import RESERVED_COLUMNS, TimeSpec, WindowSpec, read_part
-from timeops.spec_expressions import InstantExpression
-from timeops.spec_messages import problems_of, spec_error
+from timeops.spec import TimeSpec, WindowSpec, read_part
+from timeops.spec_messages import spec_error
 from timeops.spec_model import rules_between_parts
 from timeops.timelines import STATE_SCHEMA
 from timeops.windows import late_for_windows, window_results
 
-SOURCE_NAME = "events"
-"""`_source` of events that have none."""
-
-_TAKEN = {
-    c.SEQ: (IntegralType, "whole numbers"),
-    c.ARRIVAL: (TimestampType, "TIMESTAMP"),
-    c.SOURCE: (StringType, "STRING"),
-    c.SPLIT: (StringType, "STRING"),
-}
 _EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
 
 
@@ -101,20 +88,25 @@ def adjust(events: DataFrame, time: TimeSpec | Mapping[str, Any], arrival_time: 
         |  a|2026-01-01 12:00:00|           0|
         +---+-------------------+------------+
         <BLANKLINE>
-        >>> judged.dead_letters.select("reason", "lateness_us", "payload").collect()[0].asDict()["reason"]
-        'out_of_order'
+        >>> judged.dead_letters.select("_arrival_seq", "reason", "lateness_us").show()
+        +------------+------------+-----------+
+        |_arrival_seq|      reason|lateness_us|
+        +------------+------------+-----------+
+        |           2|out_of_order|    1000000|
+        +------------+------------+-----------+
+        <BLANKLINE>
     """
     check_session(events.sparkSession)
     rules = time if isinstance(time, TimeSpec) else read_part("time", time)
-    log = _arrival_log(events, rules, arrival_time)
-    payload = tuple(name for name in events.columns if name not in _TAKEN)
+    log = arrival_log(events, rules, arrival_time)
+    payload = tuple(name for name in events.columns if name not in TAKEN)
     no_state = [F.lit(None).cast(field.dataType).alias(field.name) for field in STATE_SCHEMA]
     nothing = events.sparkSession.range(0).select(*no_state)
     clock = log.select(F.max(c.to_us(c.CLOCK))).scalar()
     stretch = time_adjustment(log, nothing, rules, LogClock(clock))
     stretch = replace(stretch, accepted=stretch.accepted.withColumn(c.WATERMARK, c.to_instant(F.col(c.W_BEFORE))))
     flushed = rules.end_of_input == "flush"
-    columns = [*map(_quoted, payload), *_EVENT_COLUMNS]
+    columns = [*map(quoted, payload), *_EVENT_COLUMNS]
     last = [c.ADJUSTED_BY, c.WATERMARK]
     released = release(stretch.accepted, stretch.state, flushed=flushed)
     place = F.row_number().over(Window.partitionBy(c.TIMELINE).orderBy(*RELEASE_ORDER[1:])).cast("bigint") - 1
@@ -206,92 +198,5 @@ def _window(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> W
         ]
         raise spec_error(f"window {read.name}", own, {})
     if not events._has_arrival and (keys := keys_by_arrival(events.time, [read])):
-        raise _no_arrival(keys)
+        raise no_arrival(keys)
     return read
-
-
-def _arrival_log(events: DataFrame, time: TimeSpec, arrival_time: str | None) -> DataFrame:
-    """The events with all that a record of the log has."""
-    _check_columns(events, arrival_time)
-    timed = _with_arrival(events, time, arrival_time)
-    nothing = F.lit(None).cast("string")
-    given = {
-        c.SEQ: F.col(c.SEQ).cast("bigint") if c.SEQ in events.columns else _numbers(events),
-        c.SOURCE: F.col(c.SOURCE) if c.SOURCE in events.columns else F.lit(SOURCE_NAME),
-        c.SPLIT: F.col(c.SPLIT) if c.SPLIT in events.columns else nothing,
-    }
-    earlier = Window.orderBy(c.SEQ).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    return timed.withColumns(given).withColumns(
-        {
-            c.CLOCK: F.max(c.ARRIVAL).over(earlier),
-            c.POSITION: F.col(c.SEQ),
-            c.FILE: nothing,
-            c.MALFORMED: nothing,
-            c.BATCH: F.lit(0).cast("bigint"),
-        }
-    )
-
-
-def _check_columns(events: DataFrame, arrival_time: str | None) -> None:
-    taken = sorted(name for name in events.columns if name.lower() in RESERVED_COLUMNS - set(_TAKEN))
-    if taken:
-        raise InputError(
-            f"the events have the column {', '.join(f'`{name}`' for name in taken)}, a name of the product",
-            expected=f"other names; of the product's only {', '.join(_TAKEN)}",
-            remedy=f'rename it: events.withColumnRenamed("{taken[0]}", "another_name"), or drop it',
-        )
-    for name, (kind, words) in _TAKEN.items():
-        if name in events.columns and not isinstance(events.schema[name].dataType, kind):
-            found = events.schema[name].dataType.simpleString().upper()
-            raise InputError(f"the column `{name}` is {found}", expected=words, remedy="cast it")
-    if arrival_time is not None and c.ARRIVAL in events.columns:
-        raise InputError(
-            f"the events have a column `{c.ARRIVAL}`, and `arrival_time` is {arrival_time!r} as well",
-            expected="one of them",
-            remedy="leave `arrival_time` out, or drop the column",
-        )
-    if arrival_time is None and not {c.ARRIVAL, c.SEQ} & set(events.columns):
-        raise InputError(
-            f"the events have no order of arrival: no `arrival_time`, no column `{c.ARRIVAL}` or `{c.SEQ}`",
-            expected="one of these, as results are a function of the order in which events came",
-            remedy=f'name the column that says when an event came: arrival_time="…"; or number them in `{c.SEQ}`',
-        )
-
-
-def _with_arrival(events: DataFrame, time: TimeSpec, arrival_time: str | None) -> DataFrame:
-    if arrival_time is not None:
-        read = with_instant(events, _expression(arrival_time), time.time_zone, where="arrival_time")
-        return read.withColumn(c.ARRIVAL, c.to_instant(US)).drop(US, FAILED, BAD)
-    if c.ARRIVAL in events.columns:
-        return events
-    if keys := keys_by_arrival(time):
-        raise _no_arrival(keys)
-    return events.withColumn(c.ARRIVAL, c.to_instant(F.lit(0).cast("bigint")))
-
-
-def _expression(arrival_time: str) -> str:
-    try:
-        return str(TypeAdapter(InstantExpression).validate_python(arrival_time))
-    except ValidationError as error:
-        raise spec_error("arrival_time", problems_of(error, {}), {}) from None
-
-
-def _no_arrival(keys: list[str]) -> InputError:
-    return InputError(
-        f"{', '.join(keys)} goes by when events arrived, which is not known",
-        expected=f"`arrival_time`, or a column `{c.ARRIVAL}`",
-        remedy='name the column that says when an event came: arrival_time="…"',
-    )
-
-
-def _numbers(events: DataFrame) -> Column:
-    """0, 1, 2, … by arrival; ties by all columns, so that rows with one place are rows that nothing tells apart."""
-    values = [
-        F.to_json(F.col(_quoted(field.name))) if isinstance(field.dataType, MapType) else F.col(_quoted(field.name))
-        for field in events.schema
-    ]
-    return F.row_number().over(Window.orderBy(F.col(c.ARRIVAL).asc_nulls_last(), *values)).cast("bigint") - 1
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

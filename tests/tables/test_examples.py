@@ -12,7 +12,7 @@ from pipelines.cli import main
 
 ROOT = Path(__file__).parents[2]
 CASES = ".cases.yaml"
-COMMAND = re.compile(r"^#   (tidemark test .*(?:\\\n#     .*)*)$", re.MULTILINE)
+COMMAND = re.compile(r"^#   (tidemark test .*(?:(?<=\\)\n#     .*)*)$", re.MULTILINE)
 
 
 def commands_of(spec: Path) -> list[list[str]]:

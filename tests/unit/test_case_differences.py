@@ -111,6 +111,8 @@ def test_a_result_that_depends_on_the_cut_is_told_once_and_fails_the_case(capsys
     case = Case.model_validate({"name": "c", "records": [], "expect": {"watermark": "none"}})
     verdict = Verdict(case, cuts=(told,))
     assert not verdict.holds
+    failing = Case.model_validate({"name": "c", "records": [], "expect": {"watermark": "none"}, "error": "found"})
+    assert not Verdict(failing, cuts=(told,)).holds
     show_verdicts("shop", [verdict])
     shown = capsys.readouterr().out
     assert "The result depends on how the log is cut" in shown

@@ -22,8 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from timeops.case_file import CasesFile, parse_cases
 from timeops.case_values import equal, read_row, read_value, text_of
-from timeops.cases import CasesFile, parse_cases
 from timeops.errors import SpecError
 from timeops.spec import Spec
 from timeops.spec_messages import ProblemsError
