@@ -214,8 +214,9 @@ def _nearest(expected: list[Row], found: list[Row]) -> tuple[Pair, ...]:
 
 
 def _counts(pairs: Sequence[Pair], expected: int, found: int) -> str:
+    unequal = sum(pair.expected is not None and pair.found is not None for pair in pairs)
     kinds = {
-        "differ": sum(pair.expected is not None and pair.found is not None for pair in pairs),
+        "differs" if unequal == 1 else "differ": unequal,
         "missing": sum(pair.found is None for pair in pairs),
         "not expected": sum(pair.expected is None for pair in pairs),
     }

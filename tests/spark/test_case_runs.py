@@ -64,7 +64,7 @@ def test_cases_that_fail_are_shown_row_by_row_and_exit_with_1(spark: SparkSessio
     lines = [" ".join(line.split()) for line in done.stdout.splitlines() if line.strip()]
     assert lines[:3] == ["shop: cases.yaml", "ok a late sale is dropped", "FAIL wrong throughout"]
     assert "in the end, watermark: expected 2026-01-01T12:01:00Z, found final" in lines
-    told = lines.index("in the end, windows/by_minute: expected 3 rows, found 2: 1 differ, 1 missing")
+    told = lines.index("in the end, windows/by_minute: expected 3 rows, found 2: 1 differs, 1 missing")
     assert lines[told + 1] == "till n total"
     assert lines[told + 3 : told + 6] == ["- expected a 1 6", "+ found a 1 ≠ 5", "- expected c"]
     order = "in the end, ordered_events: the rows are as expected, their order is not; found in this order"

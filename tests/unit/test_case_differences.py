@@ -56,12 +56,12 @@ def test_no_choice_of_rows_leaves_fewer_unmatched() -> None:
 def test_a_row_that_differs_is_told_beside_the_nearest_found_one() -> None:
     found = [{"reason": "late", "seq": 9, "x": 0}, {"reason": "early", "seq": 1, "x": 0}]
     [difference] = of_letters([{"reason": "late", "seq": 9}, {"reason": "early", "seq": 2}], found)
-    assert difference.sentence == "expected 2 rows, found 2: 1 differ"
+    assert difference.sentence == "expected 2 rows, found 2: 1 differs"
     assert difference.columns == ("reason", "seq")
     [pair] = difference.pairs
     assert [pair.differs_in(name) for name in difference.columns] == [False, True]
     assert difference.text.splitlines() == [
-        "in the end, dead_letters: expected 2 rows, found 2: 1 differ",
+        "in the end, dead_letters: expected 2 rows, found 2: 1 differs",
         "expected {reason: early, seq: 2}",
         "found {reason: early, seq: 1}",
     ]
