@@ -57,15 +57,23 @@ class Verdict:
         return self.case.error in self.said and not self.cuts if self.case.error else not self.said
 
 
-def judge(spec_file: SpecFile, cases_path: Path) -> list[Verdict]:
+def read_cases(spec: Spec, path: Path) -> CasesFile:
+    """Reads a file of cases; needs no Spark.
+
+    Raises:
+        SpecError: There is no such file, or it holds no valid cases of the spec.
+    """
+    text = read_text(path, "the file of cases", remedy="check the path; docs/testing-a-spec.md shows one")
+    return parse_cases(text, spec, file=str(path))
+
+
+def judge(spec_file: SpecFile, file: CasesFile) -> list[Verdict]:
     """Runs the cases of a file.
 
     Raises:
-        SpecError: The spec or the cases file is wrong.
+        SpecError: An expression of the spec does not fit the columns, or a value of a case its column.
     """
     spec = spec_file.spec
-    text = read_text(cases_path, "the file of cases", remedy="check the path; docs/testing-a-spec.md shows one")
-    file = parse_cases(text, spec, file=str(cases_path))
     spark = local_session(session_config())
     with tuned_for_few_rows(spark):
         workspace = Workspace(spec_file, spec_file.folder, lambda: spark)  # no table is opened

@@ -255,17 +255,17 @@ def _read(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFile"]:
 
 
 def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:
-    """Runs and shows the cases of each file."""
-    from pipelines.case_tests import judge
+    """Runs and shows the cases of each file; all files are read before."""
+    from pipelines.case_tests import judge, read_cases
     from pipelines.case_text import show_verdicts
     from pipelines.report_text import telling
 
     hold = True
-    for path in cases:
+    for read in [read_cases(file.spec, path) for path in cases]:
         with telling(file.spec.name) as tell:
-            tell(f"running the cases of {path}")
-            verdicts = judge(file, path)
-        show_verdicts(f"{file.spec.name}: {path}", verdicts)
+            tell(f"running the cases of {read.file}")
+            verdicts = judge(file, read)
+        show_verdicts(f"{file.spec.name}: {read.file}", verdicts)
         hold = hold and all(verdict.holds for verdict in verdicts)
     return hold
 
