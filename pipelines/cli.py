@@ -117,6 +117,26 @@ def validate(specs: tuple[Path, ...], overrides: tuple[str, ...], verbose: bool)
             sys.exit(BAD_SPEC)
 
 
+@main.command("test")
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.argument("cases", metavar="CASES...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@_overrides
+@_verbose
+def run_cases(spec: Path, cases: tuple[Path, ...], overrides: tuple[str, ...], *, verbose: bool) -> None:
+    """Run the cases of a file against SPEC: records in, expected rows out.
+
+    A case is a transcript in YAML: records in the order in which they arrive, and the rows and watermarks that are
+    expected of them. All is done in memory; no source is read and no table is written. Each case is also cut into
+    stretches at every record, which must change nothing.
+
+    Exit status: 0 all cases hold; 1 one of them does not; 2 bad spec, bad cases or usage.
+    """
+    with in_words(verbose=verbose):
+        [file] = _read([spec], overrides)
+        if not _all_hold(file, cases):
+            sys.exit(FAILED)
+
+
 @main.command()
 def schema() -> None:
     """Print the JSON Schema of a spec, for editors."""
@@ -232,6 +252,22 @@ def _read(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFile"]:
     from pipelines.specfiles import read_spec
 
     return [read_spec(path, overrides) for path in paths]
+
+
+def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:
+    """Runs and shows the cases of each file; all files are read before."""
+    from pipelines.case_tests import judge, read_cases
+    from pipelines.case_text import show_verdicts
+    from pipelines.report_text import telling
+
+    hold = True
+    for read in [read_cases(file.spec, path) for path in cases]:
+        with telling(file.spec.name) as tell:
+            tell(f"running the cases of {read.file}")
+            verdicts = judge(file, read)
+        show_verdicts(f"{file.spec.name}: {read.file}", verdicts)
+        hold = hold and all(verdict.holds for verdict in verdicts)
+    return hold
 
 
 def _check_expressions(file: "SpecFile") -> None:

@@ -17,14 +17,7 @@ def read_spec(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
     Raises:
         SpecError: There is no such file, or it is no valid spec.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(
-            f"{path}: the spec cannot be read ({error})",
-            expected="a YAML file in UTF-8",
-            remedy="check the path; `tidemark schema` shows what a spec looks like",
-        ) from None
+    text = read_text(path, "the spec", remedy="check the path; `tidemark schema` shows what a spec looks like")
     return SpecFile(parse_spec(text, file=str(path), overrides=overrides), path.resolve())
 
 
@@ -45,3 +38,21 @@ def read_folder(folder: Path) -> list[SpecFile]:
                 remedy="rename one of them",
             )
     return files
+
+
+def read_text(path: Path, what: str, *, remedy: str) -> str:
+    """Reads a file of the operator's.
+
+    Args:
+        path: The file.
+        what: What it is, for the message.
+        remedy: What the reader can do when it is not there.
+
+    Raises:
+        SpecError: It cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        found = f"{path}: {what} cannot be read ({error})"
+        raise SpecError(found, expected="a YAML file in UTF-8", remedy=remedy) from None

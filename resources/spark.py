@@ -17,6 +17,7 @@ from typing import IO
 from pyspark.sql import SparkSession
 
 from timeops.errors import TidemarkError
+from timeops.session import SESSION_SETTINGS
 
 OLDEST_JAVA = 17
 _INSTALL_JAVA = (
@@ -44,10 +45,7 @@ def session_config(*, small: bool = False) -> dict[str, str]:
         "spark.jars.packages": delta_package(),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # What an expression means must not depend on where it runs.
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.ansi.enabled": "false",
-        "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+        **SESSION_SETTINGS,
         # What delta-rs and DuckDB can read.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",

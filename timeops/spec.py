@@ -5,7 +5,7 @@ themselves (spec_model.py, spec_sources.py, spec_time.py, spec_windows.py).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel, ValidationError
 
@@ -31,6 +31,7 @@ __all__ = [
     "WindowSpec",
     "check_payload_columns",
     "parse_spec",
+    "read_part",
     "spec_json_schema",
 ]
 
@@ -75,6 +76,32 @@ def parse_spec(text: str, *, file: str, overrides: Sequence[str] = ()) -> Spec:
                 return spec
     shown = " ".join([file, *(f"--set {override}" for override in overrides)])
     raise spec_error(shown, problems, document.lines)
+
+
+@overload
+def read_part(key: Literal["time"], data: Mapping[str, Any]) -> TimeSpec: ...
+
+
+@overload
+def read_part(key: Literal["windows"], data: Mapping[str, Any]) -> WindowSpec: ...
+
+
+def read_part(key: str, data: Mapping[str, Any]) -> BaseModel:
+    """Read one part of a spec that stands alone: its `time`, or one of its `windows`.
+
+    Args:
+        key: `time` or `windows`.
+        data: The keys of the part.
+
+    Raises:
+        SpecError: All that is wrong with it, as in a spec file.
+    """
+    models = {path[1:]: model for path, model in _MODELS.items() if path[:1] == (key,)}
+    try:
+        return models[()].model_validate(dict(data))
+    except ValidationError as error:
+        nothing = Problem("a key has the value None", remedy="leave it out")  # a file cannot say that
+        raise spec_error(key, problems_of(error, models) or [nothing], {}) from None
 
 
 def _rules_between_readable_parts(data: Mapping[str, Any]) -> list[Problem]:

@@ -3,7 +3,7 @@
 Here: syntax, keys given twice, keys without a value. Not here: which keys there are (the models).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,15 +44,27 @@ class Document:
     is_readable: bool = True
 
 
-def read_yaml(text: str) -> Document:
-    """Read one YAML document that is a mapping; what is wrong is told in `problems`, with its line."""
+def _nowhere(_path: Path) -> bool:
+    return False
+
+
+def read_yaml(
+    text: str, *, expected: str = "a mapping with `name` and `sources`", nullable: Callable[[Path], bool] = _nowhere
+) -> Document:
+    """Read one YAML document that is a mapping; what is wrong is told in `problems`, with its line.
+
+    Args:
+        text: What the file holds.
+        expected: What the mapping should be, for messages.
+        nullable: Where a written `null` is a value; a key with nothing behind it is wrong everywhere.
+    """
     lines: dict[Path, int] = {}
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
         if root is None:
-            return _unreadable(Problem("the file is empty", expected="a mapping with `name` and `sources`"))
-        problems = tuple(_walk(root, (), lines, set()))
+            return _unreadable(Problem("the file is empty", expected=expected))
+        problems = tuple(_Walk(lines, nullable).node(root, ()))
         data = loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -63,7 +75,7 @@ def read_yaml(text: str) -> Document:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         return _unreadable(Problem(f"the YAML cannot be read: {' '.join(str(error).split())}"))
     if not isinstance(data, dict):
-        return _unreadable(Problem(f"the file holds {show(data)}", expected="a mapping with `name` and `sources`"))
+        return _unreadable(Problem(f"the file holds {show(data)}", expected=expected))
     return Document({key: value for key, value in data.items() if isinstance(key, str)}, lines, problems)
 
 
@@ -71,38 +83,44 @@ def _unreadable(problem: Problem, lines: dict[Path, int] | None = None) -> Docum
     return Document({}, lines or {}, (problem,), is_readable=False)
 
 
-def _walk(node: yaml.Node, path: Path, lines: dict[Path, int], visited: set[int]) -> Iterator[Problem]:
-    """Note the line of each path; find keys given twice, keys that are no text and keys without a value."""
-    lines.setdefault(path, node.start_mark.line + 1)
-    if id(node) in visited:  # an alias; its anchor was walked
-        return
-    visited.add(id(node))
-    if isinstance(node, yaml.SequenceNode):
-        for position, item in enumerate(node.value):
-            yield from _walk(item, (*path, position), lines, visited)
-    elif isinstance(node, yaml.MappingNode):
-        yield from _walk_mapping(node, path, lines, visited)
-    elif node.tag == _NULL and path:
-        remedy = "write a value, or leave it out"
-        yield Problem("nothing is written here", remedy=remedy, at=path)
+@dataclass(frozen=True)
+class _Walk:
+    """Notes the line of each path; finds keys given twice, keys that are no text and keys without a value."""
 
+    lines: dict[Path, int]
+    nullable: Callable[[Path], bool]
+    visited: set[int] = field(default_factory=set)
 
-def _walk_mapping(node: yaml.MappingNode, path: Path, lines: dict[Path, int], visited: set[int]) -> Iterator[Problem]:
-    seen: dict[str, int] = {}
-    for key, value in node.value:
-        line = key.start_mark.line + 1
-        if key.tag == _MERGE:
-            yield from _walk(value, path, lines, visited)
-            continue
-        if key.tag != _STRING:
-            shown = key.value if isinstance(key.value, str) else "a list or mapping"
-            found = f"found the key {shown} in line {line}, which YAML does not read as text"
-            yield Problem(found, remedy="put the key in quotes", at=path)
-            continue
-        at = (*path, key.value)
-        if key.value in seen:
-            found = f"the key `{key.value}` stands twice, in lines {seen[key.value]} and {line}"
-            yield Problem(found, expected="each key once", at=at)
-        seen[key.value] = line
-        lines.setdefault(at, line)
-        yield from _walk(value, at, lines, visited)
+    def node(self, node: yaml.Node, path: Path) -> Iterator[Problem]:
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        if id(node) in self.visited:  # an alias; its anchor was walked
+            return
+        self.visited.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            for position, item in enumerate(node.value):
+                yield from self.node(item, (*path, position))
+        elif isinstance(node, yaml.MappingNode):
+            yield from self._mapping(node, path)
+        elif node.tag == _NULL and path and not (node.value and self.nullable(path)):
+            remedy = "write a value, or leave it out"
+            yield Problem("nothing is written here", remedy=remedy, at=path)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> Iterator[Problem]:
+        seen: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if key.tag == _MERGE:
+                yield from self.node(value, path)
+                continue
+            if key.tag != _STRING:
+                shown = key.value if isinstance(key.value, str) else "a list or mapping"
+                found = f"found the key {shown} in line {line}, which YAML does not read as text"
+                yield Problem(found, remedy="put the key in quotes", at=path)
+                continue
+            at = (*path, key.value)
+            if key.value in seen:
+                found = f"the key `{key.value}` stands twice, in lines {seen[key.value]} and {line}"
+                yield Problem(found, expected="each key once", at=at)
+            seen[key.value] = line
+            self.lines.setdefault(at, line)
+            yield from self.node(value, at)

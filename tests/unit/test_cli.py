@@ -60,14 +60,14 @@ def with_pending(warehouse: Path, kind: str = "process") -> None:
 def test_help_names_every_command() -> None:
     done = call("--help")
     assert done.exit_code == 0
-    assert set(main.commands) == {"run", "validate", "schema", "accept"}
+    assert set(main.commands) == {"run", "validate", "test", "schema", "accept"}
     assert all(name in done.stdout for name in main.commands)
 
 
 def test_help_and_schema_import_neither_dagster_nor_spark(folder: Path) -> None:
     code = (
         "import sys; from pipelines.cli import main\n"
-        "for words in (['--help'], ['schema'], ['run', '--help']): main(words, standalone_mode=False)\n"
+        "for words in ('--help', 'schema', 'run --help', 'test --help'): main(words.split(), standalone_mode=False)\n"
         "slow = {'dagster', 'pyspark', 'deltalake', 'pandas', 'rich'} & set(sys.modules)\n"
         "sys.exit(f'imported {slow}' if slow else 0)"
     )
@@ -118,6 +118,7 @@ def test_all_specs_are_read_before_anything_runs(folder: Path) -> None:
         ("run", "good.yaml", "--set"),
         ("run", "good.yaml", "--end-of-input", "later"),
         ("run", "good.yaml", "--warehouse", "good.yaml"),
+        ("test", "good.yaml"),
         ("accept", "good.yaml", "0"),
         ("accept", "good.yaml", "0", "--reason", " "),
         ("accept", "good.yaml", "-1", "--reason", "r"),

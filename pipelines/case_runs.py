@@ -1,0 +1,264 @@
+"""Running the cases of a spec in memory: all of them at once, each as a whole and cut into stretches at every record.
+
+Here: which stretches are run, and what stands in the tables after each. Not here: the stages
+(resources/in_memory.py), what is compared (case_differences.py).
+
+Each case becomes several logs: one with all records in the first stretch, and for each record one in which it stands
+in a stretch of its own, between what comes before and what comes behind. So three stretches, and one more where some
+cases are flushed and some are not, serve all cases, and show every place between two records as the end of a stretch.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from pipelines.case_differences import CaseOutcomes, Outcome, Row
+from pipelines.case_records import Records
+from resources.in_memory import (
+    IN_SEQUENCE,
+    LOG,
+    Carried,
+    Rules,
+    Stretch,
+    fold_stretch,
+    log_watermarks,
+    rules_for_many_logs,
+    timeline_in_log,
+)
+from resources.rows import small_frame
+from resources.workspace import instant_of
+from timeops import columns as c
+from timeops.case_values import JSON_OPTIONS, read_row, text_of
+from timeops.cases import FINAL, HELD, LETTERS, NONE, ORDERED, WINDOWS, Case
+from timeops.spec import Spec
+from timeops.timelines import STATE_SCHEMA
+
+MOST_CUTS = 32
+"""Places at which a case is cut; of a longer one those at the ends of its steps and so many others, evenly spread."""
+
+_TIMELINES, _LOGS = "timelines", "logs"  # beside the tables: watermarks of both
+_STRETCH = "__stretch"  # of a row that was written
+_IN_ALL = 2  # the stretch behind which every log has all of its records
+
+
+@dataclass(frozen=True)
+class Log:
+    """One case cut in one way.
+
+    Attributes:
+        case: Its position among the cases.
+        cut: How many records are in the first stretch; one in the second, the rest in the third.
+        records: How many there are.
+    """
+
+    case: int
+    cut: int
+    records: int
+
+    @property
+    def name(self) -> str:
+        """Its name, as it stands in the frames."""
+        return f"{self.case}:{self.cut}"
+
+    @property
+    def ends(self) -> tuple[int, int, int, int]:
+        """How many records there are up to the end of each stretch, the flush included."""
+        return self.cut, min(self.cut + 1, self.records), self.records, self.records
+
+
+def run_cases(
+    spark: SparkSession, spec: Spec, cases: Sequence[Case], records: Records, schemas: Mapping[str, StructType]
+) -> list[CaseOutcomes]:
+    """Runs all cases.
+
+    Args:
+        spark: The session.
+        spec: The spec, whose expressions fit the columns.
+        cases: The cases.
+        records: Their records.
+        schemas: Columns of each table.
+    """
+    logs = [log for number, case in enumerate(cases) for log in logs_of(number, case)]
+    flushing = [log.name for log in logs if _flushes(cases[log.case], spec)]
+    rules = rules_for_many_logs(spec.time, spec.windows, records.payload.names)
+    stretches = _fold(spark, records, logs, flushing, rules)
+    written = _Written(_collected(stretches, schemas), len(stretches), frozenset(flushing))
+    return [_outcomes(number, case, logs, written, list(schemas)) for number, case in enumerate(cases)]
+
+
+def logs_of(number: int, case: Case) -> Iterator[Log]:
+    """The ways in which a case is cut: before each record, at the ends of its steps, and not at all.
+
+    Args:
+        number: Its position among the cases.
+        case: The case.
+    """
+    ends = _step_ends(case)
+    count = ends[-1]
+    some = range(count) if count <= MOST_CUTS else (i * count // MOST_CUTS for i in range(MOST_CUTS))
+    yield from (Log(number, cut, count) for cut in sorted({*some, *ends}))
+
+
+def _step_ends(case: Case) -> list[int]:
+    ends, count = [], 0
+    for step in case.stretches:
+        count += len(step.records)
+        ends.append(count)
+    return ends
+
+
+def _flushes(case: Case, spec: Spec) -> bool:
+    return (case.stretches[-1].end_of_input or spec.time.end_of_input) == "flush"
+
+
+def _fold(
+    spark: SparkSession, records: Records, logs: Sequence[Log], flushing: Sequence[str], rules: Rules
+) -> list[tuple[Stretch, DataFrame]]:
+    """The stretches, each with the watermark of every log behind it."""
+    places = [(log.case, log.name, *log.ends[:2]) for log in logs]
+    cut = small_frame(spark, places, f"__case INT, {LOG} STRING, __first BIGINT, __second BIGINT")
+    items = records.frame.join(F.broadcast(cut), "__case")
+    first, second = F.col(c.SEQ) < F.col("__first"), F.col(c.SEQ) < F.col("__second")
+    parts = [first, ~first & second, ~second]
+    if flushing and len(flushing) < len(logs):  # these alone go on to the end of input
+        parts.append(F.lit(False))
+    before: Carried | DataFrame = small_frame(spark, [], STATE_SCHEMA)
+    stretches = []
+    for number, part in enumerate(parts):
+        flushed = bool(flushing) and number == len(parts) - 1
+        if isinstance(before, Carried):
+            before = (before.of(flushing) if number > _IN_ALL else before).kept()
+        known = {log.name: records.clock_us(log.case, log.ends[number]) for log in logs}
+        rows = items.where(part).drop("__case", "__first", "__second")
+        stretch = fold_stretch(rows, rules, _map(known), before, flushed=flushed)
+        clocks = small_frame(spark, list(known.items()), f"{LOG} STRING, clock_us BIGINT")
+        stretches.append((stretch, log_watermarks(stretch.carried.state, clocks, rules.time)))
+        before = stretch.carried
+    return stretches
+
+
+def _map(known: Mapping[str, int | None]) -> Column:
+    return F.from_json(F.lit(json.dumps(known)), "map<string,bigint>")
+
+
+def _collected(
+    stretches: Sequence[tuple[Stretch, DataFrame]], schemas: Mapping[str, StructType]
+) -> dict[tuple[int, str, str], list[dict[str, Any]]]:
+    """All rows by stretch, log and table, in one job."""
+    state = StructType.fromDDL("_timeline STRING, watermark BIGINT")
+    assert isinstance(state, StructType)
+    log_state = StructType([state["watermark"]])
+    kinds = {**schemas, _TIMELINES: state, _LOGS: log_state}
+    frames = []
+    for number, (stretch, watermarks) in enumerate(stretches):
+        timelines = stretch.carried.state.withColumn(LOG, F.get_json_object(c.TIMELINE, "$[0]"))
+        tables = {
+            LETTERS: stretch.letters,
+            **{WINDOWS + name: frame for name, frame in stretch.results.items()},
+            _TIMELINES: timelines,
+            _LOGS: watermarks,
+        }
+        if ORDERED in schemas:
+            tables[ORDERED], tables[HELD] = _dated(stretch.ordered), _dated(stretch.carried.held)
+        frames += [_as_json(frame, number, table, kinds[table]) for table, frame in tables.items()]
+    rows: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in reduce(DataFrame.unionByName, frames).collect():
+        read = read_row(row["row"], kinds[row["table"]])
+        rows[row["stretch"], row["log"], row["table"]].append(read | {IN_SEQUENCE: row["in_sequence"]})
+    return rows
+
+
+def _dated(events: DataFrame) -> DataFrame:
+    return events.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
+        c.RELEASE_SEQ, F.lit(None).cast("bigint")
+    )
+
+
+def _as_json(frame: DataFrame, stretch: int, table: str, columns: StructType) -> DataFrame:
+    named = frame.withColumn(c.TIMELINE, timeline_in_log()) if c.TIMELINE in frame.columns else frame
+    in_sequence = F.col(IN_SEQUENCE) if IN_SEQUENCE in frame.columns else F.lit(None).cast("boolean")
+    values = F.struct(*[F.col(f"`{name}`") for name in columns.names])
+    return named.select(
+        F.lit(stretch).alias("stretch"),
+        F.lit(table).alias("table"),
+        F.col(LOG).alias("log"),
+        in_sequence.alias("in_sequence"),
+        F.to_json(values, JSON_OPTIONS).alias("row"),
+    )
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What the stretches wrote: rows by stretch, log and table; how many there were, and which logs were flushed."""
+
+    rows: Mapping[tuple[int, str, str], Sequence[Row]]
+    stretches: int
+    flushed: frozenset[str]
+
+    def final(self, log: str, tables: Sequence[str]) -> Outcome:
+        """What stands in the tables when all of a log is done."""
+        is_flushed = log in self.flushed
+        return self.outcome(log, tables, self.stretches - 1 if is_flushed else _IN_ALL, final=is_flushed)
+
+    def outcome(self, log: str, tables: Sequence[str], end: int, *, final: bool = False) -> Outcome:
+        """What stands in the tables of a log after one of the stretches; `final` if it was flushed by then."""
+        found = {table: self._appended(log, table, end) for table in tables if table != HELD}
+        if ORDERED in tables:
+            found[ORDERED] = _numbered(found[ORDERED])
+            found[HELD] = list(self.rows.get((end, log, HELD), ()))
+        [of_log] = self.rows[end, log, _LOGS]
+        timelines = self.rows.get((end, log, _TIMELINES), ())
+        return Outcome(
+            tables={table: _plain(rows) if table == ORDERED else _sorted(rows) for table, rows in found.items()},
+            watermark=_watermark(of_log["watermark"], final=final),
+            watermarks={row["_timeline"]: _watermark(row["watermark"], final=final) for row in timelines},
+        )
+
+    def _appended(self, log: str, table: str, end: int) -> list[Row]:
+        return [{**row, _STRETCH: s} for s in range(end + 1) for row in self.rows.get((s, log, table), ())]
+
+
+def _numbered(rows: Sequence[Row]) -> list[Row]:
+    """Released events in their order, with `_release_seq`; those outside the sequence behind."""
+    order = sorted(rows, key=lambda row: (row[_STRETCH], row["_timeline"], row["_timestamp"], row["_arrival_seq"]))
+    counts: dict[str, int] = defaultdict(int)
+    numbered = []
+    for row in order:
+        number = counts[row["_timeline"]] if row[IN_SEQUENCE] else None
+        counts[row["_timeline"]] += row[IN_SEQUENCE]
+        numbered.append({**row, "_release_seq": number})
+    return sorted(numbered, key=lambda row: (not row[IN_SEQUENCE], row["_timeline"], row["_release_seq"] or 0))
+
+
+def _plain(rows: Sequence[Row]) -> list[Row]:
+    return [{name: value for name, value in row.items() if name not in (IN_SEQUENCE, _STRETCH)} for row in rows]
+
+
+def _sorted(rows: Sequence[Row]) -> list[Row]:
+    """Rows of a table that has no order, so that equal tables are equal lists."""
+    return sorted(_plain(rows), key=lambda row: (row.get(c.SEQ, 0), text_of(row)))
+
+
+def _watermark(us: int | None, *, final: bool) -> datetime | str:
+    if final:
+        return FINAL
+    return NONE if us is None else instant_of(us)
+
+
+def _outcomes(number: int, case: Case, logs: Sequence[Log], written: _Written, tables: Sequence[str]) -> CaseOutcomes:
+    own = {log.cut: log for log in logs if log.case == number}
+    ends = _step_ends(case)
+    whole = own[ends[-1]]
+    steps = [written.outcome(own[end].name, tables, 0) for end in ends[:-1]]
+    final = {cut: written.final(log.name, tables) for cut, log in own.items()}
+    return CaseOutcomes(
+        steps=(*steps, final[whole.cut]), cuts={cut: outcome for cut, outcome in final.items() if cut != whole.cut}
+    )

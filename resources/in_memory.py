@@ -1,0 +1,195 @@
+"""A pipeline in memory: stretches of logs judged one after the other, each from the state that the last one left.
+
+Here: what one stretch writes and hands to the next. Not here: the rules (timeops/), the tables of a warehouse
+(assets/). No lake, no checks, no numbering of releases over stretches.
+
+A frame may hold many logs, each with timelines of its own: `log` names the one that a row is of, and is the first of
+the columns that timelines go over and that windows group by.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from timeops import columns as c
+from timeops.adjustment import Adjusted, JudgedRows, LogClock, adjusted_from, time_adjustment
+from timeops.dead_letters import time_letters, window_letters
+from timeops.extraction import timeline
+from timeops.ordering import release
+from timeops.spec import TimeSpec, WindowSpec
+from timeops.timelines import clock_watermark
+from timeops.windows import late_for_windows, still_needed, window_results
+
+LOG = "__of_log"
+IN_SEQUENCE = "__in_sequence"
+
+_ACCEPTED = "__accepted"
+_LOG_IN_PAYLOAD = rf'^\{{"{LOG}":"[^"]*",?'
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is judged by, for frames of many logs.
+
+    Attributes:
+        time: The spec's `time` section, over `log` first.
+        windows: Its windows, grouped by `log` first.
+        payload: Names of the payload columns, without `log`.
+    """
+
+    time: TimeSpec
+    windows: tuple[WindowSpec, ...]
+    payload: tuple[str, ...]
+
+
+def rules_for_many_logs(time: TimeSpec, windows: Sequence[WindowSpec], payload: Sequence[str]) -> Rules:
+    """The rules of a spec, for frames in which the column `log` tells the logs apart."""
+    return Rules(
+        time.model_copy(update={"over": (LOG, *time.over)}),
+        tuple(window.model_copy(update={"group_by": (LOG, *window.group_by)}) for window in windows),
+        tuple(payload),
+    )
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What a stretch hands to the next one.
+
+    Attributes:
+        state: The timelines, timelines.STATE_SCHEMA.
+        held: Accepted events that are not released yet.
+        open_events: Events that some window still needs.
+    """
+
+    state: DataFrame
+    held: DataFrame
+    open_events: DataFrame
+
+    def of(self, logs: Sequence[str]) -> "Carried":
+        """The same of some of the logs."""
+        return Carried(
+            self.state.where(log_of_timeline().isin(*logs)),
+            self.held.where(F.col(LOG).isin(*logs)),
+            self.open_events.where(F.col(LOG).isin(*logs)),
+        )
+
+    def kept(self) -> "Carried":
+        """The same, computed now: another stretch follows."""
+        return Carried(self.state, _kept(self.held), _kept(self.open_events))
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What a stretch of the logs becomes.
+
+    Attributes:
+        ordered: Released events; `__in_sequence` is false for those that pass outside the sequence.
+        letters: Dead letters.
+        results: Results by window.
+        carried: What the next stretch starts from.
+    """
+
+    ordered: DataFrame
+    letters: DataFrame
+    results: Mapping[str, DataFrame]
+    carried: Carried
+
+
+def fold_stretch(
+    items: DataFrame, rules: Rules, clocks: Column, before: Carried | DataFrame, *, flushed: bool = False
+) -> Stretch:
+    """Judges the next stretch of each log.
+
+    Args:
+        items: Records of the arrival log, with `log`; of a log there may be none.
+        rules: What they are judged by.
+        clocks: MAP<STRING, BIGINT>: each log's clock behind the stretch, microseconds.
+        before: What the stretch before handed on; before the first an empty state, timelines.STATE_SCHEMA.
+        flushed: The stretch ends with a flushing end of input.
+
+    Raises:
+        SpecError: An expression of the spec does not fit the columns.
+    """
+    start = before.state if isinstance(before, Carried) else before
+    adjusted = _judged(items, rules.time, LogClock(clocks[log_of_timeline()], log=log_of_timeline()), start)
+    fresh = adjusted.accepted
+    held = before.held if isinstance(before, Carried) else fresh.limit(0)
+    known = before.open_events if isinstance(before, Carried) else fresh.limit(0)
+    released = release(held.unionByName(fresh), adjusted.state, flushed=flushed)
+    in_sequence = released.sequence.withColumn(IN_SEQUENCE, F.lit(True))
+    ordered = in_sequence.unionByName(released.passed.withColumn(IN_SEQUENCE, F.lit(False)))
+    needed = still_needed(known.unionByName(fresh), adjusted.state, rules.windows)
+    needed = needed.limit(0) if flushed or not rules.windows else needed
+    return Stretch(
+        ordered=ordered,
+        letters=_letters(adjusted, rules),
+        results={w.name: window_results(adjusted, known, w, flushed=flushed) for w in rules.windows},
+        carried=Carried(adjusted.state, released.held, needed),
+    )
+
+
+def log_of_timeline() -> Column:
+    """The log that a timeline is of."""
+    return F.get_json_object(c.TIMELINE, "$[0]")
+
+
+def timeline_in_log() -> Column:
+    """`_timeline` as it is called where there is one log."""
+    parts = F.from_json(c.TIMELINE, "array<string>")
+    return F.to_json(F.slice(parts, F.lit(2), F.greatest(F.size(parts) - 1, F.lit(0))))
+
+
+def log_watermarks(state: DataFrame, clocks: DataFrame, time: TimeSpec) -> DataFrame:
+    """The watermark of each log as a whole: of its timelines the highest, or what the clock gives if that is more.
+
+    Args:
+        state: The timelines.
+        clocks: `log` and `clock_us` of every log.
+        time: The spec's `time` section.
+
+    Returns:
+        `log` and `watermark`, microseconds; null where there is none yet.
+    """
+    highest = state.groupBy(log_of_timeline().alias(LOG)).agg(F.max("watermark").alias("__highest"))
+    by_clock = clock_watermark(F.col("clock_us"), time)
+    return clocks.join(highest, LOG, "left").select(LOG, F.greatest("__highest", by_clock).alias("watermark"))
+
+
+def _judged(items: DataFrame, time: TimeSpec, clock: LogClock, start: DataFrame) -> Adjusted:
+    """The stretch, judged, cut out of one frame that Spark computes now: what follows is planned from its rows."""
+    state = F.broadcast(start)
+    items = items.withColumn(c.TIMELINE, timeline(items, time.over))  # which log a record is of, for the clock
+    lazy = time_adjustment(items, state, time, clock, way="in_order")
+    accepted = lazy.accepted.withColumn(_ACCEPTED, F.lit(True))
+    refused = lazy.refused.withColumn(_ACCEPTED, F.lit(False))
+    both = _kept(accepted.unionByName(refused, allowMissingColumns=True))
+    rows = JudgedRows(
+        accepted=both.where(_ACCEPTED).select(*lazy.accepted.columns),
+        refused=both.where(~F.col(_ACCEPTED)).select(*lazy.refused.columns),
+        moves=both.where(F.col(c.ASKED).isNotNull()).select(*lazy.moves.columns),
+    )
+    adjusted = adjusted_from(rows, items, state, time, clock)
+    return replace(adjusted, state=F.broadcast(_kept(adjusted.state)))
+
+
+def _kept(frame: DataFrame) -> DataFrame:
+    """The same rows, computed now, in one part: unions would double the parts with every stretch."""
+    return frame.coalesce(1).localCheckpoint()
+
+
+def _letters(adjusted: Adjusted, rules: Rules) -> DataFrame:
+    """Dead letters with `log`, which travels in the payload: of the columns of a record they have nothing else."""
+    payload = (LOG, *rules.payload)
+    frames = [time_letters(adjusted.refused, payload, rules.time)]
+    if rules.time.out_of_order == "keep":  # otherwise no accepted event is ever late for a window
+        frames += [window_letters(late_for_windows(adjusted, w), payload, w) for w in rules.windows]
+    letters = reduce(DataFrame.unionByName, frames)
+    return letters.withColumns(
+        {
+            LOG: F.get_json_object("payload", f"$.{LOG}"),
+            "payload": F.regexp_replace("payload", _LOG_IN_PAYLOAD, "{"),
+        }
+    )

@@ -1,0 +1,177 @@
+"""`tidemark test`: verdicts, what is shown of a difference, exit codes, and cuts at every record."""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from pipelines.case_tests import judge, read_cases
+from pipelines.cli import main
+from pipelines.specfiles import read_spec
+
+ROOT = Path(__file__).parents[2]
+SPEC = """
+name: shop
+sources:
+  - {name: tills, kind: files, path: "in/*.json", format: json, schema: "at STRING, amount INT, till STRING"}
+time: {timestamp_by: at, out_of_orderness: 10 seconds}
+windows:
+  - {name: by_minute, kind: tumbling, size: 1 minute, group_by: [till], aggregates: {n: count(*), total: sum(amount)}}
+"""
+CASES = """
+cases:
+  - name: a late sale is dropped
+    steps:
+      - records: [{at: "2026-01-01T12:00:50Z", amount: 5, till: a}, {at: "2026-01-01T12:01:10Z", amount: 7, till: a}]
+        expect:
+          watermark: 2026-01-01T12:01:00Z
+          windows/by_minute: [{window_start: 2026-01-01T12:00:00Z, till: a, n: 1, total: 5}]
+      - records: [{at: "2026-01-01T12:00:59Z", amount: 1, till: b}]
+        expect: {dead_letters: [{_arrival_seq: 2, reason: out_of_order, lateness_us: 1000000}]}
+  - name: wrong throughout
+    records: [{at: "2026-01-01T12:00:50Z", amount: 5, till: a}, {at: "2026-01-01T12:01:10Z", amount: 7, till: null}]
+    end_of_input: flush
+    expect:
+      watermark: 2026-01-01T12:01:00Z
+      windows/by_minute: [{till: a, n: 1, total: 6}, {till: null}, {till: c}]
+      ordered_events: [{amount: 7}, {amount: 5}]
+      dead_letters: []
+  - {name: known to fail, records: [], expect: {dead_letters: [{reason: early}]}, error: 1 missing}
+  - {name: should fail, records: [], expect: {dead_letters: []}, error: 1 missing}
+  - {name: fails otherwise, records: [], expect: {watermark: final}, error: 1 missing}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current directory with a spec."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop.yaml").write_text(SPEC)
+    return tmp_path
+
+
+def call(*words: str, cases: str) -> Result:
+    Path("cases.yaml").write_text(cases)
+    return CliRunner().invoke(main, ["test", "shop.yaml", "cases.yaml", *words], catch_exceptions=False)
+
+
+def test_cases_that_fail_are_shown_row_by_row_and_exit_with_1(spark: SparkSession, folder: Path) -> None:
+    done = call(cases=CASES)
+    assert done.exit_code == 1
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines() if line.strip()]
+    assert lines[:3] == ["shop: cases.yaml", "ok a late sale is dropped", "FAIL wrong throughout"]
+    assert "in the end, watermark: expected 2026-01-01T12:01:00Z, found final" in lines
+    told = lines.index("in the end, windows/by_minute: expected 3 rows, found 2: 1 differs, 1 missing")
+    assert lines[told + 1] == "till n total"
+    assert lines[told + 3 : told + 6] == ["- expected a 1 6", "+ found a 1 ≠ 5", "- expected c"]
+    order = "in the end, ordered_events: the rows are as expected, their order is not; found in this order"
+    assert lines[lines.index(order) + 3 : lines.index(order) + 5] == ["+ found 5", "+ found 7"]
+    assert "ok known to fail, and fails as it must" in lines
+    assert "it must fail with «1 missing»; nothing differs" in lines
+    assert "it must fail with «1 missing»; what is said is this" in lines
+    assert "in the end, watermark: expected final, found none" in lines
+    assert lines[-1] == "2 of 5 hold, 3 FAIL"
+    assert sorted(path.name for path in folder.iterdir()) == ["cases.yaml", "shop.yaml"], "nothing was written"
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("records: [{at: x, amount: many}], expect: {watermark: none}", 'records[0].amount: found "many"'),
+        ("records: [{at: 12:00}], expect: {watermark: none}", "put the value in quotes"),
+        ("records: [], expect: {dead_letters: [{reson: early}]}", "did you mean `reason`?"),
+        ("records: [], expect: {windows/by_minute: [{n: many}]}", 'expect["windows/by_minute"][0].n: found "many"'),
+        ("records: [], expect: {windows/by_hour: []}", "the spec has no `windows/by_hour`"),
+    ],
+)
+def test_a_bad_file_of_cases_is_told_with_its_place_and_exits_with_2(
+    spark: SparkSession, case: str, said: str
+) -> None:
+    done = call(cases=f"cases:\n  - {{name: c, {case}}}\n")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "cases.yaml, line 2, cases[0]." in done.stderr
+    assert said in done.stderr
+
+
+def test_a_bad_spec_and_a_missing_file_exit_with_2(spark: SparkSession) -> None:
+    good = "cases:\n  - {name: c, records: [], expect: {watermark: none}}\n"
+    assert call("--set", "time.unit=hour", cases=good).exit_code == 2
+    wrong = call("--set", "time.timestamp_by=att", cases=good)
+    assert wrong.exit_code == 2
+    assert "att" in wrong.stderr
+    missing = CliRunner().invoke(main, ["test", "shop.yaml", "none.yaml"])
+    assert missing.exit_code == 2
+    assert "none.yaml: the file of cases cannot be read" in missing.stderr
+    second = CliRunner().invoke(main, ["test", "shop.yaml", "cases.yaml", "none.yaml"])
+    assert (second.exit_code, second.stdout) == (2, "")
+
+
+def test_a_case_on_which_spark_fails_is_found_among_the_others(spark: SparkSession) -> None:
+    aggregate = "windows[0].aggregates.bad=max(size(sequence(1, amount, 1)))"
+    cases = """
+cases:
+  - {name: fine, records: [{at: "2026-01-01", amount: 1}], end_of_input: flush, expect: {dead_letters: []}}
+  - {name: bad, records: [{at: "2026-01-01", amount: -13}], end_of_input: flush, expect: {dead_letters: []}}
+"""
+    done = call("--set", aggregate, cases=cases)
+    assert done.exit_code == 1
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert lines[1:3] == [["ok", "fine"], ["FAIL", "bad"]], done.stderr
+    assert "1 to -13 by 1" in done.stdout
+    assert "1 of 2 hold, 1 FAIL" in done.stdout
+
+
+def test_the_cases_of_the_page_hold_for_the_spec_of_the_readme(spark: SparkSession) -> None:
+    [spec] = re.findall(r"^```yaml\n(name:.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    page = (ROOT / "docs" / "testing-a-spec.md").read_text()
+    [cases] = re.findall(r"^```yaml\n(cases:.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    Path("shop.yaml").write_text(spec)
+    done = call(cases=cases)
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "2 of 2 hold")
+
+
+SETTINGS = {
+    "periods": [
+        "time.out_of_order=adjust",
+        "time.emit={every: 5 s}",
+        "windows[0].kind=hopping",
+        "windows[0].hop=7 s",
+    ],
+    "clock": [
+        "time.out_of_order=keep",
+        "time.late={tolerance: 9 s, policy: adjust}",
+        "time.over=[till]",
+        "time.idle={advance: arrival_clock}",
+        "windows[0].size=10 s",
+        "windows[0].allowed_lateness=3 s",
+    ],
+}
+
+
+@pytest.mark.parametrize("mode", SETTINGS)
+def test_a_log_that_is_cut_at_every_record_gives_what_the_whole_gives(spark: SparkSession, mode: str) -> None:
+    rng = random.Random(7)
+    lines, clock = [], 0
+    for _ in range(14):
+        clock += rng.choice([0, 1, 2, 9])
+        at = max(clock + rng.randint(-12, 3), 0)
+        lines.append(
+            f'      - {{at: "2026-01-01T12:0{at // 60}:{at % 60:02}Z", amount: {rng.randint(0, 9)}, '
+            f"till: {rng.choice('ab')}, _arrival_time: 2026-01-01T12:0{clock // 60}:{clock % 60:02}Z}}"
+        )
+    Path("cases.yaml").write_text(
+        "cases:\n"
+        + "".join(
+            f"  - name: {end}\n    end_of_input: {end}\n    expect: {{watermark: final}}\n    records:\n"
+            + "\n".join(lines)
+            + "\n"
+            for end in ("flush", "hold")
+        )
+    )
+    spec = read_spec(Path("shop.yaml"), SETTINGS[mode])
+    flushed, held = judge(spec, read_cases(spec.spec, Path("cases.yaml")))
+    assert (flushed.said, flushed.holds) == ("", True)
+    assert (held.cuts, held.holds) == ((), False)

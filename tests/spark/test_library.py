@@ -1,0 +1,194 @@
+"""`timeops` as a library: judgements as the oracle's, what a DataFrame may lack, and the documented examples."""
+
+import doctest
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import timeops.library
+from resources.spark import with_settings
+from tests.properties.logs import Event, Log, generate, items, judged_by_oracle
+from timeops import adjust, window_dead_letters, windowed
+from timeops.columns import to_us
+from timeops.errors import InputError, SpecError, TidemarkError
+from timeops.spec import TimeSpec, WindowSpec
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def events(spark: SparkSession) -> DataFrame:
+    rows = [("a", "12:00:00", "12:00:01"), ("b", "12:00:09", "12:00:10"), ("c", "12:00:03", "12:00:11")]
+    return spark.createDataFrame(
+        [(name, f"2026-01-01 {at}", f"2026-01-01 {came}") for name, at, came in rows],
+        "id STRING, at STRING, came STRING",
+    )
+
+
+def clock_of(instant: str) -> Column:
+    return F.date_format(instant, "HH:mm:ss")
+
+
+def ids(frame: DataFrame) -> list[str]:
+    return sorted(row["id"] for row in frame.select("id").collect())
+
+
+@pytest.mark.parametrize("policy", ["drop", "adjust", "keep"])
+def test_events_are_judged_as_by_the_oracle(spark: SparkSession, policy: str) -> None:
+    time = TimeSpec.model_validate(
+        {"timestamp_by": "e", "over": ["case"], "out_of_orderness": "5 us"}
+        | {"out_of_order": policy, "late": {"tolerance": "25 us", "policy": "drop"}, "end_of_input": "flush"}
+    )
+    window = WindowSpec.model_validate(
+        {"name": "w", "kind": "hopping", "size": "10 us", "hop": "4 us", "group_by": ["case"]}
+        | {"aggregates": {"seqs": "array_sort(collect_set(_arrival_seq))"}}
+    )
+    logs = [_well_formed(log) for log in generate(11, 60)]
+    found = adjust(items(spark, logs).select("case", "e", "v", "_arrival_seq", "_arrival_time"), time)
+    ordered = found.ordered.withColumn("t", to_us("_timestamp")).collect()
+    stamps = {row["_arrival_seq"]: row["t"] for row in ordered}
+    numbers = {row["_arrival_seq"]: row["_release_seq"] for row in ordered}
+    letters = [found.dead_letters, window_dead_letters(found, window)]
+    reasons = sorted((row["_arrival_seq"], row["reason"], row["lateness_us"]) for f in letters for row in f.collect())
+    results = {
+        (row["case"], row["s"], tuple(row["seqs"]))
+        for row in windowed(found, window).withColumn("s", to_us("window_start")).collect()
+    }
+    expected = [(log, judged_by_oracle(log, time, [window], flush=True)) for log in logs]
+    assert stamps == {one.seq: one.timestamp_us for _, outcome in expected for one in outcome.ordered}
+    assert numbers == {one.seq: one.release_seq for _, outcome in expected for one in outcome.ordered}
+    assert reasons == sorted(
+        (letter.seq, letter.reason, letter.lateness_us) for _, outcome in expected for letter in outcome.dead_letters
+    )
+    assert results == {
+        (log.case, row.window_start, row.events) for log, outcome in expected for row in outcome.windows["w"]
+    }
+    assert found.held.count() == 0
+
+
+def _well_formed(log: Log) -> Log:
+    """A DataFrame has no malformed records."""
+    return Log(log.case, tuple(Event(e.seq, e.arrival_us, e.event_us, e.value) for e in log.events), log.cuts)
+
+
+def test_without_numbers_events_are_ordered_by_arrival_and_then_by_their_columns(events: DataFrame) -> None:
+    found = adjust(events, {"timestamp_by": "at", "out_of_orderness": "5 s"}, arrival_time="came")
+    assert [
+        ids(frame)
+        for frame in (
+            found.ordered,
+            found.held,
+            found.dead_letters.select(F.get_json_object("payload", "$.id").alias("id")),
+        )
+    ] == [["a"], ["b"], ["c"]]
+    assert ids(found.accepted) == ["a", "b"]
+    [state] = found.watermarks.withColumn("w", clock_of("watermark")).collect()
+    assert (state["_timeline"], state["w"], state["watermark_set_by"]) == ("[]", "12:00:04", 1)
+    same = events.withColumn("came", F.lit("2026-01-01 12:00:00"))
+    for shuffled in (same, same.orderBy(F.desc("id")).repartition(3)):
+        kept = adjust(shuffled, {"timestamp_by": "at"}, arrival_time="came").accepted
+        numbers = {row["id"]: row["_arrival_seq"] for row in kept.collect()}
+        assert numbers == {"a": 0, "b": 1}
+
+
+def test_events_without_an_arrival_come_last_and_are_dead_letters(events: DataFrame) -> None:
+    one_lost = events.withColumn("came", F.when(F.col("id") != "a", F.col("came")))
+    letters = adjust(one_lost, {"timestamp_by": "at", "out_of_order": "keep"}, arrival_time="came").dead_letters
+    [letter] = letters.collect()
+    assert (letter["_arrival_seq"], letter["stage"], letter["reason"]) == (2, "ingest", "no_arrival_time")
+    assert letter["detail"] == "the source's arrival_time gives no time for record 2 of events"
+
+
+def test_numbers_are_enough_where_no_rule_goes_by_arrival(events: DataFrame) -> None:
+    numbered = events.withColumn("_arrival_seq", F.expr("CASE id WHEN 'b' THEN 0 WHEN 'c' THEN 1 ELSE 2 END"))
+    found = adjust(numbered, {"timestamp_by": "at"})
+    assert ids(found.accepted) == ["b"]
+    assert {row["us"] for row in found.dead_letters.select(to_us("_arrival_time").alias("us")).collect()} == {0}
+    late = {"timestamp_by": "at", "late": {"tolerance": "5 s", "policy": "drop"}}
+    with pytest.raises(InputError, match=r"time\.late goes by when events arrived"):
+        adjust(numbered, late)
+    window = {"name": "w", "kind": "tumbling", "size": "1 hour", "aggregates": {"last": "max(_arrival_time)"}}
+    with pytest.raises(InputError, match=r"windows \(w\) goes by when events arrived"):
+        windowed(found, window)
+
+
+def test_the_clock_and_periods_go_by_arrival(events: DataFrame) -> None:
+    late = {"tolerance": "5 s", "policy": "adjust"}
+    clock = {"timestamp_by": "at", "late": late, "idle": {"advance": "arrival_clock"}}
+    found = adjust(events, clock, arrival_time="came")
+    stamps = {row["id"]: row["t"] for row in found.accepted.withColumn("t", clock_of("_timestamp")).collect()}
+    assert stamps == {"a": "12:00:00", "b": "12:00:09"}
+    periods = adjust(events, {"timestamp_by": "at", "emit": {"every": "1 minute"}}, arrival_time="came")
+    assert (ids(periods.held), periods.dead_letters.count()) == (["a", "b", "c"], 0)
+    assert [row["watermark"] for row in periods.watermarks.collect()] == [None]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"time": {"timestamp_by": "att"}}, SpecError, "att"),
+        ({"time": {"timestamp_by": "at", "unit": "hour"}}, SpecError, 'time, unit: found "hour"'),
+        ({"time": {"timestamp_by": "at", "lat": {}}}, SpecError, "did you mean `late`?"),
+        ({"time": {"timestamp_by": "at", "unit": None}}, SpecError, "a key has the value None"),
+        ({"arrival_time": "now()"}, SpecError, "arrival_time: "),
+        ({"arrival_time": "camee"}, SpecError, "arrival_time: `camee` does not fit the columns"),
+        ({"arrival_time": None}, InputError, "the events have no order of arrival"),
+        ({"column": ("_watermark", "at")}, InputError, "`_watermark`, a name of the product"),
+        ({"column": ("_arrival_seq", "id")}, InputError, "`_arrival_seq` is STRING"),
+        ({"column": ("_arrival_time", "timestamp(came)")}, InputError, "`arrival_time` is 'came' as well"),
+    ],
+)
+def test_what_stands_in_the_way_is_said_with_a_remedy(
+    events: DataFrame, change: dict[str, Any], error: type[TidemarkError], said: str
+) -> None:
+    if "column" in change:
+        name, expression = change["column"]
+        events = events.withColumn(name, F.expr(expression))
+    time = change.get("time", {"timestamp_by": "at"})
+    with pytest.raises(error) as raised:
+        adjust(events, time, arrival_time=change.get("arrival_time", "came"))
+    assert said in str(raised.value)
+
+
+def test_a_window_must_go_with_the_time_of_the_events(events: DataFrame) -> None:
+    found = adjust(events, {"timestamp_by": "at", "over": ["id"]}, arrival_time="came")
+    window = {"name": "w", "kind": "tumbling", "size": "1 hour", "aggregates": {"n": "count(*)"}}
+    with pytest.raises(SpecError, match=r"window w, group_by: lacks `id` of `time\.over`"):
+        windowed(found, window)
+    with pytest.raises(SpecError, match=r"`time\.out_of_order: keep`"):
+        window_dead_letters(found, {**window, "group_by": ["id"], "allowed_lateness": "1 s"})
+    with pytest.raises(SpecError, match="windows, size: the key is missing"):
+        windowed(found, {name: value for name, value in window.items() if name != "size"})
+
+
+def test_a_session_that_means_something_else_is_refused(spark: SparkSession, events: DataFrame) -> None:
+    with (
+        with_settings(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}),
+        pytest.raises(TidemarkError, match=r'spark\.conf\.set\("spark\.sql\.session\.timeZone", "UTC"\)'),
+    ):
+        adjust(events, {"timestamp_by": "at"}, arrival_time="came")
+
+
+def test_the_examples_of_the_code_and_of_the_page_give_what_they_show(spark: SparkSession) -> None:
+    names = {"spark": spark}
+    code = doctest.testmod(timeops.library, extraglobs=names)
+    page = doctest.testfile(str(ROOT / "docs" / "library.md"), module_relative=False, globs=names)
+    assert (code.failed, page.failed) == (0, 0)
+    assert code.attempted >= 8
+    assert page.attempted >= 8
+
+
+def test_the_package_is_light_and_the_library_needs_no_dagster_and_no_lake() -> None:
+    code = (
+        "import sys, timeops\n"
+        "early = {'pyspark', 'pydantic'} & set(sys.modules)\n"
+        "from timeops import adjust\n"
+        "heavy = {'dagster', 'delta', 'deltalake', 'great_expectations', 'click', 'rich'} & set(sys.modules)\n"
+        "sys.exit(f'imported {early | heavy}' if early | heavy else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, timeout=60)

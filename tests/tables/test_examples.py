@@ -1,0 +1,41 @@
+"""The examples, which are the worked tables of the source texts as specs and cases, by the command they name."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from pipelines.cli import main
+
+ROOT = Path(__file__).parents[2]
+CASES = ".cases.yaml"
+COMMAND = re.compile(r"^#   (tidemark test .*(?:(?<=\\)\n#     .*)*)$", re.MULTILINE)
+
+
+def commands_of(spec: Path) -> list[list[str]]:
+    """The commands that an example names; of one without it is the spec with the cases beside it."""
+    written = [re.sub(r"\\\n#", " ", command) for command in COMMAND.findall(spec.read_text())]
+    return [shlex.split(command)[1:] for command in written] or [
+        ["test", f"examples/{spec.name}", f"examples/{spec.stem}{CASES}"]
+    ]
+
+
+SPECS = sorted(path for path in (ROOT / "examples").glob("*.yaml") if not path.name.endswith(CASES))
+COMMANDS = [words for spec in SPECS for words in commands_of(spec)]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: Path(words[2]).name.removesuffix(CASES))
+def test_an_example_holds(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    monkeypatch.chdir(ROOT)
+    done = CliRunner().invoke(main, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.stdout
+    assert re.search(r"^(\d+) of \1 hold$", done.stdout, re.MULTILINE)
+
+
+def test_every_file_of_cases_is_run_by_a_command() -> None:
+    assert sorted(words[2] for words in COMMANDS) == sorted(
+        str(path.relative_to(ROOT)) for path in (ROOT / "examples").glob(f"*{CASES}")
+    )
