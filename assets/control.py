@@ -14,6 +14,7 @@ from resources import tables
 from resources.batches import Plan
 from resources.workspace import Position, Workspace, plan_end
 from timeops.errors import SpecError
+from timeops.spec import Spec
 
 SPEC, END_OF_INPUT = "spec", "end_of_input"
 
@@ -21,6 +22,8 @@ SPEC, END_OF_INPUT = "spec", "end_of_input"
 # hold rows of two meanings.
 _CHANGEABLE = ("time", "partitions")
 _NOT_CHANGEABLE = ("time.over",)
+# These may change the state that is kept between batches: then there is nothing to go on from.
+_OF_STATE = ("time.emit", "time.idle")
 _CHANGEABLE_IN_SOURCE = (
     *("path", "options", "order", "arrival_time", "settle", "max_files", "max_bytes"),
     *("timestamp_by", "time_zone", "out_of_orderness", "idle", "splits"),
@@ -46,7 +49,10 @@ def check_spec(workspace: Workspace) -> bool:
     before, now = recorded_spec(workspace), json.loads(workspace.spec.canonical_json())
     if before is None or before == now:
         return before is None
-    refused = [path for path in _differences(before, now) if not _is_changeable(path)]
+    changed = _differences(before, now)
+    refused = [path for path in changed if not _is_changeable(path)]
+    if Spec.model_validate(before).keeps_timelines != workspace.spec.keeps_timelines:
+        refused += [path for path in changed if path.startswith(_OF_STATE) and path not in refused]
     if refused:
         raise SpecError(
             f"{workspace.file.path.name}: {', '.join(refused)} changed since this pipeline's tables were made in "

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from resources.sources.files import split_of
 from timeops import columns as c
 from timeops.case_file import CasesFile
 from timeops.case_values import is_written_as_text
@@ -54,6 +55,10 @@ class Records:
     def clock_us(self, case: int, records: int) -> int | None:
         """The clock of a case behind so many of its records, microseconds."""
         return max((us for us in self.arrivals[case][:records] if us is not None), default=None)
+
+    def first_clock_us(self, case: int) -> int | None:
+        """The clock of a case at its first timed record, microseconds."""
+        return next((us for us in self.arrivals[case] if us is not None), None)
 
 
 def read_records(spark: SparkSession, spec: Spec, file: CasesFile, payload: StructType) -> Records:
@@ -124,10 +129,12 @@ def _payload_of(record: Row) -> Mapping[str, Any]:
 def _with_arrival(parsed: DataFrame, source: FilesSource, spec: Spec) -> DataFrame:
     """The records of one source; `__arrival` is what its expression gives where it has one."""
     own = parsed.where(F.col(c.SOURCE) == source.name)
+    if source.split is not None:
+        own = own.withColumn(c.SPLIT, F.coalesce(c.SPLIT, split_of(own, source)))
     if source.arrival_time is None:
         return own
     where = f"sources[{source.name}].arrival_time"
-    read = with_instant(own, source.arrival_time, spec.time.time_zone, where=where)
+    read = with_instant(own, source.arrival_time, source.time_zone or spec.time.time_zone, where=where)
     return read.withColumn("__arrival", F.col(US)).drop(US, FAILED, BAD)
 
 

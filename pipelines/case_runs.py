@@ -26,6 +26,7 @@ from resources.in_memory import (
     IN_SEQUENCE,
     LOG,
     Carried,
+    Clocks,
     Rules,
     Stretch,
     fold_stretch,
@@ -88,7 +89,7 @@ def run_cases(
     """
     logs = [log for number, case in enumerate(cases) for log in logs_of(number, case)]
     flushing = [log.name for log in logs if _flushes(cases[log.case], spec)]
-    rules = rules_for_many_logs(spec.time, spec.windows, records.payload.names)
+    rules = rules_for_many_logs(spec, records.payload.names)
     stretches = _fold(spark, records, logs, flushing, rules)
     written = _Written(_collected(stretches, schemas), len(stretches), frozenset(flushing))
     return [_outcomes(number, case, logs, written, list(schemas)) for number, case in enumerate(cases)]
@@ -130,6 +131,7 @@ def _fold(
     parts = [first, ~first & second, ~second]
     if flushing and len(flushing) < len(logs):  # these alone go on to the end of input
         parts.append(F.lit(False))
+    firsts = _map({log.name: records.first_clock_us(log.case) for log in logs})
     before: Carried | DataFrame = small_frame(spark, [], STATE_SCHEMA)
     stretches = []
     for number, part in enumerate(parts):
@@ -138,9 +140,9 @@ def _fold(
             before = (before.of(flushing) if number > _IN_ALL else before).kept()
         known = {log.name: records.clock_us(log.case, log.ends[number]) for log in logs}
         rows = items.where(part).drop("__case", "__first", "__second")
-        stretch = fold_stretch(rows, rules, _map(known), before, flushed=flushed)
+        stretch = fold_stretch(rows, rules, Clocks(_map(known), firsts), before, flushed=flushed)
         clocks = small_frame(spark, list(known.items()), f"{LOG} STRING, clock_us BIGINT")
-        stretches.append((stretch, log_watermarks(stretch.carried.state, clocks, rules.time)))
+        stretches.append((stretch, log_watermarks(stretch.carried.state, clocks, rules.time.time)))
         before = stretch.carried
     return stretches
 

@@ -15,12 +15,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from timeops import columns as c
-from timeops.adjustment import Adjusted, JudgedRows, LogClock, adjusted_from, time_adjustment
+from timeops.adjustment import Adjusted, JudgedRows, adjusted_from, time_adjustment
 from timeops.dead_letters import time_letters, window_letters
 from timeops.extraction import timeline
 from timeops.ordering import release
-from timeops.spec import TimeSpec, WindowSpec
-from timeops.timelines import clock_watermark
+from timeops.rules import TimeRules
+from timeops.spec import Spec, TimeSpec
+from timeops.splits import most_splits
+from timeops.timelines import LogClock, clock_watermark
 from timeops.windows import late_for_windows, still_needed, window_results
 
 LOG = "__of_log"
@@ -35,23 +37,32 @@ class Rules:
     """What is judged by, for frames of many logs.
 
     Attributes:
-        time: The spec's `time` section, over `log` first.
-        windows: Its windows, grouped by `log` first.
+        time: The rules of time: timelines over `log` first, windows grouped by `log` first.
         payload: Names of the payload columns, without `log`.
     """
 
-    time: TimeSpec
-    windows: tuple[WindowSpec, ...]
+    time: TimeRules
     payload: tuple[str, ...]
 
 
-def rules_for_many_logs(time: TimeSpec, windows: Sequence[WindowSpec], payload: Sequence[str]) -> Rules:
+def rules_for_many_logs(spec: Spec, payload: Sequence[str]) -> Rules:
     """The rules of a spec, for frames in which the column `log` tells the logs apart."""
-    return Rules(
-        time.model_copy(update={"over": (LOG, *time.over)}),
-        tuple(window.model_copy(update={"group_by": (LOG, *window.group_by)}) for window in windows),
-        tuple(payload),
-    )
+    time = spec.time.model_copy(update={"over": (LOG, *spec.time.over)})
+    windows = tuple(window.model_copy(update={"group_by": (LOG, *window.group_by)}) for window in spec.windows)
+    return Rules(replace(TimeRules.of(spec), time=time, windows=windows), tuple(payload))
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The clocks of many logs around a stretch: MAP<STRING, BIGINT> by log, microseconds.
+
+    Attributes:
+        after: Behind the stretch.
+        first: At the first timed record of each log.
+    """
+
+    after: Column
+    first: Column
 
 
 @dataclass(frozen=True)
@@ -99,14 +110,14 @@ class Stretch:
 
 
 def fold_stretch(
-    items: DataFrame, rules: Rules, clocks: Column, before: Carried | DataFrame, *, flushed: bool = False
+    items: DataFrame, rules: Rules, clocks: Clocks, before: Carried | DataFrame, *, flushed: bool = False
 ) -> Stretch:
     """Judges the next stretch of each log.
 
     Args:
         items: Records of the arrival log, with `log`; of a log there may be none.
         rules: What they are judged by.
-        clocks: MAP<STRING, BIGINT>: each log's clock behind the stretch, microseconds.
+        clocks: The logs' clocks.
         before: What the stretch before handed on; before the first an empty state, timelines.STATE_SCHEMA.
         flushed: The stretch ends with a flushing end of input.
 
@@ -114,19 +125,21 @@ def fold_stretch(
         SpecError: An expression of the spec does not fit the columns.
     """
     start = before.state if isinstance(before, Carried) else before
-    adjusted = _judged(items, rules.time, LogClock(clocks[log_of_timeline()], log=log_of_timeline()), start)
+    log = log_of_timeline()
+    adjusted = _judged(items, rules.time, LogClock(clocks.after[log], clocks.first[log], log), start)
+    windows = rules.time.windows
     fresh = adjusted.accepted
     held = before.held if isinstance(before, Carried) else fresh.limit(0)
     known = before.open_events if isinstance(before, Carried) else fresh.limit(0)
     released = release(held.unionByName(fresh), adjusted.state, flushed=flushed)
     in_sequence = released.sequence.withColumn(IN_SEQUENCE, F.lit(True))
     ordered = in_sequence.unionByName(released.passed.withColumn(IN_SEQUENCE, F.lit(False)))
-    needed = still_needed(known.unionByName(fresh), adjusted.state, rules.windows)
-    needed = needed.limit(0) if flushed or not rules.windows else needed
+    needed = still_needed(known.unionByName(fresh), adjusted.state, windows)
+    needed = needed.limit(0) if flushed or not windows else needed
     return Stretch(
         ordered=ordered,
         letters=_letters(adjusted, rules),
-        results={w.name: window_results(adjusted, known, w, flushed=flushed) for w in rules.windows},
+        results={w.name: window_results(adjusted, known, w, flushed=flushed) for w in windows},
         carried=Carried(adjusted.state, released.held, needed),
     )
 
@@ -158,20 +171,21 @@ def log_watermarks(state: DataFrame, clocks: DataFrame, time: TimeSpec) -> DataF
     return clocks.join(highest, LOG, "left").select(LOG, F.greatest("__highest", by_clock).alias("watermark"))
 
 
-def _judged(items: DataFrame, time: TimeSpec, clock: LogClock, start: DataFrame) -> Adjusted:
+def _judged(items: DataFrame, rules: TimeRules, clock: LogClock, start: DataFrame) -> Adjusted:
     """The stretch, judged, cut out of one frame that Spark computes now: what follows is planned from its rows."""
     state = F.broadcast(start)
-    items = items.withColumn(c.TIMELINE, timeline(items, time.over))  # which log a record is of, for the clock
-    lazy = time_adjustment(items, state, time, clock, way="in_order")
+    items = items.withColumn(c.TIMELINE, timeline(items, rules.time.over))  # which log a record is of, for the clock
+    splits = most_splits(items, state, rules).collect()[0]["splits"] if rules.uses_splits else 0
+    lazy = time_adjustment(items, state, rules, clock, splits=splits or 0, way="in_order", keep=_kept)
     accepted = lazy.accepted.withColumn(_ACCEPTED, F.lit(True))
     refused = lazy.refused.withColumn(_ACCEPTED, F.lit(False))
     both = _kept(accepted.unionByName(refused, allowMissingColumns=True))
     rows = JudgedRows(
         accepted=both.where(_ACCEPTED).select(*lazy.accepted.columns),
         refused=both.where(~F.col(_ACCEPTED)).select(*lazy.refused.columns),
-        moves=both.where(F.col(c.ASKED).isNotNull()).select(*lazy.moves.columns),
+        moves=both.where(F.col(c.SETTER).isNotNull()).select(*lazy.moves.columns),
     )
-    adjusted = adjusted_from(rows, items, state, time, clock)
+    adjusted = adjusted_from(rows, items, state, rules, clock)
     return replace(adjusted, state=F.broadcast(_kept(adjusted.state)))
 
 
@@ -184,8 +198,8 @@ def _letters(adjusted: Adjusted, rules: Rules) -> DataFrame:
     """Dead letters with `log`, which travels in the payload: of the columns of a record they have nothing else."""
     payload = (LOG, *rules.payload)
     frames = [time_letters(adjusted.refused, payload, rules.time)]
-    if rules.time.out_of_order == "keep":  # otherwise no accepted event is ever late for a window
-        frames += [window_letters(late_for_windows(adjusted, w), payload, w) for w in rules.windows]
+    if rules.time.time.out_of_order == "keep":  # otherwise no accepted event is ever late for a window
+        frames += [window_letters(late_for_windows(adjusted, w), payload, w) for w in rules.time.windows]
     letters = reduce(DataFrame.unionByName, frames)
     return letters.withColumns(
         {

@@ -94,9 +94,7 @@ class Workspace:
     @property
     def keeps_timelines(self) -> bool:
         """Whether the state between batches is more than the watermark of one timeline, so that a table holds it."""
-        time = self.spec.time
-        waits = time.idle is not None and time.idle.advance != "arrival_clock"
-        return bool(time.over) or time.emit_every_us is not None or self.spec.uses_splits or waits
+        return self.spec.keeps_timelines
 
     @property
     def tables(self) -> tuple[str, ...]:

@@ -12,16 +12,18 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from timeops import columns as c
-from timeops.adjustment import Adjusted, LogClock, time_adjustment
+from timeops.adjustment import Adjusted, time_adjustment
 from timeops.arrival import keys_by_arrival
 from timeops.dead_letters import time_letters, window_letters
 from timeops.ordering import RELEASE_ORDER, release
 from timeops.plain_events import TAKEN, arrival_log, no_arrival, quoted
+from timeops.rules import TimeRules
 from timeops.session import check_session
 from timeops.spec import TimeSpec, WindowSpec, read_part
-from timeops.spec_messages import spec_error
+from timeops.spec_between import without_event_time
+from timeops.spec_messages import Problem, spec_error
 from timeops.spec_model import rules_between_parts
-from timeops.timelines import STATE_SCHEMA
+from timeops.timelines import STATE_SCHEMA, LogClock
 from timeops.windows import late_for_windows, window_results
 
 _EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
@@ -98,12 +100,13 @@ def adjust(events: DataFrame, time: TimeSpec | Mapping[str, Any], arrival_time: 
     """
     check_session(events.sparkSession)
     rules = time if isinstance(time, TimeSpec) else read_part("time", time)
+    _refuse(rules)
     log = arrival_log(events, rules, arrival_time)
     payload = tuple(name for name in events.columns if name not in TAKEN)
     no_state = [F.lit(None).cast(field.dataType).alias(field.name) for field in STATE_SCHEMA]
     nothing = events.sparkSession.range(0).select(*no_state)
     clock = log.select(F.max(c.to_us(c.CLOCK))).scalar()
-    stretch = time_adjustment(log, nothing, rules, LogClock(clock))
+    stretch = time_adjustment(log, nothing, TimeRules(rules), LogClock(clock))
     stretch = replace(stretch, accepted=stretch.accepted.withColumn(c.WATERMARK, c.to_instant(F.col(c.W_BEFORE))))
     flushed = rules.end_of_input == "flush"
     columns = [*map(quoted, payload), *_EVENT_COLUMNS]
@@ -119,7 +122,7 @@ def adjust(events: DataFrame, time: TimeSpec | Mapping[str, Any], arrival_time: 
             c.TIMELINE, F.col(c.RELEASE_SEQ).asc_nulls_last(), c.SEQ
         ),
         held=released.held.select(*columns, *last),
-        dead_letters=time_letters(stretch.refused, payload, rules),
+        dead_letters=time_letters(stretch.refused, payload, stretch.rules),
         watermarks=stretch.state.select(
             c.TIMELINE,
             watermark.alias("watermark"),
@@ -180,6 +183,17 @@ def window_dead_letters(events: AdjustedEvents, window: WindowSpec | Mapping[str
     read = _window(events, window)
     kept = events._stretch if events.time.out_of_order == "keep" else _without_events(events._stretch)
     return window_letters(late_for_windows(kept, read), events._payload, read)
+
+
+def _refuse(time: TimeSpec) -> None:
+    """Refuses settings that ask for more than events and their time."""
+    problems = [] if time.timestamp_by else list(without_event_time(time))
+    if time.idle is not None and time.idle.advance != "arrival_clock":
+        found = f"{time.idle.advance} goes by the splits or windows of a pipeline, which are not known here"
+        remedy = "run a pipeline, or use arrival_clock"
+        problems.append(Problem(found, remedy=remedy, at=("time", "idle", "advance")))
+    if problems:
+        raise spec_error("time", [replace(problem, at=problem.at[1:]) for problem in problems], {})
 
 
 def _without_events(stretch: Adjusted) -> Adjusted:

@@ -41,7 +41,7 @@ def source_problems(sources: Sequence[FilesSource], time: TimeSpec, *, has_windo
         return []
     problems = [*_overridden(sources, time), *_idle_problems(sources, time)]
     if not has_event_time(sources, time):
-        problems.extend(_without_event_time(time))
+        problems.extend(without_event_time(time))
     for position, source in enumerate(sources):
         if source.out_of_orderness is not None:
             at: Path = ("sources", position, "out_of_orderness")
@@ -82,7 +82,7 @@ def _idle_problems(sources: Sequence[FilesSource], time: TimeSpec) -> Iterable[P
             yield Problem(found, expected, at=("time", "idle", "timeout"))
 
 
-def _without_event_time(time: TimeSpec) -> Iterable[Problem]:
+def without_event_time(time: TimeSpec) -> Iterable[Problem]:
     """Without `timestamp_by` event time is arrival time, so nothing is early, late or out of order."""
     is_set = {
         "out_of_orderness": time.out_of_orderness > timedelta(0),

@@ -81,6 +81,13 @@ class Spec(SpecModel):
         """Whether the watermark is the lowest of several splits (F); several sources are several splits."""
         return len(self.sources) > 1 or any(source.split is not None for source in self.sources)
 
+    @property
+    def keeps_timelines(self) -> bool:
+        """Whether the state between batches is more than the watermark of one timeline."""
+        time = self.time
+        follows = time.idle is not None and time.idle.advance != "arrival_clock"
+        return bool(time.over) or time.emit_every_us is not None or self.uses_splits or follows
+
     def canonical_json(self) -> str:
         """Return the spec as JSON that is equal for specs of equal meaning.
 
