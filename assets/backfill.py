@@ -98,7 +98,7 @@ def results_of_log(workspace: Workspace, window: WindowSpec) -> DataFrame:
     if not position.final:
         adjusted = replace(adjusted, state=timelines_before(workspace, position))
     nothing = adjusted.accepted.limit(0)
-    return window_results(adjusted, nothing, window, flushed=position.final)
+    return window_results(adjusted, nothing, window, workspace.spec.time, flushed=position.final)
 
 
 def days_in(keys: Sequence[str]) -> tuple[date, date]:

@@ -170,7 +170,7 @@ def _doubled(workspace: Workspace, plan: Plan, name: str, groups: tuple[str, ...
     return (
         whole.crossJoin(F.broadcast(first))
         .where("window_start >= first")
-        .groupBy("window_start", values.alias("group_values"))
+        .groupBy("window_start", "window_end", values.alias("group_values"))  # sessions may share their start
         .agg(F.count("*").alias("rows"))
         .where("rows > 1")
         .select(F.lit(name).alias("window_name"), "window_start", "group_values", "rows")

@@ -18,6 +18,7 @@ from timeops import columns as c
 from timeops.adjustment import Adjusted, LogClock, time_adjustment
 from timeops.dead_letters import time_letters
 from timeops.instants import with_instant
+from timeops.sessions import SESSIONS
 from timeops.spec import check_payload_columns
 from timeops.timelines import STATE_SCHEMA
 from timeops.windows import window_results
@@ -61,9 +62,15 @@ def held_columns(payload: StructType) -> list[str]:
     return [name for name in ordered_columns(payload) if name != c.RELEASE_SEQ]
 
 
-def open_columns(payload: StructType) -> list[str]:
-    """Columns of the events that open windows still need: what a window's expressions may name."""
-    return [*payload.names, *EVENT_COLUMNS, c.ADJUSTED_BY, c.SOURCE, c.SPLIT]
+def open_columns(workspace: Workspace) -> list[str]:
+    """Columns of the events that open windows still need: what a window's expressions may name; their sessions."""
+    marks = [SESSIONS] if has_sessions(workspace) else []
+    return [*payload_of(workspace).names, *EVENT_COLUMNS, c.ADJUSTED_BY, c.SOURCE, c.SPLIT, *marks]
+
+
+def has_sessions(workspace: Workspace) -> bool:
+    """Whether some window of the spec is a session window."""
+    return any(window.kind == "session" for window in workspace.spec.windows)
 
 
 def create_tables(workspace: Workspace) -> None:
@@ -110,11 +117,12 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
         found[tables.ORDERED_EVENTS] = released.select(*ordered_columns(payload)).schema.add(_BATCH_FIELD)
         found[tables.HELD_EVENTS] = released.select(*held_columns(payload)).schema.add(_BATCH_FIELD)
     if workspace.spec.windows:
-        found[tables.OPEN_EVENTS] = adjusted.accepted.select(*open_columns(payload)).schema.add(_BATCH_FIELD)
+        marked = adjusted.accepted.withColumn(SESSIONS, F.array().cast("array<string>"))
+        found[tables.OPEN_EVENTS] = marked.select(*open_columns(workspace)).schema.add(_BATCH_FIELD)
     if workspace.keeps_timelines:
         found[tables.TIMELINES] = StructType([*TIMELINE_SCHEMA.fields, _BATCH_FIELD])
     for window in workspace.spec.windows:
-        results = window_results(adjusted, adjusted.accepted, window)
+        results = window_results(adjusted, adjusted.accepted, window, workspace.spec.time)
         found[tables.window_table(window.name)] = results.schema.add(_BATCH_FIELD)
     return found
 

@@ -118,6 +118,7 @@ def rules_between_parts(
     problems = [*_window_names(windows), *_user_problems(sources, time, windows)]
     if time is not None:
         problems.extend(_lateness_problems(time, windows))
+        problems.extend(_duration_problems(time, windows))
         problems.extend(_over_problems(time, windows))
         problems.extend(_zone_problems(time, sources))
     if outputs is not None and not outputs.ordered_events and not has_windows:
@@ -152,6 +153,16 @@ def _lateness_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Ite
         if window.allowed_lateness > timedelta(0):
             at = ("windows", position, "allowed_lateness")
             yield Problem(f"found an allowed lateness, but {why}", "`time.out_of_order: keep`", remedy, at)
+
+
+def _duration_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
+    """Where late events join sessions, where a session was cut would depend on when they came."""
+    for position, window in windows.items():
+        if window.max_duration is not None and time.out_of_order == "keep":
+            found = "found a longest duration under `out_of_order: keep`, where late events may still join a session"
+            at = ("windows", position, "max_duration")
+            remedy = "set `time.out_of_order` to drop or adjust, or leave it out"
+            yield Problem(found, "`time.out_of_order: drop` or `adjust`", remedy, at)
 
 
 def _over_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:

@@ -6,13 +6,14 @@ Here: input and expectations of the end-to-end tests. Not here: running a pipeli
 import json
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from resources.lake import Lake
 from tests import oracle
-from tests.properties.logs import rules_of
+from tests.properties.logs import rules_of, shape_of
 from timeops.spec import Spec
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -77,12 +78,8 @@ def _record(row: Mapping[str, Any], over: Sequence[str]) -> oracle.Record:
 
 def _window(spec: Spec, number: int) -> oracle.Window:
     window = spec.windows[number]
-    return oracle.Window(
-        name=window.name,
-        kind=window.kind,
-        size_us=window.size_us,
-        hop_us=window.hop_us,
-        allowed_lateness_us=window.allowed_lateness_us,
+    return replace(
+        shape_of(window),
         where=(lambda record: int(str(record.payload["v"])) > 2) if window.where else None,
         group=lambda record: tuple(record.payload[name] for name in window.group_columns),
     )

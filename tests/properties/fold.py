@@ -4,7 +4,7 @@ The way a pipeline goes on from batch to batch, without a lake: state, held and 
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from timeops.spec import TimeSpec, WindowSpec
 from timeops.tally import accepted_tally
 from timeops.timelines import STATE_SCHEMA
 from timeops.watermarks import Way
-from timeops.windows import late_for_windows, still_needed, window_results
+from timeops.windows import all_events, late_for_windows, still_needed, window_results
 
 Rows = dict[str, list[tuple[Any, ...]]]
 PAYLOAD = ("case", "e", "v")
@@ -93,16 +93,19 @@ def _stretch(
     adjusted = replace(adjusted, state=F.broadcast(adjusted.state.localCheckpoint()))
     nothing = adjusted.accepted.limit(0)
     held = _release(carried.held or nothing, adjusted, out, flushed=flushed)
-    _letters(adjusted, time, windows, out)
-    counted = accepted_tally(adjusted.accepted, windows).collect()[0].asDict()
+    known = carried.open_events or nothing
+    late = {window.name: late_for_windows(adjusted, known, window, time) for window in windows}
+    _letters(adjusted, time, windows, late, out)
+    of_sessions = {window.name: late[window.name] for window in windows if window.kind == "session"}
+    late_ones = of_sessions if time.out_of_order == "keep" else {}
+    counted = accepted_tally(adjusted.accepted, windows, late_ones).collect()[0].asDict()
     for name, count in counted.items():
         out.tally[name] = out.tally.get(name, 0) + count
     if not windows:
         return Carried(adjusted.state, held)
-    known = carried.open_events or nothing
     for window in windows:
-        _gather_results(window_results(adjusted, known, window, flushed=flushed), window, out)
-    needed = still_needed(known.unionByName(adjusted.accepted), adjusted.state, windows)
+        _gather_results(window_results(adjusted, known, window, time, flushed=flushed), window, out)
+    needed = still_needed(all_events(adjusted, known), adjusted.state, windows, time)
     return Carried(adjusted.state, held, (needed.limit(0) if flushed else needed).localCheckpoint())
 
 
@@ -119,9 +122,15 @@ def _release(held: DataFrame, adjusted: Adjusted, out: Gathered, *, flushed: boo
     return released.held.localCheckpoint()
 
 
-def _letters(adjusted: Adjusted, time: TimeSpec, windows: tuple[WindowSpec, ...], out: Gathered) -> None:
+def _letters(
+    adjusted: Adjusted,
+    time: TimeSpec,
+    windows: tuple[WindowSpec, ...],
+    late: Mapping[str, DataFrame],
+    out: Gathered,
+) -> None:
     frames = [time_letters(adjusted.refused, PAYLOAD, time)]
-    frames += [window_letters(late_for_windows(adjusted, window), PAYLOAD, window) for window in windows]
+    frames += [window_letters(late[window.name], PAYLOAD, window) for window in windows]
     for frame in frames:
         shown = frame.withColumns(
             {

@@ -157,11 +157,7 @@ def test_durations_are_given_in_microseconds_too() -> None:
 
 def test_the_step_of_a_hopping_window_is_its_hop() -> None:
     window = parse(changed("windows.0", hopping(hop="5 minutes", offset="1 minute"))).windows[0]
-    assert (window.hop_or_size, window.hop_us, window.offset_us) == (
-        timedelta(minutes=5),
-        300_000_000,
-        60_000_000,
-    )
+    assert (window.hop, window.hop_us, window.offset_us) == (timedelta(minutes=5), 300_000_000, 60_000_000)
 
 
 def hopping(**keys: str) -> dict[str, Any]:
