@@ -9,47 +9,55 @@ from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
 from timeops.columns import ASKED, LOG, SEQ, TIMELINE, WATERMARK, floor_to
-from timeops.contents import END
 
-CLOSES_AT = "__closes_at"
+CLOSES_AT = "__closes_at"  # the lowest watermark at which a session is closed
 
-_FIRST = "__first"
 _CELL = "__cell"
 _CELL_US = 60_000_000  # watermarks are compared in stretches of so long, so that no core sorts all of them
+_STEP = "__step"
+_IS_STEP = "__is_step"
+_SEEN = "__seen"
+_IS_LAST = "__is_last"
 
 
-def first_watermarks(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
-    """The watermark just after the first item of the log at which it reached a given value.
+def with_first_watermarks(closed: DataFrame, adjusted: Adjusted) -> DataFrame:
+    """Adds the watermark just after the first item of the log at which it reached `__closes_at`.
 
     Args:
-        wanted: `_timeline`, `__end`, and `__closes_at`, the lowest watermark at which it is closed; each once.
+        closed: Rows with `_timeline` and `__closes_at` (microseconds).
         adjusted: The stretch.
 
     Returns:
-        `_timeline`, `__end`, `_watermark` BIGINT: null where no item reached it (a flush closes such a session).
+        The rows with `_watermark` BIGINT: null where no item reached it (a flush closes such a session).
     """
-    by_events = _first_steps(wanted, adjusted.steps, TIMELINE)
+    found = _with_first_step(closed, adjusted.steps, TIMELINE, "__by_events")
     if adjusted.clock_steps is None:
-        return by_events.select(TIMELINE, END, F.col(_FIRST)["w"].alias(WATERMARK))
-    times = wanted.select(adjusted.clock.log.alias(LOG), CLOSES_AT).distinct()
-    by_clock = _first_steps(times, adjusted.clock_steps, LOG).withColumnRenamed(_FIRST, "__by_clock")
-    both = by_events.withColumn(LOG, adjusted.clock.log).join(by_clock, [LOG, CLOSES_AT], "left")
-    return both.select(TIMELINE, END, F.greatest(_FIRST, "__by_clock")["w"].alias(WATERMARK))
+        return found.withColumn(WATERMARK, F.col("__by_events")["w"]).drop("__by_events")
+    by_log = found.withColumn(LOG, adjusted.clock.log)
+    both = _with_first_step(by_log, adjusted.clock_steps, LOG, "__by_clock")
+    first = F.greatest("__by_events", "__by_clock")
+    return both.withColumn(WATERMARK, first["w"]).drop("__by_events", "__by_clock", LOG)
 
 
-def _first_steps(wanted: DataFrame, steps: DataFrame, of: str) -> DataFrame:
-    """Adds `__first`: the first step of the same `of` that reaches `__closes_at`; the first one is the largest."""
-    given = (
-        steps.groupBy(of, F.col(ASKED).alias(CLOSES_AT))
-        .agg(F.min(SEQ).alias(SEQ))
-        .withColumn(_FIRST, F.struct((-F.col(SEQ)).alias("negative_seq"), F.col(CLOSES_AT).alias("w")))
+def _with_first_step(closed: DataFrame, steps: DataFrame, of: str, into: str) -> DataFrame:
+    """Adds the first step of the same `of` that reaches `__closes_at`, as a struct by which the first is the largest.
+
+    Rows and steps are laid into one frame, from above. In its own cell of time a row sees the steps before it; of
+    each higher cell it is enough to know the first.
+    """
+    step = F.struct((-F.col(SEQ)).alias("negative_seq"), F.col(CLOSES_AT).alias("w"))
+    given = steps.groupBy(of, F.col(ASKED).alias(CLOSES_AT)).agg(F.min(SEQ).alias(SEQ))
+    marks = given.select(of, CLOSES_AT, step.alias(_STEP), F.lit(True).alias(_IS_STEP))
+    both = closed.withColumn(_IS_STEP, F.lit(False)).unionByName(marks, allowMissingColumns=True)
+    in_cell = Window.partitionBy(of, _CELL).orderBy(F.desc(CLOSES_AT), F.desc(_IS_STEP))
+    seen = both.withColumn(_CELL, floor_to(F.col(CLOSES_AT), _CELL_US)).withColumns(
+        {
+            _SEEN: F.max(_STEP).over(in_cell.rowsBetween(Window.unboundedPreceding, 0)),
+            _IS_LAST: F.lead(_IS_STEP).over(in_cell).isNull(),
+        }
     )
-    asked = wanted.withColumn("__wanted", F.lit(True))
-    both = asked.unionByName(given.drop(SEQ), allowMissingColumns=True)
-    rows = both.withColumn(_CELL, floor_to(F.col(CLOSES_AT), _CELL_US))
-    higher = Window.partitionBy(of).orderBy(F.desc(_CELL)).rowsBetween(Window.unboundedPreceding, -1)
-    cells = rows.groupBy(of, _CELL).agg(F.max(_FIRST).alias("__highest"))
-    above = cells.select(of, _CELL, F.max("__highest").over(higher).alias("__above"))
-    within = Window.partitionBy(of, _CELL).orderBy(F.desc(CLOSES_AT))  # with peers: one that just reaches it counts
-    found = rows.withColumn("__within", F.max(_FIRST).over(within)).where("__wanted").join(above, [of, _CELL])
-    return found.select(*wanted.columns, F.greatest("__within", "__above").alias(_FIRST))
+    # The last row of a cell has seen all its steps; it comes behind the others, which must not know of it.
+    by_cell = Window.partitionBy(of).orderBy(F.desc(_CELL), _IS_LAST).rowsBetween(Window.unboundedPreceding, 0)
+    above = F.max(F.when(F.col(_IS_LAST), F.col(_SEEN))).over(by_cell)
+    found = seen.where(~F.col(_IS_STEP) | F.col(_IS_LAST)).withColumn(into, F.greatest(_SEEN, above))
+    return found.where(~F.col(_IS_STEP)).select(*closed.columns, into)

@@ -16,7 +16,7 @@ from timeops.adjustment import Adjusted
 from timeops.columns import LATENESS, SEQ, T_FINAL, TIMELINE, W_BEFORE
 from timeops.contents import END, START, filtered, group_names, with_groups
 from timeops.gridded import MISSED
-from timeops.session_closing import CLOSES_AT, first_watermarks
+from timeops.session_closing import CLOSES_AT, with_first_watermarks
 from timeops.session_folds import CHAIN, LAST, RISKY, cut_long, merge_late
 from timeops.spec import TimeSpec, WindowSpec
 
@@ -108,17 +108,9 @@ def closed_contents(
     return known.where(_closes_at(window) <= F.col("__w_end")).drop("__w_end")
 
 
-def with_watermarks(results: DataFrame, closed: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
-    """Adds to results by KEYS `_watermark` BIGINT, just after the item that closed the session.
-
-    Args:
-        results: The rows.
-        closed: What `closed_contents` gave for them.
-        adjusted: The stretch.
-        window: The window.
-    """
-    wanted = closed.select(TIMELINE, END, _closes_at(window).alias(CLOSES_AT)).distinct()
-    return results.join(first_watermarks(wanted, adjusted), [TIMELINE, END], "left")
+def with_watermarks(results: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    """Adds to results by KEYS `_watermark` BIGINT, just after the item that closed the session."""
+    return with_first_watermarks(results.withColumn(CLOSES_AT, _closes_at(window)), adjusted)
 
 
 def late_events(events: DataFrame, window: WindowSpec, time: TimeSpec) -> DataFrame:

@@ -36,7 +36,7 @@ def window_results(
     events = all_events(adjusted, open_events)
     if window.kind == "session":
         closed = sessions.closed_contents(events, adjusted, window, time, flushed=flushed)
-        results = sessions.with_watermarks(_aggregated(closed, sessions.KEYS, window), closed, adjusted, window)
+        results = sessions.with_watermarks(_aggregated(closed, sessions.KEYS, window), adjusted, window)
     else:
         closed = gridded.closed_contents(events, adjusted, window, flushed=flushed)
         results = gridded.with_ends(_aggregated(closed, gridded.KEYS, window), closed, adjusted, window)
