@@ -62,15 +62,14 @@ def held_columns(payload: StructType) -> list[str]:
     return [name for name in ordered_columns(payload) if name != c.RELEASE_SEQ]
 
 
-def open_columns(workspace: Workspace) -> list[str]:
-    """Columns of the events that open windows still need: what a window's expressions may name; their sessions."""
-    marks = [SESSIONS] if has_sessions(workspace) else []
-    return [*payload_of(workspace).names, *EVENT_COLUMNS, c.ADJUSTED_BY, c.SOURCE, c.SPLIT, *marks]
+def open_columns(payload: StructType) -> list[str]:
+    """Columns of the events that open windows still need: what a window's expressions may name."""
+    return [*payload.names, *EVENT_COLUMNS, c.ADJUSTED_BY, c.SOURCE, c.SPLIT]
 
 
-def has_sessions(workspace: Workspace) -> bool:
-    """Whether some window of the spec is a session window."""
-    return any(window.kind == "session" for window in workspace.spec.windows)
+def session_columns(payload: StructType) -> list[str]:
+    """Columns of the events of open sessions: the same, and which windows' sessions these are."""
+    return [*open_columns(payload), SESSIONS]
 
 
 def create_tables(workspace: Workspace) -> None:
@@ -116,9 +115,11 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
     if workspace.spec.outputs.ordered_events:
         found[tables.ORDERED_EVENTS] = released.select(*ordered_columns(payload)).schema.add(_BATCH_FIELD)
         found[tables.HELD_EVENTS] = released.select(*held_columns(payload)).schema.add(_BATCH_FIELD)
-    if workspace.spec.windows:
+    if workspace.spec.grid_windows:
+        found[tables.OPEN_EVENTS] = adjusted.accepted.select(*open_columns(payload)).schema.add(_BATCH_FIELD)
+    if workspace.spec.session_windows:
         marked = adjusted.accepted.withColumn(SESSIONS, F.array().cast("array<string>"))
-        found[tables.OPEN_EVENTS] = marked.select(*open_columns(workspace)).schema.add(_BATCH_FIELD)
+        found[tables.SESSION_EVENTS] = marked.select(*session_columns(payload)).schema.add(_BATCH_FIELD)
     if workspace.keeps_timelines:
         found[tables.TIMELINES] = StructType([*TIMELINE_SCHEMA.fields, _BATCH_FIELD])
     for window in workspace.spec.windows:

@@ -10,16 +10,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.commits import batch_column, flushes, has_few_records
-from assets.schemas import has_sessions, open_columns
+from assets.open_sessions import session_events_of, write_session_events
+from assets.schemas import open_columns, payload_of
 from assets.stretch import Judged, judged_batch
 from resources import tables
 from resources.batches import Plan
-from resources.filters import Filters, sql_condition
+from resources.filters import Filters
 from resources.rows import small_frame
 from resources.workspace import Position, Workspace, instant_of
 from timeops import columns as c
 from timeops.spec import WindowSpec
-from timeops.windows import all_events, late_for_windows, still_needed, window_results
+from timeops.windows import still_needed, window_results
 
 DAY = "yyyy-MM-dd"
 
@@ -38,28 +39,21 @@ class Windowed:
 def aggregate_windows(workspace: Workspace, plan: Plan) -> Windowed:
     """Writes the results of every window that closes in a batch, then the events that open windows still need."""
     judged = judged_batch(workspace, plan)
-    open_events = open_events_of(workspace)
     results = {
-        window.name: _write_results(workspace, judged, open_events, window)
-        if _may_close(workspace, window, judged)
-        else 0
+        window.name: _write_results(workspace, judged, window) if _may_close(workspace, window, judged) else 0
         for window in workspace.spec.windows
     }
-    if workspace.spec.windows:
+    if workspace.spec.grid_windows:
         _write_open_events(workspace, judged)
+    if workspace.spec.session_windows:
+        write_session_events(workspace, judged)
     return Windowed(results)
 
 
 def open_events_of(workspace: Workspace, *, only: Filters | None = None) -> DataFrame:
-    """Events of earlier batches that some window still needs."""
+    """Events of earlier batches that some window on a grid still needs."""
     held = workspace.read_base(tables.OPEN_EVENTS, filters=only).drop(c.BATCH)
     return held.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
-
-
-def late_events_of(workspace: Workspace, judged: Judged, window: WindowSpec) -> DataFrame:
-    """Accepted events of a judged stretch for which every window of one definition had closed when they came."""
-    known = open_events_of(workspace) if window.kind == "session" else None
-    return late_for_windows(judged.adjusted, known, window, workspace.spec.time)
 
 
 def _may_close(workspace: Workspace, window: WindowSpec, judged: Judged) -> bool:
@@ -70,15 +64,15 @@ def _may_close(workspace: Workspace, window: WindowSpec, judged: Judged) -> bool
 
 
 def closes_any(window: WindowSpec, judged: Judged) -> bool:
-    """Whether the watermark crosses the close time of a window on the grid in this batch, or moves at all."""
+    """Whether the watermark crosses the close time of a window on the grid in this batch; for a session, any time."""
     if flushes(judged.plan):
         return True
     before, after = judged.before.watermark_us, judged.after.watermark_us
     if after is None or before == after:
         return False
-    if window.kind == "session":  # no grid: one may close wherever the watermark goes
+    if window.kind == "session" or before is None:
         return True
-    return before is None or _last_closed(before, window) < _last_closed(after, window)
+    return _last_closed(before, window) < _last_closed(after, window)
 
 
 def _last_closed(watermark_us: int, window: WindowSpec) -> int:
@@ -86,10 +80,11 @@ def _last_closed(watermark_us: int, window: WindowSpec) -> int:
     return reach // window.hop_us
 
 
-def _write_results(workspace: Workspace, judged: Judged, open_events: DataFrame, window: WindowSpec) -> int:
+def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> int:
     plan = judged.plan
     table = tables.window_table(window.name)
-    results = window_results(judged.adjusted, open_events, window, workspace.spec.time, flushed=flushes(plan))
+    known = session_events_of(workspace) if window.kind == "session" else open_events_of(workspace)
+    results = window_results(judged.adjusted, known, window, workspace.spec.time, flushed=flushes(plan))
     rows = results.withColumn(c.BATCH, batch_column(plan))
     expect, few = workspace.ready(table), has_few_records(plan)
     written = workspace.lake.append(table, rows, attempt=plan.attempt, expect=expect, are_few=few)
@@ -110,12 +105,15 @@ def days_of_batch(workspace: Workspace, plan: Plan) -> Mapping[str, Mapping[str,
 
 
 def _write_open_events(workspace: Workspace, judged: Judged) -> None:
-    plan, windows = judged.plan, workspace.spec.windows
+    plan, windows = judged.plan, workspace.spec.grid_windows
     where = _no_longer_needed(judged.after, windows, flushed=flushes(plan))
-    needed = _needed_anew(workspace, judged, where)
+    events = judged.adjusted.accepted
+    if workspace.keeps_timelines and where is not None:  # another timeline may still need what is deleted
+        events = events.unionByName(open_events_of(workspace, only=where), allowMissingColumns=True)
+    needed = still_needed(events, judged.adjusted.state, windows)
     if flushes(plan):
         needed = needed.limit(0)
-    rows = needed.select(*open_columns(workspace), batch_column(plan))
+    rows = needed.select(*open_columns(payload_of(workspace)), batch_column(plan))
     workspace.lake.replace(
         tables.OPEN_EVENTS,
         rows.repartitionByRange(c.TIMESTAMP),
@@ -126,26 +124,9 @@ def _write_open_events(workspace: Workspace, judged: Judged) -> None:
     )
 
 
-def _needed_anew(workspace: Workspace, judged: Judged, deleted: Filters | None) -> DataFrame:
-    """The batch's events that some window still needs, and of those that are deleted the ones that one does."""
-    windows, time, state = workspace.spec.windows, workspace.spec.time, judged.adjusted.state
-    if has_sessions(workspace):  # all open events tell which session an event is in
-        known = all_events(judged.adjusted, open_events_of(workspace))
-        of_batch = F.col(c.SEQ) >= judged.plan.first_seq
-        anew = of_batch if deleted is None else of_batch | F.expr(sql_condition(deleted))
-        return still_needed(known, state, windows, time).where(anew)
-    events = judged.adjusted.accepted
-    if workspace.keeps_timelines and deleted is not None:  # another timeline may still need what is deleted
-        events = events.unionByName(open_events_of(workspace, only=deleted), allowMissingColumns=True)
-    return still_needed(events, state, windows, time)
-
-
 def _no_longer_needed(after: Position, windows: tuple[WindowSpec, ...], *, flushed: bool) -> Filters | None:
-    """Which open events may be needed no longer; None for none.
+    """Which open events lie before the first window that is still open, of any window on a grid; None for none.
 
-    On a grid those before the first window that is still open, of any of the spec's windows; of sessions, those that
-    are not sure to be in one that is open: with a session that closes the place of its events in the table changes,
-    even if another window still needs them.
     An event in a gap behind that place stays until the watermark has passed it, and is in no window.
     """
     if flushed:
@@ -153,8 +134,5 @@ def _no_longer_needed(after: Position, windows: tuple[WindowSpec, ...], *, flush
     if after.watermark_us is None:
         return None
     watermark_us = after.watermark_us
-    grids = [w for w in windows if w.kind != "session"]
-    of_grids = [(_last_closed(watermark_us, w) + 1) * w.hop_us + w.offset_us for w in grids]
-    of_sessions = [watermark_us - w.gap_us - w.allowed_lateness_us for w in windows if w.kind == "session"]
-    first = max([min(of_grids, default=c.MIN_US), *of_sessions])
+    first = min((_last_closed(watermark_us, w) + 1) * w.hop_us + w.offset_us for w in windows)
     return [(c.TIMESTAMP, "<", instant_of(max(first, c.MIN_US)))]

@@ -25,7 +25,7 @@ KEYS: tuple[str, ...] = (TIMELINE, START, END)
 
 SESSIONS = "__sessions"
 """ARRAY<STRING> of an event that is kept between stretches: the session windows in which its session is open; null
-for events of the stretch. An event that another window needs may be in a session that has closed."""
+for events of the stretch."""
 
 _BEGINS = "__begins"
 

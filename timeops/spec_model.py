@@ -76,6 +76,16 @@ class Spec(SpecModel):
         )
         return self
 
+    @property
+    def grid_windows(self) -> tuple[WindowSpec, ...]:
+        """The windows on a grid, in which an event is by its own time alone."""
+        return tuple(window for window in self.windows if window.kind != "session")
+
+    @property
+    def session_windows(self) -> tuple[WindowSpec, ...]:
+        """The session windows."""
+        return tuple(window for window in self.windows if window.kind == "session")
+
     def canonical_json(self) -> str:
         """Return the spec as JSON that is equal for specs of equal meaning.
 

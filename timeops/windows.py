@@ -23,7 +23,7 @@ def window_results(
 
     Args:
         adjusted: The stretch.
-        open_events: Events of earlier stretches that `still_needed` kept.
+        open_events: Events of earlier stretches that `still_needed` kept, or for sessions `in_open_sessions`.
         window: The window.
         time: The spec's `time` section.
         flushed: The stretch ends with a flushing end of input: every window closes.
@@ -70,7 +70,7 @@ def late_for_windows(
 
     Args:
         adjusted: The stretch.
-        open_events: As for `window_results`; only of sessions they tell more than the stretch does.
+        open_events: As for `window_results`; None for windows on a grid, which do not ask for them.
         window: The window.
         time: The spec's `time` section.
 
@@ -89,31 +89,40 @@ def late_for_windows(
     return late.withColumn(LATENESS, by_events)
 
 
-def still_needed(events: DataFrame, state: DataFrame, windows: tuple[WindowSpec, ...], time: TimeSpec) -> DataFrame:
-    """Events of which some window has not closed at the end of a stretch.
+def still_needed(events: DataFrame, state: DataFrame, windows: tuple[WindowSpec, ...]) -> DataFrame:
+    """Events of which some window on a grid has not closed at the end of a stretch.
 
     Args:
-        events: Accepted events with `_timeline` and `__timestamp`. With sessions, all of `all_events`.
+        events: Accepted events with `_timeline` and `__timestamp`.
         state: The timelines' state after the stretch.
-        windows: The spec's windows.
-        time: The spec's `time` section.
-
-    Returns:
-        The events; with sessions their `__sessions` tells in which of them the next stretch finds them.
+        windows: The spec's windows on a grid.
     """
-    in_sessions = [window for window in windows if window.kind == "session"]
-    if in_sessions:
-        events = _with_open_sessions(events, state, in_sessions, time)
     known = events.join(state.select(TIMELINE, F.col("watermark").alias("__w_end")), TIMELINE, "left")
-    open_somewhere = F.size(sessions.SESSIONS) > 0 if in_sessions else F.lit(False)
+    open_somewhere = F.lit(False)
     for window in windows:
-        if window.kind != "session":
-            open_somewhere = open_somewhere | gridded.is_open(window, F.col("__w_end"))
+        open_somewhere = open_somewhere | gridded.is_open(window, F.col("__w_end"))
     return known.where(open_somewhere).drop("__w_end")
 
 
-def _with_open_sessions(events: DataFrame, state: DataFrame, windows: list[WindowSpec], time: TimeSpec) -> DataFrame:
+def in_open_sessions(
+    events: DataFrame, state: DataFrame, windows: tuple[WindowSpec, ...], time: TimeSpec
+) -> DataFrame:
+    """Events whose session has not closed at the end of a stretch.
+
+    Args:
+        events: What this function gave after the stretch before, and the accepted events: `all_events`.
+        state: The timelines' state after the stretch.
+        windows: The spec's session windows.
+        time: The spec's `time` section.
+
+    Returns:
+        The events, with the names of the windows in `sessions.SESSIONS`.
+    """
     marked = events.withColumn(_OPEN_IN, F.array().cast("array<string>"))
     for window in windows:
         marked = sessions.with_open_sessions(marked, state, window, time, _OPEN_IN)
-    return marked.drop(sessions.SESSIONS).withColumnRenamed(_OPEN_IN, sessions.SESSIONS)
+    return (
+        marked.drop(sessions.SESSIONS)
+        .withColumnRenamed(_OPEN_IN, sessions.SESSIONS)
+        .where(F.size(sessions.SESSIONS) > 0)
+    )

@@ -17,7 +17,7 @@ from resources.owner import this_process
 from resources.settings import Settings
 from resources.workspace import SpecFile, Workspace
 from tests.orchestration.landing import (
-    assert_only_open_windows_keep_events,
+    assert_only_open_sessions_keep_events,
     assert_tables_equal_the_oracle,
     land,
     table,
@@ -104,7 +104,7 @@ def test_a_log_in_batches_then_flushed_gives_the_oracles_tables_and_days_recompu
         first = go(made, instance, RunOptions(max_events_per_batch=500))
         assert (first.batches, first.counts["records"]) == (2, 900)
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
-        assert_only_open_windows_keep_events(settings.warehouse, file.spec)
+        assert_only_open_sessions_keep_events(settings.warehouse, file.spec)
 
         assert go(made, instance).batches == 0, "nothing is new"
 
@@ -186,7 +186,7 @@ def test_every_substream_has_a_watermark_of_its_own_and_the_clock_moves_those_of
     with DagsterInstance.ephemeral() as instance:
         go(made, instance, RunOptions(max_events_per_batch=160))
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
-        assert_only_open_windows_keep_events(settings.warehouse, file.spec)
+        assert_only_open_sessions_keep_events(settings.warehouse, file.spec)
         live = table(settings.warehouse, file.spec, "windows/per_minute")
         _materialize_days(made, instance)
         assert _without_batch(table(settings.warehouse, file.spec, "windows/per_minute")) == _without_batch(live)
@@ -202,7 +202,7 @@ def test_with_periodic_emission_events_see_the_watermark_of_the_periods_before(
     with DagsterInstance.ephemeral() as instance:
         go(made, instance, RunOptions(max_events_per_batch=110))
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
-    assert_only_open_windows_keep_events(settings.warehouse, file.spec)
+    assert_only_open_sessions_keep_events(settings.warehouse, file.spec)
 
 
 def test_windows_that_a_change_of_the_spec_closes_are_closed_by_it(spark: SparkSession, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from timeops.spec import TimeSpec, WindowSpec
 from timeops.tally import accepted_tally
 from timeops.timelines import STATE_SCHEMA
 from timeops.watermarks import Way
-from timeops.windows import all_events, late_for_windows, still_needed, window_results
+from timeops.windows import all_events, in_open_sessions, late_for_windows, still_needed, window_results
 
 Rows = dict[str, list[tuple[Any, ...]]]
 PAYLOAD = ("case", "e", "v")
@@ -47,6 +47,7 @@ class Carried:
     state: DataFrame
     held: DataFrame | None = None
     open_events: DataFrame | None = None
+    session_events: DataFrame | None = None
 
 
 def run(
@@ -93,8 +94,8 @@ def _stretch(
     adjusted = replace(adjusted, state=F.broadcast(adjusted.state.localCheckpoint()))
     nothing = adjusted.accepted.limit(0)
     held = _release(carried.held or nothing, adjusted, out, flushed=flushed)
-    known = carried.open_events or nothing
-    late = {window.name: late_for_windows(adjusted, known, window, time) for window in windows}
+    in_sessions, on_grids = carried.session_events or nothing, carried.open_events or nothing
+    late = {window.name: late_for_windows(adjusted, in_sessions, window, time) for window in windows}
     _letters(adjusted, time, windows, late, out)
     of_sessions = {window.name: late[window.name] for window in windows if window.kind == "session"}
     late_ones = of_sessions if time.out_of_order == "keep" else {}
@@ -104,9 +105,14 @@ def _stretch(
     if not windows:
         return Carried(adjusted.state, held)
     for window in windows:
+        known = in_sessions if window.kind == "session" else on_grids
         _gather_results(window_results(adjusted, known, window, time, flushed=flushed), window, out)
-    needed = still_needed(all_events(adjusted, known), adjusted.state, windows, time)
-    return Carried(adjusted.state, held, (needed.limit(0) if flushed else needed).localCheckpoint())
+    grids = tuple(window for window in windows if window.kind != "session")
+    sessions = tuple(window for window in windows if window.kind == "session")
+    needed = still_needed(all_events(adjusted, on_grids), adjusted.state, grids)
+    open_now = in_open_sessions(all_events(adjusted, in_sessions), adjusted.state, sessions, time)
+    kept = [(frame.limit(0) if flushed else frame).localCheckpoint() for frame in (needed, open_now)]
+    return Carried(adjusted.state, held, *kept)
 
 
 def _release(held: DataFrame, adjusted: Adjusted, out: Gathered, *, flushed: bool) -> DataFrame:
