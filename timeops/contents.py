@@ -10,6 +10,7 @@ from timeops.safely import null_if_it_fails
 from timeops.spec import WindowSpec
 
 FILTERED = "__filtered"
+MISSED = "__missed"  # starts of the windows that an event would be in, had they not closed
 START = "__start"  # of a window, microseconds
 END = "__end"
 

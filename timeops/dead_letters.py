@@ -26,8 +26,8 @@ from timeops.columns import (
     T,
     to_instant,
 )
+from timeops.contents import MISSED
 from timeops.durations import format_duration
-from timeops.gridded import MISSED
 from timeops.spec import TimeSpec, WindowSpec
 
 _SPANS = "array<struct<start: timestamp, end: timestamp>>"

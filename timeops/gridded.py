@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from timeops.adjustment import Adjusted
 from timeops.closing import closing_watermarks
 from timeops.columns import LATENESS, T_FINAL, TIMELINE, W_BEFORE
-from timeops.contents import END, FILTERED, START, filtered, with_groups
+from timeops.contents import END, FILTERED, MISSED, START, filtered, with_groups
 from timeops.grids import close_time, last_close_time, starts_of
 from timeops.spec import WindowSpec
 
@@ -18,7 +18,6 @@ KEYS: tuple[str, ...] = (TIMELINE, START)
 """Which window of its group a row is of."""
 
 STARTS = "__starts"  # windows the event is in
-MISSED = "__missed"  # windows it would be in, had they not closed
 
 
 def place(accepted: DataFrame, window: WindowSpec) -> DataFrame:

@@ -117,9 +117,8 @@ def _fold(events: Column, window: WindowSpec) -> Column:
     gap, to_close = F.lit(window.gap_us), F.lit(window.gap_us + window.allowed_lateness_us)
 
     def close(known: Column, event: Column) -> Column:
-        def is_open(
-            span: Column,
-        ) -> Column:  # where there is no watermark the event is on time: none is closed near it
+        def is_open(span: Column) -> Column:
+            """Where the event has no watermark it is on time: no closed session is near it."""
             return F.coalesce(span["last"] + to_close >= event[W_BEFORE], F.lit(True))
 
         gone = F.filter(known["open"], lambda span: ~is_open(span))

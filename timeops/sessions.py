@@ -14,8 +14,7 @@ from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
 from timeops.columns import LATENESS, SEQ, T_FINAL, TIMELINE, W_BEFORE
-from timeops.contents import END, START, filtered, group_names, with_groups
-from timeops.gridded import MISSED
+from timeops.contents import END, MISSED, START, filtered, group_names, with_groups
 from timeops.session_closing import CLOSES_AT, with_first_watermarks
 from timeops.session_folds import CHAIN, LAST, RISKY, cut_long, merge_late
 from timeops.spec import TimeSpec, WindowSpec

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from timeops.adjustment import KEPT
 from timeops.columns import ADJUSTED_BY, REASON
-from timeops.contents import FILTERED, filtered
-from timeops.gridded import MISSED, STARTS, place
+from timeops.contents import FILTERED, MISSED, filtered
+from timeops.gridded import STARTS, place
 from timeops.spec import WindowSpec
 
 _LATE = "__late"

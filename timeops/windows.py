@@ -121,8 +121,5 @@ def in_open_sessions(
     marked = events.withColumn(_OPEN_IN, F.array().cast("array<string>"))
     for window in windows:
         marked = sessions.with_open_sessions(marked, state, window, time, _OPEN_IN)
-    return (
-        marked.drop(sessions.SESSIONS)
-        .withColumnRenamed(_OPEN_IN, sessions.SESSIONS)
-        .where(F.size(sessions.SESSIONS) > 0)
-    )
+    renamed = marked.drop(sessions.SESSIONS).withColumnRenamed(_OPEN_IN, sessions.SESSIONS)
+    return renamed.where(F.size(sessions.SESSIONS) > 0)

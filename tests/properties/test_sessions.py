@@ -145,7 +145,7 @@ def test_a_log_gives_the_same_sessions_wherever_it_is_cut(spark: SparkSession) -
     cuts = {f"c{i}-{j}": (i, j) for i, j in combinations_with_replacement(range(len(LATE) + 1), 2)}
     logs = logs_of(dict.fromkeys(cuts, LATE), cuts)
     late = (sessions("s0"), sessions("s9", allowed_lateness="9 us"))
-    # A window over far more time keeps events of sessions that have closed.
+    # A window over far more time keeps events for longer.
     wide = WindowSpec(
         name="wide",
         kind="tumbling",
