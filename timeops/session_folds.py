@@ -19,6 +19,7 @@ _BUCKET = "__bucket"
 _SPANS = "__spans"
 _OWN = "__own"
 _SPAN = "struct<first: bigint, last: bigint>"
+_BUNDLE = 1_000  # an array is copied whenever it grows, so a long one is made of short ones
 _SPAN_UNTIL = "struct<first: bigint, last: bigint, until: bigint>"
 
 
@@ -96,14 +97,20 @@ def merge_late(chains: DataFrame, window: WindowSpec) -> DataFrame:
         F.concat("closed", "open"),
         lambda span: (span["first"] <= t) & (t <= span["last"]) & F.coalesce(seq < span["until"], F.lit(True)),
     )
-    own = F.when(~F.array_contains("refused", seq), F.get(spanning, F.lit(0)))
+    is_refused = F.exists(
+        "refused",
+        lambda bundle: (
+            (F.get(bundle, F.lit(0)) <= seq) & (seq <= F.element_at(bundle, -1)) & F.array_contains(bundle, seq)
+        ),
+    )
+    own = F.when(~is_refused, F.get(spanning, F.lit(0)))
     merged = risky.join(folded, CHAIN).withColumn(_OWN, own).withColumns(_own_times())
     both = chains.where(~F.col(RISKY)).unionByName(merged.drop("closed", "open", "refused", _OWN))
     return both.withColumn(END, F.col(LAST) + F.lit(window.gap_us))
 
 
 def _fold(events: Column, window: WindowSpec) -> Column:
-    """What becomes of a chain: STRUCT<closed, open ARRAY<STRUCT<first, last, until>>, refused ARRAY<BIGINT>>.
+    """What becomes of a chain: STRUCT<closed, open ARRAY<STRUCT<first, last, until>>, refused ARRAY<ARRAY<BIGINT>>>.
 
     Args:
         events: ARRAY<STRUCT<_arrival_seq, __timestamp, __w_before>> of the chain in order.
@@ -112,7 +119,7 @@ def _fold(events: Column, window: WindowSpec) -> Column:
     Returns:
         The sessions in the order in which they closed; `until` is the `_arrival_seq` of the first event that found
         the session closed, null while it is open. `refused` has those of the events that were too late to begin a
-        session and found no open one within their gap.
+        session and found no open one within their gap: ascending, in bundles, none of them empty.
     """
     gap, to_close = F.lit(window.gap_us), F.lit(window.gap_us + window.allowed_lateness_us)
 
@@ -127,6 +134,7 @@ def _fold(events: Column, window: WindowSpec) -> Column:
             F.concat(known["closed"], ended).alias("closed"),
             F.filter(known["open"], is_open).alias("open"),
             known["refused"].alias("refused"),
+            known["bundle"].alias("bundle"),
         )
 
     def join(known: Column, event: Column) -> Column:
@@ -137,6 +145,7 @@ def _fold(events: Column, window: WindowSpec) -> Column:
 
         near = F.filter(known["open"], is_near)
         late = (F.size(near) == 0) & F.coalesce(t + to_close < event[W_BEFORE], F.lit(False))
+        is_full = late & (F.size(known["bundle"]) >= _BUNDLE)
         own = F.struct(
             F.least(t, F.array_min(F.transform(near, lambda span: span["first"]))).alias("first"),
             F.greatest(t, F.array_max(F.transform(near, lambda span: span["last"]))).alias("last"),
@@ -146,7 +155,13 @@ def _fold(events: Column, window: WindowSpec) -> Column:
         return F.struct(
             known["closed"].alias("closed"),
             F.when(late, known["open"]).otherwise(F.array_append(others, own)).alias("open"),
-            F.when(late, F.array_append(known["refused"], event[SEQ])).otherwise(known["refused"]).alias("refused"),
+            F.when(is_full, F.array_append(known["refused"], known["bundle"]))
+            .otherwise(known["refused"])
+            .alias("refused"),
+            F.when(is_full, F.array(event[SEQ]))
+            .when(late, F.array_append(known["bundle"], event[SEQ]))
+            .otherwise(known["bundle"])
+            .alias("bundle"),
         )
 
     def take(known: Column, event: Column) -> Column:
@@ -156,6 +171,12 @@ def _fold(events: Column, window: WindowSpec) -> Column:
     nothing = F.struct(
         F.array().cast(f"array<{_SPAN_UNTIL}>").alias("closed"),
         F.array().cast(f"array<{_SPAN_UNTIL}>").alias("open"),
-        F.array().cast("array<bigint>").alias("refused"),
+        F.array().cast("array<array<bigint>>").alias("refused"),
+        F.array().cast("array<bigint>").alias("bundle"),
     )
-    return F.aggregate(events, nothing, take)
+
+    def finish(known: Column) -> Column:
+        last = F.filter(F.array(known["bundle"]), lambda bundle: F.size(bundle) > 0)
+        return known.withField("refused", F.concat(known["refused"], last)).dropFields("bundle")
+
+    return F.aggregate(events, nothing, take, finish)

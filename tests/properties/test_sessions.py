@@ -4,11 +4,13 @@ import random
 from collections.abc import Mapping, Sequence
 from itertools import combinations_with_replacement, count
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.properties.fold import Gathered, run
 from tests.properties.logs import BASE_US, Event, Log
 from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
+from timeops import session_folds
 from timeops.spec import TimeSpec, WindowSpec
 
 Came = Sequence[tuple[int, int]]  # time and group of each event, in order of arrival
@@ -183,3 +185,19 @@ def test_sessions_do_not_depend_on_the_order_of_events_that_are_on_time(spark: S
             tables.setdefault(log.case.split("-")[0], set()).add(rows)
         assert all(len(different) == 1 for different in tables.values()), policy
         assert len(tables) == 40
+
+
+def test_a_long_backlog_of_late_events_is_refused_one_by_one(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_folds, "_BUNDLE", 3)
+    backlog = [(t, 1) for t in range(0, 100, 8)]
+    live = [(290 + t, 1) for t in range(13)]
+    mixed = [event for pair in zip(backlog, live, strict=True) for event in pair]
+    ahead = [(300, PUSHER)]
+    logs = logs_of({"alone": ahead + backlog, "mixed": ahead + mixed, "bridged": ahead + live + [(285, 1)] + backlog})
+    time, windows = time_spec("keep"), (sessions("s"),)
+    out = run(spark, logs, time, windows, flush=True)
+    assert_all_equal_the_oracle(logs, out, time, windows, flush=True)
+    assert [len(found(out, "s", log)) for log in logs] == [0, 1, 1]
+    assert out.tally["s.window_closed"] == 3 * len(backlog)
