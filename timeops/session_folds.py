@@ -123,50 +123,39 @@ def _fold(events: Column, window: WindowSpec) -> Column:
     """
     gap, to_close = F.lit(window.gap_us), F.lit(window.gap_us + window.allowed_lateness_us)
 
-    def close(known: Column, event: Column) -> Column:
+    def take(known: Column, event: Column) -> Column:
+        """The lists are copied only when they grow, so nearly every event costs what the few open sessions cost."""
+        t, watermark = event[T_FINAL], event[W_BEFORE]
+
         def is_open(span: Column) -> Column:
             """Where the event has no watermark it is on time: no closed session is near it."""
-            return F.coalesce(span["last"] + to_close >= event[W_BEFORE], F.lit(True))
+            return F.coalesce(span["last"] + to_close >= watermark, F.lit(True))
 
-        gone = F.filter(known["open"], lambda span: ~is_open(span))
-        ended = F.transform(gone, lambda span: span.withField("until", event[SEQ]))
-        return F.struct(
-            F.concat(known["closed"], ended).alias("closed"),
-            F.filter(known["open"], is_open).alias("open"),
-            known["refused"].alias("refused"),
-            known["bundle"].alias("bundle"),
-        )
+        def is_joined(span: Column) -> Column:
+            return is_open(span) & (span["first"] - gap <= t) & (t <= span["last"] + gap)
 
-    def join(known: Column, event: Column) -> Column:
-        t = event[T_FINAL]
-
-        def is_near(span: Column) -> Column:
-            return (span["first"] - gap <= t) & (t <= span["last"] + gap)
-
-        near = F.filter(known["open"], is_near)
-        late = (F.size(near) == 0) & F.coalesce(t + to_close < event[W_BEFORE], F.lit(False))
-        is_full = late & (F.size(known["bundle"]) >= _BUNDLE)
+        spans, bundle = known["open"], known["bundle"]
+        joined = F.filter(spans, is_joined)
+        others = F.filter(spans, lambda span: is_open(span) & ~is_joined(span))
         own = F.struct(
-            F.least(t, F.array_min(F.transform(near, lambda span: span["first"]))).alias("first"),
-            F.greatest(t, F.array_max(F.transform(near, lambda span: span["last"]))).alias("last"),
+            F.least(t, F.array_min(F.transform(joined, lambda span: span["first"]))).alias("first"),
+            F.greatest(t, F.array_max(F.transform(joined, lambda span: span["last"]))).alias("last"),
             F.lit(None).cast("bigint").alias("until"),
         )
-        others = F.filter(known["open"], lambda span: ~is_near(span))
-        return F.struct(
-            known["closed"].alias("closed"),
-            F.when(late, known["open"]).otherwise(F.array_append(others, own)).alias("open"),
-            F.when(is_full, F.array_append(known["refused"], known["bundle"]))
-            .otherwise(known["refused"])
-            .alias("refused"),
-            F.when(is_full, F.array(event[SEQ]))
-            .when(late, F.array_append(known["bundle"], event[SEQ]))
-            .otherwise(known["bundle"])
-            .alias("bundle"),
+        ended = F.transform(
+            F.filter(spans, lambda span: ~is_open(span)), lambda span: span.withField("until", event[SEQ])
         )
-
-    def take(known: Column, event: Column) -> Column:
-        # Through an array of one, so that what closes is found once and not wherever `join` speaks of it.
-        return F.transform(F.array(close(known, event)), lambda now: join(now, event))[0]
+        some_ended = F.exists(spans, lambda span: ~is_open(span))
+        late = F.coalesce(t + to_close < watermark, F.lit(False)) & ~F.exists(spans, is_joined)
+        is_full = late & (F.size(bundle) >= F.lit(_BUNDLE))
+        own_bundle = F.when(is_full, F.array(event[SEQ])).when(late, F.array_append(bundle, event[SEQ]))
+        refused = F.when(is_full, F.array_append(known["refused"], bundle)).otherwise(known["refused"])
+        return F.struct(
+            F.when(some_ended, F.concat(known["closed"], ended)).otherwise(known["closed"]).alias("closed"),
+            F.when(late, others).otherwise(F.array_append(others, own)).alias("open"),
+            refused.alias("refused"),
+            own_bundle.otherwise(bundle).alias("bundle"),
+        )
 
     nothing = F.struct(
         F.array().cast(f"array<{_SPAN_UNTIL}>").alias("closed"),

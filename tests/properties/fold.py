@@ -95,11 +95,11 @@ def _stretch(
     nothing = adjusted.accepted.limit(0)
     held = _release(carried.held or nothing, adjusted, out, flushed=flushed)
     in_sessions, on_grids = carried.session_events or nothing, carried.open_events or nothing
-    late = {window.name: late_for_windows(adjusted, in_sessions, window, time) for window in windows}
+    late = {w.name: late_for_windows(adjusted, in_sessions, w, time).localCheckpoint() for w in windows}
     _letters(adjusted, time, windows, late, out)
-    of_sessions = {window.name: late[window.name] for window in windows if window.kind == "session"}
-    late_ones = of_sessions if time.out_of_order == "keep" else {}
-    counted = accepted_tally(adjusted.accepted, windows, late_ones).collect()[0].asDict()
+    keeps = time.out_of_order == "keep"
+    late_for_sessions = {w.name: late[w.name] for w in windows if keeps and w.kind == "session"}
+    counted = accepted_tally(adjusted.accepted, windows, late_for_sessions).collect()[0].asDict()
     for name, count in counted.items():
         out.tally[name] = out.tally.get(name, 0) + count
     if not windows:
