@@ -4,7 +4,7 @@ Here: folds over the few columns that they need of a chain of events. Not here: 
 fold (sessions.py). A fold is one pass over one sorted array for each chain.
 """
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from timeops.columns import SEQ, T_FINAL, W_BEFORE, floor_to
@@ -18,6 +18,7 @@ RISKY = "__risky"  # an event of it came so late that it may find closed session
 _BUCKET = "__bucket"
 _SPANS = "__spans"
 _OWN = "__own"
+_HOPELESS = "__hopeless"
 _SPAN = "struct<first: bigint, last: bigint>"
 _BUNDLE = 1_000  # an array is copied whenever it grows, so a long one is made of short ones
 _SPAN_UNTIL = "struct<first: bigint, last: bigint, until: bigint>"
@@ -87,7 +88,14 @@ def merge_late(chains: DataFrame, window: WindowSpec) -> DataFrame:
     Returns:
         The events with `__start` and `__end` of their sessions, null where the session had closed.
     """
-    risky = chains.where(RISKY)
+    to_close = F.lit(window.gap_us + window.allowed_lateness_us)
+    earlier = Window.partitionBy(CHAIN).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
+    reach = F.max(T_FINAL).over(earlier)  # no session of the chain can end later than a gap behind it
+    closed = F.coalesce(F.greatest(reach, T_FINAL) + to_close < F.col(W_BEFORE), F.lit(False))
+    reached = chains.where(RISKY).withColumn(_HOPELESS, closed)
+    nothing = F.lit(None).cast("bigint")
+    hopeless = reached.where(_HOPELESS).withColumns({START: nothing, LAST: nothing}).drop(_HOPELESS)
+    risky = reached.where(~F.col(_HOPELESS)).drop(_HOPELESS)
     in_order = F.sort_array(F.collect_list(F.struct(SEQ, T_FINAL, W_BEFORE)))
     folded = risky.groupBy(CHAIN).agg(_fold(in_order, window).alias("found")).select(CHAIN, "found.*")
     # Of the sessions that span its time an event is in the one that closed first after it came: any other came to
@@ -105,7 +113,8 @@ def merge_late(chains: DataFrame, window: WindowSpec) -> DataFrame:
     )
     own = F.when(~is_refused, F.get(spanning, F.lit(0)))
     merged = risky.join(folded, CHAIN).withColumn(_OWN, own).withColumns(_own_times())
-    both = chains.where(~F.col(RISKY)).unionByName(merged.drop("closed", "open", "refused", _OWN))
+    both = chains.where(~F.col(RISKY)).unionByName(hopeless)
+    both = both.unionByName(merged.drop("closed", "open", "refused", _OWN))
     return both.withColumn(END, F.col(LAST) + F.lit(window.gap_us))
 
 
