@@ -25,6 +25,7 @@ from resources.recount_times import SourceRules
 from resources.workspace import Workspace, records_in
 from timeops import columns as c
 from timeops.rules import TimeRules
+from timeops.spec import WindowSpec
 
 _CHUNK = 65_536  # release numbers are compared in stretches of so many, so that no core sorts a whole batch
 _JUDGED = ("early", "late_arrival", "out_of_order")  # reasons that the recount tells apart
@@ -173,7 +174,7 @@ def _doubled(workspace: Workspace, plan: Plan, name: str, groups: tuple[str, ...
     return (
         whole.crossJoin(F.broadcast(first))
         .where("window_start >= first")
-        .groupBy("window_start", values.alias("group_values"))
+        .groupBy("window_start", "window_end", values.alias("group_values"))  # sessions may share their start
         .agg(F.count("*").alias("rows"))
         .where("rows > 1")
         .select(F.lit(name).alias("window_name"), "window_start", "group_values", "rows")
@@ -231,11 +232,16 @@ def rules_of(workspace: Workspace) -> RecountRules:
         clock_tolerance_us=time.clock_tolerance_us,
         idle=None if idle == "arrival_clock" else idle,
         idle_timeout_us=time.idle_timeout_us,
-        windows=tuple(
-            GridOfWindow(w.offset_us, w.size_us, w.hop_us, w.allowed_lateness_us) for w in rules.windows_to_close
-        ),
+        windows=tuple(map(_ends_of, rules.windows_to_close)),
         first_clock_us=workspace.first_clock_us(),
     )
+
+
+def _ends_of(window: WindowSpec) -> GridOfWindow:
+    lateness_us = window.allowed_lateness_us
+    if window.kind == "session":
+        return GridOfWindow(0, 0, 0, window.gap_us, lateness_us)
+    return GridOfWindow(window.offset_us, window.size_us, window.hop_us, None, lateness_us)
 
 
 def _accounts(workspace: Workspace, plan: Plan, in_log: int, refused: int, late: Mapping[str, int]) -> list[Measured]:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.commits import batch_column, has_few_records
+from assets.open_sessions import late_events_of
 from assets.schemas import payload_of
 from assets.stretch import Judged, judged_batch
 from resources import tables
@@ -17,7 +18,6 @@ from resources.batches import Plan
 from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.dead_letters import time_letters, window_letters
-from timeops.windows import late_for_windows
 
 
 def write_dead_letters(workspace: Workspace, plan: Plan) -> Mapping[str, int]:
@@ -48,6 +48,6 @@ def letters_of(workspace: Workspace, judged: Judged) -> DataFrame:
     letters = time_letters(judged.adjusted.refused, payload, judged.adjusted.rules)
     if workspace.spec.time.out_of_order == "keep":  # otherwise no accepted event is ever late for a window
         for window in workspace.spec.windows:
-            late = late_for_windows(judged.adjusted, window)
+            late = late_events_of(workspace, judged, window)
             letters = letters.unionByName(window_letters(late, payload, window))
     return letters

@@ -6,6 +6,7 @@ Here: schemas, and the creation of tables that are missing. Not here: what is wr
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from assets.timelines import TIMELINE_SCHEMA, log_clock
@@ -19,6 +20,7 @@ from timeops.dead_letters import time_letters
 from timeops.errors import SpecError
 from timeops.instants import with_instant
 from timeops.rules import TimeRules
+from timeops.sessions import SESSIONS
 from timeops.spec import check_payload_columns
 from timeops.timelines import STATE_SCHEMA
 from timeops.windows import window_results
@@ -86,6 +88,11 @@ def open_columns(payload: StructType) -> list[str]:
     return [*payload.names, *EVENT_COLUMNS, c.ADJUSTED_BY, c.SOURCE, c.SPLIT]
 
 
+def session_columns(payload: StructType) -> list[str]:
+    """Columns of the events of open sessions: the same, and which windows' sessions these are."""
+    return [*open_columns(payload), SESSIONS]
+
+
 def create_tables(workspace: Workspace) -> None:
     """Creates the tables that are missing, all of them before the first batch, so that readers find them.
 
@@ -130,8 +137,11 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
     if workspace.spec.outputs.ordered_events:
         found[tables.ORDERED_EVENTS] = released.select(*ordered_columns(payload)).schema.add(_BATCH_FIELD)
         found[tables.HELD_EVENTS] = released.select(*held_columns(payload)).schema.add(_BATCH_FIELD)
-    if workspace.spec.windows:
+    if workspace.spec.grid_windows:
         found[tables.OPEN_EVENTS] = adjusted.accepted.select(*open_columns(payload)).schema.add(_BATCH_FIELD)
+    if workspace.spec.session_windows:
+        marked = adjusted.accepted.withColumn(SESSIONS, F.array().cast("array<string>"))
+        found[tables.SESSION_EVENTS] = marked.select(*session_columns(payload)).schema.add(_BATCH_FIELD)
     if workspace.keeps_timelines:
         found[tables.TIMELINES] = StructType([*TIMELINE_SCHEMA.fields, _BATCH_FIELD])
     for window in workspace.spec.windows:

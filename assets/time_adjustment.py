@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.commits import batch_column, has_few_records
 from assets.control import control_rows
+from assets.open_sessions import late_events_of
 from assets.releases import with_released, write_released
 from assets.stretch import Judged, judged_batch
 from assets.timelines import watermark_rows, write_timelines
@@ -57,9 +59,16 @@ def adjust_time(workspace: Workspace, plan: Plan) -> TimeAdjusted:
 
 def _counts(judged: Judged, workspace: Workspace) -> dict[str, int]:
     refused = {row["reason"]: row["n"] for row in refused_tally(judged.adjusted.refused).collect()}
-    accepted = accepted_tally(judged.adjusted.accepted, workspace.spec.windows).collect()[0].asDict()
+    tally = accepted_tally(judged.adjusted.accepted, workspace.spec.windows, _late_for_sessions(judged, workspace))
+    accepted = tally.collect()[0].asDict()
     records = accepted["accepted"] + sum(refused.values())
     return {"records": records, **accepted, **{f"refused.{reason}": n for reason, n in refused.items()}}
+
+
+def _late_for_sessions(judged: Judged, workspace: Workspace) -> dict[str, DataFrame]:
+    if workspace.spec.time.out_of_order != "keep":  # no accepted event is ever late for a window
+        return {}
+    return {window.name: late_events_of(workspace, judged, window) for window in workspace.spec.session_windows}
 
 
 def _write_control(workspace: Workspace, plan: Plan, after: Position) -> None:

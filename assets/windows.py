@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.commits import batch_column, flushes, has_few_records
+from assets.open_sessions import session_events_of, write_session_events
 from assets.schemas import open_columns, payload_of
 from assets.stretch import Judged, judged_batch
 from resources import tables
@@ -38,20 +39,19 @@ class Windowed:
 def aggregate_windows(workspace: Workspace, plan: Plan) -> Windowed:
     """Writes the results of every window that closes in a batch, then the events that open windows still need."""
     judged = judged_batch(workspace, plan)
-    open_events = open_events_of(workspace)
     results = {
-        window.name: _write_results(workspace, judged, open_events, window)
-        if _may_close(workspace, window, judged)
-        else 0
+        window.name: _write_results(workspace, judged, window) if _may_close(workspace, window, judged) else 0
         for window in workspace.spec.windows
     }
-    if workspace.spec.windows:
+    if workspace.spec.grid_windows:
         _write_open_events(workspace, judged)
+    if workspace.spec.session_windows:
+        write_session_events(workspace, judged)
     return Windowed(results)
 
 
 def open_events_of(workspace: Workspace, *, only: Filters | None = None) -> DataFrame:
-    """Events of earlier batches that some window still needs."""
+    """Events of earlier batches that some window on a grid still needs."""
     held = workspace.read_base(tables.OPEN_EVENTS, filters=only).drop(c.BATCH)
     return held.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
 
@@ -64,13 +64,15 @@ def _may_close(workspace: Workspace, window: WindowSpec, judged: Judged) -> bool
 
 
 def closes_any(window: WindowSpec, judged: Judged) -> bool:
-    """Whether the watermark crosses the close time of a window on the grid in this batch."""
+    """Whether the watermark crosses the close time of a window on the grid in this batch; for a session, any time."""
     if flushes(judged.plan):
         return True
     before, after = judged.before.watermark_us, judged.after.watermark_us
     if after is None or before == after:
         return False
-    return before is None or _last_closed(before, window) < _last_closed(after, window)
+    if window.kind == "session" or before is None:
+        return True
+    return _last_closed(before, window) < _last_closed(after, window)
 
 
 def _last_closed(watermark_us: int, window: WindowSpec) -> int:
@@ -78,10 +80,11 @@ def _last_closed(watermark_us: int, window: WindowSpec) -> int:
     return reach // window.hop_us
 
 
-def _write_results(workspace: Workspace, judged: Judged, open_events: DataFrame, window: WindowSpec) -> int:
+def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> int:
     plan = judged.plan
     table = tables.window_table(window.name)
-    results = window_results(judged.adjusted, open_events, window, flushed=flushes(plan))
+    known = session_events_of(workspace) if window.kind == "session" else open_events_of(workspace)
+    results = window_results(judged.adjusted, known, window, flushed=flushes(plan))
     rows = results.withColumn(c.BATCH, batch_column(plan))
     expect, few = workspace.ready(table), has_few_records(plan)
     written = workspace.lake.append(table, rows, attempt=plan.attempt, expect=expect, are_few=few)
@@ -102,7 +105,7 @@ def days_of_batch(workspace: Workspace, plan: Plan) -> Mapping[str, Mapping[str,
 
 
 def _write_open_events(workspace: Workspace, judged: Judged) -> None:
-    plan, windows = judged.plan, workspace.spec.windows
+    plan, windows = judged.plan, workspace.spec.grid_windows
     where = _no_longer_needed(judged.after, windows, flushed=flushes(plan))
     events = judged.adjusted.accepted
     if workspace.keeps_timelines and where is not None:  # another timeline may still need what is deleted
@@ -122,7 +125,7 @@ def _write_open_events(workspace: Workspace, judged: Judged) -> None:
 
 
 def _no_longer_needed(after: Position, windows: tuple[WindowSpec, ...], *, flushed: bool) -> Filters | None:
-    """Which open events lie before the first window that is still open, of any of the spec's windows; None for none.
+    """Which open events lie before the first window that is still open, of any window on a grid; None for none.
 
     An event in a gap behind that place stays until the watermark has passed it, and is in no window.
     """

@@ -20,10 +20,10 @@ from timeops.dead_letters import time_letters, window_letters
 from timeops.extraction import timeline
 from timeops.ordering import release
 from timeops.rules import TimeRules
-from timeops.spec import Spec, TimeSpec
+from timeops.spec import Spec, TimeSpec, WindowSpec
 from timeops.splits import most_splits
 from timeops.timelines import LogClock, clock_watermark
-from timeops.windows import late_for_windows, still_needed, window_results
+from timeops.windows import all_events, in_open_sessions, late_for_windows, still_needed, window_results
 
 LOG = "__of_log"
 IN_SEQUENCE = "__in_sequence"
@@ -72,12 +72,14 @@ class Carried:
     Attributes:
         state: The timelines, timelines.STATE_SCHEMA.
         held: Accepted events that are not released yet.
-        open_events: Events that some window still needs.
+        open_events: Events that some window on a grid still needs.
+        session_events: Events of sessions that are open.
     """
 
     state: DataFrame
     held: DataFrame
     open_events: DataFrame
+    session_events: DataFrame
 
     def of(self, logs: Sequence[str]) -> "Carried":
         """The same of some of the logs."""
@@ -85,11 +87,16 @@ class Carried:
             self.state.where(log_of_timeline().isin(*logs)),
             self.held.where(F.col(LOG).isin(*logs)),
             self.open_events.where(F.col(LOG).isin(*logs)),
+            self.session_events.where(F.col(LOG).isin(*logs)),
         )
+
+    def of_window(self, window: WindowSpec) -> DataFrame:
+        """The events that a window goes on from."""
+        return self.session_events if window.kind == "session" else self.open_events
 
     def kept(self) -> "Carried":
         """The same, computed now: another stretch follows."""
-        return Carried(self.state, _kept(self.held), _kept(self.open_events))
+        return Carried(self.state, _kept(self.held), _kept(self.open_events), _kept(self.session_events))
 
 
 @dataclass(frozen=True)
@@ -124,23 +131,35 @@ def fold_stretch(
     Raises:
         SpecError: An expression of the spec does not fit the columns.
     """
-    start = before.state if isinstance(before, Carried) else before
     log = log_of_timeline()
-    adjusted = _judged(items, rules.time, LogClock(clocks.after[log], clocks.first[log], log), start)
-    windows = rules.time.windows
-    fresh = adjusted.accepted
-    held = before.held if isinstance(before, Carried) else fresh.limit(0)
-    known = before.open_events if isinstance(before, Carried) else fresh.limit(0)
-    released = release(held.unionByName(fresh), adjusted.state, flushed=flushed)
+    clock = LogClock(clocks.after[log], clocks.first[log], log)
+    adjusted = _judged(items, rules.time, clock, before.state if isinstance(before, Carried) else before)
+    if not isinstance(before, Carried):
+        nothing = adjusted.accepted.limit(0)
+        before = Carried(adjusted.before, nothing, nothing, nothing)
+    released = release(before.held.unionByName(adjusted.accepted), adjusted.state, flushed=flushed)
     in_sequence = released.sequence.withColumn(IN_SEQUENCE, F.lit(True))
-    ordered = in_sequence.unionByName(released.passed.withColumn(IN_SEQUENCE, F.lit(False)))
-    needed = still_needed(known.unionByName(fresh), adjusted.state, windows)
-    needed = needed.limit(0) if flushed or not windows else needed
+    windows = rules.time.windows
     return Stretch(
-        ordered=ordered,
-        letters=_letters(adjusted, rules),
-        results={w.name: window_results(adjusted, known, w, flushed=flushed) for w in windows},
-        carried=Carried(adjusted.state, released.held, needed),
+        ordered=in_sequence.unionByName(released.passed.withColumn(IN_SEQUENCE, F.lit(False))),
+        letters=_letters(adjusted, rules, before),
+        results={w.name: window_results(adjusted, before.of_window(w), w, flushed=flushed) for w in windows},
+        carried=_carried(adjusted, before, released.held, flushed=flushed),
+    )
+
+
+def _carried(adjusted: Adjusted, before: Carried, held: DataFrame, *, flushed: bool) -> Carried:
+    state, windows = adjusted.state, adjusted.rules.windows
+    grids = tuple(window for window in windows if window.kind != "session")
+    sessions = tuple(window for window in windows if window.kind == "session")
+    if flushed or not windows:
+        nothing = adjusted.accepted.limit(0)
+        return Carried(state, held, nothing, nothing)
+    return Carried(
+        state,
+        held,
+        still_needed(all_events(adjusted, before.open_events), state, grids),
+        in_open_sessions(all_events(adjusted, before.session_events), state, sessions, adjusted.rules.time),
     )
 
 
@@ -194,12 +213,13 @@ def _kept(frame: DataFrame) -> DataFrame:
     return frame.coalesce(1).localCheckpoint()
 
 
-def _letters(adjusted: Adjusted, rules: Rules) -> DataFrame:
+def _letters(adjusted: Adjusted, rules: Rules, before: Carried) -> DataFrame:
     """Dead letters with `log`, which travels in the payload: of the columns of a record they have nothing else."""
     payload = (LOG, *rules.payload)
     frames = [time_letters(adjusted.refused, payload, rules.time)]
     if rules.time.time.out_of_order == "keep":  # otherwise no accepted event is ever late for a window
-        frames += [window_letters(late_for_windows(adjusted, w), payload, w) for w in rules.time.windows]
+        late = {w: late_for_windows(adjusted, before.of_window(w), w) for w in rules.time.windows}
+        frames += [window_letters(events, payload, window) for window, events in late.items()]
     letters = reduce(DataFrame.unionByName, frames)
     return letters.withColumns(
         {

@@ -13,11 +13,12 @@ from resources.recount_times import FIRST_US, SourceRules, by_source
 
 @dataclass(frozen=True)
 class GridOfWindow:
-    """The grid on which windows close, in microseconds: one start, one end, the step, and the allowed lateness."""
+    """The grid on which windows close, in microseconds; for sessions, which have none, their gap."""
 
     offset_us: int
     size_us: int
     hop_us: int
+    gap_us: int | None
     allowed_lateness_us: int
 
 
@@ -115,7 +116,10 @@ def _of_windows(windows: Sequence[GridOfWindow], timeout_us: int) -> str:
     reached = f"clock_now - 1L - {timeout_us}L"
     latest = [f"greatest(max_close[{i}], max({_close_of(w)}) OVER ({rows}))" for i, w in enumerate(windows)]
     closed = [
-        f"IF(latest{i} IS NULL, NULL, least(latest{i}, {_last_close(w, reached)}))" for i, w in enumerate(windows)
+        f"IF(latest{i} IS NULL, NULL, least(latest{i}, {_last_close(w, reached)}))"
+        if w.gap_us is None
+        else f"IF(latest{i} <= {reached}, latest{i}, NULL)"
+        for i, w in enumerate(windows)
     ]
     columns = "".join(f", {text} AS latest{i}" for i, text in enumerate(latest))
     return f"""silent AS (
@@ -129,6 +133,8 @@ def _of_windows(windows: Sequence[GridOfWindow], timeout_us: int) -> str:
 
 def _close_of(window: GridOfWindow) -> str:
     """SQL of the close time of the last window that holds t; null in a gap."""
+    if window.gap_us is not None:
+        return f"t + {window.gap_us + window.allowed_lateness_us}L"
     start = f"t - pmod(t - {window.offset_us}L, {window.hop_us}L)"
     end = f"{start} + {window.size_us}L"
     return f"IF(t < {end}, {end} + {window.allowed_lateness_us}L, NULL)"

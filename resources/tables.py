@@ -22,6 +22,7 @@ WATERMARKS = "watermarks"
 BATCHES = "batches"
 FILES = "_state/files"
 OPEN_EVENTS = "_state/open_events"
+SESSION_EVENTS = "_state/session_events"
 TIMELINES = "_state/timelines"
 
 

@@ -100,12 +100,14 @@ class Workspace:
     def tables(self) -> tuple[str, ...]:
         """Every table of the pipeline but `batches`, which is the log of the others."""
         released = (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if self.spec.outputs.ordered_events else ()
-        open_events = (tables.OPEN_EVENTS,) if self.spec.windows else ()
+        open_events = (tables.OPEN_EVENTS,) if self.spec.grid_windows else ()
+        session_events = (tables.SESSION_EVENTS,) if self.spec.session_windows else ()
         timelines = (tables.TIMELINES,) if self.keeps_timelines else ()
         return (
             *(tables.RAW_EVENTS, tables.LOG_CONTROL, tables.DEAD_LETTERS, tables.WATERMARKS, tables.FILES),
             *released,
             *open_events,
+            *session_events,
             *timelines,
             *self.window_tables.values(),
         )

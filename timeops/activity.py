@@ -12,10 +12,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from timeops.columns import CLOCK, SOURCE, SPLIT, TIMELINE, T, to_us
-from timeops.grids import last_close_time
 from timeops.maxima import with_maxima_before
 from timeops.rules import TimeRules
-from timeops.silences import GATHERED, clock_gives, gathered, may_have_raised
+from timeops.silences import GATHERED, clock_gives, close_asked, gathered, may_have_raised
 from timeops.splits import POSITION, allows, splits_of, splits_watermark
 from timeops.timelines import LogClock, with_asked
 
@@ -66,7 +65,7 @@ def _own(rules: TimeRules, splits: int) -> dict[str, Column]:
     clock_us = to_us(CLOCK)
     own = {_LAST: clock_us}
     for number, window in enumerate(rules.windows_to_close):
-        own[_close(number)] = last_close_time(F.col(T), window)
+        own[_close(number)] = close_asked(F.col(T), window)
     for number in range(splits if rules.uses_splits else 0):
         is_it = F.col(POSITION) == number
         own[_allows(number)] = F.when(is_it, allows(F.col(T), rules.tolerance_us()))

@@ -4,7 +4,7 @@ Here: for each window that closes in a stretch, the watermark just after the ite
 the window holds.
 """
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
@@ -16,6 +16,9 @@ from timeops.spec import WindowSpec
 
 _START = "__start"
 _FIRST = "__first"
+OF_SILENCE = (BY_CLOCK, GATHERED)
+"""What a step says of the silence before it, where the clock raises timelines one by one."""
+
 _BEHIND_ALL = 2**62  # stands behind every _arrival_seq
 
 
@@ -46,19 +49,30 @@ def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec
 
 def _with_silences(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """Where the clock raises timelines one by one, the item may stand in a silence before one of their events."""
-    first = _first_steps(wanted, steps_with_last_silence(adjusted), window, TIMELINE, BY_CLOCK, GATHERED)
-    closes_at = close_time(F.col(_START), window)
-    in_silence = F.coalesce(F.col(_FIRST)[BY_CLOCK] >= closes_at, F.lit(False))
-    at = F.when(in_silence, clock_that_gives(F.col(_FIRST)[GATHERED], closes_at, adjusted.rules))
-    asked = first.withColumns({LOG: adjusted.clock.log, AT: at})
+    first = _first_steps(wanted, steps_with_last_silence(adjusted), window, TIMELINE, *OF_SILENCE)
+    found = with_watermark_of(first, F.col(_FIRST), close_time(F.col(_START), window), adjusted)
+    return found.select(TIMELINE, _START, WATERMARK)
+
+
+def with_watermark_of(rows: DataFrame, step: Column, closes_at: Column, adjusted: Adjusted) -> DataFrame:
+    """Adds `_watermark` BIGINT: just after the item of the log at which the watermark reached a close time.
+
+    Args:
+        rows: Rows with `_timeline`.
+        step: The first step of the timeline that reaches it: STRUCT<negative_seq, w> with OF_SILENCE.
+        closes_at: The close time.
+        adjusted: The stretch.
+    """
+    in_silence = F.coalesce(step[BY_CLOCK] >= closes_at, F.lit(False))
+    at = F.when(in_silence, clock_that_gives(step[GATHERED], closes_at, adjusted.rules))
+    asked = rows.withColumns({LOG: adjusted.clock.log, AT: at})
     items = first_item_at(
         asked.where(F.col(AT).isNotNull()).select(LOG, AT).distinct(), clocks_of(adjusted.items, adjusted.clock.log)
     )
     dated = asked.join(items, [LOG, AT], "left")
-    is_own = F.coalesce(F.col(ITEM)["seq"] == -F.col(_FIRST)["negative_seq"], F.lit(True))
-    given = clock_gives(F.col(_FIRST)[GATHERED], F.col(ITEM)["clock"], adjusted.rules)
-    watermark = F.when(is_own, F.col(_FIRST)["w"]).otherwise(given)
-    return dated.select(TIMELINE, _START, watermark.alias(WATERMARK))
+    is_own = F.coalesce(F.col(ITEM)["seq"] == -step["negative_seq"], F.lit(True))
+    given = clock_gives(step[GATHERED], F.col(ITEM)["clock"], adjusted.rules)
+    return dated.withColumn(WATERMARK, F.when(is_own, step["w"]).otherwise(given)).drop(LOG, AT, ITEM)
 
 
 def steps_with_last_silence(adjusted: Adjusted) -> DataFrame:

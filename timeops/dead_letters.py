@@ -27,10 +27,10 @@ from timeops.columns import (
     T,
     to_instant,
 )
+from timeops.contents import MISSED
 from timeops.durations import format_duration
 from timeops.rules import SourceTime, TimeRules
 from timeops.spec import WindowSpec
-from timeops.windows import MISSED
 
 _SPANS = "array<struct<start: timestamp, end: timestamp>>"
 
@@ -68,12 +68,13 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
         payload: Names of the payload columns.
         window: The window.
     """
-    size = F.lit(window.size_us)
+    is_session = window.kind == "session"
+    size = F.lit(window.gap_us if is_session else window.size_us)  # a session that is missed would hold one event
     spans = F.transform(
         MISSED,
         lambda start: F.struct(to_instant(start).alias("start"), to_instant(start + size).alias("end")),
     )
-    closed = f"the last window of {window.name} for this event had closed"
+    closed = f"the {'session' if is_session else 'last window'} of {window.name} for this event had closed"
     more = f" more than {format_duration(window.allowed_lateness)} would have let it in"
     by_events = F.concat(F.lit(f"{closed}: an allowed lateness of "), _in_seconds(F.col(LATENESS)), F.lit(more))
     return late.select(

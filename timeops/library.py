@@ -182,7 +182,7 @@ def window_dead_letters(events: AdjustedEvents, window: WindowSpec | Mapping[str
     """
     read = _window(events, window)
     kept = events._stretch if events.time.out_of_order == "keep" else _without_events(events._stretch)
-    return window_letters(late_for_windows(kept, read), events._payload, read)
+    return window_letters(late_for_windows(kept, None, read), events._payload, read)
 
 
 def _refuse(time: TimeSpec) -> None:

@@ -8,8 +8,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from timeops.columns import floor_to
-from timeops.grids import last_close_at, next_close
+from timeops.grids import last_close_at, last_close_time, next_close
 from timeops.rules import TimeRules
+from timeops.spec import WindowSpec
 from timeops.splits import of_state, splits_watermark
 
 GATHERED = "__gathered"
@@ -43,9 +44,19 @@ def clock_gives(known: Column, clock_us: Column, rules: TimeRules) -> Column:
     found = F.lit(None).cast("bigint")
     for number, window in enumerate(rules.windows):
         latest = F.get(known["closes"], F.lit(number))
-        by_window = F.when(latest.isNotNull(), F.least(latest, last_close_at(reached, window)))
+        if window.kind == "session":  # no grid: only the close time itself
+            by_window = F.when(latest <= reached, latest)
+        else:
+            by_window = F.when(latest.isNotNull(), F.least(latest, last_close_at(reached, window)))
         found = F.greatest(found, by_window)
     return F.when(known["last"] <= reached, floor_to(found, rules.time.unit_us))
+
+
+def close_asked(t_us: Column, window: WindowSpec) -> Column:
+    """The close time that an event asks for: of the last window that holds its t (M); null in a gap of a grid."""
+    if window.kind == "session":
+        return t_us + F.lit(window.gap_us + window.allowed_lateness_us)
+    return last_close_time(t_us, window)
 
 
 def clock_that_gives(known: Column, wanted_us: Column, rules: TimeRules) -> Column:
@@ -58,8 +69,9 @@ def clock_that_gives(known: Column, wanted_us: Column, rules: TimeRules) -> Colu
     timeout = F.lit(rules.time.idle_timeout_us)
     found = F.lit(None).cast("bigint")
     for number, window in enumerate(rules.windows):
-        reaches = F.get(known["closes"], F.lit(number)) >= wanted
-        found = F.least(found, F.when(reaches, next_close(wanted, window)))
+        latest = F.get(known["closes"], F.lit(number))
+        closes_at = latest if window.kind == "session" else next_close(wanted, window)
+        found = F.least(found, F.when(latest >= wanted, closes_at))
     return F.greatest(known["last"], found) + timeout + F.lit(1)
 
 

@@ -88,6 +88,16 @@ class Spec(SpecModel):
         follows = time.idle is not None and time.idle.advance != "arrival_clock"
         return bool(time.over) or time.emit_every_us is not None or self.uses_splits or follows
 
+    @property
+    def grid_windows(self) -> tuple[WindowSpec, ...]:
+        """The windows on a grid, in which an event is by its own time alone."""
+        return tuple(window for window in self.windows if window.kind != "session")
+
+    @property
+    def session_windows(self) -> tuple[WindowSpec, ...]:
+        """The session windows."""
+        return tuple(window for window in self.windows if window.kind == "session")
+
     def canonical_json(self) -> str:
         """Return the spec as JSON that is equal for specs of equal meaning.
 
@@ -130,6 +140,7 @@ def rules_between_parts(
     problems = [*_window_names(windows), *between_sources(sources), *_user_problems(sources, time, windows)]
     if time is not None:
         problems.extend(_lateness_problems(sources, time, windows))
+        problems.extend(_duration_problems(time, windows))
         problems.extend(_over_problems(time, windows))
         problems.extend(_zone_problems(time, sources))
         problems.extend(source_problems(sources, time, has_windows=has_windows))
@@ -167,6 +178,16 @@ def _lateness_problems(
         if window.allowed_lateness > timedelta(0):
             at = ("windows", position, "allowed_lateness")
             yield Problem(f"found an allowed lateness, but {why}", "`time.out_of_order: keep`", remedy, at)
+
+
+def _duration_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
+    """Where late events join sessions, where a session was cut would depend on when they came."""
+    for position, window in windows.items():
+        if window.max_duration is not None and time.out_of_order == "keep":
+            found = "found a longest duration under `out_of_order: keep`, where late events may still join a session"
+            at = ("windows", position, "max_duration")
+            remedy = "set `time.out_of_order` to drop or adjust, or leave it out"
+            yield Problem(found, "`time.out_of_order: drop` or `adjust`", remedy, at)
 
 
 def _over_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:

@@ -25,7 +25,7 @@ def spec_json_schema() -> Json:
     parts["FilesSource"]["properties"]["rename"]["propertyNames"] = {"minLength": 1}
     parts["TimeSpec"]["allOf"] = _time_rules()
     parts["Idle"]["allOf"] = _idle_rules()
-    parts["WindowSpec"]["allOf"] = _hop_rules()
+    parts["WindowSpec"]["allOf"] = _kind_rules()
     parts["WindowSpec"]["properties"]["aggregates"] |= {
         "minProperties": 1,
         "propertyNames": dict(ALIAS_SCHEMA),
@@ -111,10 +111,17 @@ def _event_time_rule() -> Json:
     }
 
 
-def _hop_rules() -> list[Json]:
+def _kind_rules() -> list[Json]:
+    def rule(kind: str, needs: list[str], without: list[str]) -> Json:
+        return {
+            "if": _given("kind", kind),
+            "then": {"required": needs, "properties": dict.fromkeys(without, False)},
+        }
+
     return [
-        {"if": _given("kind", "hopping"), "then": {"required": ["hop"]}},
-        {"if": _given("kind", "tumbling"), "then": {"properties": {"hop": False}}},
+        rule("hopping", ["size", "hop"], ["gap", "max_duration"]),
+        rule("tumbling", ["size"], ["hop", "gap", "max_duration"]),
+        rule("session", ["gap"], ["size", "hop", "offset", "closed"]),
     ]
 
 
@@ -136,6 +143,7 @@ def _rules_between_parts() -> list[Json]:
         {"if": writes_no_events, "then": has_windows},
         {"if": _given("partitions"), "then": has_windows},
         {"if": {"not": keeps}, "then": _every_window({"properties": {"allowed_lateness": _ZERO}})},
+        {"if": keeps, "then": _every_window({"properties": {"max_duration": False}})},
         {"if": has_over, "then": _every_window({"required": ["group_by"]})},
     ]
 

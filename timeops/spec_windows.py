@@ -1,6 +1,7 @@
-"""The `windows` of a spec: grids of time, groups and aggregates.
+"""The `windows` of a spec: grids of time, sessions, groups and aggregates.
 
-Here: the keys of a window and the rules between them. Not here: which window an event is in (windows.py).
+Here: the keys of a window and the rules between them. Not here: which window an event is in (gridded.py,
+sessions.py).
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,22 @@ from timeops.spec_fields import ALIAS, Alias, Duration, Name, PositiveDuration, 
 from timeops.spec_messages import Path, Problem, ProblemsError, raise_any, show
 
 RESERVED_IN_WINDOWS = RESERVED_COLUMNS | {"window_start", "window_end"}
-LATER_WINDOW_KINDS = ("session", "sliding", "snapshot", "cumulative")
+WINDOW_KINDS = ("tumbling", "hopping", "session")
+LATER_WINDOW_KINDS = ("sliding", "snapshot", "cumulative")
+
+
+_NOT_OF_SESSIONS = {
+    "size": "which lasts as long as its events go on",
+    "hop": "which begins with its first event",
+    "offset": "which lies on no grid",
+    "closed": "whose end always belongs to it",
+}
+
+
+def _micros(length: timedelta | None) -> int:
+    if length is None:
+        raise ValueError("a window of this kind has no such length")
+    return micros(length)
 
 
 def _not_empty(value: object) -> object:
@@ -27,11 +43,9 @@ def _not_empty(value: object) -> object:
 
 
 class WindowSpec(SpecModel):
-    """One window table: per window of the grid and group, one row of aggregates."""
+    """One window table: per window and group, one row of aggregates."""
 
     LATER: ClassVar[Mapping[str, str]] = {
-        "gap": "session windows",
-        "max_duration": "session windows",
         "step": "cumulative windows",
         "time_zone": "calendar grids",
         "empty": "rows for windows with no event",
@@ -43,15 +57,28 @@ class WindowSpec(SpecModel):
     }
 
     name: Name = Field(description="Name of the window; its table is windows/<name>.")
-    kind: Annotated[Literal["tumbling", "hopping"], one_of("tumbling", "hopping", later=LATER_WINDOW_KINDS)] = Field(
-        description="tumbling: one window after the other; hopping: a window of `size` every `hop`."
+    kind: Annotated[Literal["tumbling", "hopping", "session"], one_of(*WINDOW_KINDS, later=LATER_WINDOW_KINDS)] = (
+        Field(
+            description="tumbling: one window after the other; hopping: a window of `size` every `hop`; "
+            "session: events of a group that are at most `gap` apart."
+        )
     )
-    size: PositiveDuration = Field(description="Length of a window, such as 1 hour.")
+    size: PositiveDuration | None = Field(
+        default=None, description="tumbling and hopping: length of a window, such as 1 hour."
+    )
     hop: PositiveDuration | None = Field(
         default=None, description="hopping only: how far one start is from the next; may exceed the size."
     )
     offset: Duration = Field(
         default=timedelta(0), description="Shift of the grid against 1970-01-01T00:00Z, less than one step."
+    )
+    gap: PositiveDuration | None = Field(
+        default=None, description="session only: how far apart two events of one session are at most."
+    )
+    max_duration: PositiveDuration | None = Field(
+        default=None,
+        description="session only: a session ends at the latest so long after its first event, and the next event "
+        "begins a new one; not with time.out_of_order: keep.",
     )
     closed: Annotated[Literal["left"], one_of("left", later=("right",))] = Field(
         default="left", description="The end that belongs to the window: left, so [start, end)."
@@ -75,24 +102,29 @@ class WindowSpec(SpecModel):
     )
 
     @property
-    def hop_or_size(self) -> timedelta:
-        """The step of the grid."""
-        return self.size if self.hop is None else self.hop
-
-    @property
     def size_us(self) -> int:
-        """Length of a window in microseconds."""
-        return micros(self.size)
+        """Length of a window of a grid in microseconds."""
+        return _micros(self.size)
 
     @property
     def hop_us(self) -> int:
         """The step of the grid in microseconds: the size when the window is tumbling."""
-        return micros(self.hop_or_size)
+        return _micros(self.hop or self.size)
 
     @property
     def offset_us(self) -> int:
         """Shift of the grid against the epoch in microseconds."""
         return micros(self.offset)
+
+    @property
+    def gap_us(self) -> int:
+        """How far apart two events of one session are at most, in microseconds."""
+        return _micros(self.gap)
+
+    @property
+    def max_duration_us(self) -> int | None:
+        """The longest that a session lasts, in microseconds; None for no bound."""
+        return None if self.max_duration is None else micros(self.max_duration)
 
     @property
     def allowed_lateness_us(self) -> int:
@@ -119,23 +151,50 @@ class WindowSpec(SpecModel):
         """Say that a kind is not supported yet before its keys are judged as those of other kinds."""
         if isinstance(data, Mapping) and data.get("kind") in LATER_WINDOW_KINDS:
             found = f"found {show(data['kind'])}: windows of this kind are not supported yet"
-            raise ProblemsError([Problem(found, expected="tumbling or hopping", at=("kind",))])
+            raise ProblemsError([Problem(found, expected=" or ".join(WINDOW_KINDS), at=("kind",))])
         return data
 
     @model_validator(mode="after")
     def _together(self) -> "WindowSpec":
-        raise_any([*self._grid_problems(), *self._name_problems()])
+        shape = self._session_problems() if self.kind == "session" else self._grid_problems()
+        raise_any([*shape, *self._name_problems()])
         return self
 
+    def _session_problems(self) -> list[Problem]:
+        problems = [
+            Problem(f"`{key}` has no effect on a session window, {why}", remedy="leave it out", at=(key,))
+            for key, why in _NOT_OF_SESSIONS.items()
+            if key in self.model_fields_set
+        ]
+        if self.gap is None:
+            found = "the key is missing: a session window needs a gap"
+            problems.append(Problem(found, expected="a duration such as `30 minutes`", at=("gap",)))
+        return problems
+
     def _grid_problems(self) -> list[Problem]:
+        problems = [
+            Problem(
+                f"`{key}` has no effect on a {self.kind} window",
+                remedy="leave it out, or write `kind: session`",
+                at=(key,),
+            )
+            for key in ("gap", "max_duration")
+            if key in self.model_fields_set
+        ]
+        return [*problems, *self._step_problems()]
+
+    def _step_problems(self) -> list[Problem]:
+        if self.size is None:
+            found = f"the key is missing: a {self.kind} window needs a size"
+            return [Problem(found, expected="a duration such as `1 hour`", at=("size",))]
         if self.kind == "tumbling" and self.hop is not None:
             found = "`hop` has no effect on a tumbling window, whose step is its size"
             return [Problem(found, remedy="leave it out, or write `kind: hopping`", at=("hop",))]
         if self.kind == "hopping" and self.hop is None:
             found = "the key is missing: a hopping window needs a hop"
             return [Problem(found, expected="a duration such as `5 minutes`", at=("hop",))]
-        if self.offset >= self.hop_or_size:
-            step = format_duration(self.hop_or_size)
+        if self.offset_us >= self.hop_us:
+            step = format_duration(self.hop or self.size)
             found = f"found {format_duration(self.offset)}, which is no less than the step of the grid, {step}"
             return [Problem(found, expected=f"zero or more, less than {step}", at=("offset",))]
         return []

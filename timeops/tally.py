@@ -4,13 +4,18 @@ Here: sums that conservation and the metrics are made of (A2: early, late and ou
 adjusted alike). Not here: the decisions.
 """
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from timeops.adjustment import KEPT
 from timeops.columns import ADJUSTED_BY, REASON
+from timeops.contents import FILTERED, MISSED, filtered
+from timeops.gridded import STARTS, place
 from timeops.spec import WindowSpec
-from timeops.windows import FILTERED, MISSED, STARTS, place
+
+_LATE = "__late"
 
 
 def refused_tally(refused: DataFrame) -> DataFrame:
@@ -18,8 +23,13 @@ def refused_tally(refused: DataFrame) -> DataFrame:
     return refused.groupBy(F.col(REASON).alias("reason")).agg(F.count("*").alias("n"))
 
 
-def accepted_tally(accepted: DataFrame, windows: tuple[WindowSpec, ...]) -> DataFrame:
+def accepted_tally(accepted: DataFrame, windows: tuple[WindowSpec, ...], late: Mapping[str, DataFrame]) -> DataFrame:
     """Where the accepted events of a stretch went: one row.
+
+    Args:
+        accepted: The events.
+        windows: The spec's windows.
+        late: By session window, those of the events that came too late for it; none under drop and adjust.
 
     Returns:
         `accepted`; by what moved them `early`, `late`, `out_of_order`, `kept_out_of_order`; and per window
@@ -30,11 +40,34 @@ def accepted_tally(accepted: DataFrame, windows: tuple[WindowSpec, ...]) -> Data
     placed = accepted
     for number, window in enumerate(windows):
         names = {name: f"{name}{number}" for name in (STARTS, MISSED, FILTERED)}
-        placed = place(placed, window).withColumnsRenamed(names)
-        counts |= {f"{window.name}.{name}": condition for name, condition in _of_window(names).items()}
-    return placed.agg(
+        if window.kind == "session":
+            placed = placed.withColumn(names[FILTERED], filtered(placed, window))
+            found = _of_session(names[FILTERED])
+        else:
+            placed = place(placed, window).withColumnsRenamed(names)
+            found = _of_window(names)
+        counts |= {f"{window.name}.{name}": condition for name, condition in found.items()}
+    tally = placed.agg(
         F.count("*").alias("accepted"), *[F.count_if(condition).alias(name) for name, condition in counts.items()]
     )
+    for name, events in late.items():
+        tally = _without_late(tally, name, events)
+    return tally
+
+
+def _of_session(filtered_out: str) -> dict[str, Column]:
+    never = F.lit(False)
+    filtered_here = F.col(filtered_out)
+    counts = {"in_windows": ~filtered_here, "filtered": filtered_here}
+    return {**counts, "in_gap": never, "window_closed": never, "missed_some": never}
+
+
+def _without_late(tally: DataFrame, window: str, late: DataFrame) -> DataFrame:
+    """Which events are late for a session shows only beside the others, so they are counted apart and moved."""
+    inside, closed = f"{window}.in_windows", f"{window}.window_closed"
+    both = tally.crossJoin(late.agg(F.count("*").alias(_LATE)))
+    moved = {inside: F.col(f"`{inside}`") - F.col(_LATE), closed: F.col(_LATE)}
+    return both.withColumns(moved).drop(_LATE)
 
 
 def _of_window(names: dict[str, str]) -> dict[str, Column]:

@@ -12,9 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from timeops.columns import ASKED, BY_CLOCK, CLOCK, LOG, MIN_US, PERIOD, SEQ, SETTER, TIMELINE, T, floor_to, to_us
-from timeops.grids import last_close_time
 from timeops.rules import TimeRules
-from timeops.silences import GATHERED, clock_gives, gathered_in_state
+from timeops.silences import GATHERED, clock_gives, close_asked, gathered_in_state
 from timeops.spec import TimeSpec
 from timeops.splits import allows, of_state, splits_after, splits_watermark
 
@@ -222,7 +221,7 @@ def state_after(moves: DataFrame, steps: DataFrame, state: DataFrame, rules: Tim
 
 def _gathered_after(moves: DataFrame, state: DataFrame, rules: TimeRules) -> DataFrame:
     """`_timeline`, `last_clock`, `max_close` and `splits` after a stretch."""
-    closes = {f"__close{i}": last_close_time(F.col(T), window) for i, window in enumerate(rules.windows_to_close)}
+    closes = {f"__close{i}": close_asked(F.col(T), window) for i, window in enumerate(rules.windows_to_close)}
     latest = [F.max(column).alias(name) for name, column in closes.items()]
     fresh = moves.groupBy(TIMELINE).agg(F.max(to_us(CLOCK)).alias("__last"), *latest)
     both = state.select(TIMELINE, "last_clock", "max_close").join(fresh, TIMELINE, "full")

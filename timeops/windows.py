@@ -1,54 +1,19 @@
 """Windowed aggregation over a stretch of the log: results of the windows that close in it, and late events.
 
-Here: who is in a window, what a closed window gives, which events are needed on. Not here: the grid (grids.py),
-when exactly a window closed (closing.py), storage of open events.
+Here: what a closed window gives, which events are needed on. Not here: who is in a window and when it closed, which
+differs by kind (gridded.py, sessions.py); storage of open events.
 """
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from timeops import gridded, sessions
 from timeops.adjustment import Adjusted
-from timeops.closing import closing_watermarks
-from timeops.columns import LATENESS, T_FINAL, TIMELINE, W_BEFORE, W_SET_BY, WATERMARK, to_instant
-from timeops.grids import close_time, last_close_time, starts_of
-from timeops.safely import null_if_it_fails
-from timeops.spec import WindowSpec
+from timeops.columns import LATENESS, TIMELINE, W_BEFORE, W_SET_BY, WATERMARK, to_instant
+from timeops.contents import END, START, group_names
+from timeops.spec import TimeSpec, WindowSpec
 
-STARTS = "__starts"  # windows the event is in
-MISSED = "__missed"  # windows it would be in, had they not closed
-FILTERED = "__filtered"
-START = "__start"
-
-
-def place(accepted: DataFrame, window: WindowSpec) -> DataFrame:
-    """Adds the windows that each accepted event is in, and those that it missed.
-
-    Args:
-        accepted: Events with `__timestamp` and `__w_before` (microseconds; null: on time for certain).
-        window: The window.
-
-    Returns:
-        `accepted` with `__filtered` BOOLEAN (the window's `where` is not true), `__starts` and `__missed`
-        ARRAY<BIGINT> (both empty when filtered, or in a gap).
-    """
-    passes = F.lit(True) if window.where is None else null_if_it_fails(accepted, window.where)
-    nothing = F.array().cast("array<bigint>")
-    placed = accepted.withColumn(FILTERED, ~F.coalesce(passes, F.lit(False)))
-    placed = placed.withColumn("__all", F.when(F.col(FILTERED), nothing).otherwise(starts_of(F.col(T_FINAL), window)))
-    closed = F.col(W_BEFORE).isNotNull()
-    missed = F.filter("__all", lambda start: close_time(start, window) <= F.col(W_BEFORE))
-    is_open = F.filter("__all", lambda start: close_time(start, window) > F.col(W_BEFORE))
-    return placed.withColumns(
-        {
-            MISSED: F.when(closed, missed).otherwise(nothing),
-            STARTS: F.when(closed, is_open).otherwise(F.col("__all")),
-        }
-    ).drop("__all")
-
-
-def missed_all() -> Column:
-    """BOOLEAN: no window is left for the event, of one or more that it belongs to (`window_closed`)."""
-    return (F.size(MISSED) > 0) & (F.size(STARTS) == 0)
+_OPEN_IN = "__open_in"
 
 
 def window_results(
@@ -58,7 +23,7 @@ def window_results(
 
     Args:
         adjusted: The stretch.
-        open_events: Events of earlier stretches that `still_needed` kept.
+        open_events: Events of earlier stretches that `still_needed` kept, or for sessions `in_open_sessions`.
         window: The window.
         flushed: The stretch ends with a flushing end of input: every window closes.
 
@@ -67,19 +32,17 @@ def window_results(
         columns, aggregates, `_revision` INT 0, `_is_final` true, `_watermark` (just after the item that closed it;
         null where the flush did).
     """
-    known = open_events.withColumn(W_BEFORE, F.lit(None).cast("bigint"))
-    both = known.unionByName(adjusted.accepted, allowMissingColumns=True)
-    closed = _closed_contents(place(both, window), adjusted, window, flushed=flushed)
-    groups = {f"__group{i}": expression for i, (_, expression) in enumerate(window.group_expressions)}
-    contents = closed.withColumns({name: null_if_it_fails(closed, e) for name, e in groups.items()})
-    aggregates = [F.expr(text).alias(name) for name, text in window.aggregates.items()]
-    results = contents.groupBy(TIMELINE, START, *groups).agg(*aggregates)
-    wanted = closed.select(TIMELINE, START).distinct()
-    dated = results.join(closing_watermarks(wanted, adjusted, window), [TIMELINE, START], "left")
-    shaped = dated.select(
+    events = all_events(adjusted, open_events)
+    if window.kind == "session":
+        closed = sessions.closed_contents(events, adjusted, window, flushed=flushed)
+        results = sessions.with_watermarks(_aggregated(closed, sessions.KEYS, window), adjusted, window)
+    else:
+        closed = gridded.closed_contents(events, adjusted, window, flushed=flushed)
+        results = gridded.with_ends(_aggregated(closed, gridded.KEYS, window), closed, adjusted, window)
+    shaped = results.select(
         to_instant(START).alias("window_start"),
-        to_instant(F.col(START) + F.lit(window.size_us)).alias("window_end"),
-        *[F.col(f"__group{i}").alias(name) for i, name in enumerate(window.group_columns)],
+        to_instant(END).alias("window_end"),
+        *[F.col(value).alias(name) for value, name in zip(group_names(window), window.group_columns, strict=True)],
         *window.aggregates,
         F.lit(0).alias("_revision"),
         F.lit(True).alias("_is_final"),
@@ -88,47 +51,71 @@ def window_results(
     return shaped if window.having is None else shaped.where(window.having)
 
 
-def _closed_contents(placed: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
-    """Events of the windows that close in the stretch, one row per window that holds them, with `__start`."""
-    before = adjusted.before.select(TIMELINE, F.col("watermark").alias("__w_start"))
-    after = adjusted.state.select(TIMELINE, F.col("watermark").alias("__w_end"))
-    marked = placed.join(before, TIMELINE, "left").join(after, TIMELINE, "left")
-    each = marked.withColumn(START, F.explode(STARTS))
-    closes_at = close_time(F.col(START), window)
-    not_before = F.coalesce(closes_at > F.col("__w_start"), F.lit(True))
-    by_now = F.lit(True) if flushed else closes_at <= F.col("__w_end")
-    return each.where(not_before & by_now).drop("__w_start", "__w_end", STARTS, MISSED, FILTERED)
+def _aggregated(closed: DataFrame, keys: tuple[str, ...], window: WindowSpec) -> DataFrame:
+    aggregates = [F.expr(text).alias(name) for name, text in window.aggregates.items()]
+    return closed.groupBy(*keys, *group_names(window)).agg(*aggregates)
 
 
-def late_for_windows(adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+def all_events(adjusted: Adjusted, open_events: DataFrame) -> DataFrame:
+    """The accepted events of a stretch and those of earlier ones that windows still need, which were on time."""
+    known = open_events.withColumn(W_BEFORE, F.lit(None).cast("bigint"))
+    return known.unionByName(adjusted.accepted, allowMissingColumns=True)
+
+
+def late_for_windows(adjusted: Adjusted, open_events: DataFrame | None, window: WindowSpec) -> DataFrame:
     """Accepted events of a stretch for which every window had closed when they came.
+
+    Args:
+        adjusted: The stretch.
+        open_events: As for `window_results`; None for windows on a grid, which do not ask for them.
+        window: The window.
 
     Returns:
         The events with `__missed` (starts), `__w_before`, `__w_set_by`, and `__lateness_us`: the least extra
         allowed lateness that would have let the event into its last window; null where the clock closed it.
     """
-    behind = adjusted.accepted.where(F.col(W_BEFORE).isNotNull())
-    placed = place(behind, window)
-    late = placed.where(missed_all())
-    last = close_time(F.element_at(MISSED, -1), window)
-    lateness = F.col(W_BEFORE) - last + F.lit(1)
-    if adjusted.rules.clock_moves:  # no lateness lets in what the clock has passed
-        lateness = F.when(F.col(W_SET_BY).isNotNull(), lateness)
-    return late.withColumn(LATENESS, lateness)
+    if window.kind == "session":
+        events = adjusted.accepted if open_events is None else all_events(adjusted, open_events)
+        late = sessions.late_events(events, window, adjusted.rules.time)
+    else:
+        late = gridded.late_events(adjusted.accepted, window)
+    if not adjusted.rules.clock_moves:
+        return late
+    by_events = F.when(F.col(W_SET_BY).isNotNull(), F.col(LATENESS))  # no lateness lets in what the clock has passed
+    return late.withColumn(LATENESS, by_events)
 
 
 def still_needed(events: DataFrame, state: DataFrame, windows: tuple[WindowSpec, ...]) -> DataFrame:
-    """Events of which some window has not closed at the end of a stretch.
+    """Events of which some window on a grid has not closed at the end of a stretch.
 
     Args:
         events: Accepted events with `_timeline` and `__timestamp`.
         state: The timelines' state after the stretch.
-        windows: The spec's windows.
+        windows: The spec's windows on a grid.
     """
     known = events.join(state.select(TIMELINE, F.col("watermark").alias("__w_end")), TIMELINE, "left")
     open_somewhere = F.lit(False)
     for window in windows:
-        closes_at = last_close_time(F.col(T_FINAL), window)
-        open_here = closes_at.isNotNull() & F.coalesce(closes_at > F.col("__w_end"), F.lit(True))
-        open_somewhere = open_somewhere | open_here
+        open_somewhere = open_somewhere | gridded.is_open(window, F.col("__w_end"))
     return known.where(open_somewhere).drop("__w_end")
+
+
+def in_open_sessions(
+    events: DataFrame, state: DataFrame, windows: tuple[WindowSpec, ...], time: TimeSpec
+) -> DataFrame:
+    """Events whose session has not closed at the end of a stretch.
+
+    Args:
+        events: What this function gave after the stretch before, and the accepted events: `all_events`.
+        state: The timelines' state after the stretch.
+        windows: The spec's session windows.
+        time: The spec's `time` section.
+
+    Returns:
+        The events, with the names of the windows in `sessions.SESSIONS`.
+    """
+    marked = events.withColumn(_OPEN_IN, F.array().cast("array<string>"))
+    for window in windows:
+        marked = sessions.with_open_sessions(marked, state, window, time, _OPEN_IN)
+    renamed = marked.drop(sessions.SESSIONS).withColumnRenamed(_OPEN_IN, sessions.SESSIONS)
+    return renamed.where(F.size(sessions.SESSIONS) > 0)

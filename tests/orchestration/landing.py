@@ -6,13 +6,14 @@ Here: input and expectations of the end-to-end tests. Not here: running a pipeli
 import json
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from resources.lake import Lake
 from tests import oracle
-from tests.properties.logs import rules_of
+from tests.properties.logs import rules_of, shape_of
 from timeops.rules import TimeRules
 from timeops.spec import Spec
 
@@ -90,12 +91,8 @@ def _record(row: Mapping[str, Any], over: Sequence[str]) -> oracle.Record:
 
 def _window(spec: Spec, number: int) -> oracle.Window:
     window = spec.windows[number]
-    return oracle.Window(
-        name=window.name,
-        kind=window.kind,
-        size_us=window.size_us,
-        hop_us=window.hop_us,
-        allowed_lateness_us=window.allowed_lateness_us,
+    return replace(
+        shape_of(window),
         where=(lambda record: int(str(record.payload["v"])) > 2) if window.where else None,
         group=lambda record: tuple(record.payload[name] for name in window.group_columns),
     )
@@ -138,6 +135,17 @@ def assert_tables_equal_the_oracle(warehouse: Path, spec: Spec, *, flush: bool =
             for row in rows
         ]
         assert sorted(results, key=str) == sorted(found, key=str), window.name
+
+
+def assert_only_open_sessions_keep_events(warehouse: Path, spec: Spec) -> None:
+    """The state between batches is what open sessions hold, so it does not grow with history."""
+    want = expected(warehouse, spec, flush=False)
+    kept = {row["_arrival_seq"]: row["__sessions"] for row in table(warehouse, spec, "_state/session_events")}
+    for window in spec.session_windows:
+        held = {seq for *_, seqs in want.open_windows[window.name] for seq in seqs}
+        assert held, "an empty state would show nothing"
+        assert {seq for seq, windows in kept.items() if window.name in windows} == held
+    assert all(kept.values())
 
 
 def _letter(row: Mapping[str, Any]) -> tuple[object, ...]:

@@ -16,7 +16,12 @@ from pipelines.specfiles import read_spec
 from resources.owner import this_process
 from resources.settings import Settings
 from resources.workspace import SpecFile, Workspace
-from tests.orchestration.landing import assert_tables_equal_the_oracle, land, table
+from tests.orchestration.landing import (
+    assert_only_open_sessions_keep_events,
+    assert_tables_equal_the_oracle,
+    land,
+    table,
+)
 from timeops.errors import BusyError, LakeError
 
 SPEC = """
@@ -55,6 +60,14 @@ SPARSE = """
     {group_by}
     aggregates: {{n: count(*)}}
 """
+SESSIONS = """
+  - name: visits
+    kind: session
+    gap: 8 s
+    {rule}
+    group_by: [k]
+    aggregates: {{n: count(*)}}
+"""
 
 
 def pipeline(
@@ -64,12 +77,15 @@ def pipeline(
     *,
     unit: str = "millisecond",
     sparse: bool = True,
+    sessions: bool = False,
     over: str = "",
     time: str = "",
     source: str = "",
 ) -> tuple[SpecFile, Settings]:
     lateness = "allowed_lateness: 5 s" if policy == "keep" else ""
     more = SPARSE.format(lateness=lateness, group_by=f"group_by: [{over}]" if over else "") if sparse else ""
+    if sessions:
+        more += SESSIONS.format(rule=lateness or "max_duration: 15 s")
     path = tmp_path / f"{name}.yaml"
     time = f"over: [{over}]\n  {time}" if over else time
     landing = f"in_{name}"
@@ -85,23 +101,25 @@ def go(made: tuple[SpecFile, Settings], instance: DagsterInstance, options: RunO
 def test_a_log_in_batches_then_flushed_gives_the_oracles_tables_and_days_recomputed_from_the_log_are_the_same(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    file, settings = made = pipeline(tmp_path, "kept", "keep")
+    file, settings = made = pipeline(tmp_path, "kept", "keep", sessions=True)
     land(tmp_path / "in_kept", 900, seed=1)
     with DagsterInstance.ephemeral() as instance:
         first = go(made, instance, RunOptions(max_events_per_batch=500))
         assert (first.batches, first.counts["records"]) == (2, 900)
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+        assert_only_open_sessions_keep_events(settings.warehouse, file.spec)
 
         assert go(made, instance).batches == 0, "nothing is new"
 
         asked = AssetKey(["kept", "windows", "per_minute"])
         assert instance.get_materialized_partitions(asked) == {"2026-01-01", "2026-01-02"}
 
-        live = table(settings.warehouse, file.spec, "windows/per_minute")
-        _materialize_days(made, instance)
-        rebuilt = table(settings.warehouse, file.spec, "windows/per_minute")
-        assert {row["_batch_id"] for row in rebuilt} != {row["_batch_id"] for row in live}
-        assert _without_batch(rebuilt) == _without_batch(live)
+        for name in ("per_minute", "visits"):
+            live = table(settings.warehouse, file.spec, f"windows/{name}")
+            _materialize_days(made, instance, name)
+            rebuilt = table(settings.warehouse, file.spec, f"windows/{name}")
+            assert {row["_batch_id"] for row in rebuilt} != {row["_batch_id"] for row in live}
+            assert _without_batch(rebuilt) == _without_batch(live)
 
         assert go(made, instance, RunOptions(end_of_input="flush")).batches == 1
         assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
@@ -111,9 +129,9 @@ def test_a_log_in_batches_then_flushed_gives_the_oracles_tables_and_days_recompu
             go(made, instance)
 
 
-def _materialize_days(made: tuple[SpecFile, Settings], instance: DagsterInstance) -> None:
+def _materialize_days(made: tuple[SpecFile, Settings], instance: DagsterInstance, window: str = "per_minute") -> None:
     file, settings = made
-    asked = AssetKey([file.spec.name, "windows", "per_minute"])
+    asked = AssetKey([file.spec.name, "windows", window])
     job = build_definitions(settings, [file]).resolve_implicit_global_asset_job_def()
     tags = {
         "dagster/asset_partition_range_start": "2026-01-01",
@@ -125,7 +143,7 @@ def _materialize_days(made: tuple[SpecFile, Settings], instance: DagsterInstance
 
 def _without_batch(rows: list[dict[str, object]]) -> list[dict[str, object]]:
     bare = [{name: value for name, value in row.items() if name != "_batch_id"} for row in rows]
-    return sorted(bare, key=lambda row: (str(row["window_start"]), str(row["k"])))
+    return sorted(bare, key=lambda row: [str(row[name]) for name in ("window_start", "window_end", "k")])
 
 
 def test_adjusted_events_equal_the_oracle_and_a_live_owner_keeps_a_second_run_out(
@@ -166,11 +184,12 @@ def test_every_substream_has_a_watermark_of_its_own_and_the_clock_moves_those_of
 ) -> None:
     monkeypatch.setattr(timelines, "BASE_EVERY", 2)  # batch 1 writes a base, 2 another, 3 changes
     by_clock = "late: {tolerance: 20 s, policy: adjust}\n  idle: {advance: arrival_clock}"
-    file, settings = made = pipeline(tmp_path, "devices", "keep", over="k", time=by_clock)
+    file, settings = made = pipeline(tmp_path, "devices", "keep", over="k", time=by_clock, sessions=True)
     land(tmp_path / "in_devices", 300, seed=7)
     with DagsterInstance.ephemeral() as instance:
         go(made, instance, RunOptions(max_events_per_batch=160))
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+        assert_only_open_sessions_keep_events(settings.warehouse, file.spec)
         live = table(settings.warehouse, file.spec, "windows/per_minute")
         _materialize_days(made, instance)
         assert _without_batch(table(settings.warehouse, file.spec, "windows/per_minute")) == _without_batch(live)
@@ -181,11 +200,12 @@ def test_every_substream_has_a_watermark_of_its_own_and_the_clock_moves_those_of
 def test_with_periodic_emission_events_see_the_watermark_of_the_periods_before(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    file, settings = made = pipeline(tmp_path, "periodic", "drop", time="emit: {every: 30 s}")
+    file, settings = made = pipeline(tmp_path, "periodic", "drop", time="emit: {every: 30 s}", sessions=True)
     land(tmp_path / "in_periodic", 200, seed=8)
     with DagsterInstance.ephemeral() as instance:
         go(made, instance, RunOptions(max_events_per_batch=110))
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+    assert_only_open_sessions_keep_events(settings.warehouse, file.spec)
 
 
 def test_windows_that_a_change_of_the_spec_closes_are_closed_by_it(spark: SparkSession, tmp_path: Path) -> None:

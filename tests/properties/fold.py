@@ -4,7 +4,7 @@ The way a pipeline goes on from batch to batch, without a lake: state, held and 
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from timeops.splits import most_splits
 from timeops.tally import accepted_tally
 from timeops.timelines import STATE_SCHEMA, LogClock
 from timeops.watermarks import Way
-from timeops.windows import late_for_windows, still_needed, window_results
+from timeops.windows import all_events, in_open_sessions, late_for_windows, still_needed, window_results
 
 Rows = dict[str, list[tuple[Any, ...]]]
 PAYLOAD = ("case", "e", "v")
@@ -49,6 +49,7 @@ class Carried:
     state: DataFrame
     held: DataFrame | None = None
     open_events: DataFrame | None = None
+    session_events: DataFrame | None = None
 
 
 def run(
@@ -99,17 +100,26 @@ def _stretch(
     adjusted = replace(adjusted, state=F.broadcast(adjusted.state.localCheckpoint()))
     nothing = adjusted.accepted.limit(0)
     held = _release(carried.held or nothing, adjusted, out, flushed=flushed)
-    _letters(adjusted, out)
-    counted = accepted_tally(adjusted.accepted, rules.windows).collect()[0].asDict()
+    in_sessions, on_grids = carried.session_events or nothing, carried.open_events or nothing
+    time, windows = rules.time, rules.windows
+    late = {w.name: late_for_windows(adjusted, in_sessions, w).localCheckpoint() for w in windows}
+    _letters(adjusted, late, out)
+    keeps = time.out_of_order == "keep"
+    late_for_sessions = {w.name: late[w.name] for w in windows if keeps and w.kind == "session"}
+    counted = accepted_tally(adjusted.accepted, windows, late_for_sessions).collect()[0].asDict()
     for name, count in counted.items():
         out.tally[name] = out.tally.get(name, 0) + count
     if not rules.windows:
         return Carried(adjusted.state, held)
-    known = carried.open_events or nothing
-    for window in rules.windows:
+    for window in windows:
+        known = in_sessions if window.kind == "session" else on_grids
         _gather_results(window_results(adjusted, known, window, flushed=flushed), window, out)
-    needed = still_needed(known.unionByName(adjusted.accepted), adjusted.state, rules.windows)
-    return Carried(adjusted.state, held, (needed.limit(0) if flushed else needed).localCheckpoint())
+    grids = tuple(window for window in windows if window.kind != "session")
+    sessions = tuple(window for window in windows if window.kind == "session")
+    needed = still_needed(all_events(adjusted, on_grids), adjusted.state, grids)
+    open_now = in_open_sessions(all_events(adjusted, in_sessions), adjusted.state, sessions, time)
+    kept = [(frame.limit(0) if flushed else frame).localCheckpoint() for frame in (needed, open_now)]
+    return Carried(adjusted.state, held, *kept)
 
 
 def _release(held: DataFrame, adjusted: Adjusted, out: Gathered, *, flushed: bool) -> DataFrame:
@@ -125,10 +135,9 @@ def _release(held: DataFrame, adjusted: Adjusted, out: Gathered, *, flushed: boo
     return released.held.localCheckpoint()
 
 
-def _letters(adjusted: Adjusted, out: Gathered) -> None:
-    windows = adjusted.rules.windows
+def _letters(adjusted: Adjusted, late: Mapping[str, DataFrame], out: Gathered) -> None:
     frames = [time_letters(adjusted.refused, PAYLOAD, adjusted.rules)]
-    frames += [window_letters(late_for_windows(adjusted, window), PAYLOAD, window) for window in windows]
+    frames += [window_letters(late[window.name], PAYLOAD, window) for window in adjusted.rules.windows]
     for frame in frames:
         shown = frame.withColumns(
             {

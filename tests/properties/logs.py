@@ -6,7 +6,7 @@ Each log is a case with a timeline of its own (`case`), so that one Spark job ju
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -200,15 +200,18 @@ def _timeout(time: TimeSpec, sources: Sequence[SourceTime]) -> int | Mapping[str
     return time.idle_timeout_us
 
 
+def shape_of(window: WindowSpec) -> oracle.Window:
+    """The oracle's words for a window of all events in one group."""
+    bare = oracle.Window(window.name, window.kind, allowed_lateness_us=window.allowed_lateness_us)
+    if window.kind == "session":
+        return replace(bare, gap_us=window.gap_us, max_duration_us=window.max_duration_us)
+    return replace(bare, size_us=window.size_us, hop_us=window.hop_us, offset_us=window.offset_us)
+
+
 def window_of(window: WindowSpec) -> oracle.Window:
     """The oracle's words for a window whose filter is `v > 1` and whose group, if any, is `v`."""
-    return oracle.Window(
-        name=window.name,
-        kind=window.kind,
-        size_us=window.size_us,
-        hop_us=window.hop_us,
-        offset_us=window.offset_us,
-        allowed_lateness_us=window.allowed_lateness_us,
+    return replace(
+        shape_of(window),
         where=(lambda record: int(str(record.payload["v"])) > 1) if window.where else None,
         group=lambda record: (
             (record.payload["case"], record.payload["v"])

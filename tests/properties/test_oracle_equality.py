@@ -81,6 +81,24 @@ def window_specs(draw: st.DrawFn, name: str, *, lateness: bool) -> WindowSpec:
     return WindowSpec(**keys)
 
 
+@st.composite
+def session_specs(draw: st.DrawFn, name: str, policy: str) -> WindowSpec:
+    keys: dict[str, Any] = {
+        "name": name,
+        "kind": "session",
+        "gap": draw(st.sampled_from(["7 us", "2 us", "1 us", "30 us"])),
+        "group_by": ("case", "v") if draw(st.booleans()) else ("case",),
+        "aggregates": {"seqs": "array_sort(collect_set(_arrival_seq))"},
+    }
+    if policy == "keep":
+        keys["allowed_lateness"] = draw(st.sampled_from(["0 us", "5 us", "1 us", "1000 us"]))
+    else:
+        keys["max_duration"] = draw(st.sampled_from([None, "13 us", "4 us", "1 us", "200 us"]))
+    if draw(st.booleans()):
+        keys["where"] = "v > 1"
+    return WindowSpec(**keys)
+
+
 def many_logs(examples: int) -> settings:
     return settings(
         max_examples=examples,
@@ -103,7 +121,8 @@ def test_every_table_equals_the_oracle(
 ) -> None:
     time = data.draw(time_specs(mode))
     way = data.draw(st.sampled_from(WAYS))
-    windows = (first, data.draw(window_specs("b", lateness=time.out_of_order == "keep")))
+    second = data.draw(window_specs("b", lateness=time.out_of_order == "keep"))
+    windows = (first, second, data.draw(session_specs("s", time.out_of_order)))
     sources = data.draw(source_times(time)) if mode in WITH_SPLITS else ()
     flush = data.draw(st.booleans())
     logs = generate(seed, CASES)
@@ -121,7 +140,8 @@ def test_a_log_cut_into_batches_gives_the_same_tables(
 ) -> None:
     """The oracle judges every log whole, so equality with it is independence of the cuts as well."""
     time = data.draw(time_specs(mode))
-    windows = (first, data.draw(window_specs("b", lateness=time.out_of_order == "keep")))
+    second = data.draw(window_specs("b", lateness=time.out_of_order == "keep"))
+    windows = (first, second, data.draw(session_specs("s", time.out_of_order)))
     sources = data.draw(source_times(time)) if mode in WITH_SPLITS else ()
     flush = data.draw(st.booleans())
     logs = generate(seed, CASES)

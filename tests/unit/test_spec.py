@@ -157,15 +157,23 @@ def test_durations_are_given_in_microseconds_too() -> None:
 
 def test_the_step_of_a_hopping_window_is_its_hop() -> None:
     window = parse(changed("windows.0", hopping(hop="5 minutes", offset="1 minute"))).windows[0]
-    assert (window.hop_or_size, window.hop_us, window.offset_us) == (
-        timedelta(minutes=5),
-        300_000_000,
-        60_000_000,
-    )
+    assert (window.hop, window.hop_us, window.offset_us) == (timedelta(minutes=5), 300_000_000, 60_000_000)
 
 
 def hopping(**keys: str) -> dict[str, Any]:
     return {**SMALL["windows"][0], "kind": "hopping", **keys}
+
+
+def session(**keys: str) -> dict[str, Any]:
+    return {"name": "w", "kind": "session", "aggregates": {"n": "count(*)"}, **keys}
+
+
+def test_a_session_has_a_gap_and_may_have_a_longest_duration() -> None:
+    window = parse(changed("windows.0", session(gap="30 min", max_duration="2 h"))).windows[0]
+    assert (window.gap_us, window.max_duration_us) == (1_800_000_000, 7_200_000_000)
+    assert parse(changed("windows.0", session(gap="30 min"))).windows[0].max_duration_us is None
+    with pytest.raises(ValueError, match="no such length"):
+        assert window.size_us
 
 
 def test_group_columns_have_names_and_expressions() -> None:
@@ -220,6 +228,10 @@ GOOD = {
     "zero lateness under drop": changed("windows.0.allowed_lateness", "0 s"),
     "no windows": changed("windows", ...),
     "windows only": changed("outputs.ordered_events", False),
+    "sessions": changed("windows.0", session(gap="30 min", max_duration="2 h")),
+    "late sessions": changed(
+        "windows.0", session(gap="30 min", allowed_lateness="1 min"), changed("time.out_of_order", "keep")
+    ),
     "hop longer than size": changed("windows.0", hopping(hop="2 hours", offset="90 minutes")),
     "closed on the left": changed("windows.0.closed", "left"),
     "grouped over": changed("time.over", ["upper(t)"], changed("windows.0.group_by", ["UPPER( t ) AS big"])),
@@ -346,7 +358,14 @@ BAD_FOR_SCHEMA_TOO = [
     ("outputs.windows", True, "outputs.windows", "unknown key"),
     ("windows.0", "w", "windows[0]", "a mapping of keys to values"),
     ("windows.0.name", "_w", "windows[0].name", "first a letter"),
-    ("windows.0.kind", "session", "windows[0].kind", "not supported yet"),
+    ("windows.0", session(), "windows[0].gap", "needs a gap"),
+    ("windows.0", session(gap="0 s"), "windows[0].gap", "longer than zero"),
+    ("windows.0", session(gap="1 s", size="1 h"), "windows[0].size", "no effect on a session window"),
+    ("windows.0", session(gap="1 s", hop="1 h"), "windows[0].hop", "no effect on a session window"),
+    ("windows.0", session(gap="1 s", offset="0 s"), "windows[0].offset", "no effect on a session window"),
+    ("windows.0", session(gap="1 s", closed="left"), "windows[0].closed", "no effect on a session window"),
+    ("windows.0", session(gap="1 s", max_duration="0 s"), "windows[0].max_duration", "longer than zero"),
+    ("windows.0", session(gap="1 s", allowed_lateness="1 s"), "windows[0].allowed_lateness", "is ever late"),
     ("windows.0.kind", "sliding", "windows[0].kind", "not supported yet"),
     ("windows.0.kind", "snapshot", "windows[0].kind", "not supported yet"),
     ("windows.0.kind", "cumulative", "windows[0].kind", "not supported yet"),
@@ -358,8 +377,8 @@ BAD_FOR_SCHEMA_TOO = [
     ("windows.0", hopping(), "windows[0].hop", "needs a hop"),
     ("windows.0", hopping(hop="0 s"), "windows[0].hop", "longer than zero"),
     ("windows.0.closed", "right", "windows[0].closed", "not supported yet"),
-    ("windows.0.gap", "1 s", "windows[0].gap", "not supported yet"),
-    ("windows.0.max_duration", "1 s", "windows[0].max_duration", "not supported yet"),
+    ("windows.0.gap", "1 s", "windows[0].gap", "no effect on a tumbling window"),
+    ("windows.0.max_duration", "1 s", "windows[0].max_duration", "no effect on a tumbling window"),
     ("windows.0.step", "1 s", "windows[0].step", "not supported yet"),
     ("windows.0.time_zone", "UTC", "windows[0].time_zone", "not supported yet"),
     ("windows.0.empty", True, "windows[0].empty", "not supported yet"),
@@ -474,6 +493,13 @@ def test_windows_without_events_and_partitions_without_windows_are_refused_by_th
     assert not schema_accepts(changed("partitions.start", "2013-01-01", no_windows))
     assert not schema_accepts(changed("time.over", ["x"]))
     assert "`partitions` has no effect" in message(changed("partitions.start", "2013-01-01", no_windows))
+
+
+def test_a_longest_duration_of_sessions_is_refused_under_keep() -> None:
+    keep = changed("time.out_of_order", "keep")
+    spec = changed("windows.0", session(gap="1 s", max_duration="1 h"), keep)
+    assert "windows[0].max_duration: found a longest duration under `out_of_order: keep`" in message(spec)
+    assert not schema_accepts(spec)
 
 
 def test_all_problems_are_told_together_in_the_order_of_the_file() -> None:

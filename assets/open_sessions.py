@@ -1,0 +1,65 @@
+"""The events of open sessions between two batches, which is the state of session windows.
+
+Here: reading and writing them. Not here: which sessions are open (timeops/sessions.py), events of windows on a grid
+(windows.py): those are read only when such a window closes, these in every batch.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from assets.commits import batch_column, flushes, has_few_records
+from assets.schemas import payload_of, session_columns
+from assets.stretch import Judged
+from resources import tables
+from resources.filters import Filters, sql_condition
+from resources.workspace import Workspace, instant_of
+from timeops import columns as c
+from timeops.spec import WindowSpec
+from timeops.windows import all_events, in_open_sessions, late_for_windows
+
+
+def session_events_of(workspace: Workspace) -> DataFrame:
+    """Events of earlier batches in sessions that are open, of any session window."""
+    held = workspace.read_base(tables.SESSION_EVENTS).drop(c.BATCH)
+    return held.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
+
+
+def late_events_of(workspace: Workspace, judged: Judged, window: WindowSpec) -> DataFrame:
+    """Accepted events of a judged stretch for which every window of one definition had closed when they came."""
+    known = session_events_of(workspace) if window.kind == "session" else None
+    return late_for_windows(judged.adjusted, known, window)
+
+
+def write_session_events(workspace: Workspace, judged: Judged) -> None:
+    """Writes the events of the sessions that are open after a batch."""
+    plan, spec = judged.plan, workspace.spec
+    where = _may_be_in_none(workspace, judged)
+    known = all_events(judged.adjusted, session_events_of(workspace))
+    events = in_open_sessions(known, judged.adjusted.state, spec.session_windows, spec.time)
+    of_batch = F.col(c.SEQ) >= plan.first_seq
+    anew = events.where(of_batch if where is None else of_batch | F.expr(sql_condition(where)))
+    if flushes(plan):
+        anew = anew.limit(0)
+    rows = anew.select(*session_columns(payload_of(workspace)), batch_column(plan))
+    workspace.lake.replace(
+        tables.SESSION_EVENTS,
+        rows.repartitionByRange(c.TIMESTAMP),
+        where=where,
+        attempt=plan.attempt,
+        expect=workspace.ready(tables.SESSION_EVENTS),
+        are_few=has_few_records(plan),
+    )
+
+
+def _may_be_in_none(workspace: Workspace, judged: Judged) -> Filters | None:
+    """Which events may have been in a session that closed; None for none. Those in open ones are written anew.
+
+    An event less than a gap and a lateness behind the watermark is in an open session for certain.
+    """
+    if flushes(judged.plan):
+        return ()
+    watermark_us = judged.after.watermark_us
+    if watermark_us is None:
+        return None
+    bounds = [watermark_us - w.gap_us - w.allowed_lateness_us for w in workspace.spec.session_windows]
+    return [(c.TIMESTAMP, "<", instant_of(max(*bounds, c.MIN_US)))]

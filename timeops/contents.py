@@ -1,0 +1,34 @@
+"""What windows of every kind ask of an event: does it pass their filter, and of which group is it.
+
+Here: `where` and `group_by` as columns. Not here: which windows an event is in (gridded.py, sessions.py).
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from timeops.safely import null_if_it_fails
+from timeops.spec import WindowSpec
+
+FILTERED = "__filtered"
+MISSED = "__missed"  # starts of the windows that an event would be in, had they not closed
+START = "__start"  # of a window, microseconds
+END = "__end"
+
+
+def filtered(frame: DataFrame, window: WindowSpec) -> Column:
+    """BOOLEAN, never null: the window's `where` is not true."""
+    if window.where is None:
+        return F.lit(False)
+    return ~F.coalesce(null_if_it_fails(frame, window.where), F.lit(False))
+
+
+def group_names(window: WindowSpec) -> list[str]:
+    """Working names of the group columns, in order."""
+    return [f"__group{number}" for number in range(len(window.group_expressions))]
+
+
+def with_groups(frame: DataFrame, window: WindowSpec) -> DataFrame:
+    """Adds the values of `group_by`, null where an expression fails."""
+    expressions = [expression for _, expression in window.group_expressions]
+    values = zip(group_names(window), expressions, strict=True)
+    return frame.withColumns({name: null_if_it_fails(frame, expression) for name, expression in values})

@@ -1,0 +1,143 @@
+"""Session windows over a stretch of the log: which events are in which session, which sessions close, late events.
+
+Here: chains of events at most a gap apart (M, F), as gaps and islands by window functions. Not here: the two cases
+in which one event after the other must be looked at (session_folds.py), when exactly a session closed
+(session_closing.py).
+
+Under drop and adjust no accepted event is behind the watermark, so none can touch a session that has closed, and the
+chains are the sessions. Under `keep` they are too, unless an event of the chain came more than the allowed lateness
+behind the watermark: only such an event finds closed sessions within its gap.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from timeops.adjustment import Adjusted
+from timeops.columns import LATENESS, SEQ, T_FINAL, TIMELINE, W_BEFORE
+from timeops.contents import END, MISSED, START, filtered, group_names, with_groups
+from timeops.session_closing import CLOSES_AT, with_first_watermarks
+from timeops.session_folds import CHAIN, LAST, RISKY, cut_long, merge_late
+from timeops.spec import TimeSpec, WindowSpec
+
+KEYS: tuple[str, ...] = (TIMELINE, START, END)
+"""Which session of its group a row is of. With late events two of them may have one start, but not one end."""
+
+SESSIONS = "__sessions"
+"""ARRAY<STRING> of an event that is kept between stretches: the session windows in which its session is open; null
+for events of the stretch."""
+
+_BEGINS = "__begins"
+
+
+def sessions_of(events: DataFrame, window: WindowSpec, time: TimeSpec) -> DataFrame:
+    """The session of every event that takes part, as it is after the stretch.
+
+    Args:
+        events: Events that earlier stretches kept, with `__sessions` and null `__w_before`, and the accepted ones of
+            this stretch.
+        window: The window.
+        time: The spec's `time` section, for its policy.
+
+    Returns:
+        The events that pass the window's filter and belong to no session that had closed before the stretch, with
+        the group columns of `contents.with_groups`, `__start` and `__end` (microseconds; both null of an event that
+        came too late).
+    """
+    chains = _chains(with_groups(events.where(_takes_part(events, window)), window), window)
+    if time.out_of_order == "keep":
+        found = merge_late(chains, window)
+    elif window.max_duration is not None:
+        found = cut_long(chains, window)
+    else:
+        found = chains.withColumn(END, F.col(LAST) + F.lit(window.gap_us))
+    return found.drop(CHAIN, LAST, RISKY)
+
+
+def _takes_part(events: DataFrame, window: WindowSpec) -> Column:
+    if SESSIONS not in events.columns:  # none was kept
+        return ~filtered(events, window)
+    return F.coalesce(F.array_contains(SESSIONS, window.name), ~filtered(events, window))
+
+
+def _chains(events: DataFrame, window: WindowSpec) -> DataFrame:
+    """Adds the chain of each event: `__start`, `__last`, `__chain`, its lowest `_arrival_seq`, and `__risky`.
+
+    One shuffle by timeline and group serves all of it, and what is then aggregated by session.
+    """
+    keys = [TIMELINE, *group_names(window)]
+    in_order = Window.partitionBy(*keys).orderBy(T_FINAL)
+    so_far = in_order.rowsBetween(Window.unboundedPreceding, 0)
+    whole = Window.partitionBy(*keys, START)
+    apart = F.col(T_FINAL) - F.lag(T_FINAL).over(in_order) > F.lit(window.gap_us)
+    begun = events.withColumn(_BEGINS, F.when(F.coalesce(apart, F.lit(True)), F.col(T_FINAL)))
+    risky = F.coalesce(F.col(T_FINAL) + F.lit(window.allowed_lateness_us) < F.col(W_BEFORE), F.lit(False))
+    return (
+        begun.withColumn(START, F.max(_BEGINS).over(so_far))
+        .withColumns(
+            {
+                LAST: F.max(T_FINAL).over(whole),
+                CHAIN: F.min(SEQ).over(whole),
+                RISKY: F.max(risky).over(whole),
+            }
+        )
+        .drop(_BEGINS)
+    )
+
+
+def closed_contents(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
+    """Events of the sessions that close in the stretch.
+
+    Args:
+        events: As for `sessions_of`.
+        adjusted: The stretch.
+        window: The window.
+        flushed: As for `windows.window_results`.
+
+    Returns:
+        The events with `__start`, `__end`, and the group columns of `contents.with_groups`.
+    """
+    found = sessions_of(events, window, adjusted.rules.time).where(F.col(START).isNotNull())
+    if flushed:
+        return found
+    after = adjusted.state.select(TIMELINE, F.col("watermark").alias("__w_end"))
+    known = found.join(after, TIMELINE, "left")
+    return known.where(_closes_at(window) <= F.col("__w_end")).drop("__w_end")
+
+
+def with_watermarks(results: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    """Adds to results by KEYS `_watermark` BIGINT, just after the item that closed the session."""
+    return with_first_watermarks(results.withColumn(CLOSES_AT, _closes_at(window)), adjusted)
+
+
+def late_events(events: DataFrame, window: WindowSpec, time: TimeSpec) -> DataFrame:
+    """Events that came when their session had closed, with `__missed` (its start) and `__lateness_us`.
+
+    No open session was within the gap of such an event, so the session would have held it alone.
+    """
+    late = sessions_of(events, window, time).where(F.col(START).isNull()).drop(START, END, *group_names(window))
+    closes_at = F.col(T_FINAL) + F.lit(window.gap_us + window.allowed_lateness_us)
+    return late.withColumns({MISSED: F.array(T_FINAL), LATENESS: F.col(W_BEFORE) - closes_at})
+
+
+def with_open_sessions(
+    events: DataFrame, state: DataFrame, window: WindowSpec, time: TimeSpec, into: str
+) -> DataFrame:
+    """Adds the window's name to the ARRAY<STRING> column `into` of the events in sessions that are still open.
+
+    Args:
+        events: As for `sessions_of`; all of them come back, those too that take no part.
+        state: The timelines' state after the stretch.
+        window: The window.
+        time: The spec's `time` section.
+        into: The column.
+    """
+    after = state.select(TIMELINE, F.col("watermark").alias("__w_end"))
+    found = sessions_of(events, window, time).join(after, TIMELINE, "left")
+    is_open = F.col(START).isNotNull() & F.coalesce(_closes_at(window) > F.col("__w_end"), F.lit(True))
+    marked = found.withColumn(into, F.when(is_open, F.array_append(into, F.lit(window.name))).otherwise(F.col(into)))
+    return marked.select(*events.columns).unionByName(events.where(~_takes_part(events, window)))
+
+
+def _closes_at(window: WindowSpec) -> Column:
+    """The lowest watermark at which a session is closed: its end is inside, so it is behind end and lateness."""
+    return F.col(END) + F.lit(window.allowed_lateness_us + 1)
