@@ -48,7 +48,7 @@ def _with_first_step(closed: DataFrame, steps: DataFrame, of: str, into: str, *m
     """Adds the first step of the same `of` that reaches `__closes_at`, as a struct by which the first is the largest.
 
     Rows and steps are laid into one frame, from above. In its own cell of time a row sees the steps before it; of
-    each higher cell it is enough to know the first. The struct has `negative_seq`, `w`, and `more` of the step's columns.
+    each higher cell it is enough to know the first. The struct has `negative_seq`, `w`, and `more` of its columns.
     """
     step = F.struct((-F.col(SEQ)).alias("negative_seq"), F.col(ASKED).alias("w"), *more)
     asked = steps.where(F.col(ASKED).isNotNull())
