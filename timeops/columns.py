@@ -58,4 +58,6 @@ def to_instant(us: Column | str) -> Column:
 
 def floor_to(value: Column, step_us: int, offset_us: int = 0) -> Column:
     """The largest `offset + k * step` that is at most `value` (microseconds, floor towards minus infinity)."""
+    if step_us == 1:
+        return value
     return value - F.pmod(value - F.lit(offset_us), F.lit(step_us))

@@ -54,6 +54,8 @@ def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: st
     if isinstance(kind, StringType):
         return _from_text(frame, expression, time_zone)
     if isinstance(kind, TimestampType):
+        if is_column(frame, expression):  # it cannot fail, and trying costs more than all the rest
+            return _bounded(frame.withColumns({_RAW: F.unix_micros(F.expr(expression)), FAILED: F.lit(False)}))
         return _bounded(with_tried_instant(frame, F.expr(expression), _RAW, FAILED))
     if isinstance(kind, TimestampNTZType | DateType):
         # The session zone is UTC, so the cast keeps the local clock reading and the zone is applied after it.

@@ -71,7 +71,9 @@ def expected(warehouse: Path, spec: Spec, *, flush: bool) -> oracle.Outcome:
 
 def _record(row: Mapping[str, Any], over: Sequence[str]) -> oracle.Record:
     event, bad = None, "malformed" if row["_malformed"] is not None else None
-    if bad is None and row["at"] is not None:
+    if bad is None and row.get("ms") is not None:
+        event = row["ms"] * 1_000
+    elif bad is None and row["at"] is not None:
         try:
             event = us(datetime.fromisoformat(row["at"].replace("Z", "+00:00")))
         except ValueError:

@@ -211,7 +211,7 @@ def test_with_periodic_emission_events_see_the_watermark_of_the_periods_before(
 def test_windows_that_a_change_of_the_spec_closes_are_closed_by_it(spark: SparkSession, tmp_path: Path) -> None:
     """At 12:01:40 the watermark is 12:00:40. With 10 seconds instead of 60 it is 12:01:30, past the first window."""
     path = tmp_path / "changed.yaml"
-    text = SPEC.format(name="changed", landing="in", policy="drop", unit="second", time="", more="")
+    text = SPEC.format(name="changed", landing="in", policy="drop", unit="second", time="", more="", source="")
     settings = Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
     (tmp_path / "in").mkdir()
 

@@ -119,6 +119,29 @@ def test_m_allowed_lateness_keeps_windows_open(spark: SparkSession) -> None:
     assert [(letter[0], letter[2]) for letter in letters] == [(110, "window_closed")]
 
 
+def test_m_idle_the_clock_closes_the_windows_of_a_silent_stream(spark: SparkSession) -> None:
+    """An idle row is a tick in the text; here a record that belongs to no timeline, just behind that instant."""
+    table = TABLES["M-idle"]
+    rows = table["rows"]
+    logs = [_log_with_idle_rows(f"c{length}", rows[:length]) for length in range(1, len(rows) + 1)]
+    out = run(spark, logs, time_of(table["time"]), (window_of(table["window"]),))
+    assert [out.watermarks[log.timeline] for log in logs] == [us(watermark) for _, _, watermark, _ in rows]
+    assert counts_of(out, f"c{len(rows)}") == {"12:00-12:03": 2, "12:03-12:06": 1}
+
+
+def _log_with_idle_rows(case: str, rows: Sequence[Sequence[str]]) -> Log:
+    first = 100 * len(rows)
+    return Log(
+        case,
+        tuple(
+            Event(first + seq, us(clock) + 1, None, 1, malformed=True)
+            if event == "idle"
+            else Event(first + seq, us(clock), us(event), 1)
+            for seq, (clock, event, _, _) in enumerate(rows)
+        ),
+    )
+
+
 @pytest.mark.parametrize("expected", TABLES["A2-twelve-events"]["expect"], ids=lambda row: row["name"])
 def test_a2_twelve_events_are_adjusted_and_dropped_as_in_its_figures(
     spark: SparkSession, expected: Mapping[str, Any]

@@ -1,0 +1,63 @@
+"""Exact late events of a log against a plain aggregation of it: `python -m benchmarks.late_events`.
+
+Here: the work that is timed. Every piece reads the same Delta table and gives few rows.
+"""
+
+from pathlib import Path
+
+import click
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from benchmarks.logs import JITTER_MS, log_of
+from benchmarks.timing import seconds, show
+from resources.rows import small_frame
+from resources.spark import local_session, session_config
+from timeops.adjustment import time_adjustment
+from timeops.rules import TimeRules
+from timeops.spec import TimeSpec
+from timeops.timelines import STATE_SCHEMA, LogClock
+
+
+def by_minute(log: DataFrame) -> object:
+    """The plain aggregation: events per minute of event time."""
+    return (
+        log.groupBy(F.date_trunc("minute", "t")).agg(F.count("*").alias("n")).agg(F.sum("n"), F.count("*")).collect()
+    )
+
+
+def late(log: DataFrame, *, over: tuple[str, ...] = (), setters: bool = False) -> object:
+    """How many events are out of order, and how late; with `setters` also which records made them so."""
+    time = TimeSpec(timestamp_by="t", over=over, out_of_orderness=f"{JITTER_MS} ms", out_of_order="drop")
+    clock = LogClock(F.lit(0).cast("bigint"))  # only periodic emission asks for it
+    adjusted = time_adjustment(log, small_frame(log.sparkSession, [], STATE_SCHEMA), TimeRules(time), clock)
+    asked = [F.count("*"), F.sum("__lateness_us"), *([F.sum("__w_set_by")] if setters else [])]
+    return adjusted.refused.where("__reason = 'out_of_order'").agg(*asked).collect()
+
+
+@click.command()
+@click.option("--events", default=10_000_000, help="Length of the logs.")
+@click.option("--rounds", default=5, help="How often each piece is timed.")
+@click.option("--logs", default="benchmarks/.logs", type=click.Path(path_type=Path), help="Where logs are kept.")
+def main(events: int, rounds: int, logs: Path) -> None:
+    """Times them, and prints the ratios."""
+    spark = local_session(session_config() | {"spark.master": "local[2]", "spark.driver.memory": "4g"})
+    folder = logs.absolute()
+    thousand = log_of(spark, folder, events, 1_000)
+    many = log_of(spark, folder, events, 100_000)
+    times = seconds(
+        {
+            "count by minute": lambda: by_minute(thousand),
+            "late events, one timeline": lambda: late(thousand),
+            "... and who set the watermark": lambda: late(thousand, setters=True),
+            "late events, 1,000 timelines": lambda: late(thousand, over=("k",)),
+            "late events, 100,000 timelines": lambda: late(many, over=("k",)),
+        },
+        rounds=rounds,
+    )
+    bounds = {"late events, one timeline": 1.5, "late events, 100,000 timelines": 3.0}
+    show(f"{events:,} events, Delta log, 2 cores", times, against="count by minute", at_most=bounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Pipelines whose watermark depends on splits, several sources, or silences: equal to the oracle, cut and whole."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from pipelines.runner import RunOptions
+from pipelines.specfiles import read_spec
+from resources.settings import Settings
+from tests.orchestration.landing import assert_tables_equal_the_oracle, land, table, us
+from tests.orchestration.test_live_runs import go, pipeline
+from timeops.errors import SpecError
+
+TWO_SOURCES = """
+name: merged
+sources:
+  - name: lines
+    kind: files
+    path: in_lines/*.jsonl
+    format: json
+    schema: "id STRING, at STRING, got STRING, k STRING, v INT"
+    arrival_time: got
+    settle: 0 s
+    split: k
+    splits: [a, c]
+  - name: meters
+    kind: files
+    path: in_meters/*.jsonl
+    format: json
+    schema: "id STRING, ms BIGINT, got STRING, k {kind}, v INT"
+    arrival_time: got
+    settle: 0 s
+    timestamp_by: timestamp_millis(ms)
+    out_of_orderness: 3 s
+    idle: {{timeout: 7 s}}
+time:
+  timestamp_by: at
+  unit: millisecond
+  out_of_orderness: 10 s
+  out_of_order: keep
+  idle: {{advance: exclude_split, timeout: 15 s}}
+windows:
+  - name: per_minute
+    kind: tumbling
+    size: 1 minute
+    group_by: [k]
+    aggregates: {{n: count(*), seen: array_sort(collect_set(id))}}
+"""
+
+
+def land_meters(folder: Path, records: int, seed: int) -> None:
+    """Records as of `land`, with their time as a number."""
+    land(folder, records, seed, files=1)
+    path = folder / "f0.jsonl"
+    lines = []
+    for line in path.read_text().splitlines():
+        record = json.loads(line) if line.endswith("}") else None
+        if record is None or record["at"] == "yesterday":
+            continue
+        at = record.pop("at")
+        record["ms"] = at and (us(datetime.fromisoformat(at.replace("Z", "+00:00"))) or 0) // 1_000
+        lines.append(json.dumps(record))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_two_sources_with_splits_and_settings_of_their_own_give_the_oracles_tables_in_batches(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "merged.yaml"
+    path.write_text(TWO_SOURCES.format(kind="STRING"))
+    file, settings = read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+    land(tmp_path / "in_lines", 400, seed=21)
+    land_meters(tmp_path / "in_meters", 300, seed=22)
+    with DagsterInstance.ephemeral() as instance:
+        assert go((file, settings), instance, RunOptions(max_events_per_batch=350)).batches == 2
+    log = table(settings.warehouse, file.spec, "raw_events")
+    assert {(row["_source"], row["_split"]) for row in log if row["_malformed"] is None} == {
+        *(("lines", k) for k in ("a", "b", None)),
+        ("meters", None),
+    }
+    arrivals = [row["_arrival_time"] for row in sorted(log, key=lambda row: row["_arrival_seq"])]
+    timed = [arrival for arrival in arrivals if arrival is not None]
+    assert timed == sorted(timed), "the records of one ingestion are ordered over all sources"
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+
+
+def test_the_clock_closes_the_windows_of_silent_timelines_as_the_oracle_says(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    silence = "idle: {advance: window_close, timeout: 8 s}"
+    file, settings = made = pipeline(tmp_path, "silent", "adjust", over="k", time=silence)
+    land(tmp_path / "in_silent", 700, seed=23)
+    with DagsterInstance.ephemeral() as instance:
+        assert go(made, instance, RunOptions(max_events_per_batch=400)).batches == 2
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+
+
+def test_a_column_of_two_types_in_two_sources_is_refused_before_anything_is_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "merged.yaml"
+    path.write_text(TWO_SOURCES.format(kind="INT"))
+    file, settings = read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+    land(tmp_path / "in_lines", 5, seed=21)
+    land(tmp_path / "in_meters", 5, seed=22)
+    with DagsterInstance.ephemeral() as instance, pytest.raises(SpecError, match="`k` STRING and `k` INT"):
+        go((file, settings), instance)
+    assert not (settings.warehouse / "merged" / "raw_events").exists()
