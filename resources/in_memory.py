@@ -218,8 +218,9 @@ def _letters(adjusted: Adjusted, rules: Rules, before: Carried) -> DataFrame:
     payload = (LOG, *rules.payload)
     frames = [time_letters(adjusted.refused, payload, rules.time)]
     if rules.time.time.out_of_order == "keep":  # otherwise no accepted event is ever late for a window
-        late = {w: late_for_windows(adjusted, before.of_window(w), w) for w in rules.time.windows}
-        frames += [window_letters(events, payload, window) for window, events in late.items()]
+        for window in rules.time.windows:
+            late = late_for_windows(adjusted, before.of_window(window), window)
+            frames.append(window_letters(late, payload, window))
     letters = reduce(DataFrame.unionByName, frames)
     return letters.withColumns(
         {
