@@ -5,7 +5,7 @@ DAGSTER_HOME := $(CURDIR)/.dagster
 TIDEMARK_WAREHOUSE ?= $(CURDIR)/warehouse
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults check format ui
+.PHONY: help setup demo test faults bench check format ui
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -21,6 +21,11 @@ test: setup ## run all tests
 
 faults: setup ## kill runs around every commit, each with a JVM of its own: half an hour
 	@$(BIN)/python -m pytest -m every_fault
+
+bench: setup ## measure against peers; a quarter of an hour, see benchmarks/README.md
+	@$(BIN)/python -m benchmarks.late_events
+	@$(BIN)/python -m benchmarks.growth
+	@$(BIN)/python -m benchmarks.batches
 
 check: setup ## check format, style, types and import contracts
 	$(BIN)/ruff format --check .

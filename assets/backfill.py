@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from pyspark.sql import DataFrame
 
-from assets.commits import at_work, batch_column
+from assets.commits import MOST_RECORDS, at_work, batch_column
 from assets.control import SPEC, check_spec
 from assets.schemas import judged as judged_from_empty
 from assets.stretch import count_splits
@@ -25,6 +25,7 @@ from timeops.errors import LakeError, SpecError
 from timeops.rules import TimeRules
 from timeops.spec import WindowSpec
 from timeops.timelines import STATE_SCHEMA
+from timeops.watermarks import Way
 from timeops.windows import window_results
 
 
@@ -100,7 +101,8 @@ def results_of_log(workspace: Workspace, window: WindowSpec) -> DataFrame:
     position = workspace.position()
     rules = TimeRules.of(workspace.spec)
     splits = count_splits(log, small_frame(workspace.spark, [], STATE_SCHEMA), rules)
-    adjusted = judged_from_empty(log, workspace, position.clock_us, splits=splits)
+    way: Way | None = "in_order" if workspace.processed_end() > MOST_RECORDS else None
+    adjusted = judged_from_empty(log, workspace, position.clock_us, splits=splits, way=way)
     if not position.final:
         adjusted = replace(adjusted, state=timelines_before(workspace, position))
     nothing = adjusted.accepted.limit(0)

@@ -18,6 +18,10 @@ from resources.workspace import Workspace, records_in
 from timeops.columns import BATCH
 from timeops.errors import LakeError
 
+MOST_RECORDS = 25_000_000
+"""A longer backlog is cut into batches: each core is sent a number for every block of a batch's records, and of these
+there are then at most about a million."""
+
 FEW_RECORDS = 50_000
 """A batch of at most so many records takes longer to plan than to compute, on two cores as on many."""
 
@@ -73,7 +77,7 @@ def next_stretch(workspace: Workspace, max_events: int | None, *, flush: bool) -
 
     Args:
         workspace: The pipeline.
-        max_events: At most so many records in one batch; None takes all that the log has.
+        max_events: At most so many records in one batch; by default, and at most, MOST_RECORDS.
         flush: Flush behind the last record of the log.
 
     Raises:
@@ -86,8 +90,9 @@ def next_stretch(workspace: Workspace, max_events: int | None, *, flush: bool) -
     flushed = workspace.position().final
     if flushed and end > first:
         raise flushed_already(workspace)
-    if max_events is not None and first + max_events < end:
-        return Stretch(first, first + max_events, flushes=False)
+    most = min(max_events or MOST_RECORDS, MOST_RECORDS)
+    if first + most < end:
+        return Stretch(first, first + most, flushes=False)
     return Stretch(first, end, flushes=flush and not flushed and end > 0)
 
 

@@ -23,6 +23,7 @@ from timeops.rules import TimeRules
 from timeops.sessions import SESSIONS
 from timeops.spec import check_payload_columns
 from timeops.timelines import STATE_SCHEMA
+from timeops.watermarks import Way
 from timeops.windows import window_results
 
 _LOG_TYPES = {
@@ -168,8 +169,10 @@ def _emptied(adjusted: Adjusted, workspace: Workspace) -> Adjusted:
     )
 
 
-def judged(items: DataFrame, workspace: Workspace, clock_us: int | None = None, *, splits: int = 1) -> Adjusted:
+def judged(
+    items: DataFrame, workspace: Workspace, clock_us: int | None = None, *, splits: int = 1, way: Way | None = None
+) -> Adjusted:
     """A stretch from the beginning of the log, judged from the empty state; its last clock in microseconds."""
     nothing = small_frame(workspace.spark, [], STATE_SCHEMA)
     rules = TimeRules.of(workspace.spec)
-    return time_adjustment(items, nothing, rules, log_clock(workspace, clock_us), splits=splits)
+    return time_adjustment(items, nothing, rules, log_clock(workspace, clock_us), splits=splits, way=way)

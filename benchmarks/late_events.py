@@ -32,7 +32,7 @@ def late(log: DataFrame, *, over: tuple[str, ...] = (), setters: bool = False) -
     clock = LogClock(F.lit(0).cast("bigint"))  # only periodic emission asks for it
     adjusted = time_adjustment(log, small_frame(log.sparkSession, [], STATE_SCHEMA), TimeRules(time), clock)
     asked = [F.count("*"), F.sum("__lateness_us"), *([F.sum("__w_set_by")] if setters else [])]
-    return adjusted.refused.where("__reason = 'out_of_order'").agg(*asked).collect()
+    return adjusted.refused.where("__w_before IS NOT NULL").agg(*asked).collect()
 
 
 @click.command()

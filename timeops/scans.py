@@ -15,18 +15,32 @@ By periods there is nothing to order: a period's events all see what the periods
 
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from timeops.columns import ASKED, BY_CLOCK, PERIOD, SEQ, SETTER, TIMELINE, W_BEFORE, W_RANK, T, floor_to
-from timeops.timelines import STEP, carried
+from timeops.columns import (
+    ASKED,
+    BY_CLOCK,
+    MAX_US,
+    MIN_US,
+    PERIOD,
+    SEQ,
+    SETTER,
+    TIMELINE,
+    W_BEFORE,
+    W_RANK,
+    T,
+    floor_to,
+)
+from timeops.timelines import STEP, carried, setter_rank
 
-BLOCK_ROWS = 512
+_PLACES = 56  # in a block: see `_packed`. Small blocks leave few rows doubtful, those that their own block passes.
 
 _BLOCK = "__block"
-_CARRY = "__carry"
-_TOP = "__top"
+_CARRY = "__carry"  # STRUCT<__asked_w, __setter>: the highest before the block
+_TOP = "__top"  # the highest watermark asked for up to the end of the block
 _LOWEST = "__lowest_t"
+_IS_EVENT = "__is_event"
 
 
 @dataclass(frozen=True)
@@ -36,7 +50,8 @@ class Found:
     Attributes:
         events: The events with `__w_before` where they may be behind it, else null; and `__w_rank`, the `__setter` of
             that watermark, where the scan knows it.
-        setters: `_timeline`, `__asked_w`, `__setter` of the stretch's events, where it must be looked up.
+        setters: `_timeline`, `__asked_w`, `__setter` of the stretch's events, where it must be looked up; None where
+            the events have it.
     """
 
     events: DataFrame
@@ -50,53 +65,57 @@ def in_order(events: DataFrame, state: DataFrame) -> Found:
         events: Rows with what `timelines.asking` adds.
         state: timelines.STATE_SCHEMA before them.
     """
-    rows = events.select(TIMELINE, SEQ, ASKED, SETTER, T, BY_CLOCK, F.struct("*").alias("__row"))
-    return Found(_exact(rows, state), None)
+    earlier = Window.partitionBy(TIMELINE).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
+    marked = events.withColumn(_IS_EVENT, F.lit(True))
+    both = marked.unionByName(carried(state).select(*STEP), allowMissingColumns=True)
+    asks = F.when(F.col(ASKED).isNotNull(), F.struct(ASKED, SETTER))
+    seen = both.withColumn("__seen", F.max(asks).over(earlier)).where(_IS_EVENT)
+    return Found(_seen(seen, F.col("__seen")).drop("__seen", _IS_EVENT), None)
 
 
-def _exact(rows: DataFrame, state: DataFrame) -> DataFrame:
-    """Rows with a payload, each with the watermark just before it and who set that.
+def by_blocks(events: DataFrame, state: DataFrame, *, clock_moves: bool) -> Found:
+    """The pruned scan: only doubtful rows and their possible setters are shuffled.
 
     Args:
-        rows: `_timeline`, `_arrival_seq`, `__asked_w`, `__setter`, `__t`, `__clock_w` and `__row`, the payload.
+        events: As for `in_order`.
         state: timelines.STATE_SCHEMA before them.
+        clock_moves: The clock may be the setter of a watermark too.
     """
-    earlier = Window.partitionBy(TIMELINE).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
-    both = rows.unionByName(carried(state).select(*STEP), allowMissingColumns=True)
-    asks = F.when(F.col(ASKED).isNotNull(), F.struct(ASKED, SETTER))
-    seen = both.withColumn("__seen", F.max(asks).over(earlier)).where("__row IS NOT NULL")
-    asked = F.col("__seen")[ASKED]
-    by_event = F.when(F.coalesce(asked >= F.col(BY_CLOCK), F.lit(True)), F.col("__seen")[SETTER])
-    ranked = seen.select("__row.*", F.greatest(asked, BY_CLOCK).alias(W_BEFORE), by_event.alias(W_RANK))
-    return _only_behind(ranked)
-
-
-def by_blocks(events: DataFrame, state: DataFrame) -> Found:
-    """The pruned scan: only doubtful rows and their possible setters are shuffled. Arguments as for `in_order`."""
-    in_blocks = events.withColumn(_BLOCK, floor_to(F.col(SEQ), BLOCK_ROWS))
-    blocks = _blocks(in_blocks, state)
-    rows = in_blocks.join(F.broadcast(blocks), [TIMELINE, _BLOCK])
+    setters = 2 if clock_moves else 1  # of a row
+    in_blocks = events.withColumn(_BLOCK, floor_to(F.col(SEQ), _PLACES // setters))
+    rows = in_blocks.join(F.broadcast(_blocks(in_blocks, state, setters)), [TIMELINE, _BLOCK])
+    nothing = F.lit(None).cast("bigint")
     doubtful = F.coalesce(F.col(T) < F.col(_TOP), F.lit(False))
-    rises = F.col(_CARRY).isNull() | (F.col(ASKED) > F.col(_CARRY))
-    kept = events.columns
-    on_time = rows.where(~doubtful).select(*kept, F.lit(None).cast("bigint").alias(W_BEFORE))
-    # The payload travels only with the rows that are asked about, not with those that set their watermark.
+    on_time = rows.where(~doubtful).select(*events.columns, nothing.alias(W_BEFORE), nothing.alias(W_RANK))
+    before_block = F.col(_CARRY)[ASKED]
+    rises = F.col(ASKED).isNotNull() & F.coalesce(F.col(ASKED) > before_block, F.lit(True))
+    # The payload travels only with the rows that are asked about, not with those that set their watermark. Each of
+    # its columns by itself: what nobody asks for is not even read.
+    payload = [F.when(doubtful, F.col(name)).alias(name) for name in events.columns if name not in (TIMELINE, SEQ)]
     slim = rows.where(doubtful | (rises & (F.col(_LOWEST) < F.col(_TOP)))).select(
         TIMELINE,
         _BLOCK,
         SEQ,
         _CARRY,
-        F.when(rises, F.col(ASKED)).alias("__rising"),
-        BY_CLOCK,
-        F.when(doubtful, F.struct(*kept)).alias("__row"),
+        F.when(rises, F.struct(ASKED, SETTER)).alias("__rising"),
+        doubtful.alias(_IS_EVENT),
+        *payload,
     )
     earlier = Window.partitionBy(TIMELINE, _BLOCK).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
-    exact = slim.withColumn(W_BEFORE, F.greatest(F.max("__rising").over(earlier), _CARRY, BY_CLOCK))
-    resolved = exact.where(F.col("__row").isNotNull()).select("__row.*", W_BEFORE)
-    # A watermark that a later row finds standing was set inside a doubtful block, or is some block's highest.
-    rising = rows.where(rises & ((F.col(_LOWEST) < F.col(_TOP)) | (F.col(ASKED) == F.col(_TOP))))
-    setters = rising.groupBy(TIMELINE, ASKED).agg(F.max(SETTER).alias(SETTER))
-    return Found(on_time.unionByName(_only_behind(resolved)), setters)
+    inside = slim.withColumn("__seen", F.max("__rising").over(earlier)).where(_IS_EVENT)
+    resolved = _seen(inside, F.greatest("__seen", _CARRY)).select(*on_time.columns)
+    return Found(on_time.unionByName(resolved), None)
+
+
+def _seen(rows: DataFrame, asked: Column) -> DataFrame:
+    """Adds `__w_before` where the event is behind it, and `__w_rank`, who set that: other events, or the clock.
+
+    Args:
+        rows: Events with `__clock_w`.
+        asked: STRUCT<__asked_w, __setter>: the highest that earlier events asked for.
+    """
+    by_event = F.when(F.coalesce(asked[ASKED] >= F.col(BY_CLOCK), F.lit(True)), asked[SETTER])
+    return _only_behind(rows.withColumns({W_BEFORE: F.greatest(asked[ASKED], BY_CLOCK), W_RANK: by_event}))
 
 
 def by_periods(events: DataFrame, state: DataFrame, every_us: int) -> Found:
@@ -113,15 +132,42 @@ def by_periods(events: DataFrame, state: DataFrame, every_us: int) -> Found:
     return Found(_only_behind(events.join(seen, [TIMELINE, PERIOD])), setters)
 
 
-def _blocks(in_blocks: DataFrame, state: DataFrame) -> DataFrame:
+def _blocks(in_blocks: DataFrame, state: DataFrame, setters: int) -> DataFrame:
     """Per timeline and block: carry, the highest watermark up to its end (top), and its lowest t."""
     earlier = Window.partitionBy(TIMELINE).orderBy(_BLOCK).rowsBetween(Window.unboundedPreceding, -1)
-    highest = in_blocks.groupBy(TIMELINE, _BLOCK).agg(F.max(ASKED).alias("__highest"), F.min(T).alias(_LOWEST))
-    before = state.select(TIMELINE, F.col("computed").alias("__state_w"))
-    blocks = highest.join(before, TIMELINE, "left").withColumn(
-        _CARRY, F.greatest("__state_w", F.max("__highest").over(earlier))
-    )
-    return blocks.select(TIMELINE, _BLOCK, _CARRY, F.greatest(_CARRY, "__highest").alias(_TOP), _LOWEST)
+    of_block = in_blocks.groupBy(TIMELINE, _BLOCK)
+    packed = of_block.agg(F.max(_packed(setters)).alias("__packed"), F.min(T).alias(_LOWEST))
+    highest = packed.withColumn("__highest", _unpacked(F.col("__packed"), setters))
+    asked = F.struct(F.col("computed").alias(ASKED), setter_rank("computed_set_by").alias(SETTER))
+    before = state.select(TIMELINE, F.when(F.col("computed").isNotNull(), asked).alias("__before"))
+    known = highest.join(before, TIMELINE, "left")
+    blocks = known.withColumn(_CARRY, F.greatest("__before", F.max("__highest").over(earlier)))
+    top = F.greatest(F.col(_CARRY)[ASKED], F.col("__highest")[ASKED])
+    return blocks.select(TIMELINE, _BLOCK, _CARRY, top.alias(_TOP), _LOWEST)
+
+
+_MIDDLE_US = (MIN_US + MAX_US) // 2
+
+
+def _packed(setters: int) -> Column:
+    """What a row asks for and its place in the block as one BIGINT, of which the largest is who first asked most.
+
+    A maximum of two columns would make Spark sort all rows, one of a number is a hash aggregation. The instants of
+    the years 0001 to 9999 times the places of a block fit 64 bits up to 58 places.
+    """
+    in_block = -F.col(SETTER) - F.lit(2) * F.col(_BLOCK)  # of the clock before an event even, of the event odd
+    place = in_block if setters == 2 else F.shiftright(in_block, 1)
+    return (F.col(ASKED) - F.lit(_MIDDLE_US)) * F.lit(_PLACES) + (F.lit(_PLACES - 1) - place)
+
+
+def _unpacked(packed: Column, setters: int) -> Column:
+    """STRUCT<__asked_w, __setter> of what `_packed` gave in the row's block; null of null."""
+    rest = F.pmod(packed, F.lit(_PLACES))
+    asked = F.call_function("div", packed - rest, F.lit(_PLACES)) + F.lit(_MIDDLE_US)
+    place = F.lit(_PLACES - 1) - rest
+    in_block = place if setters == 2 else F.lit(2) * place + F.lit(1)
+    setter = -(in_block + F.lit(2) * F.col(_BLOCK))
+    return F.when(packed.isNotNull(), F.struct(asked.alias(ASKED), setter.alias(SETTER)))
 
 
 def _only_behind(events: DataFrame) -> DataFrame:

@@ -10,7 +10,7 @@ from typing import Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from timeops.columns import ASKED, SEQ, SETTER, TIMELINE, W_BEFORE, W_RANK, W_SET_BY
+from timeops.columns import ASKED, SETTER, TIMELINE, W_BEFORE, W_RANK, W_SET_BY
 from timeops.rules import TimeRules
 from timeops.scans import by_blocks, by_periods, in_order
 from timeops.timelines import event_of, known_setters
@@ -33,9 +33,7 @@ class Scanned:
 
 Way = Literal["in_order", "by_blocks"]
 """How to find watermarks that are seen at once; the result is the same. In order serves few records, and many
-timelines. By blocks there must be few, as the blocks' carries (one per timeline and 512 rows) are broadcast."""
-
-_WAYS = {"in_order": in_order, "by_blocks": by_blocks}
+timelines. By blocks there must be few, as the blocks' carries (one per timeline and 28 or 56 rows) are broadcast."""
 
 
 def scan(asked: DataFrame, state: DataFrame, rules: TimeRules, way: Way) -> Scanned:
@@ -49,7 +47,12 @@ def scan(asked: DataFrame, state: DataFrame, rules: TimeRules, way: Way) -> Scan
         way: How to find watermarks that are seen at once.
     """
     every_us = rules.time.emit_every_us
-    found = by_periods(asked, state, every_us) if every_us is not None else _WAYS[way](asked, state)
+    if every_us is not None:
+        found = by_periods(asked, state, every_us)
+    elif way == "by_blocks":
+        found = by_blocks(asked, state, clock_moves=rules.clock_moves)
+    else:
+        found = in_order(asked, state)
     setters = None if found.setters is None else found.setters.unionByName(known_setters(state))
     return Scanned(events=found.events, setters=setters)
 
@@ -67,6 +70,4 @@ def with_setter(behind: DataFrame, setters: DataFrame | None) -> DataFrame:
         return behind.withColumn(W_SET_BY, event_of(F.col(W_RANK)))
     keys = [TIMELINE, W_BEFORE]
     first = setters.groupBy(TIMELINE, F.col(ASKED).alias(W_BEFORE)).agg(F.max(SETTER).alias(W_SET_BY))
-    # If nobody asked for it before the clock of this very record, that gave it.
-    known = F.greatest(W_SET_BY, F.lit(-2) * F.col(SEQ))
-    return behind.join(first, keys, "left").withColumn(W_SET_BY, event_of(known))
+    return behind.join(first, keys, "left").withColumn(W_SET_BY, event_of(F.col(W_SET_BY)))

@@ -1,0 +1,102 @@
+"""A hundred equal micro-batches of a pipeline: bytes read and seconds of each: `python -m benchmarks.batches`.
+
+Here: making the input, running it, reading the counters of the kernel. Not here: the pipeline.
+"""
+
+import json
+import os
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import click
+from dagster import DagsterInstance
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.runner import RunOptions, run_pipeline
+from pipelines.specfiles import read_spec
+from resources.settings import Settings
+
+SPEC = """
+name: equal
+sources:
+  - {name: lines, kind: files, path: in/*.jsonl, format: json, schema: "at STRING, k STRING, v INT", arrival_time: at,
+     settle: 0 s, order: position}
+time: {timestamp_by: at, out_of_orderness: 5 s, over: [k]}
+windows:
+  - {name: per_minute, kind: tumbling, size: 1 minute, group_by: [k], aggregates: {n: count(*), total: sum(v)}}
+"""
+
+
+def land(folder: Path, events: int) -> None:
+    """Writes events a second apart, of fifty keys."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    folder.mkdir(parents=True)
+    lines = (
+        json.dumps({"at": (start + timedelta(seconds=i)).isoformat(), "k": f"k{i % 50}", "v": i % 7})
+        for i in range(events)
+    )
+    (folder / "all.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def bytes_read() -> int:
+    """Bytes that this process and those that it started have asked the kernel for so far, from disk or its cache."""
+    total = 0
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and _is_ours(folder.name):
+            try:
+                [line] = [line for line in (folder / "io").read_text().splitlines() if line.startswith("rchar")]
+            except OSError:
+                continue
+            total += int(line.split()[1])
+    return total
+
+
+def _is_ours(pid: str) -> bool:
+    while pid not in ("0", "1"):
+        if pid == str(os.getpid()):
+            return True
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            return False
+        pid = next(line.split()[1] for line in status.splitlines() if line.startswith("PPid"))
+    return False
+
+
+@click.command()
+@click.option("--batches", default=100, help="How many micro-batches.")
+@click.option("--events", default=500, help="Events of each.")
+def main(batches: int, events: int) -> None:
+    """Runs them one after the other in this process, and prints them by tens."""
+    seen: list[tuple[float, int]] = []
+
+    def tell(doing: str) -> None:
+        if doing.endswith("committing"):
+            seen.append((time.perf_counter(), bytes_read()))
+
+    with tempfile.TemporaryDirectory() as name, DagsterInstance.ephemeral() as instance:
+        root = Path(name)
+        (root / "equal.yaml").write_text(SPEC)
+        land(root / "in", batches * events)
+        settings = Settings(root / "warehouse", root, root / "home")
+        options = RunOptions(max_events_per_batch=events)
+        run_pipeline(read_spec(root / "equal.yaml"), settings, options, instance=instance, tell=tell)
+    steps = [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(seen)]
+    table = Table("batches", "median s", "median MB read", title=f"{batches} batches of {events:,} events")
+    for first in range(0, len(steps), 10):
+        ten = steps[first : first + 10]
+        table.add_row(
+            f"{first + 2} to {first + 1 + len(ten)}",
+            f"{median(taken for taken, _ in ten):.2f}",
+            f"{median(read for _, read in ten) / 1e6:.1f}",
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
