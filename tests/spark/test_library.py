@@ -166,6 +166,18 @@ def test_a_window_must_go_with_the_time_of_the_events(events: DataFrame) -> None
         windowed(found, {name: value for name, value in window.items() if name != "size"})
 
 
+@pytest.mark.parametrize("advance", ["window_close", "exclude_split"])
+def test_idle_rules_that_need_a_pipeline_are_refused(events: DataFrame, advance: str) -> None:
+    time = {"timestamp_by": "at", "idle": {"advance": advance, "timeout": "1 min"}}
+    with pytest.raises(SpecError, match=f"idle.advance: {advance} goes by the splits or windows"):
+        adjust(events, time, arrival_time="came")
+
+
+def test_without_an_event_time_nothing_can_be_late(events: DataFrame) -> None:
+    with pytest.raises(SpecError, match="late: `late` has no effect without `timestamp_by`"):
+        adjust(events, {"late": {"tolerance": "1 s", "policy": "drop"}}, arrival_time="came")
+
+
 def test_a_session_that_means_something_else_is_refused(spark: SparkSession, events: DataFrame) -> None:
     with (
         with_settings(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}),
