@@ -34,6 +34,8 @@ _PROPERTIES = {
     "delta.dataSkippingNumIndexedCols": "-1",
     # A batch that fails is undone by going back to the last commit, however long ago that was.
     "delta.enableExpiredLogCleanup": "false",
+    # Opening a table reads its log from the last checkpoint on; delta-rs makes one every hundred commits by default.
+    "delta.checkpointInterval": "10",
 }
 FEW_ROWS = 50_000
 """So many rows this process takes from Spark to write them by itself."""

@@ -294,6 +294,14 @@ def test_small_tables_follow_the_same_rules_without_spark(tmp_path: Path) -> Non
         lake.read(LOG_CONTROL)
 
 
+def test_a_table_is_opened_from_a_checkpoint_at_most_ten_commits_old(lake: Lake) -> None:
+    seed(lake, *([key] for key in range(12)))
+    log = lake.path(EVENTS) / "_delta_log"
+    [known] = log.glob("*.checkpoint.parquet")
+    assert lake.version(EVENTS) - int(known.name[:20]) <= 10
+    assert [row[0] for row in content(lake)] == list(range(12))
+
+
 def test_a_table_may_be_created_twice(lake: Lake) -> None:
     seed(lake, [1])
     strict = StructType([StructField("k", LongType(), nullable=False), StructField("v", StringType())])
