@@ -12,13 +12,13 @@ from pyspark.sql import DataFrame
 from assets.commits import MOST_RECORDS, at_work, batch_column
 from assets.control import SPEC, check_spec
 from assets.schemas import judged as judged_from_empty
-from assets.stretch import count_splits
 from assets.timelines import timelines_before
 from resources import tables
 from resources.batches import prepare
 from resources.filters import Filters, sql_condition
 from resources.owner import this_process
 from resources.rows import small_frame
+from resources.split_count import count_splits
 from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.errors import LakeError, SpecError

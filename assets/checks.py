@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.stretch import items_of
-from assets.timelines import RELEASED, one_timeline, timelines_before
+from assets.timelines import RELEASED, first_clock_asked_for, one_timeline, timelines_before
 from resources import tables
 from resources.batches import Plan
 from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
@@ -233,7 +233,7 @@ def rules_of(workspace: Workspace) -> RecountRules:
         idle=None if idle == "arrival_clock" else idle,
         idle_timeout_us=time.idle_timeout_us,
         windows=tuple(map(_ends_of, rules.windows_to_close)),
-        first_clock_us=workspace.first_clock_us(),
+        first_clock_us=first_clock_asked_for(workspace),
     )
 
 

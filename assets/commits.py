@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from resources.batches import Plan, prepare
+from resources.filters import Filters
 from resources.owner import this_process
 from resources.spark import tuned_for_few_rows
 from resources.workspace import Workspace, records_in
-from timeops.columns import BATCH
+from timeops.columns import BATCH, TIMESTAMP
 from timeops.errors import LakeError
 
 MOST_RECORDS = 25_000_000
@@ -138,6 +139,21 @@ def batch_of(workspace: Workspace, run_id: str) -> Plan | None:
 def batch_column(plan: Plan) -> Column:
     """The column `_batch_id` of rows that the batch writes."""
     return F.lit(plan.batch_id).cast("bigint").alias(BATCH)
+
+
+def replace_events(workspace: Workspace, plan: Plan, table: str, rows: DataFrame, *, where: Filters | None) -> None:
+    """Replaces events that a table keeps between batches by others, which it holds by their time.
+
+    Args:
+        workspace: The pipeline.
+        plan: The batch.
+        table: The table.
+        rows: Its new rows, without `_batch_id`.
+        where: Which rows go; None for none.
+    """
+    stamped = rows.withColumn(BATCH, batch_column(plan)).repartitionByRange(TIMESTAMP)
+    expect, few = workspace.ready(table), has_few_records(plan)
+    workspace.lake.replace(table, stamped, where=where, attempt=plan.attempt, expect=expect, are_few=few)
 
 
 def flushes(plan: Plan) -> bool:

@@ -139,8 +139,9 @@ def ingest(workspace: Workspace, run_id: str) -> Ingested:
     )
     with at_work(workspace, plan):
         prepare(workspace.lake, workspace.base())
-        records, states = _read_sources(workspace, found)
-        rows, clocks = _write_log(workspace, plan, records, found.ready)
+        payload = payload_of(workspace)
+        records, states = _read_sources(workspace, found, payload)
+        rows, clocks = _write_log(workspace, plan, records, payload, found.ready)
         _write_states(workspace, plan, states)
         counts = {"records": rows, "files": len(found.ready), **clocks}
         versions = {table: workspace.lake.version(table) for table in workspace.tables}
@@ -148,9 +149,10 @@ def ingest(workspace: Workspace, run_id: str) -> Ingested:
     return Ingested(rows, len(found.ready), seen.waiting, seen.left, seen.errors)
 
 
-def _read_sources(workspace: Workspace, found: Waiting) -> tuple[DataFrame, list[tuple[str, FileState]]]:
+def _read_sources(
+    workspace: Workspace, found: Waiting, payload: StructType
+) -> tuple[DataFrame, list[tuple[str, FileState]]]:
     """The records of all sources with arrival, source and split, and what to remember of their files."""
-    payload = payload_of(workspace)
     frames: list[DataFrame] = []
     states: list[tuple[str, FileState]] = []
     for source, time in zip(workspace.spec.sources, TimeRules.of(workspace.spec).sources, strict=True):
@@ -174,7 +176,7 @@ def _of_source(records: DataFrame, source: FilesSource, time_zone: str, payload:
 
 
 def _write_log(
-    workspace: Workspace, plan: Plan, records: DataFrame, ranges: Sequence[FileRange]
+    workspace: Workspace, plan: Plan, records: DataFrame, payload: StructType, ranges: Sequence[FileRange]
 ) -> tuple[int, dict[str, int]]:
     """Writes the records, numbered; returns how many, and the first and the last clock of the log if there is one."""
     order = workspace.spec.sources[0].order
@@ -190,7 +192,7 @@ def _write_log(
                     c.CLOCK: c.to_instant(_clock(log, order, before_us, clock_us)),
                     c.BATCH: batch_column(plan),
                 }
-            ).select(*payload_of(workspace).names, *c.LOG_COLUMNS)
+            ).select(*payload.names, *c.LOG_COLUMNS)
             if first_us is None:
                 first_us = rows.agg(F.min(c.to_us(c.CLOCK)).alias("first")).collect()[0]["first"]
             expect = workspace.ready(tables.RAW_EVENTS)

@@ -7,7 +7,7 @@ Here: reading and writing them. Not here: which sessions are open (timeops/sessi
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assets.commits import batch_column, flushes, has_few_records
+from assets.commits import flushes, replace_events
 from assets.schemas import payload_of, session_columns
 from assets.stretch import Judged
 from resources import tables
@@ -40,15 +40,8 @@ def write_session_events(workspace: Workspace, judged: Judged) -> None:
     anew = events.where(of_batch if where is None else of_batch | F.expr(sql_condition(where)))
     if flushes(plan):
         anew = anew.limit(0)
-    rows = anew.select(*session_columns(payload_of(workspace)), batch_column(plan))
-    workspace.lake.replace(
-        tables.SESSION_EVENTS,
-        rows.repartitionByRange(c.TIMESTAMP),
-        where=where,
-        attempt=plan.attempt,
-        expect=workspace.ready(tables.SESSION_EVENTS),
-        are_few=has_few_records(plan),
-    )
+    rows = anew.select(*session_columns(payload_of(workspace)))
+    replace_events(workspace, plan, tables.SESSION_EVENTS, rows, where=where)
 
 
 def _may_be_in_none(workspace: Workspace, judged: Judged) -> Filters | None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from assets.commits import batch_column, flushes, has_few_records
+from assets.commits import batch_column, flushes, has_few_records, replace_events
 from assets.schemas import held_columns, ordered_columns, payload_of
 from assets.stretch import Judged
 from assets.timelines import RELEASED
@@ -101,14 +101,8 @@ def _write_held(workspace: Workspace, judged: Judged) -> None:
     if workspace.spec.time.over and where is not None:
         rows = rows.unionByName(workspace.read_base(tables.HELD_EVENTS, filters=where).drop(c.BATCH))
     still_held = release(rows, judged.adjusted.state, flushed=flushes(plan)).held
-    workspace.lake.replace(
-        tables.HELD_EVENTS,
-        still_held.select(*held_columns(payload_of(workspace)), batch_column(plan)).repartitionByRange(c.TIMESTAMP),
-        where=where,
-        attempt=plan.attempt,
-        expect=workspace.ready(tables.HELD_EVENTS),
-        are_few=has_few_records(plan),
-    )
+    still_held = still_held.select(*held_columns(payload_of(workspace)))
+    replace_events(workspace, plan, tables.HELD_EVENTS, still_held, where=where)
 
 
 def _no_longer_held(after: Position, *, flushed: bool) -> Filters | None:

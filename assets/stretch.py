@@ -14,22 +14,17 @@ from assets.commits import flushes, has_few_records
 from assets.timelines import joined_fast, log_clock, one_timeline, timelines_before
 from resources import tables
 from resources.batches import Plan
+from resources.split_count import count_splits
 from resources.workspace import Position, Workspace, plan_end, records_in, us_of
 from timeops import columns as c
-from timeops.adjustment import Adjusted, JudgedRows, adjusted_from, time_adjustment
-from timeops.errors import InputError
-from timeops.extraction import timeline
+from timeops.adjustment import Adjusted, kept_together, time_adjustment
 from timeops.rules import TimeRules
-from timeops.splits import most_splits
 from timeops.timelines import clock_watermark
 
 KEPT_RECORDS = 1_000_000
 """Batches of at most so many records are judged once and kept for all stages. A larger one is judged anew by each:
 that is a scan of the log, which costs less than writing all its rows aside. Where the rules follow the activity of
 timelines it is more than a scan, and every batch is kept."""
-
-MOST_SPLITS = 1_000
-_ACCEPTED = "__accepted"
 
 
 @dataclass(frozen=True)
@@ -96,7 +91,8 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
         keep=lambda frame: frame.localCheckpoint() if keeps else frame,
     )
     if keeps:
-        adjusted = _kept(adjusted, items)
+        # A checkpoint rather than a cache: what follows is planned from its rows, not from the expressions behind.
+        adjusted = kept_together(adjusted, lambda frame: frame.localCheckpoint())
     end = adjusted.state.localCheckpoint() if workspace.keeps_timelines else adjusted.state
     after = _position_after(workspace, plan, before, clock_us, end)
     if workspace.keeps_timelines:
@@ -114,41 +110,6 @@ def _clock_behind(workspace: Workspace, plan: Plan, before: Position) -> int | N
     last = [(c.SEQ, "=", plan_end(plan) - 1)]
     rows = workspace.lake.rows(tables.RAW_EVENTS, version, columns=[c.CLOCK], filters=last)
     return us_of(rows[c.CLOCK][0].as_py())
-
-
-def count_splits(items: DataFrame, state: DataFrame, rules: TimeRules) -> int:
-    """How many splits a timeline has at most, found by one small job; 0 where splits do not count.
-
-    Raises:
-        InputError: They are too many.
-    """
-    if not rules.uses_splits:
-        return 0
-    named = items.withColumn(c.TIMELINE, timeline(items, rules.time.over))
-    found = int(most_splits(named, state, rules).collect()[0]["splits"] or 0)
-    if found > MOST_SPLITS:
-        raise InputError(
-            f"A timeline has {found:,} splits.",
-            expected=f"at most {MOST_SPLITS:,}: every one is a number to compare at every record",
-            remedy="split by something coarser, or use `over` if each value should have a watermark of its own",
-        )
-    return found
-
-
-def _kept(adjusted: Adjusted, items: DataFrame) -> Adjusted:
-    """The same frames, cut out of one that Spark computes now and keeps.
-
-    A checkpoint rather than a cache: what follows is planned from its rows, not from all the expressions behind them.
-    """
-    accepted = adjusted.accepted.withColumn(_ACCEPTED, F.lit(True))
-    refused = adjusted.refused.withColumn(_ACCEPTED, F.lit(False))
-    both = accepted.unionByName(refused, allowMissingColumns=True).localCheckpoint()
-    rows = JudgedRows(
-        accepted=both.where(_ACCEPTED).select(*adjusted.accepted.columns),
-        refused=both.where(~F.col(_ACCEPTED)).select(*adjusted.refused.columns),
-        moves=both.where(F.col(c.SETTER).isNotNull()).select(*adjusted.moves.columns),
-    )
-    return adjusted_from(rows, items, adjusted.before, adjusted.rules, adjusted.clock)
 
 
 def _position_after(

@@ -61,7 +61,12 @@ def _table(workspace: Workspace, position: Position) -> DataFrame:
 
 def log_clock(workspace: Workspace, after_us: int | None) -> LogClock:
     """The clock of the log, behind a stretch that ends at a clock; microseconds."""
-    return LogClock(F.lit(after_us).cast("bigint"), F.lit(workspace.first_clock_us()).cast("bigint"))
+    return LogClock(F.lit(after_us).cast("bigint"), F.lit(first_clock_asked_for(workspace)).cast("bigint"))
+
+
+def first_clock_asked_for(workspace: Workspace) -> int | None:
+    """The first clock of the log; None where no listed split asks for it: looking it up opens a table."""
+    return workspace.first_clock_us() if TimeRules.of(workspace.spec).listed_splits else None
 
 
 def joined_fast(state: DataFrame, timelines: int) -> DataFrame:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assets.commits import batch_column, flushes, has_few_records
+from assets.commits import batch_column, flushes, has_few_records, replace_events
 from assets.open_sessions import session_events_of, write_session_events
 from assets.schemas import open_columns, payload_of
 from assets.stretch import Judged, judged_batch
@@ -113,15 +113,8 @@ def _write_open_events(workspace: Workspace, judged: Judged) -> None:
     needed = still_needed(events, judged.adjusted.state, windows)
     if flushes(plan):
         needed = needed.limit(0)
-    rows = needed.select(*open_columns(payload_of(workspace)), batch_column(plan))
-    workspace.lake.replace(
-        tables.OPEN_EVENTS,
-        rows.repartitionByRange(c.TIMESTAMP),
-        where=where,
-        attempt=plan.attempt,
-        expect=workspace.ready(tables.OPEN_EVENTS),
-        are_few=has_few_records(plan),
-    )
+    rows = needed.select(*open_columns(payload_of(workspace)))
+    replace_events(workspace, plan, tables.OPEN_EVENTS, rows, where=where)
 
 
 def _no_longer_needed(after: Position, windows: tuple[WindowSpec, ...], *, flushed: bool) -> Filters | None:

@@ -14,21 +14,20 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from resources.split_count import count_splits
 from timeops import columns as c
-from timeops.adjustment import Adjusted, JudgedRows, adjusted_from, time_adjustment
+from timeops.adjustment import Adjusted, kept_together, time_adjustment
 from timeops.dead_letters import time_letters, window_letters
 from timeops.extraction import timeline
 from timeops.ordering import release
 from timeops.rules import TimeRules
 from timeops.spec import Spec, TimeSpec, WindowSpec
-from timeops.splits import most_splits
 from timeops.timelines import LogClock, clock_watermark
 from timeops.windows import all_events, in_open_sessions, late_for_windows, still_needed, window_results
 
 LOG = "__of_log"
 IN_SEQUENCE = "__in_sequence"
 
-_ACCEPTED = "__accepted"
 _LOG_IN_PAYLOAD = rf'^\{{"{LOG}":"[^"]*",?'
 
 
@@ -194,17 +193,9 @@ def _judged(items: DataFrame, rules: TimeRules, clock: LogClock, start: DataFram
     """The stretch, judged, cut out of one frame that Spark computes now: what follows is planned from its rows."""
     state = F.broadcast(start)
     items = items.withColumn(c.TIMELINE, timeline(items, rules.time.over))  # which log a record is of, for the clock
-    splits = most_splits(items, state, rules).collect()[0]["splits"] if rules.uses_splits else 0
-    lazy = time_adjustment(items, state, rules, clock, splits=splits or 0, way="in_order", keep=_kept)
-    accepted = lazy.accepted.withColumn(_ACCEPTED, F.lit(True))
-    refused = lazy.refused.withColumn(_ACCEPTED, F.lit(False))
-    both = _kept(accepted.unionByName(refused, allowMissingColumns=True))
-    rows = JudgedRows(
-        accepted=both.where(_ACCEPTED).select(*lazy.accepted.columns),
-        refused=both.where(~F.col(_ACCEPTED)).select(*lazy.refused.columns),
-        moves=both.where(F.col(c.SETTER).isNotNull()).select(*lazy.moves.columns),
-    )
-    adjusted = adjusted_from(rows, items, state, rules, clock)
+    splits = count_splits(items, state, rules)
+    lazy = time_adjustment(items, state, rules, clock, splits=splits, way="in_order", keep=_kept)
+    adjusted = kept_together(lazy, _kept)
     return replace(adjusted, state=F.broadcast(_kept(adjusted.state)))
 
 

@@ -41,6 +41,8 @@ from timeops.watermarks import Scanned, Way, scan, with_setter
 
 KEPT = "kept_out_of_order"
 
+_ACCEPTED = "__accepted"
+
 
 @dataclass(frozen=True)
 class JudgedRows:
@@ -150,6 +152,24 @@ def adjusted_from(
         items=items,
         clock=clock,
     )
+
+
+def kept_together(adjusted: Adjusted, keep: Callable[[DataFrame], DataFrame]) -> Adjusted:
+    """The same stretch, its rows cut out of one frame, so that they are computed once.
+
+    Args:
+        adjusted: The stretch.
+        keep: Gives a frame with the same rows, computed now; what follows is planned from them.
+    """
+    accepted = adjusted.accepted.withColumn(_ACCEPTED, F.lit(True))
+    refused = adjusted.refused.withColumn(_ACCEPTED, F.lit(False))
+    both = keep(accepted.unionByName(refused, allowMissingColumns=True))
+    rows = JudgedRows(
+        accepted=both.where(_ACCEPTED).select(*adjusted.accepted.columns),
+        refused=both.where(~F.col(_ACCEPTED)).select(*adjusted.refused.columns),
+        moves=both.where(F.col(SETTER).isNotNull()).select(*adjusted.moves.columns),
+    )
+    return adjusted_from(rows, adjusted.items, adjusted.before, adjusted.rules, adjusted.clock)
 
 
 def _more_of_moves(rules: TimeRules) -> list[str]:

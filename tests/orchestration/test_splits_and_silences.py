@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pipelines.runner import RunOptions
 from pipelines.specfiles import read_spec
 from resources.settings import Settings
+from resources.workspace import SpecFile
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land, table, us
 from tests.orchestration.test_live_runs import go, pipeline
 from timeops.errors import SpecError
@@ -52,6 +53,13 @@ windows:
 """
 
 
+def two_sources(tmp_path: Path, *, kind: str) -> tuple[SpecFile, Settings]:
+    """The pipeline of two sources; `kind` is the type of the column `k` in the second."""
+    path = tmp_path / "merged.yaml"
+    path.write_text(TWO_SOURCES.format(kind=kind))
+    return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+
+
 def land_meters(folder: Path, records: int, seed: int) -> None:
     """Records as of `land`, with their time as a number."""
     land(folder, records, seed, files=1)
@@ -70,13 +78,11 @@ def land_meters(folder: Path, records: int, seed: int) -> None:
 def test_two_sources_with_splits_and_settings_of_their_own_give_the_oracles_tables_in_batches(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    path = tmp_path / "merged.yaml"
-    path.write_text(TWO_SOURCES.format(kind="STRING"))
-    file, settings = read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+    file, settings = made = two_sources(tmp_path, kind="STRING")
     land(tmp_path / "in_lines", 400, seed=21)
     land_meters(tmp_path / "in_meters", 300, seed=22)
     with DagsterInstance.ephemeral() as instance:
-        assert go((file, settings), instance, RunOptions(max_events_per_batch=350)).batches == 2
+        assert go(made, instance, RunOptions(max_events_per_batch=350)).batches == 2
     log = table(settings.warehouse, file.spec, "raw_events")
     assert {(row["_source"], row["_split"]) for row in log if row["_malformed"] is None} == {
         *(("lines", k) for k in ("a", "b", None)),
@@ -102,11 +108,9 @@ def test_the_clock_closes_the_windows_of_silent_timelines_as_the_oracle_says(
 def test_a_column_of_two_types_in_two_sources_is_refused_before_anything_is_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    path = tmp_path / "merged.yaml"
-    path.write_text(TWO_SOURCES.format(kind="INT"))
-    file, settings = read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+    _, settings = made = two_sources(tmp_path, kind="INT")
     land(tmp_path / "in_lines", 5, seed=21)
     land(tmp_path / "in_meters", 5, seed=22)
     with DagsterInstance.ephemeral() as instance, pytest.raises(SpecError, match="`k` STRING and `k` INT"):
-        go((file, settings), instance)
+        go(made, instance)
     assert not (settings.warehouse / "merged" / "raw_events").exists()

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from resources.rows import small_frame
+from resources.split_count import count_splits
 from tests.properties.logs import Log, clocks_after, first_clocks, items
 from timeops.adjustment import Adjusted, JudgedRows, adjusted_from, time_adjustment
 from timeops.columns import to_us
@@ -20,7 +21,6 @@ from timeops.extraction import timeline
 from timeops.ordering import release
 from timeops.rules import SourceTime, TimeRules
 from timeops.spec import TimeSpec, WindowSpec
-from timeops.splits import most_splits
 from timeops.tally import accepted_tally
 from timeops.timelines import STATE_SCHEMA, LogClock
 from timeops.watermarks import Way
@@ -91,9 +91,9 @@ def _stretch(
 ) -> Carried:
     before = F.broadcast(carried.state)
     rows = rows.withColumn("_timeline", timeline(rows, rules.time.over))
-    widest = most_splits(rows, before, rules).collect()[0]["splits"] or 0 if rules.uses_splits else 0
+    splits = count_splits(rows, before, rules)
     lazy = time_adjustment(
-        rows, before, rules, clock, splits=widest, way=way, keep=lambda frame: frame.localCheckpoint()
+        rows, before, rules, clock, splits=splits, way=way, keep=lambda frame: frame.localCheckpoint()
     )
     accepted, refused, moves = (frame.localCheckpoint() for frame in (lazy.accepted, lazy.refused, lazy.moves))
     adjusted = adjusted_from(JudgedRows(accepted, refused, moves), rows, before, rules, clock)
