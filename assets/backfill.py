@@ -26,7 +26,7 @@ from timeops.rules import TimeRules
 from timeops.spec import WindowSpec
 from timeops.timelines import STATE_SCHEMA
 from timeops.watermarks import Way
-from timeops.windows import window_results
+from timeops.windows import last_revisions, window_results
 
 
 def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: date, run_id: str) -> int:
@@ -96,7 +96,7 @@ def between_days(first: date, last: date) -> Filters:
 
 
 def results_of_log(workspace: Workspace, window: WindowSpec) -> DataFrame:
-    """Every result of a window that the processed part of the log gives, from the empty state."""
+    """The results of a window that the processed part of the log gives, from the empty state."""
     log = workspace.read_base(tables.RAW_EVENTS, filters=[(c.SEQ, "<", workspace.processed_end())])
     position = workspace.position()
     rules = TimeRules.of(workspace.spec)
@@ -106,7 +106,7 @@ def results_of_log(workspace: Workspace, window: WindowSpec) -> DataFrame:
     if not position.final:
         adjusted = replace(adjusted, state=timelines_before(workspace, position))
     nothing = adjusted.accepted.limit(0)
-    return window_results(adjusted, nothing, window, flushed=position.final)
+    return last_revisions(window_results(adjusted, nothing, window, flushed=position.final), window)
 
 
 def days_in(keys: Sequence[str]) -> tuple[date, date]:

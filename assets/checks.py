@@ -20,7 +20,7 @@ from resources import tables
 from resources.batches import Plan
 from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
 from resources.recount import RecountRules, recount
-from resources.recount_silences import GridOfWindow
+from resources.recount_silences import EndsOfWindow
 from resources.recount_times import SourceRules
 from resources.workspace import Workspace, records_in
 from timeops import columns as c
@@ -153,7 +153,7 @@ def _timelines_around(workspace: Workspace, plan: Plan) -> tuple[DataFrame, Data
 def _check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
     """Final rows per window and group, among the windows that the batch wrote."""
     windows = workspace.spec.windows
-    frames = [_doubled(workspace, plan, window.name, window.group_columns) for window in windows]
+    frames = [_doubled(workspace, plan, window) for window in windows]
     doubled = frames[0]
     for frame in frames[1:]:
         doubled = doubled.unionByName(frame)
@@ -166,9 +166,10 @@ def _check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
     return [check(ONE_FINAL_ROW, measured, lambda: _sample(doubled))]
 
 
-def _doubled(workspace: Workspace, plan: Plan, name: str, groups: tuple[str, ...]) -> DataFrame:
-    table = tables.window_table(name)
-    whole = workspace.lake.read(table).where("_is_final")
+def _doubled(workspace: Workspace, plan: Plan, window: WindowSpec) -> DataFrame:
+    """Windows and groups with several rows; of those that are revised, the table holds the last alone."""
+    name, groups = window.name, window.group_columns
+    whole = workspace.lake.read(tables.window_table(name))
     first = whole.where(F.col(c.BATCH) == plan.batch_id).agg(F.min("window_start").alias("first"))
     values = F.to_json(F.struct(*[F.col(f"`{group}`") for group in groups])) if groups else F.lit("{}")
     return (
@@ -237,11 +238,19 @@ def rules_of(workspace: Workspace) -> RecountRules:
     )
 
 
-def _ends_of(window: WindowSpec) -> GridOfWindow:
-    lateness_us = window.allowed_lateness_us
+def _ends_of(window: WindowSpec) -> EndsOfWindow:
+    lateness_us, inside_us = window.allowed_lateness_us, window.ends_inside_us
     if window.kind == "session":
-        return GridOfWindow(0, 0, 0, window.gap_us, lateness_us)
-    return GridOfWindow(window.offset_us, window.size_us, window.hop_us, None, lateness_us)
+        return EndsOfWindow(lateness_us, after_event_us=window.gap_us)
+    if window.kind == "sliding":
+        return EndsOfWindow(lateness_us, after_event_us=window.size_us)
+    if window.kind == "snapshot":
+        return EndsOfWindow(lateness_us, after_event_us=0)
+    if window.calendar is not None:
+        return EndsOfWindow(lateness_us, calendar=window.calendar, inside_us=inside_us)
+    begins_every = window.end_step_us if window.kind == "hopping" else window.size_us
+    grid = (window.offset_us, window.size_us, begins_every, window.end_step_us)
+    return EndsOfWindow(lateness_us, grid=grid, inside_us=inside_us)
 
 
 def _accounts(workspace: Workspace, plan: Plan, in_log: int, refused: int, late: Mapping[str, int]) -> list[Measured]:

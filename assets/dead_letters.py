@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.commits import batch_column, has_few_records
-from assets.open_sessions import late_events_of
+from assets.linked_events import late_events_of
 from assets.schemas import payload_of
 from assets.stretch import Judged, judged_batch
 from resources import tables

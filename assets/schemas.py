@@ -16,11 +16,12 @@ from resources.sources.files import payload_schema, split_of
 from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.adjustment import Adjusted, time_adjustment
+from timeops.changes import LATE_EVENTS, changes
+from timeops.contents import OPEN_IN
 from timeops.dead_letters import time_letters
 from timeops.errors import SpecError
 from timeops.instants import with_instant
 from timeops.rules import TimeRules
-from timeops.sessions import SESSIONS
 from timeops.spec import check_payload_columns
 from timeops.timelines import STATE_SCHEMA
 from timeops.watermarks import Way
@@ -90,8 +91,13 @@ def open_columns(payload: StructType) -> list[str]:
 
 
 def session_columns(payload: StructType) -> list[str]:
-    """Columns of the events of open sessions: the same, and which windows' sessions these are."""
-    return [*open_columns(payload), SESSIONS]
+    """Columns of the events of open sessions and sliding windows: the same, and which windows these are."""
+    return [*open_columns(payload), OPEN_IN]
+
+
+def revised_columns(payload: StructType) -> list[str]:
+    """Columns of the events of windows that revise their results: the same, and when an event came."""
+    return [*open_columns(payload), c.CLOCK, c.W_BEFORE]
 
 
 def create_tables(workspace: Workspace) -> None:
@@ -140,14 +146,19 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
         found[tables.HELD_EVENTS] = released.select(*held_columns(payload)).schema.add(_BATCH_FIELD)
     if workspace.spec.grid_windows:
         found[tables.OPEN_EVENTS] = adjusted.accepted.select(*open_columns(payload)).schema.add(_BATCH_FIELD)
-    if workspace.spec.session_windows:
-        marked = adjusted.accepted.withColumn(SESSIONS, F.array().cast("array<string>"))
+    if workspace.spec.linked_windows:
+        marked = adjusted.accepted.withColumn(OPEN_IN, F.array().cast("array<string>"))
         found[tables.SESSION_EVENTS] = marked.select(*session_columns(payload)).schema.add(_BATCH_FIELD)
+    if workspace.spec.revised_windows:
+        found[tables.REVISED_EVENTS] = adjusted.accepted.select(*revised_columns(payload)).schema.add(_BATCH_FIELD)
     if workspace.keeps_timelines:
         found[tables.TIMELINES] = StructType([*TIMELINE_SCHEMA.fields, _BATCH_FIELD])
     for window in workspace.spec.windows:
         results = window_results(adjusted, adjusted.accepted, window)
-        found[tables.window_table(window.name)] = results.schema.add(_BATCH_FIELD)
+        current = results.drop(LATE_EVENTS)
+        if window.history:
+            found[tables.history_table(window.name)] = changes(results, current, window).schema.add(_BATCH_FIELD)
+        found[tables.window_table(window.name)] = current.schema.add(_BATCH_FIELD)
     return found
 
 

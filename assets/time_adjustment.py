@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from assets.commits import batch_column, has_few_records
 from assets.control import control_rows
-from assets.open_sessions import late_events_of
+from assets.linked_events import late_events_of
 from assets.releases import with_released, write_released
 from assets.stretch import Judged, judged_batch
 from assets.timelines import watermark_rows, write_timelines
@@ -68,7 +68,8 @@ def _counts(judged: Judged, workspace: Workspace) -> dict[str, int]:
 def _late_for_sessions(judged: Judged, workspace: Workspace) -> dict[str, DataFrame]:
     if workspace.spec.time.out_of_order != "keep":  # no accepted event is ever late for a window
         return {}
-    return {window.name: late_events_of(workspace, judged, window) for window in workspace.spec.session_windows}
+    sessions = [window for window in workspace.spec.windows if window.kind == "session"]
+    return {window.name: late_events_of(workspace, judged, window) for window in sessions}
 
 
 def _write_control(workspace: Workspace, plan: Plan, after: Position) -> None:

@@ -6,21 +6,22 @@ Here: reading the batch's stretch and the open events, writing `windows/<name>`.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assets.commits import batch_column, flushes, has_few_records, replace_events
-from assets.open_sessions import session_events_of, write_session_events
-from assets.schemas import open_columns, payload_of
+from assets.commits import batch_column, flushes, has_few_records
+from assets.kept_events import events_of, write_events
+from assets.linked_events import linked_events_of, write_linked_events
+from assets.revisions import write_revisions
+from assets.schemas import open_columns, payload_of, revised_columns
 from assets.stretch import Judged, judged_batch
 from resources import tables
 from resources.batches import Plan
-from resources.filters import Filters
 from resources.rows import small_frame
-from resources.workspace import Position, Workspace, instant_of
+from resources.workspace import Workspace
 from timeops import columns as c
+from timeops.grid_bounds import may_close_between
 from timeops.spec import WindowSpec
-from timeops.windows import still_needed, window_results
+from timeops.windows import window_results
 
 DAY = "yyyy-MM-dd"
 
@@ -40,53 +41,50 @@ def aggregate_windows(workspace: Workspace, plan: Plan) -> Windowed:
     """Writes the results of every window that closes in a batch, then the events that open windows still need."""
     judged = judged_batch(workspace, plan)
     results = {
-        window.name: _write_results(workspace, judged, window) if _may_close(workspace, window, judged) else 0
+        window.name: _write_results(workspace, judged, window) if _may_give(workspace, window, judged) else 0
         for window in workspace.spec.windows
     }
-    if workspace.spec.grid_windows:
-        _write_open_events(workspace, judged)
-    if workspace.spec.session_windows:
-        write_session_events(workspace, judged)
+    spec, payload = workspace.spec, payload_of(workspace)
+    if spec.grid_windows:
+        write_events(workspace, judged, tables.OPEN_EVENTS, spec.grid_windows, open_columns(payload))
+    if spec.revised_windows:
+        write_events(workspace, judged, tables.REVISED_EVENTS, spec.revised_windows, revised_columns(payload))
+    if spec.linked_windows:
+        write_linked_events(workspace, judged)
     return Windowed(results)
 
 
-def open_events_of(workspace: Workspace, *, only: Filters | None = None) -> DataFrame:
-    """Events of earlier batches that some window on a grid still needs."""
-    held = workspace.read_base(tables.OPEN_EVENTS, filters=only).drop(c.BATCH)
-    return held.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
+def _may_give(workspace: Workspace, window: WindowSpec, judged: Judged) -> bool:
+    """Whether windows may give results in this batch: when they close, or revise what they gave.
 
-
-def _may_close(workspace: Workspace, window: WindowSpec, judged: Judged) -> bool:
-    """Whether windows may close in this batch; of several timelines some may whenever there are records."""
-    if workspace.keeps_timelines:
+    Of several timelines some may close whenever there are records.
+    """
+    if workspace.keeps_timelines or window.revises:
         return judged.after.clock_us is not None
     return closes_any(window, judged)
 
 
 def closes_any(window: WindowSpec, judged: Judged) -> bool:
-    """Whether the watermark crosses the close time of a window on the grid in this batch; for a session, any time."""
-    if flushes(judged.plan):
-        return True
-    before, after = judged.before.watermark_us, judged.after.watermark_us
-    if after is None or before == after:
-        return False
-    if window.kind == "session" or before is None:
-        return True
-    return _last_closed(before, window) < _last_closed(after, window)
-
-
-def _last_closed(watermark_us: int, window: WindowSpec) -> int:
-    reach = watermark_us - window.size_us - window.allowed_lateness_us - window.offset_us
-    return reach // window.hop_us
+    """Whether some window may close in this batch."""
+    return flushes(judged.plan) or may_close_between(judged.before.watermark_us, judged.after.watermark_us, window)
 
 
 def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> int:
+    if window.revises:
+        return write_revisions(workspace, judged, window)
     plan = judged.plan
     table = tables.window_table(window.name)
-    known = session_events_of(workspace) if window.kind == "session" else open_events_of(workspace)
-    results = window_results(judged.adjusted, known, window, flushed=flushes(plan))
+    known = linked_events_of(workspace) if window.is_linked else events_of(workspace, tables.OPEN_EVENTS)
+    few = has_few_records(plan)
+    results = window_results(
+        judged.adjusted,
+        known,
+        window,
+        flushed=flushes(plan),
+        keep=lambda frame: frame if few else frame.localCheckpoint(),
+    )
     rows = results.withColumn(c.BATCH, batch_column(plan))
-    expect, few = workspace.ready(table), has_few_records(plan)
+    expect = workspace.ready(table)
     written = workspace.lake.append(table, rows, attempt=plan.attempt, expect=expect, are_few=few)
     return written.rows
 
@@ -102,30 +100,3 @@ def days_of_batch(workspace: Workspace, plan: Plan) -> Mapping[str, Mapping[str,
     for row in rows.groupBy("name", "day").agg(F.count("*").alias("n")).orderBy("day").collect():
         days.setdefault(row["name"], {})[row["day"]] = row["n"]
     return days
-
-
-def _write_open_events(workspace: Workspace, judged: Judged) -> None:
-    plan, windows = judged.plan, workspace.spec.grid_windows
-    where = _no_longer_needed(judged.after, windows, flushed=flushes(plan))
-    events = judged.adjusted.accepted
-    if workspace.keeps_timelines and where is not None:  # another timeline may still need what is deleted
-        events = events.unionByName(open_events_of(workspace, only=where), allowMissingColumns=True)
-    needed = still_needed(events, judged.adjusted.state, windows)
-    if flushes(plan):
-        needed = needed.limit(0)
-    rows = needed.select(*open_columns(payload_of(workspace)))
-    replace_events(workspace, plan, tables.OPEN_EVENTS, rows, where=where)
-
-
-def _no_longer_needed(after: Position, windows: tuple[WindowSpec, ...], *, flushed: bool) -> Filters | None:
-    """Which open events lie before the first window that is still open, of any window on a grid; None for none.
-
-    An event in a gap behind that place stays until the watermark has passed it, and is in no window.
-    """
-    if flushed:
-        return ()
-    if after.watermark_us is None:
-        return None
-    watermark_us = after.watermark_us
-    first = min((_last_closed(watermark_us, w) + 1) * w.hop_us + w.offset_us for w in windows)
-    return [(c.TIMESTAMP, "<", instant_of(max(first, c.MIN_US)))]

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
+from operator import itemgetter
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -91,7 +92,8 @@ def run_cases(
     flushing = [log.name for log in logs if _flushes(cases[log.case], spec)]
     rules = rules_for_many_logs(spec, records.payload.names)
     stretches = _fold(spark, records, logs, flushing, rules)
-    written = _Written(_collected(stretches, schemas), len(stretches), frozenset(flushing))
+    revised = {WINDOWS + w.name: ("window_start", "window_end", *w.group_columns) for w in spec.revised_windows}
+    written = _Written(_collected(stretches, schemas), len(stretches), frozenset(flushing), revised)
     return [_outcomes(number, case, logs, written, list(schemas)) for number, case in enumerate(cases)]
 
 
@@ -199,11 +201,15 @@ def _as_json(frame: DataFrame, stretch: int, table: str, columns: StructType) ->
 
 @dataclass(frozen=True)
 class _Written:
-    """What the stretches wrote: rows by stretch, log and table; how many there were, and which logs were flushed."""
+    """What the stretches wrote: rows by stretch, log and table.
+
+    Also how many stretches there were, which logs were flushed, and the keys of tables whose rows are revised.
+    """
 
     rows: Mapping[tuple[int, str, str], Sequence[Row]]
     stretches: int
     flushed: frozenset[str]
+    revised: Mapping[str, Sequence[str]]
 
     def final(self, log: str, tables: Sequence[str]) -> Outcome:
         """What stands in the tables when all of a log is done."""
@@ -225,7 +231,13 @@ class _Written:
         )
 
     def _appended(self, log: str, table: str, end: int) -> list[Row]:
-        return [{**row, _STRETCH: s} for s in range(end + 1) for row in self.rows.get((s, log, table), ())]
+        rows: list[Row] = [{**row, _STRETCH: s} for s in range(end + 1) for row in self.rows.get((s, log, table), ())]
+        keys = self.revised.get(table)
+        if keys is None:
+            return rows
+        return list(
+            {tuple(row[key] for key in keys): row for row in sorted(rows, key=itemgetter("_revision"))}.values()
+        )
 
 
 def _numbered(rows: Sequence[Row]) -> list[Row]:

@@ -23,7 +23,7 @@ from timeops.ordering import release
 from timeops.rules import TimeRules
 from timeops.spec import Spec, TimeSpec, WindowSpec
 from timeops.timelines import LogClock, clock_watermark
-from timeops.windows import all_events, in_open_sessions, late_for_windows, still_needed, window_results
+from timeops.windows import all_events, in_open_windows, late_for_windows, still_needed, window_results
 
 LOG = "__of_log"
 IN_SEQUENCE = "__in_sequence"
@@ -71,7 +71,7 @@ class Carried:
     Attributes:
         state: The timelines, timelines.STATE_SCHEMA.
         held: Accepted events that are not released yet.
-        open_events: Events that some window on a grid still needs.
+        open_events: Events that some window on a grid still needs, with the watermark that each met.
         session_events: Events of sessions that are open.
     """
 
@@ -91,7 +91,7 @@ class Carried:
 
     def of_window(self, window: WindowSpec) -> DataFrame:
         """The events that a window goes on from."""
-        return self.session_events if window.kind == "session" else self.open_events
+        return self.session_events if window.is_linked else self.open_events
 
     def kept(self) -> "Carried":
         """The same, computed now: another stretch follows."""
@@ -149,16 +149,16 @@ def fold_stretch(
 
 def _carried(adjusted: Adjusted, before: Carried, held: DataFrame, *, flushed: bool) -> Carried:
     state, windows = adjusted.state, adjusted.rules.windows
-    grids = tuple(window for window in windows if window.kind != "session")
-    sessions = tuple(window for window in windows if window.kind == "session")
+    grids = tuple(window for window in windows if not window.is_linked)
+    sessions = tuple(window for window in windows if window.is_linked)
     if flushed or not windows:
         nothing = adjusted.accepted.limit(0)
         return Carried(state, held, nothing, nothing)
     return Carried(
         state,
         held,
-        still_needed(all_events(adjusted, before.open_events), state, grids),
-        in_open_sessions(all_events(adjusted, before.session_events), state, sessions, adjusted.rules.time),
+        still_needed(before.open_events.unionByName(adjusted.accepted), state, grids),
+        in_open_windows(all_events(adjusted, before.session_events), state, sessions, adjusted.rules.time),
     )
 
 

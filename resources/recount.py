@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from resources.recount_silences import GridOfWindow, before_and_after
+from resources.recount_silences import EndsOfWindow, before_and_after
 from resources.recount_times import FIRST_US, SourceRules, by_source, event_us
 
 _BLOCK_ROWS = 4096
@@ -36,7 +36,7 @@ class RecountRules:
     clock_tolerance_us: int | None
     idle: str | None
     idle_timeout_us: int | None
-    windows: tuple[GridOfWindow, ...]
+    windows: tuple[EndsOfWindow, ...]
     first_clock_us: int | None
 
 

@@ -12,14 +12,22 @@ from resources.recount_times import FIRST_US, SourceRules, by_source
 
 
 @dataclass(frozen=True)
-class GridOfWindow:
-    """The grid on which windows close, in microseconds; for sessions, which have none, their gap."""
+class EndsOfWindow:
+    """When windows close; one of the last three is given.
 
-    offset_us: int
-    size_us: int
-    hop_us: int
-    gap_us: int | None
+    Attributes:
+        allowed_lateness_us: How long after their ends.
+        inside_us: 1 where an event on the end is inside.
+        grid: Offset, size, how far apart starts are and how far apart ends are, microseconds.
+        calendar: `day` or `month`, and the time zone.
+        after_event_us: They end so long after an event, and lie on no grid.
+    """
+
     allowed_lateness_us: int
+    inside_us: int = 0
+    grid: tuple[int, int, int, int] | None = None
+    calendar: tuple[str, str] | None = None
+    after_event_us: int | None = None
 
 
 def before_and_after(
@@ -28,7 +36,7 @@ def before_and_after(
     uses_splits: bool,
     idle: str | None,
     idle_timeout_us: int | None,
-    windows: Sequence[GridOfWindow],
+    windows: Sequence[EndsOfWindow],
     unit_us: int,
     first_clock_us: int | None,
     by_clock: str,
@@ -110,14 +118,14 @@ def _lowest(when: str) -> str:
     )
 
 
-def _of_windows(windows: Sequence[GridOfWindow], timeout_us: int) -> str:
+def _of_windows(windows: Sequence[EndsOfWindow], timeout_us: int) -> str:
     """SQL of `of_windows`: the highest close time that the clock has come to before a record."""
     rows = "PARTITION BY line ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     reached = f"clock_now - 1L - {timeout_us}L"
     latest = [f"greatest(max_close[{i}], max({_close_of(w)}) OVER ({rows}))" for i, w in enumerate(windows)]
     closed = [
         f"IF(latest{i} IS NULL, NULL, least(latest{i}, {_last_close(w, reached)}))"
-        if w.gap_us is None
+        if w.after_event_us is None
         else f"IF(latest{i} <= {reached}, latest{i}, NULL)"
         for i, w in enumerate(windows)
     ]
@@ -131,15 +139,31 @@ def _of_windows(windows: Sequence[GridOfWindow], timeout_us: int) -> str:
 )"""
 
 
-def _close_of(window: GridOfWindow) -> str:
+def _close_of(window: EndsOfWindow) -> str:
     """SQL of the close time of the last window that holds t; null in a gap."""
-    if window.gap_us is not None:
-        return f"t + {window.gap_us + window.allowed_lateness_us}L"
-    start = f"t - pmod(t - {window.offset_us}L, {window.hop_us}L)"
-    end = f"{start} + {window.size_us}L"
-    return f"IF(t < {end}, {end} + {window.allowed_lateness_us}L, NULL)"
+    lateness_us, inside = window.allowed_lateness_us, f"(t - {window.inside_us}L)"
+    if window.calendar is not None:
+        return f"{_midnight(window.calendar, inside, 1)} + {lateness_us}L"
+    if window.grid is None:
+        return f"t + {(window.after_event_us or 0) + lateness_us}L"
+    offset_us, size_us, begins_every_us, _ = window.grid
+    end = f"{inside} - pmod({inside} - {offset_us}L, {begins_every_us}L) + {size_us}L"
+    return f"IF({inside} < {end}, {end} + {lateness_us}L, NULL)"
 
 
-def _last_close(window: GridOfWindow, limit: str) -> str:
-    one = window.offset_us + window.size_us + window.allowed_lateness_us
-    return f"({limit}) - pmod({limit} - {one}L, {window.hop_us}L)"
+def _last_close(window: EndsOfWindow, limit: str) -> str:
+    """SQL of the latest close time that is at most a limit."""
+    lateness_us = window.allowed_lateness_us
+    if window.calendar is not None:
+        return f"{_midnight(window.calendar, f'({limit} - {lateness_us}L)', 0)} + {lateness_us}L"
+    if window.grid is None:
+        return limit
+    offset_us, size_us, _, ends_every_us = window.grid
+    return f"({limit}) - pmod({limit} - {offset_us + size_us + lateness_us}L, {ends_every_us}L)"
+
+
+def _midnight(calendar: tuple[str, str], instant: str, later: int) -> str:
+    """SQL of the local midnight at the beginning of an instant's day or month, or of a later one."""
+    unit, zone = calendar
+    first = f"date_trunc('{unit}', from_utc_timestamp(timestamp_micros({instant}), '{zone}'))"
+    return f"unix_micros(to_utc_timestamp({first} + INTERVAL {later} {unit}, '{zone}'))"

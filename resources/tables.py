@@ -23,12 +23,18 @@ BATCHES = "batches"
 FILES = "_state/files"
 OPEN_EVENTS = "_state/open_events"
 SESSION_EVENTS = "_state/session_events"
+REVISED_EVENTS = "_state/revised_events"
 TIMELINES = "_state/timelines"
 
 
 def window_table(name: str) -> str:
     """Return the table of the window with this name."""
     return f"windows/{name}"
+
+
+def history_table(name: str) -> str:
+    """Return the table of all revisions of the window with this name."""
+    return f"history/{name}"
 
 
 def pipeline_folder(warehouse: Path, pipeline: str) -> Path:

@@ -101,15 +101,18 @@ class Workspace:
         """Every table of the pipeline but `batches`, which is the log of the others."""
         released = (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if self.spec.outputs.ordered_events else ()
         open_events = (tables.OPEN_EVENTS,) if self.spec.grid_windows else ()
-        session_events = (tables.SESSION_EVENTS,) if self.spec.session_windows else ()
+        session_events = (tables.SESSION_EVENTS,) if self.spec.linked_windows else ()
+        revised = (tables.REVISED_EVENTS,) if self.spec.revised_windows else ()
         timelines = (tables.TIMELINES,) if self.keeps_timelines else ()
         return (
             *(tables.RAW_EVENTS, tables.LOG_CONTROL, tables.DEAD_LETTERS, tables.WATERMARKS, tables.FILES),
             *released,
             *open_events,
             *session_events,
+            *revised,
             *timelines,
             *self.window_tables.values(),
+            *[tables.history_table(window.name) for window in self.spec.windows if window.history],
         )
 
     @property

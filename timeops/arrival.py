@@ -29,4 +29,6 @@ def keys_by_arrival(time: TimeSpec, windows: Iterable[WindowSpec] = ()) -> list[
         texts = [window.where or "", *window.aggregates.values(), *(text for _, text in window.group_expressions)]
         if any(mentions(text, ARRIVAL) for text in texts):
             keys.append(f"windows ({window.name})")
+        if window.revises and (window.early_every_us or window.revise_every_us):
+            keys.append(f"windows ({window.name}), whose results are revised by the clock")
     return keys

@@ -9,13 +9,14 @@ from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
 from timeops.columns import ASKED, BY_CLOCK, LOG, SEQ, TIMELINE, WATERMARK
+from timeops.contents import END
 from timeops.grids import close_time, last_closed
-from timeops.log_items import AT, ITEM, clocks_of, first_item_at
+from timeops.log_items import AT, CLOCK_BEFORE, ITEM, clocks_of, first_item_at
 from timeops.silences import GATHERED, clock_gives, clock_that_gives, gathered_in_state
 from timeops.spec import WindowSpec
 
-_START = "__start"
 _FIRST = "__first"
+REACHED = "__reached"  # the watermark at which a window closed, at an item that may raise it further
 OF_SILENCE = (BY_CLOCK, GATHERED)
 """What a step says of the silence before it, where the clock raises timelines one by one."""
 
@@ -29,33 +30,38 @@ def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec
     timeline, or of the clock for all timelines. Of one item the higher counts.
 
     Args:
-        wanted: `_timeline`, `__start` of windows that close in the stretch, each once.
+        wanted: `_timeline`, `__end` of windows that close in the stretch, each once.
         adjusted: The stretch.
         window: The window.
 
     Returns:
-        `wanted` with `_watermark` BIGINT: null for a window that no item closed (a flush does).
+        `wanted` with `_watermark` BIGINT: null for a window that no item closed (a flush does); and `__reached`, the
+        watermark that closed it, which is lower where the clock comes to an item first and its event asks for more.
     """
     if adjusted.rules.clock_raises_single_timelines:
-        return _with_silences(wanted.select(TIMELINE, _START), adjusted, window)
-    by_events = _first_steps(wanted.select(TIMELINE, _START), adjusted.steps, window, TIMELINE)
+        return _with_silences(wanted.select(TIMELINE, END), adjusted, window)
+    by_events = _first_steps(wanted.select(TIMELINE, END), adjusted.steps, window, TIMELINE)
     if adjusted.clock_steps is None:
-        return by_events.select(TIMELINE, _START, F.col(_FIRST)["w"].alias(WATERMARK))
-    starts = wanted.select(adjusted.clock.log.alias(LOG), _START).distinct()
-    by_clock = _first_steps(starts, adjusted.clock_steps, window, LOG).withColumnRenamed(_FIRST, "__by_clock")
-    both = by_events.withColumn(LOG, adjusted.clock.log).join(by_clock, [LOG, _START], "left")
-    return both.select(TIMELINE, _START, F.greatest(_FIRST, "__by_clock")["w"].alias(WATERMARK))
+        w = F.col(_FIRST)["w"]
+        return by_events.select(TIMELINE, END, w.alias(WATERMARK), w.alias(REACHED))
+    ends = wanted.select(adjusted.clock.log.alias(LOG), END).distinct()
+    by_clock = _first_steps(ends, adjusted.clock_steps, window, LOG).withColumnRenamed(_FIRST, "__by_clock")
+    both = by_events.withColumn(LOG, adjusted.clock.log).join(by_clock, [LOG, END], "left")
+    clock_step, first = F.col("__by_clock"), F.greatest(_FIRST, "__by_clock")
+    is_first = clock_step["negative_seq"] == first["negative_seq"]
+    reached = F.when(is_first, clock_step["w"]).otherwise(first["w"])
+    return both.select(TIMELINE, END, first["w"].alias(WATERMARK), reached.alias(REACHED))
 
 
 def _with_silences(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """Where the clock raises timelines one by one, the item may stand in a silence before one of their events."""
     first = _first_steps(wanted, steps_with_last_silence(adjusted), window, TIMELINE, *OF_SILENCE)
-    found = with_watermark_of(first, F.col(_FIRST), close_time(F.col(_START), window), adjusted)
-    return found.select(TIMELINE, _START, WATERMARK)
+    found = with_watermark_of(first, F.col(_FIRST), close_time(F.col(END), window), adjusted)
+    return found.select(TIMELINE, END, WATERMARK, REACHED)
 
 
 def with_watermark_of(rows: DataFrame, step: Column, closes_at: Column, adjusted: Adjusted) -> DataFrame:
-    """Adds `_watermark` BIGINT: just after the item of the log at which the watermark reached a close time.
+    """Adds `_watermark` and `__reached` BIGINT: as `closing_watermarks`.
 
     Args:
         rows: Rows with `_timeline`.
@@ -72,7 +78,11 @@ def with_watermark_of(rows: DataFrame, step: Column, closes_at: Column, adjusted
     dated = asked.join(items, [LOG, AT], "left")
     is_own = F.coalesce(F.col(ITEM)["seq"] == -step["negative_seq"], F.lit(True))
     given = clock_gives(step[GATHERED], F.col(ITEM)["clock"], adjusted.rules)
-    return dated.withColumn(WATERMARK, F.when(is_own, step["w"]).otherwise(given)).drop(LOG, AT, ITEM)
+    values = {
+        WATERMARK: F.when(is_own, step["w"]).otherwise(given),
+        REACHED: F.when(~is_own, given).otherwise(F.when(in_silence, step[BY_CLOCK]).otherwise(step["w"])),
+    }
+    return dated.withColumns(values).drop(LOG, AT, ITEM, CLOCK_BEFORE)
 
 
 def steps_with_last_silence(adjusted: Adjusted) -> DataFrame:
@@ -94,10 +104,10 @@ def _first_steps(wanted: DataFrame, steps: DataFrame, window: WindowSpec, of: st
     `negative_seq`, `w`, and `more` columns of the step.
     """
     step = F.struct((-F.col(SEQ)).alias("negative_seq"), F.col(ASKED).alias("w"), *more)
-    last = last_closed(F.col(ASKED), window).alias(_START)
+    last = last_closed(F.col(ASKED), window).alias(END)
     marks = steps.where(F.col(ASKED).isNotNull()).groupBy(of, last).agg(F.max(step).alias(_FIRST))
-    asked = wanted.select(of, _START, F.lit(True).alias("__wanted"))
-    both = asked.unionByName(marks.select(of, _START, _FIRST), allowMissingColumns=True)
-    from_above = Window.partitionBy(of).orderBy(F.desc(_START))  # with peers: the window itself counts
+    asked = wanted.select(of, END, F.lit(True).alias("__wanted"))
+    both = asked.unionByName(marks.select(of, END, _FIRST), allowMissingColumns=True)
+    from_above = Window.partitionBy(of).orderBy(F.desc(END))  # with peers: the window itself counts
     found = both.withColumn(_FIRST, F.max(_FIRST).over(from_above))
-    return found.where("__wanted").select(of, _START, _FIRST)
+    return found.where("__wanted").select(of, END, _FIRST)

@@ -10,9 +10,12 @@ from timeops.safely import null_if_it_fails
 from timeops.spec import WindowSpec
 
 FILTERED = "__filtered"
-MISSED = "__missed"  # starts of the windows that an event would be in, had they not closed
+MISSED = "__missed"  # ends of the windows that an event would be in, had they not closed
 START = "__start"  # of a window, microseconds
 END = "__end"
+OPEN_IN = "__sessions"
+"""ARRAY<STRING> of an event that is kept between stretches: the sessions and sliding windows that it is kept for;
+null for events of the stretch."""
 
 
 def filtered(frame: DataFrame, window: WindowSpec) -> Column:
@@ -20,6 +23,13 @@ def filtered(frame: DataFrame, window: WindowSpec) -> Column:
     if window.where is None:
         return F.lit(False)
     return ~F.coalesce(null_if_it_fails(frame, window.where), F.lit(False))
+
+
+def takes_part(events: DataFrame, window: WindowSpec) -> Column:
+    """BOOLEAN, never null: the event passes the filter, or earlier stretches kept it for this window."""
+    if OPEN_IN not in events.columns:  # none was kept
+        return ~filtered(events, window)
+    return F.coalesce(F.array_contains(OPEN_IN, window.name), ~filtered(events, window))
 
 
 def group_names(window: WindowSpec) -> list[str]:

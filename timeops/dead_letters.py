@@ -29,6 +29,7 @@ from timeops.columns import (
 )
 from timeops.contents import MISSED
 from timeops.durations import format_duration
+from timeops.grids import start_of
 from timeops.rules import SourceTime, TimeRules
 from timeops.spec import WindowSpec
 
@@ -68,13 +69,12 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
         payload: Names of the payload columns.
         window: The window.
     """
-    is_session = window.kind == "session"
-    size = F.lit(window.gap_us if is_session else window.size_us)  # a session that is missed would hold one event
     spans = F.transform(
         MISSED,
-        lambda start: F.struct(to_instant(start).alias("start"), to_instant(start + size).alias("end")),
+        lambda end: F.struct(to_instant(start_of(end, window)).alias("start"), to_instant(end).alias("end")),
     )
-    closed = f"the {'session' if is_session else 'last window'} of {window.name} for this event had closed"
+    which = "the session" if window.kind == "session" else "the last window"
+    closed = f"{which} of {window.name} for this event had closed"
     more = f" more than {format_duration(window.allowed_lateness)} would have let it in"
     by_events = F.concat(F.lit(f"{closed}: an allowed lateness of "), _in_seconds(F.col(LATENESS)), F.lit(more))
     return late.select(

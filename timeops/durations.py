@@ -70,7 +70,7 @@ def parse_duration(text: object) -> timedelta:
         raise SpecError(f"found {text!r}, which is negative", expected="a duration of zero or more")
     if _CALENDAR.match(text):
         raise SpecError(
-            f"found {text!r}: calendar sizes are not supported yet",
+            f"found {text!r}, whose length differs from one to the next",
             expected=_EXPECTED,
             remedy="write days, such as `30 days`, where a fixed length will do",
         )

@@ -1,55 +1,118 @@
-"""Windows on a fixed grid: which of them hold an instant.
+"""Windows that depend on nothing but an instant: which of them hold it, where they end, when they close.
 
-Here: tumbling and hopping windows `[offset + k * hop, offset + k * hop + size)` (M, F). Not here: when they close
-and what they hold (closing.py, windows.py). All values are BIGINT microseconds; windows are named by their start.
+Here: tumbling and hopping windows (M, F), cumulative ones (F), snapshots (A2), local days and months; of sliding
+windows and sessions what an event alone says. Not here: what windows hold (gridded.py, sessions.py, sliding.py). All
+values are BIGINT microseconds. A window is named by its end, which no other window of its definition shares.
+
+Where the end belongs to the window (`closed: right`, snapshots) an instant is in the window in which one microsecond
+earlier would be, were the end outside.
 """
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from timeops.columns import floor_to
+from timeops.columns import floor_to, to_instant, to_us
 from timeops.spec import WindowSpec
 
 
-def starts_of(timestamp_us: Column, window: WindowSpec) -> Column:
-    """ARRAY<BIGINT>: starts of the windows that hold an instant, earliest first; empty in a gap."""
-    last = last_start(timestamp_us, window)
-    overlap = -(-window.size_us // window.hop_us)
-    if overlap == 1:
-        nothing = F.array().cast("array<bigint>")
-        return F.when(timestamp_us < last + F.lit(window.size_us), F.array(last)).otherwise(nothing)
-    backwards = F.sequence(F.lit(overlap - 1), F.lit(0), F.lit(-1))
-    starts = F.transform(backwards, lambda i: last - i.cast("bigint") * F.lit(window.hop_us))
-    return F.filter(starts, lambda start: timestamp_us < start + F.lit(window.size_us))
+def ends_of(timestamp_us: Column, window: WindowSpec) -> Column:
+    """ARRAY<BIGINT>: ends of the windows that hold an instant, earliest first; empty in a gap.
+
+    Of sliding windows, which end wherever their events change, the first and the last possible.
+    """
+    if window.kind == "sliding":
+        return F.array(timestamp_us, timestamp_us + F.lit(window.size_us - 1))
+    within = timestamp_us - F.lit(window.ends_inside_us)
+    if window.kind == "cumulative":
+        return F.sequence(end_after(within, window), _full_end(within, window), F.lit(window.end_step_us))
+    if window.kind != "hopping":
+        return F.array(end_after(within, window))
+    first = end_after(within, window)
+    most = -(-window.size_us // window.end_step_us)
+    steps = F.sequence(F.lit(0), F.lit(most - 1))
+    ends = F.transform(steps, lambda step: first + step.cast("bigint") * F.lit(window.end_step_us))
+    return F.filter(ends, lambda end: end - F.lit(window.size_us) <= within)
 
 
-def last_start(timestamp_us: Column, window: WindowSpec) -> Column:
-    """Start of the last window of the grid that begins at or before an instant (it may end before it, in a gap)."""
-    return floor_to(timestamp_us, window.hop_us, window.offset_us)
+def start_of(end_us: Column, window: WindowSpec) -> Column:
+    """Start of the window with this end; of a session, as if it held one event."""
+    if window.calendar is not None:
+        return _local_first(end_us - F.lit(1), window)
+    if window.kind == "cumulative":
+        return floor_to(end_us - F.lit(1), window.size_us, window.offset_us)
+    if window.kind == "snapshot":
+        return end_us
+    return end_us - F.lit(window.gap_us if window.kind == "session" else window.size_us)
 
 
-def close_time(start_us: Column, window: WindowSpec) -> Column:
-    """The watermark from which a window is closed: its end and the allowed lateness (M)."""
-    return start_us + F.lit(window.size_us + window.allowed_lateness_us)
+def last_end_of(timestamp_us: Column, window: WindowSpec) -> Column:
+    """End of the last window that an event needs; null in a gap.
+
+    Of sliding windows this is where it is gone, which makes a result of the events that stay; of sessions where its
+    own would end.
+    """
+    if window.kind in ("session", "sliding"):
+        return timestamp_us + F.lit(window.gap_us if window.kind == "session" else window.size_us)
+    within = timestamp_us - F.lit(window.ends_inside_us)
+    if window.kind == "cumulative":
+        return _full_end(within, window)
+    if window.kind != "hopping":
+        return end_after(within, window)
+    end = floor_to(within, window.end_step_us, window.offset_us) + F.lit(window.size_us)
+    return F.when(within < end, end)
+
+
+def close_time(end_us: Column, window: WindowSpec) -> Column:
+    """The lowest watermark at which a window is closed: its end and the allowed lateness (M), or just behind."""
+    return end_us + F.lit(window.allowed_lateness_us + window.ends_inside_us)
 
 
 def last_closed(watermark_us: Column, window: WindowSpec) -> Column:
-    """Start of the last window of the grid that is closed at a watermark."""
-    reach = watermark_us - F.lit(window.size_us + window.allowed_lateness_us)
-    return floor_to(reach, window.hop_us, window.offset_us)
+    """End of the last window of the grid that is closed at a watermark."""
+    return last_end(watermark_us - F.lit(window.allowed_lateness_us + window.ends_inside_us), window)
 
 
-def last_close_time(timestamp_us: Column, window: WindowSpec) -> Column:
-    """Close time of the last window that holds an instant; null in a gap."""
-    last = last_start(timestamp_us, window)
-    return F.when(timestamp_us < last + F.lit(window.size_us), close_time(last, window))
+def last_end(limit_us: Column, window: WindowSpec) -> Column:
+    """The latest end on the grid that is at most a limit."""
+    if window.calendar is not None:
+        return _local_first(limit_us, window)
+    return floor_to(limit_us, window.end_step_us, _one_end(window))
 
 
-def last_close_at(limit_us: Column, window: WindowSpec) -> Column:
-    """The latest close time on the grid that is at most a limit."""
-    return close_time(last_closed(limit_us, window), window)
+def end_after(limit_us: Column, window: WindowSpec) -> Column:
+    """The first end on the grid behind a limit."""
+    if window.calendar is not None:
+        return _local_first_after(limit_us, window)
+    return last_end(limit_us, window) + F.lit(window.end_step_us)
 
 
-def next_close(limit_us: Column, window: WindowSpec) -> Column:
-    """The first close time on the grid that is at least a limit."""
-    return last_close_at(limit_us + F.lit(window.hop_us - 1), window)
+def _one_end(window: WindowSpec) -> int:
+    return 0 if window.kind == "snapshot" else window.offset_us + window.size_us
+
+
+def _full_end(within: Column, window: WindowSpec) -> Column:
+    """End of the longest cumulative window around an instant."""
+    return floor_to(within, window.size_us, window.offset_us) + F.lit(window.size_us)
+
+
+def _local_first(limit_us: Column, window: WindowSpec) -> Column:
+    """The latest local midnight, of any day or of the first of a month, that is at most a limit.
+
+    A midnight that the clocks skip is when they are moved; of one that comes twice the first counts, so that where
+    they go back over it the local date may be that of the day before.
+    """
+    following = _local_midnight(limit_us, window, 1)
+    return F.when(following <= limit_us, following).otherwise(_local_midnight(limit_us, window, 0))
+
+
+def _local_first_after(limit_us: Column, window: WindowSpec) -> Column:
+    following = _local_midnight(limit_us, window, 1)
+    return F.when(following > limit_us, following).otherwise(_local_midnight(limit_us, window, 2))
+
+
+def _local_midnight(limit_us: Column, window: WindowSpec, later: int) -> Column:
+    """The midnight with which the local day or month of a limit begins, or a later one."""
+    unit, zone = window.calendar or ("day", "UTC")
+    first = F.date_trunc(unit, F.from_utc_timestamp(to_instant(limit_us), zone))
+    shifted = first + F.expr(f"INTERVAL {later} {unit}")
+    return to_us(F.to_utc_timestamp(shifted, zone))

@@ -24,7 +24,7 @@ from timeops.spec_between import without_event_time
 from timeops.spec_messages import Problem, spec_error
 from timeops.spec_model import rules_between_parts
 from timeops.timelines import STATE_SCHEMA, LogClock
-from timeops.windows import late_for_windows, window_results
+from timeops.windows import last_revisions, late_for_windows, window_results
 
 _EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
 
@@ -144,7 +144,7 @@ def windowed(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> 
         window: The keys of one of a spec's `windows` as a mapping, or a window of a spec that was read.
 
     Returns:
-        One row per window and group, as in the table `windows/<name>`.
+        One row per window and group, as in the table `windows/<name>`: its last revision.
 
     Raises:
         SpecError: The window is wrong, or does not go with `time`.
@@ -164,7 +164,9 @@ def windowed(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> 
     """
     stretch = events._stretch
     flushed = events.time.end_of_input == "flush"
-    return window_results(stretch, stretch.accepted.limit(0), _window(events, window), flushed=flushed)
+    read = _window(events, window)
+    results = window_results(stretch, stretch.accepted.limit(0), read, flushed=flushed)
+    return last_revisions(results, read)
 
 
 def window_dead_letters(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> DataFrame:

@@ -2,29 +2,25 @@
 
 Here: chains of events at most a gap apart (M, F), as gaps and islands by window functions. Not here: the two cases
 in which one event after the other must be looked at (session_folds.py), when exactly a session closed
-(session_closing.py).
+(closing_any_time.py).
 
 Under drop and adjust no accepted event is behind the watermark, so none can touch a session that has closed, and the
 chains are the sessions. Under `keep` they are too, unless an event of the chain came more than the allowed lateness
 behind the watermark: only such an event finds closed sessions within its gap.
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
 from timeops.columns import LATENESS, SEQ, T_FINAL, TIMELINE, W_BEFORE
-from timeops.contents import END, MISSED, START, filtered, group_names, with_groups
-from timeops.session_closing import CLOSES_AT, with_first_watermarks
+from timeops.contents import END, MISSED, START, group_names, takes_part, with_groups
+from timeops.grids import close_time
 from timeops.session_folds import CHAIN, LAST, RISKY, cut_long, merge_late
 from timeops.spec import TimeSpec, WindowSpec
 
 KEYS: tuple[str, ...] = (TIMELINE, START, END)
 """Which session of its group a row is of. With late events two of them may have one start, but not one end."""
-
-SESSIONS = "__sessions"
-"""ARRAY<STRING> of an event that is kept between stretches: the session windows in which its session is open; null
-for events of the stretch."""
 
 _BEGINS = "__begins"
 
@@ -33,8 +29,8 @@ def sessions_of(events: DataFrame, window: WindowSpec, time: TimeSpec) -> DataFr
     """The session of every event that takes part, as it is after the stretch.
 
     Args:
-        events: Events that earlier stretches kept, with `__sessions` and null `__w_before`, and the accepted ones of
-            this stretch.
+        events: Events that earlier stretches kept, with `contents.OPEN_IN` and null `__w_before`, and the accepted
+            ones of this stretch.
         window: The window.
         time: The spec's `time` section, for its policy.
 
@@ -43,7 +39,7 @@ def sessions_of(events: DataFrame, window: WindowSpec, time: TimeSpec) -> DataFr
         the group columns of `contents.with_groups`, `__start` and `__end` (microseconds; both null of an event that
         came too late).
     """
-    chains = _chains(with_groups(events.where(_takes_part(events, window)), window), window)
+    chains = _chains(with_groups(events.where(takes_part(events, window)), window), window)
     if time.out_of_order == "keep":
         found = merge_late(chains, window)
     elif window.max_duration is not None:
@@ -51,12 +47,6 @@ def sessions_of(events: DataFrame, window: WindowSpec, time: TimeSpec) -> DataFr
     else:
         found = chains.withColumn(END, F.col(LAST) + F.lit(window.gap_us))
     return found.drop(CHAIN, LAST, RISKY)
-
-
-def _takes_part(events: DataFrame, window: WindowSpec) -> Column:
-    if SESSIONS not in events.columns:  # none was kept
-        return ~filtered(events, window)
-    return F.coalesce(F.array_contains(SESSIONS, window.name), ~filtered(events, window))
 
 
 def _chains(events: DataFrame, window: WindowSpec) -> DataFrame:
@@ -101,27 +91,21 @@ def closed_contents(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *
         return found
     after = adjusted.state.select(TIMELINE, F.col("watermark").alias("__w_end"))
     known = found.join(after, TIMELINE, "left")
-    return known.where(_closes_at(window) <= F.col("__w_end")).drop("__w_end")
-
-
-def with_watermarks(results: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
-    """Adds to results by KEYS `_watermark` BIGINT, just after the item that closed the session."""
-    return with_first_watermarks(results.withColumn(CLOSES_AT, _closes_at(window)), adjusted)
+    return known.where(close_time(F.col(END), window) <= F.col("__w_end")).drop("__w_end")
 
 
 def late_events(events: DataFrame, window: WindowSpec, time: TimeSpec) -> DataFrame:
-    """Events that came when their session had closed, with `__missed` (its start) and `__lateness_us`.
+    """Events that came when their session had closed, with `__missed` (its end) and `__lateness_us`.
 
     No open session was within the gap of such an event, so the session would have held it alone.
     """
     late = sessions_of(events, window, time).where(F.col(START).isNull()).drop(START, END, *group_names(window))
-    closes_at = F.col(T_FINAL) + F.lit(window.gap_us + window.allowed_lateness_us)
-    return late.withColumns({MISSED: F.array(T_FINAL), LATENESS: F.col(W_BEFORE) - closes_at})
+    end = F.col(T_FINAL) + F.lit(window.gap_us)
+    lateness = F.col(W_BEFORE) - end - F.lit(window.allowed_lateness_us)
+    return late.withColumns({MISSED: F.array(end), LATENESS: lateness})
 
 
-def with_open_sessions(
-    events: DataFrame, state: DataFrame, window: WindowSpec, time: TimeSpec, into: str
-) -> DataFrame:
+def marked_open(events: DataFrame, state: DataFrame, window: WindowSpec, time: TimeSpec, into: str) -> DataFrame:
     """Adds the window's name to the ARRAY<STRING> column `into` of the events in sessions that are still open.
 
     Args:
@@ -133,11 +117,6 @@ def with_open_sessions(
     """
     after = state.select(TIMELINE, F.col("watermark").alias("__w_end"))
     found = sessions_of(events, window, time).join(after, TIMELINE, "left")
-    is_open = F.col(START).isNotNull() & F.coalesce(_closes_at(window) > F.col("__w_end"), F.lit(True))
+    is_open = F.col(START).isNotNull() & F.coalesce(close_time(F.col(END), window) > F.col("__w_end"), F.lit(True))
     marked = found.withColumn(into, F.when(is_open, F.array_append(into, F.lit(window.name))).otherwise(F.col(into)))
-    return marked.select(*events.columns).unionByName(events.where(~_takes_part(events, window)))
-
-
-def _closes_at(window: WindowSpec) -> Column:
-    """The lowest watermark at which a session is closed: its end is inside, so it is behind end and lateness."""
-    return F.col(END) + F.lit(window.allowed_lateness_us + 1)
+    return marked.select(*events.columns).unionByName(events.where(~takes_part(events, window)))

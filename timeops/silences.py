@@ -8,7 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from timeops.columns import floor_to
-from timeops.grids import last_close_at, last_close_time, next_close
+from timeops.grids import end_after, last_end, last_end_of
 from timeops.rules import TimeRules
 from timeops.spec import WindowSpec
 from timeops.splits import of_state, splits_watermark
@@ -44,19 +44,29 @@ def clock_gives(known: Column, clock_us: Column, rules: TimeRules) -> Column:
     found = F.lit(None).cast("bigint")
     for number, window in enumerate(rules.windows):
         latest = F.get(known["closes"], F.lit(number))
-        if window.kind == "session":  # no grid: only the close time itself
+        if not window.closes_on_grid:  # only the close time itself
             by_window = F.when(latest <= reached, latest)
         else:
-            by_window = F.when(latest.isNotNull(), F.least(latest, last_close_at(reached, window)))
+            by_window = F.when(latest.isNotNull(), F.least(latest, _last_close_at(reached, window)))
         found = F.greatest(found, by_window)
     return F.when(known["last"] <= reached, floor_to(found, rules.time.unit_us))
 
 
 def close_asked(t_us: Column, window: WindowSpec) -> Column:
     """The close time that an event asks for: of the last window that holds its t (M); null in a gap of a grid."""
-    if window.kind == "session":
-        return t_us + F.lit(window.gap_us + window.allowed_lateness_us)
-    return last_close_time(t_us, window)
+    return last_end_of(t_us, window) + F.lit(window.allowed_lateness_us)
+
+
+def _last_close_at(limit_us: Column, window: WindowSpec) -> Column:
+    """The latest close time on the grid that is at most a limit."""
+    lateness = F.lit(window.allowed_lateness_us)
+    return last_end(limit_us - lateness, window) + lateness
+
+
+def _next_close(limit_us: Column, window: WindowSpec) -> Column:
+    """The first close time on the grid that is at least a limit."""
+    lateness = F.lit(window.allowed_lateness_us)
+    return end_after(limit_us - lateness - F.lit(1), window) + lateness
 
 
 def clock_that_gives(known: Column, wanted_us: Column, rules: TimeRules) -> Column:
@@ -70,7 +80,7 @@ def clock_that_gives(known: Column, wanted_us: Column, rules: TimeRules) -> Colu
     found = F.lit(None).cast("bigint")
     for number, window in enumerate(rules.windows):
         latest = F.get(known["closes"], F.lit(number))
-        closes_at = latest if window.kind == "session" else next_close(wanted, window)
+        closes_at = _next_close(wanted, window) if window.closes_on_grid else latest
         found = F.least(found, F.when(latest >= wanted, closes_at))
     return F.greatest(known["last"], found) + timeout + F.lit(1)
 

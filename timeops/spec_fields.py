@@ -74,7 +74,8 @@ def one_of(
     return BeforeValidator(check)
 
 
-def _duration(value: object) -> timedelta:
+def read_duration(value: object) -> timedelta:
+    """Return a length of time, zero or more."""
     if isinstance(value, timedelta):
         if value < timedelta(0):
             raise ProblemsError([Problem(f"found {value!r}, which is negative", expected="zero or more")])
@@ -86,7 +87,8 @@ def _duration(value: object) -> timedelta:
         raise ProblemsError([Problem(found, error.expected, error.remedy)]) from None
 
 
-def _positive(value: timedelta) -> timedelta:
+def positive(value: timedelta) -> timedelta:
+    """Return a length of time, unless it is zero."""
     if not value:
         raise ProblemsError([Problem("found a length of zero", expected="a duration longer than zero")])
     return value
@@ -191,14 +193,14 @@ ByteSize = Annotated[
 ]
 Duration = Annotated[
     timedelta,
-    BeforeValidator(_duration),
+    BeforeValidator(read_duration),
     PlainSerializer(format_duration, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN}),
 ]
 PositiveDuration = Annotated[
     timedelta,
-    BeforeValidator(_duration),
-    AfterValidator(_positive),
+    BeforeValidator(read_duration),
+    AfterValidator(positive),
     PlainSerializer(format_duration, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "allOf": [{"pattern": "[1-9]"}]}),
 ]

@@ -90,13 +90,18 @@ class Spec(SpecModel):
 
     @property
     def grid_windows(self) -> tuple[WindowSpec, ...]:
-        """The windows on a grid, in which an event is by its own time alone."""
-        return tuple(window for window in self.windows if window.kind != "session")
+        """The windows in which an event is by its own time alone, and which give one result."""
+        return tuple(window for window in self.windows if not window.is_linked and not window.revises)
 
     @property
-    def session_windows(self) -> tuple[WindowSpec, ...]:
-        """The session windows."""
-        return tuple(window for window in self.windows if window.kind == "session")
+    def revised_windows(self) -> tuple[WindowSpec, ...]:
+        """The windows that give results before they close."""
+        return tuple(window for window in self.windows if window.revises)
+
+    @property
+    def linked_windows(self) -> tuple[WindowSpec, ...]:
+        """The windows that are where they are by several events: sessions and sliding windows."""
+        return tuple(window for window in self.windows if window.is_linked)
 
     def canonical_json(self) -> str:
         """Return the spec as JSON that is equal for specs of equal meaning.

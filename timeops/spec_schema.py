@@ -7,6 +7,7 @@ from typing import Any
 
 from timeops.durations import DURATION_PATTERN, format_duration, parse_duration
 from timeops.spec_model import Spec
+from timeops.spec_shapes import A_MONTH, SHAPE_KEYS, SHAPES
 from timeops.spec_sources import FORMAT_ALIASES, READER_OPTIONS, option_schema
 from timeops.spec_windows import ALIAS_SCHEMA
 
@@ -25,7 +26,7 @@ def spec_json_schema() -> Json:
     parts["FilesSource"]["properties"]["rename"]["propertyNames"] = {"minLength": 1}
     parts["TimeSpec"]["allOf"] = _time_rules()
     parts["Idle"]["allOf"] = _idle_rules()
-    parts["WindowSpec"]["allOf"] = _kind_rules()
+    parts["WindowSpec"]["allOf"] = [*_kind_rules(), *_emission_rules()]
     parts["WindowSpec"]["properties"]["aggregates"] |= {
         "minProperties": 1,
         "propertyNames": dict(ALIAS_SCHEMA),
@@ -47,6 +48,8 @@ def _without_null(value: Any) -> Any:
     if kept.get("pattern") == DURATION_PATTERN and "default" in kept:
         kept["default"] = format_duration(parse_duration(kept["default"]))
     choices = [choice for choice in kept.get("anyOf", []) if choice != {"type": "null"}]
+    if choices:
+        kept["anyOf"] = choices
     if len(choices) == 1:
         del kept["anyOf"]
         kept = {**choices[0], **kept}
@@ -112,16 +115,33 @@ def _event_time_rule() -> Json:
 
 
 def _kind_rules() -> list[Json]:
-    def rule(kind: str, needs: list[str], without: list[str]) -> Json:
-        return {
+    rules: list[Json] = [
+        {
             "if": _given("kind", kind),
-            "then": {"required": needs, "properties": dict.fromkeys(without, False)},
+            "then": {
+                "required": list(shape.needs),
+                "properties": {
+                    key: False for key in SHAPE_KEYS if key not in shape.needs and key not in shape.may_have
+                },
+            },
         }
+        for kind, shape in SHAPES.items()
+    ]
+    a_month = {"required": ["size"], "properties": {"size": {"pattern": A_MONTH}}}
+    return [*rules, {"if": a_month, "then": {"properties": {"kind": {"const": "tumbling"}, "offset": False}}}]
 
+
+def _emission_rules() -> list[Json]:
+    early: Json = {"required": ["emit"], "properties": {"emit": {"type": "object"}}}
+    revised: Json = {"required": ["emit"], "properties": {"emit": {"not": {"const": "on_close"}}}}
+    once: Json = {"kind": {"not": {"enum": ["session", "sliding"]}}, "having": False}
+    on_time: Json = {"required": ["allowed_lateness"], "properties": {"allowed_lateness": {"pattern": "[1-9]"}}}
     return [
-        rule("hopping", ["size", "hop"], ["gap", "max_duration"]),
-        rule("tumbling", ["size"], ["hop", "gap", "max_duration"]),
-        rule("session", ["gap"], ["size", "hop", "offset", "closed"]),
+        {"if": _given("history"), "then": {"anyOf": [revised, {"properties": {"history": {"const": False}}}]}},
+        {"if": _given("revise_every"), "then": _given("emit", "on_time")},
+        {"if": _given("emit", "on_time"), "then": on_time},
+        {"if": early, "then": {"properties": {"allowed_lateness": _ZERO}}},
+        {"if": revised, "then": {"properties": once}},
     ]
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from timeops.adjustment import KEPT
 from timeops.columns import ADJUSTED_BY, REASON
 from timeops.contents import FILTERED, MISSED, filtered
-from timeops.gridded import STARTS, place
+from timeops.gridded import ENDS, place
 from timeops.spec import WindowSpec
 
 _LATE = "__late"
@@ -39,7 +39,7 @@ def accepted_tally(accepted: DataFrame, windows: tuple[WindowSpec, ...], late: M
     counts = {name: F.array_contains(ADJUSTED_BY, name) for name in ("early", "late", "out_of_order", KEPT)}
     placed = accepted
     for number, window in enumerate(windows):
-        names = {name: f"{name}{number}" for name in (STARTS, MISSED, FILTERED)}
+        names = {name: f"{name}{number}" for name in (ENDS, MISSED, FILTERED)}
         if window.kind == "session":
             placed = placed.withColumn(names[FILTERED], filtered(placed, window))
             found = _of_session(names[FILTERED])
@@ -71,7 +71,7 @@ def _without_late(tally: DataFrame, window: str, late: DataFrame) -> DataFrame:
 
 
 def _of_window(names: dict[str, str]) -> dict[str, Column]:
-    inside, missed = F.size(names[STARTS]) > 0, F.size(names[MISSED]) > 0
+    inside, missed = F.size(names[ENDS]) > 0, F.size(names[MISSED]) > 0
     filtered = F.col(names[FILTERED])
     return {
         "in_windows": inside,

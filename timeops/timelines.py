@@ -162,8 +162,8 @@ def steps_of(moves: DataFrame, state: DataFrame, rules: TimeRules, clock_after: 
 
     Returns:
         `_timeline`, `_arrival_seq` (which orders them), `__asked_w`, `__setter`. With periodic emission one row for
-        each period that has ended, with what its events asked for: it is seen from the next period on. Where the
-        clock raises single timelines also `__clock_w` and `__gathered`, see silences.py.
+        each period that has ended, with `__period` and what its events asked for: it is seen from the next period
+        on. Where the clock raises single timelines also `__clock_w` and `__gathered`, see silences.py.
     """
     every_us = rules.time.emit_every_us
     unseen = carried(state.where("computed > coalesce(watermark, computed - 1)"))
@@ -175,7 +175,7 @@ def steps_of(moves: DataFrame, state: DataFrame, rules: TimeRules, clock_after: 
     highest = F.max(F.struct(ASKED, SETTER)).alias("asked")
     ended = F.col(PERIOD) < floor_to(clock_after, every_us)
     periods = both.where(ended).groupBy(TIMELINE, PERIOD).agg(F.min(SEQ).alias(SEQ), highest)
-    return periods.select(TIMELINE, SEQ, "asked.*")
+    return periods.select(TIMELINE, SEQ, PERIOD, "asked.*")
 
 
 def clock_steps(items: DataFrame, time: TimeSpec, log: Column) -> DataFrame | None:

@@ -4,56 +4,100 @@ Here: what a closed window gives, which events are needed on. Not here: who is i
 differs by kind (gridded.py, sessions.py); storage of open events.
 """
 
-from pyspark.sql import DataFrame
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from timeops import gridded, sessions
+from timeops import gridded, sessions, slices, sliding
 from timeops.adjustment import Adjusted
+from timeops.changes import LATE_EVENTS
+from timeops.closing_any_time import with_first_watermarks
 from timeops.columns import LATENESS, TIMELINE, W_BEFORE, W_SET_BY, WATERMARK, to_instant
-from timeops.contents import END, START, group_names
+from timeops.contents import END, OPEN_IN, START, group_names
+from timeops.grids import start_of
+from timeops.revisions import CAUSE, IS_FINAL, REVISION, revised_contents
 from timeops.spec import TimeSpec, WindowSpec
 
-_OPEN_IN = "__open_in"
+_PLACE = "__place"
+_STILL_OPEN_IN = "__still_open_in"
 
 
 def window_results(
-    adjusted: Adjusted, open_events: DataFrame, window: WindowSpec, *, flushed: bool = False
+    adjusted: Adjusted,
+    open_events: DataFrame,
+    window: WindowSpec,
+    *,
+    flushed: bool = False,
+    keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> DataFrame:
-    """Final results of the windows that close in a stretch of the log.
+    """Results that windows give in a stretch of the log: of those that close, or revisions of one that does not.
 
     Args:
         adjusted: The stretch.
-        open_events: Events of earlier stretches that `still_needed` kept, or for sessions `in_open_sessions`.
+        open_events: Events of earlier stretches that `still_needed` kept; for sessions and sliding windows those of
+            `in_open_windows`, and for windows that revise their results with `__w_before` and `_clock` as they came.
         window: The window.
         flushed: The stretch ends with a flushing end of input: every window closes.
+        keep: Gives a frame with the same rows, computed once: the aggregates of windows on a grid are read twice.
 
     Returns:
-        One row per window and group that holds an event and passes `having`: `window_start`, `window_end`, group
-        columns, aggregates, `_revision` INT 0, `_is_final` true, `_watermark` (just after the item that closed it;
-        null where the flush did).
+        One row per window and group that holds an event and passes `having`, and per revision: `window_start`,
+        `window_end`, group columns, aggregates, `_revision` INT, `_is_final` BOOLEAN, `_watermark` (just after the
+        item at which it was given; null where a flush gave it); with `history` also `_late_events`.
     """
+    if window.revises:
+        contents = revised_contents(open_events, adjusted, window, flushed=flushed)
+        keys = (*gridded.KEYS, REVISION, IS_FINAL, WATERMARK)
+        causes = [F.array_sort(F.collect_list(CAUSE)).alias(LATE_EVENTS)] if window.history else []
+        found = _aggregated(contents, keys, window, *causes)
+        return _shaped(found.withColumn(START, start_of(F.col(END), window)), window)
     events = all_events(adjusted, open_events)
-    if window.kind == "session":
-        closed = sessions.closed_contents(events, adjusted, window, flushed=flushed)
-        results = sessions.with_watermarks(_aggregated(closed, sessions.KEYS, window), adjusted, window)
+    if window.is_linked:
+        of_kind = sessions if window.kind == "session" else sliding
+        closed = of_kind.closed_contents(events, adjusted, window, flushed=flushed)
+        results = with_first_watermarks(_aggregated(closed, sessions.KEYS, window), adjusted, window)
     else:
-        closed = gridded.closed_contents(events, adjusted, window, flushed=flushed)
-        results = gridded.with_ends(_aggregated(closed, gridded.KEYS, window), closed, adjusted, window)
+        found = keep(_of_grid(events, adjusted, window, flushed=flushed))
+        results = gridded.with_starts(found, adjusted, window)
+    return _shaped(results.withColumns({REVISION: F.lit(0), IS_FINAL: F.lit(True)}), window)
+
+
+def _of_grid(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
+    partials = slices.partials_by_slice(events, window)
+    if partials is not None:
+        return slices.sliced_results(events, adjusted, window, partials, flushed=flushed)
+    closed = gridded.closed_contents(events, adjusted, window, flushed=flushed)
+    return _aggregated(closed, gridded.KEYS, window)
+
+
+def _shaped(results: DataFrame, window: WindowSpec) -> DataFrame:
     shaped = results.select(
         to_instant(START).alias("window_start"),
         to_instant(END).alias("window_end"),
         *[F.col(value).alias(name) for value, name in zip(group_names(window), window.group_columns, strict=True)],
         *window.aggregates,
-        F.lit(0).alias("_revision"),
-        F.lit(True).alias("_is_final"),
+        F.col(REVISION).alias("_revision"),
+        F.col(IS_FINAL).alias("_is_final"),
         to_instant(WATERMARK).alias(WATERMARK),
+        *([LATE_EVENTS] if window.history else []),
     )
     return shaped if window.having is None else shaped.where(window.having)
 
 
-def _aggregated(closed: DataFrame, keys: tuple[str, ...], window: WindowSpec) -> DataFrame:
+def last_revisions(results: DataFrame, window: WindowSpec) -> DataFrame:
+    """Of each window and group the last of the results that `window_results` gave, without `_late_events`."""
+    if not window.revises:
+        return results
+    results = results.drop(LATE_EVENTS)
+    keys = [F.col(f"`{name}`") for name in ("window_start", "window_end", *window.group_columns)]
+    later = Window.partitionBy(*keys).orderBy(F.desc("_revision"))
+    return results.withColumn(_PLACE, F.row_number().over(later)).where(F.col(_PLACE) == 1).drop(_PLACE)
+
+
+def _aggregated(closed: DataFrame, keys: tuple[str, ...], window: WindowSpec, *more: Column) -> DataFrame:
     aggregates = [F.expr(text).alias(name) for name, text in window.aggregates.items()]
-    return closed.groupBy(*keys, *group_names(window)).agg(*aggregates)
+    return closed.groupBy(*keys, *group_names(window)).agg(*aggregates, *more)
 
 
 def all_events(adjusted: Adjusted, open_events: DataFrame) -> DataFrame:
@@ -67,11 +111,11 @@ def late_for_windows(adjusted: Adjusted, open_events: DataFrame | None, window: 
 
     Args:
         adjusted: The stretch.
-        open_events: As for `window_results`; None for windows on a grid, which do not ask for them.
+        open_events: As for `window_results`; only sessions ask for them.
         window: The window.
 
     Returns:
-        The events with `__missed` (starts), `__w_before`, `__w_set_by`, and `__lateness_us`: the least extra
+        The events with `__missed` (ends), `__w_before`, `__w_set_by`, and `__lateness_us`: the least extra
         allowed lateness that would have let the event into its last window; null where the clock closed it.
     """
     if window.kind == "session":
@@ -86,7 +130,7 @@ def late_for_windows(adjusted: Adjusted, open_events: DataFrame | None, window: 
 
 
 def still_needed(events: DataFrame, state: DataFrame, windows: tuple[WindowSpec, ...]) -> DataFrame:
-    """Events of which some window on a grid has not closed at the end of a stretch.
+    """Events that some window on a grid still needs at the end of a stretch.
 
     Args:
         events: Accepted events with `_timeline` and `__timestamp`.
@@ -100,22 +144,25 @@ def still_needed(events: DataFrame, state: DataFrame, windows: tuple[WindowSpec,
     return known.where(open_somewhere).drop("__w_end")
 
 
-def in_open_sessions(
+def in_open_windows(
     events: DataFrame, state: DataFrame, windows: tuple[WindowSpec, ...], time: TimeSpec
 ) -> DataFrame:
-    """Events whose session has not closed at the end of a stretch.
+    """Events that sessions or sliding windows still need at the end of a stretch.
 
     Args:
         events: What this function gave after the stretch before, and the accepted events: `all_events`.
         state: The timelines' state after the stretch.
-        windows: The spec's session windows.
+        windows: The spec's sessions and sliding windows.
         time: The spec's `time` section.
 
     Returns:
-        The events, with the names of the windows in `sessions.SESSIONS`.
+        The events, with the names of these windows in `contents.OPEN_IN`.
     """
-    marked = events.withColumn(_OPEN_IN, F.array().cast("array<string>"))
+    marked = events.withColumn(_STILL_OPEN_IN, F.array().cast("array<string>"))
     for window in windows:
-        marked = sessions.with_open_sessions(marked, state, window, time, _OPEN_IN)
-    renamed = marked.drop(sessions.SESSIONS).withColumnRenamed(_OPEN_IN, sessions.SESSIONS)
-    return renamed.where(F.size(sessions.SESSIONS) > 0)
+        if window.kind == "session":
+            marked = sessions.marked_open(marked, state, window, time, _STILL_OPEN_IN)
+        else:
+            marked = sliding.marked_open(marked, state, window, _STILL_OPEN_IN)
+    renamed = marked.drop(OPEN_IN).withColumnRenamed(_STILL_OPEN_IN, OPEN_IN)
+    return renamed.where(F.size(OPEN_IN) > 0)

@@ -185,7 +185,7 @@ class WindowKeeper:
         last_end = t + size - 1  # a later event can still ask for the set at any instant before t + size
         last_key = (timeline, last_end - size, last_end, group)
         if self.is_closed(last_key, watermark):
-            return self.refusal(last_key, missed, watermark)
+            return self.refusal(last_key, [(t - size, t)], watermark)  # the one that it would have made by itself
         self.keep(record, t)
         for instant in (*belongs, t + size):
             key = (timeline, instant - size, instant, group)

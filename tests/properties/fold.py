@@ -24,7 +24,7 @@ from timeops.spec import TimeSpec, WindowSpec
 from timeops.tally import accepted_tally
 from timeops.timelines import STATE_SCHEMA, LogClock
 from timeops.watermarks import Way
-from timeops.windows import all_events, in_open_sessions, late_for_windows, still_needed, window_results
+from timeops.windows import all_events, in_open_windows, late_for_windows, still_needed, window_results
 
 Rows = dict[str, list[tuple[Any, ...]]]
 PAYLOAD = ("case", "e", "v")
@@ -40,6 +40,7 @@ class Gathered:
     windows: dict[str, Rows] = field(default_factory=dict)
     watermarks: dict[str, int | None] = field(default_factory=dict)
     tally: dict[str, int] = field(default_factory=dict)
+    aggregates: tuple[str, ...] = ("seqs",)
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,11 @@ def run(
     parts: Sequence[int | None] = (None,),
     way: Way = "by_blocks",
     flush: bool = False,
+    aggregates: tuple[str, ...] = ("seqs",),
 ) -> Gathered:
     """Judges all logs, stretch by stretch; with `sources` by their splits."""
     rules = TimeRules(time, sources, uses_splits=bool(sources), windows=windows)
-    out = Gathered(windows={window.name: defaultdict(list) for window in windows})
+    out = Gathered(windows={window.name: defaultdict(list) for window in windows}, aggregates=aggregates)
     carried = Carried(small_frame(spark, [], STATE_SCHEMA))
     for part in parts:
         flushed = flush and part == parts[-1]
@@ -112,14 +114,19 @@ def _stretch(
     if not rules.windows:
         return Carried(adjusted.state, held)
     for window in windows:
-        known = in_sessions if window.kind == "session" else on_grids
+        known = in_sessions if window.is_linked else on_grids
         _gather_results(window_results(adjusted, known, window, flushed=flushed), window, out)
-    grids = tuple(window for window in windows if window.kind != "session")
-    sessions = tuple(window for window in windows if window.kind == "session")
-    needed = still_needed(all_events(adjusted, on_grids), adjusted.state, grids)
-    open_now = in_open_sessions(all_events(adjusted, in_sessions), adjusted.state, sessions, time)
+    grids = tuple(window for window in windows if not window.is_linked)
+    sessions = tuple(window for window in windows if window.is_linked)
+    needed = still_needed(_since(on_grids, adjusted), adjusted.state, grids)
+    open_now = in_open_windows(all_events(adjusted, in_sessions), adjusted.state, sessions, time)
     kept = [(frame.limit(0) if flushed else frame).localCheckpoint() for frame in (needed, open_now)]
     return Carried(adjusted.state, held, *kept)
+
+
+def _since(kept: DataFrame, adjusted: Adjusted) -> DataFrame:
+    """Events with the watermark that each met, which windows that revise their results ask for."""
+    return kept.unionByName(adjusted.accepted, allowMissingColumns=True)
 
 
 def _release(held: DataFrame, adjusted: Adjusted, out: Gathered, *, flushed: bool) -> DataFrame:
@@ -164,6 +171,8 @@ def _gather_results(results: DataFrame, window: WindowSpec, out: Gathered) -> No
     shown = results.withColumns({"s": to_us("window_start"), "e": to_us("window_end"), "w": to_us("_watermark")})
     for row in shown.collect():
         group = tuple(row[name] for name in window.group_columns)
+        found = (row[name] for name in out.aggregates)
+        values = [tuple(value) if isinstance(value, list) else value for value in found]
         out.windows[window.name][row["case"]].append(
-            (row["s"], row["e"], group, tuple(row["seqs"]), row["_revision"], row["_is_final"], row["w"])
+            (row["s"], row["e"], group, *values, row["_revision"], row["_is_final"], row["w"])
         )

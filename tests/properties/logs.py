@@ -202,10 +202,24 @@ def _timeout(time: TimeSpec, sources: Sequence[SourceTime]) -> int | Mapping[str
 
 def shape_of(window: WindowSpec) -> oracle.Window:
     """The oracle's words for a window of all events in one group."""
-    bare = oracle.Window(window.name, window.kind, allowed_lateness_us=window.allowed_lateness_us)
+    early_us = window.early_every_us
+    bare = oracle.Window(
+        window.name,
+        window.kind,
+        allowed_lateness_us=window.allowed_lateness_us,
+        emit=window.emit if isinstance(window.emit, str) else ("early", early_us or 0),
+        revise_every_us=window.revise_every_us,
+    )
     if window.kind == "session":
         return replace(bare, gap_us=window.gap_us, max_duration_us=window.max_duration_us)
-    return replace(bare, size_us=window.size_us, hop_us=window.hop_us, offset_us=window.offset_us)
+    if window.calendar is not None:
+        return replace(bare, calendar=window.calendar, closed=window.closed)
+    if window.kind == "snapshot":
+        return bare
+    grid = replace(bare, size_us=window.size_us, offset_us=window.offset_us, closed=window.closed)
+    if window.kind == "cumulative":
+        return replace(grid, step_us=window.end_step_us)
+    return replace(grid, hop_us=window.end_step_us if window.kind == "hopping" else 0)
 
 
 def window_of(window: WindowSpec) -> oracle.Window:

@@ -61,21 +61,30 @@ def source_times(draw: st.DrawFn, time: TimeSpec) -> tuple[SourceTime, ...]:
 
 @st.composite
 def window_specs(draw: st.DrawFn, name: str, *, lateness: bool) -> WindowSpec:
-    hopping = draw(st.booleans())
-    size = draw(st.sampled_from([10, 1, 4, 30]))
-    hop = draw(st.sampled_from([3, 1, 10, 25]))
+    kind = draw(st.sampled_from(["sliding", "hopping", "cumulative", "tumbling", "snapshot"]))
     keys: dict[str, Any] = {
         "name": name,
-        "kind": "hopping" if hopping else "tumbling",
-        "size": f"{size} us",
-        "offset": f"{draw(st.integers(0, (hop if hopping else size) - 1))} us",
+        "kind": kind,
         "group_by": ("case", "v") if draw(st.booleans()) else ("case",),
         "aggregates": {"seqs": "array_sort(collect_set(_arrival_seq))"},
     }
-    if hopping:
-        keys["hop"] = f"{hop} us"
+    step = draw(st.sampled_from([3, 1, 10, 25]))
+    size = step * draw(st.sampled_from([3, 1])) if kind == "cumulative" else draw(st.sampled_from([10, 1, 4, 30]))
+    if kind != "snapshot":
+        keys["size"] = f"{size} us"
+    if kind in ("hopping", "cumulative"):
+        keys["hop" if kind == "hopping" else "step"] = f"{step} us"
+    if kind in ("hopping", "cumulative", "tumbling"):
+        keys["offset"] = f"{draw(st.integers(0, (step if kind == 'hopping' else size) - 1))} us"
+        keys["closed"] = draw(st.sampled_from(["left", "right"]))
+    emit = draw(st.sampled_from(["on_close", "on_time"] if lateness else ["on_close", "early"]))
+    emit = "on_close" if kind == "sliding" else emit
     if lateness:
-        keys["allowed_lateness"] = draw(st.sampled_from(["12 us", "0 us", "1 us", "1000 us"]))
+        keys["allowed_lateness"] = draw(st.sampled_from(["12 us", "1000 us", "1 us", "0 us"]))
+    if emit == "on_time" and keys["allowed_lateness"] != "0 us":
+        keys |= {"emit": "on_time", "revise_every": draw(st.sampled_from(["10 us", "0 us", "3 us", "60 us"]))}
+    if emit == "early":
+        keys["emit"] = {"early": draw(st.sampled_from(["10 us", "3 us", "60 us"]))}
     if draw(st.booleans()):
         keys["where"] = "v > 1"
     return WindowSpec(**keys)
@@ -215,7 +224,7 @@ def assert_equal_to_oracle(
             for r in expected.windows[window.name]
         )
         # Sorted by what is never null: a flush leaves the watermark so.
-        assert sorted(out.windows[window.name][log.case], key=lambda r: r[:4]) == want, (log, window)
+        assert sorted(out.windows[window.name][log.case], key=lambda r: r[:6]) == want, (log, window)
 
 
 def assert_letters(log: Log, out: Gathered, letters: Any) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from tests.properties.fold import Gathered, run
 from tests.properties.logs import Event, Log
-from timeops.grids import starts_of
+from timeops.grids import ends_of
 from timeops.instants import BAD, US, with_instant
 from timeops.spec import TimeSpec, WindowSpec
 
@@ -89,9 +89,9 @@ def test_h_order_of_release_depends_on_unit_and_range(spark: SparkSession, expec
 def test_m_hopping_windows_overlap_and_leave_gaps(spark: SparkSession) -> None:
     for row in TABLES["M-hopping"]["expect"]:
         window = window_of({name: row[name] for name in ("kind", "size", "hop")})
-        found = spark.range(1).select(starts_of(F.lit(us(row["event"])), window).alias("starts")).collect()[0]
-        assert found["starts"] == [us(start) for start, _ in row["windows"]]
-        assert [start + window.size_us for start in found["starts"]] == [us(end) for _, end in row["windows"]]
+        found = spark.range(1).select(ends_of(F.lit(us(row["event"])), window).alias("ends")).collect()[0]
+        assert found["ends"] == [us(end) for _, end in row["windows"]]
+        assert [end - window.size_us for end in found["ends"]] == [us(start) for start, _ in row["windows"]]
 
 
 def test_m_watermark_puts_events_where_they_belong(spark: SparkSession) -> None:

@@ -148,7 +148,7 @@ def test_what_is_left_out_has_its_default() -> None:
 def test_durations_are_given_in_microseconds_too() -> None:
     spec = parse_spec(EARTHQUAKES, file="earthquakes.yaml")
     window, time = spec.windows[0], spec.time
-    assert (window.size_us, window.hop_us, window.offset_us) == (3_600_000_000, 3_600_000_000, 0)
+    assert (window.size_us, window.end_step_us, window.offset_us) == (3_600_000_000, 3_600_000_000, 0)
     assert window.allowed_lateness_us == 600_000_000
     assert (time.unit_us, time.out_of_orderness_us) == (1_000, 120_000_000)
     assert time.late is not None
@@ -157,7 +157,14 @@ def test_durations_are_given_in_microseconds_too() -> None:
 
 def test_the_step_of_a_hopping_window_is_its_hop() -> None:
     window = parse(changed("windows.0", hopping(hop="5 minutes", offset="1 minute"))).windows[0]
-    assert (window.hop, window.hop_us, window.offset_us) == (timedelta(minutes=5), 300_000_000, 60_000_000)
+    assert (window.hop, window.end_step_us, window.offset_us) == (timedelta(minutes=5), 300_000_000, 60_000_000)
+
+
+WINDOW = SMALL["windows"][0]
+
+
+def cumulative(**keys: str) -> dict[str, Any]:
+    return {**WINDOW, "kind": "cumulative", **keys}
 
 
 def hopping(**keys: str) -> dict[str, Any]:
@@ -325,7 +332,7 @@ BAD_FOR_SCHEMA_TOO = [
     ("time.unit", "minute", "time.unit", "second or millisecond or microsecond"),
     ("time.over", "x", "time.over", "a list, such as [a, b]"),
     ("time.out_of_orderness", 60, "time.out_of_orderness", "bare number 60"),
-    ("time.out_of_orderness", "1 month", "time.out_of_orderness", "calendar sizes are not supported yet"),
+    ("time.out_of_orderness", "1 month", "time.out_of_orderness", "whose length differs"),
     ("time.out_of_orderness", "-1 s", "time.out_of_orderness", "negative"),
     ("time.out_of_order", "ignore", "time.out_of_order", "drop or adjust or keep"),
     ("time.late", "5 minutes", "time.late", "a mapping of keys to values"),
@@ -366,9 +373,6 @@ BAD_FOR_SCHEMA_TOO = [
     ("windows.0", session(gap="1 s", closed="left"), "windows[0].closed", "no effect on a session window"),
     ("windows.0", session(gap="1 s", max_duration="0 s"), "windows[0].max_duration", "longer than zero"),
     ("windows.0", session(gap="1 s", allowed_lateness="1 s"), "windows[0].allowed_lateness", "is ever late"),
-    ("windows.0.kind", "sliding", "windows[0].kind", "not supported yet"),
-    ("windows.0.kind", "snapshot", "windows[0].kind", "not supported yet"),
-    ("windows.0.kind", "cumulative", "windows[0].kind", "not supported yet"),
     ("windows.0.kind", "tumblng", "windows[0].kind", "did you mean `tumbling`?"),
     ("windows.0.size", 60, "windows[0].size", "bare number 60"),
     ("windows.0.size", "0 s", "windows[0].size", "longer than zero"),
@@ -376,18 +380,34 @@ BAD_FOR_SCHEMA_TOO = [
     ("windows.0.hop", "5 min", "windows[0].hop", "no effect on a tumbling window"),
     ("windows.0", hopping(), "windows[0].hop", "needs a hop"),
     ("windows.0", hopping(hop="0 s"), "windows[0].hop", "longer than zero"),
-    ("windows.0.closed", "right", "windows[0].closed", "not supported yet"),
+    ("windows.0.closed", "both", "windows[0].closed", "left or right"),
     ("windows.0.gap", "1 s", "windows[0].gap", "no effect on a tumbling window"),
     ("windows.0.max_duration", "1 s", "windows[0].max_duration", "no effect on a tumbling window"),
-    ("windows.0.step", "1 s", "windows[0].step", "not supported yet"),
-    ("windows.0.time_zone", "UTC", "windows[0].time_zone", "not supported yet"),
+    ("windows.0.step", "1 s", "windows[0].step", "write `kind: cumulative`"),
+    ("windows.0", cumulative(), "windows[0].step", "needs a step"),
+    ("windows.0", hopping(hop="1 h", time_zone="UTC"), "windows[0].time_zone", "write `kind: tumbling`"),
+    ("windows.0", hopping(hop="1 h", size="1 month"), "windows[0].size", "whose length differs"),
+    ("windows.0", {**WINDOW, "kind": "sliding", "closed": "right"}, "windows[0].closed", "holds its end"),
+    ("windows.0", {**WINDOW, "kind": "snapshot"}, "windows[0].size", "which is one instant"),
+    ("windows.0", {**WINDOW, "size": "1 month", "offset": "0 s"}, "windows[0].offset", "begin at local midnight"),
+    ("windows.0.size", "2 months", "windows[0].size", "`1 month` for the months of the calendar"),
+    ("windows.0.size", "P1Y", "windows[0].size", "`1 month` for the months of the calendar"),
     ("windows.0.empty", True, "windows[0].empty", "not supported yet"),
     ("windows.0.empty_max", 5, "windows[0].empty_max", "not supported yet"),
-    ("windows.0.history", True, "windows[0].history", "not supported yet"),
-    ("windows.0.revise_every", "1 s", "windows[0].revise_every", "not supported yet"),
+    ("windows.0.history", True, "windows[0].history", "no effect on a window that gives one result"),
+    ("windows.0.revise_every", "1 s", "windows[0].revise_every", "no effect without `emit: on_time`"),
     ("windows.0.from", "x", "windows[0].from", "not supported yet"),
-    ("windows.0.emit", "on_time", "windows[0].emit", "not supported yet"),
-    ("windows.0.emit", {"early": "1 s"}, "windows[0].emit", "not supported yet"),
+    ("windows.0.emit", "on_tim", "windows[0].emit", "did you mean `on_time`?"),
+    ("windows.0.emit", {"early": "0 s"}, "windows[0].emit.early", "longer than zero"),
+    ("windows.0.emit", {"early": "1 s", "late": "1 s"}, "windows[0].emit.late", "unknown key"),
+    ("windows.0.emit", "on_time", "windows[0].emit", "no effect without `allowed_lateness`"),
+    (
+        "windows.0",
+        {**session(gap="1 s"), "emit": {"early": "1 s"}},
+        "windows[0].emit",
+        "of session windows are not supported",
+    ),
+    ("windows.0", {**WINDOW, "emit": {"early": "1 s"}, "having": "n > 1"}, "windows[0].having", "not supported yet"),
     ("windows.0.allowed_lateness", "1 s", "windows[0].allowed_lateness", "no accepted event is ever late"),
     ("windows.0.aggregates", {}, "windows[0].aggregates", "at least one aggregate"),
     ("windows.0.aggregates", ["count(*)"], "windows[0].aggregates", "a mapping of keys to values"),
@@ -401,6 +421,10 @@ BAD_FOR_SCHEMA_TOO = [
 ]
 
 BAD_FOR_PARSER_ONLY = [
+    ("windows.0", cumulative(step="7 min"), "windows[0].step", "of which 1 hour is no whole number"),
+    ("windows.0", cumulative(step="2 h"), "windows[0].step", "of which 1 hour is no whole number"),
+    ("windows.0.time_zone", "UTC", "windows[0].time_zone", "no effect on windows of this size"),
+    ("windows.0", {**WINDOW, "size": "1 day", "time_zone": "Europe/Belin"}, "windows[0].time_zone", "Europe/Berlin"),
     ("sources", SMALL["sources"] * 2, "sources[1].name", "a second source called `s`"),
     ("sources.0.time_zone", "Europe/Berln", "sources[0].time_zone", "did you mean `Europe/Berlin`?"),
     ("sources.0.timestamp_by", "t", "time.timestamp_by", "every source has its own"),
@@ -630,6 +654,7 @@ def test_every_key_of_the_schema_is_described() -> None:
         "SourceIdle",
         "TolerancePolicy",
         "WindowSpec",
+        "Early",
         "Outputs",
         "Partitions",
     } == set(models)

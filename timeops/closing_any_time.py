@@ -1,17 +1,20 @@
-"""The exact watermark at which a session closed: sessions close at any time, not on a grid.
+"""The exact watermark at which windows closed that close at any time, not on a grid: sessions, sliding windows.
 
 Here: the first step of the timeline, or of the clock, that reaches a given watermark. Not here: windows on a grid
-(closing.py), what a session holds.
+(closing.py), what a window holds.
 """
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
-from timeops.closing import OF_SILENCE, steps_with_last_silence, with_watermark_of
+from timeops.closing import OF_SILENCE, REACHED, steps_with_last_silence, with_watermark_of
 from timeops.columns import ASKED, LOG, SEQ, TIMELINE, WATERMARK, floor_to
+from timeops.contents import END
+from timeops.grids import close_time
+from timeops.spec import WindowSpec
 
-CLOSES_AT = "__closes_at"  # the lowest watermark at which a session is closed
+CLOSES_AT = "__closes_at"  # the lowest watermark at which a window is closed
 
 _CELL = "__cell"
 _CELL_US = 60_000_000  # watermarks are compared in stretches of so long, so that no core sorts all of them
@@ -21,20 +24,22 @@ _SEEN = "__seen"
 _IS_LAST = "__is_last"
 
 
-def with_first_watermarks(closed: DataFrame, adjusted: Adjusted) -> DataFrame:
-    """Adds the watermark just after the first item of the log at which it reached `__closes_at`.
+def with_first_watermarks(results: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    """Adds the watermark just after the item of the log that closed each window.
 
     Args:
-        closed: Rows with `_timeline` and `__closes_at` (microseconds).
+        results: Rows with `_timeline` and `__end`.
         adjusted: The stretch.
+        window: The window.
 
     Returns:
-        The rows with `_watermark` BIGINT: null where no item reached it (a flush closes such a session).
+        The rows with `_watermark` BIGINT: null where no item closed it (a flush did).
     """
+    closed = results.withColumn(CLOSES_AT, close_time(F.col(END), window))
     if adjusted.rules.clock_raises_single_timelines:
         steps = steps_with_last_silence(adjusted)
         dated = _with_first_step(closed, steps, TIMELINE, "__first", *OF_SILENCE)
-        return with_watermark_of(dated, F.col("__first"), F.col(CLOSES_AT), adjusted).drop("__first")
+        return with_watermark_of(dated, F.col("__first"), F.col(CLOSES_AT), adjusted).drop("__first", REACHED)
     found = _with_first_step(closed, adjusted.steps, TIMELINE, "__by_events")
     if adjusted.clock_steps is None:
         return found.withColumn(WATERMARK, F.col("__by_events")["w"]).drop("__by_events")

@@ -1,7 +1,7 @@
-"""The events of open sessions between two batches, which is the state of session windows.
+"""The events of open sessions and sliding windows between two batches, which is their state.
 
-Here: reading and writing them. Not here: which sessions are open (timeops/sessions.py), events of windows on a grid
-(windows.py): those are read only when such a window closes, these in every batch.
+Here: reading and writing them. Not here: which are open (timeops/sessions.py, timeops/sliding.py), events of windows
+on a grid (windows.py): those are read only when such a window closes, these in every batch.
 """
 
 from pyspark.sql import DataFrame
@@ -15,27 +15,27 @@ from resources.filters import Filters, sql_condition
 from resources.workspace import Workspace, instant_of
 from timeops import columns as c
 from timeops.spec import WindowSpec
-from timeops.windows import all_events, in_open_sessions, late_for_windows
+from timeops.windows import all_events, in_open_windows, late_for_windows
 
 
-def session_events_of(workspace: Workspace) -> DataFrame:
-    """Events of earlier batches in sessions that are open, of any session window."""
+def linked_events_of(workspace: Workspace) -> DataFrame:
+    """Events of earlier batches that a session or sliding window needs."""
     held = workspace.read_base(tables.SESSION_EVENTS).drop(c.BATCH)
     return held.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
 
 
 def late_events_of(workspace: Workspace, judged: Judged, window: WindowSpec) -> DataFrame:
     """Accepted events of a judged stretch for which every window of one definition had closed when they came."""
-    known = session_events_of(workspace) if window.kind == "session" else None
+    known = linked_events_of(workspace) if window.kind == "session" else None
     return late_for_windows(judged.adjusted, known, window)
 
 
-def write_session_events(workspace: Workspace, judged: Judged) -> None:
-    """Writes the events of the sessions that are open after a batch."""
+def write_linked_events(workspace: Workspace, judged: Judged) -> None:
+    """Writes the events that sessions and sliding windows need after a batch."""
     plan, spec = judged.plan, workspace.spec
     where = _may_be_in_none(workspace, judged)
-    known = all_events(judged.adjusted, session_events_of(workspace))
-    events = in_open_sessions(known, judged.adjusted.state, spec.session_windows, spec.time)
+    known = all_events(judged.adjusted, linked_events_of(workspace))
+    events = in_open_windows(known, judged.adjusted.state, spec.linked_windows, spec.time)
     of_batch = F.col(c.SEQ) >= plan.first_seq
     anew = events.where(of_batch if where is None else of_batch | F.expr(sql_condition(where)))
     if flushes(plan):
@@ -45,14 +45,15 @@ def write_session_events(workspace: Workspace, judged: Judged) -> None:
 
 
 def _may_be_in_none(workspace: Workspace, judged: Judged) -> Filters | None:
-    """Which events may have been in a session that closed; None for none. Those in open ones are written anew.
+    """Which events may be needed no more; None for none. Those that are still needed are written anew.
 
-    An event less than a gap and a lateness behind the watermark is in an open session for certain.
+    An event less than a gap (or size) and a lateness behind the watermark is needed for certain.
     """
     if flushes(judged.plan):
         return ()
     watermark_us = judged.after.watermark_us
     if watermark_us is None:
         return None
-    bounds = [watermark_us - w.gap_us - w.allowed_lateness_us for w in workspace.spec.session_windows]
+    linked = workspace.spec.linked_windows
+    bounds = [watermark_us - (w.gap_us if w.kind == "session" else w.size_us) - w.allowed_lateness_us for w in linked]
     return [(c.TIMESTAMP, "<", instant_of(max(*bounds, c.MIN_US)))]

@@ -1,0 +1,60 @@
+"""Events that windows on a grid still need between two batches.
+
+Here: reading and writing the tables that keep them, for windows of one result and for those that revise theirs. Not
+here: which events a window needs (timeops/windows.py), sessions and sliding windows (linked_events.py).
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+from assets.commits import flushes, replace_events
+from assets.stretch import Judged
+from resources.filters import Filters
+from resources.workspace import Position, Workspace, instant_of
+from timeops import columns as c
+from timeops.grid_bounds import needed_from
+from timeops.spec import WindowSpec
+from timeops.windows import still_needed
+
+
+def events_of(workspace: Workspace, table: str, *, only: Filters | None = None) -> DataFrame:
+    """Events of earlier batches that some window still needs."""
+    held = workspace.read_base(table, filters=only).drop(c.BATCH)
+    return held.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
+
+
+def write_events(
+    workspace: Workspace, judged: Judged, table: str, windows: tuple[WindowSpec, ...], columns: Sequence[str]
+) -> None:
+    """Writes the events that windows need after a batch.
+
+    Args:
+        workspace: The pipeline.
+        judged: The batch.
+        table: The table that keeps them.
+        windows: The windows that share it.
+        columns: Its columns but `_batch_id`.
+    """
+    plan = judged.plan
+    where = _no_longer_needed(judged.after, windows, flushed=flushes(plan))
+    events = judged.adjusted.accepted
+    if workspace.keeps_timelines and where is not None:  # another timeline may still need what is deleted
+        events = events.unionByName(events_of(workspace, table, only=where), allowMissingColumns=True)
+    needed = still_needed(events, judged.adjusted.state, windows)
+    rows = (needed.limit(0) if flushes(plan) else needed).select(*columns)
+    replace_events(workspace, plan, table, rows, where=where)
+
+
+def _no_longer_needed(after: Position, windows: tuple[WindowSpec, ...], *, flushed: bool) -> Filters | None:
+    """Which events lie before the first window that is still open; None for none.
+
+    An event in a gap behind that place stays until the watermark has passed it, and is in no window.
+    """
+    if flushed:
+        return ()
+    if after.watermark_us is None:
+        return None
+    watermark_us = after.watermark_us
+    first = min(needed_from(watermark_us, window) for window in windows)
+    return [(c.TIMESTAMP, "<", instant_of(max(first, c.MIN_US)))]

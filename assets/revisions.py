@@ -1,0 +1,53 @@
+"""Windows that revise their results: the current row of each, and the history of its revisions.
+
+Here: writing them. Not here: the moments at which results are given (timeops/revisions.py), windows that
+give one result (windows.py).
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from assets.commits import batch_column, flushes, has_few_records
+from assets.kept_events import events_of
+from assets.stretch import Judged
+from resources import tables
+from resources.filters import Filters
+from resources.workspace import Workspace
+from timeops import columns as c
+from timeops.changes import changes
+from timeops.spec import WindowSpec
+from timeops.windows import last_revisions, window_results
+
+
+def write_revisions(workspace: Workspace, judged: Judged, window: WindowSpec) -> int:
+    """Writes the last results of a batch in the place of those that they revise, and all of them to the history.
+
+    Only results that are not final are ever revised, and of these there are no more than open windows: all of them
+    are deleted, and those that stay as they are written again.
+    """
+    plan, table = judged.plan, tables.window_table(window.name)
+    known = events_of(workspace, tables.REVISED_EVENTS)
+    results = window_results(judged.adjusted, known, window, flushed=flushes(plan)).localCheckpoint()
+    fresh = last_revisions(results, window)
+    written = fresh.count()
+    if not written:
+        return 0
+    not_final: Filters = [("_is_final", "=", False)]
+    old = workspace.read_base(table, filters=not_final)
+    rows = fresh.withColumn(c.BATCH, batch_column(plan)).unionByName(_others(old, fresh, window))
+    expect, few = workspace.ready(table), has_few_records(plan)
+    workspace.lake.replace(table, rows, where=not_final, attempt=plan.attempt, expect=expect, are_few=few)
+    if window.history:
+        history = tables.history_table(window.name)
+        rows = changes(results, old.drop(c.BATCH), window).withColumn(c.BATCH, batch_column(plan))
+        expect = workspace.ready(history)
+        workspace.lake.append(history, rows, attempt=plan.attempt, expect=expect, are_few=few)
+    return written
+
+
+def _others(old: DataFrame, fresh: DataFrame, window: WindowSpec) -> DataFrame:
+    """The old rows that no fresh one replaces."""
+    same = F.lit(True)
+    for name in ("window_start", "window_end", *window.group_columns):
+        same = same & F.col(f"old.`{name}`").eqNullSafe(F.col(f"new.`{name}`"))
+    return old.alias("old").join(fresh.alias("new"), same, "left_anti")

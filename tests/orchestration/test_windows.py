@@ -1,0 +1,116 @@
+"""Pipelines with windows of every kind, and with revised results: equal to the oracle, cut, whole, rebuilt."""
+
+from pathlib import Path
+from typing import Any
+
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from pipelines.runner import RunOptions
+from pipelines.specfiles import read_spec
+from resources.settings import Settings
+from resources.workspace import SpecFile
+from tests.orchestration.landing import (
+    assert_tables_equal_the_oracle,
+    land,
+    table,
+)
+from tests.orchestration.test_live_runs import _materialize_days, _without_batch, go
+from timeops.spec import Spec
+
+PREIMAGE = "update_preimage"
+SHOWN = ("n", "total", "_revision", "_is_final", "_watermark")
+SPEC = """
+name: kinds
+sources:
+  - name: lines
+    kind: files
+    path: in/*.jsonl
+    format: json
+    schema: "id STRING, at STRING, got STRING, k STRING, v INT"
+    arrival_time: got
+    settle: 0 s
+time:
+  timestamp_by: at
+  unit: millisecond
+  out_of_orderness: 5 s
+  out_of_order: keep
+windows:
+  - {name: growing, kind: cumulative, size: 5 minutes, step: 1 minute, closed: right, group_by: [k],
+     aggregates: {n: count(*)}}
+  - {name: last_20_s, kind: sliding, size: 20 s, allowed_lateness: 3 s, where: v > 2, group_by: [k],
+     aggregates: {n: count(*)}}
+  - {name: instants, kind: snapshot, aggregates: {n: count(*)}}
+  - {name: days, kind: tumbling, size: 1 day, time_zone: Asia/Kathmandu, aggregates: {n: count(*)}}
+  - {name: revised, kind: tumbling, size: 1 minute, allowed_lateness: 2 minutes, emit: on_time, revise_every: 20 s,
+     history: true,      group_by: [k], aggregates: {n: count(*), total: sum(v)}}
+  - {name: at_each, kind: hopping, size: 1 minute, hop: 30 s, allowed_lateness: 30 s, emit: on_time,
+     revise_every: 0 s, aggregates: {n: count(*)}}
+  - {name: soon, kind: tumbling, size: 2 minutes, emit: {early: 15 s}, group_by: [k], aggregates: {n: count(*)}}
+partitions: {start: 2026-01-01}
+"""
+
+
+def kinds(tmp_path: Path, *, time: str = "", only: str = "") -> tuple[SpecFile, Settings]:
+    """The pipeline; with `only` those of its windows alone whose text contains it."""
+    path = tmp_path / "kinds.yaml"
+    head, windows = SPEC.replace("  out_of_order: keep", f"  out_of_order: keep\n{time}").split("windows:\n")
+    windows, partitions = windows.split("partitions:")
+    each = [f"  - {text}" for text in windows.split("  - ")[1:] if only in text]
+    path.write_text(f"{head}windows:\n{''.join(each)}partitions:{partitions}")
+    return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+
+
+def test_windows_of_every_kind_in_batches_give_the_oracles_tables_and_days_rebuilt_from_the_log_are_the_same(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file, settings = made = kinds(tmp_path)
+    land(tmp_path / "in", 700, seed=5)
+    with DagsterInstance.ephemeral() as instance:
+        assert go(made, instance, RunOptions(max_events_per_batch=400)).batches == 2
+        assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+        for name in ("last_20_s", "revised", "soon"):
+            live = table(settings.warehouse, file.spec, f"windows/{name}")
+            assert live
+            _materialize_days(made, instance, name)
+            rebuilt = table(settings.warehouse, file.spec, f"windows/{name}")
+            assert _without_batch(rebuilt) == _without_batch(live), name
+        revised = table(settings.warehouse, file.spec, "windows/revised")
+        assert {row["_is_final"] for row in revised} == {True, False}
+        assert max(row["_revision"] for row in revised) > 1
+        assert go(made, instance, RunOptions(end_of_input="flush")).batches == 1
+        assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
+        assert_history_leads_to_the_last_revisions(settings.warehouse, file.spec)
+
+
+def assert_history_leads_to_the_last_revisions(warehouse: Path, spec: Spec) -> None:
+    """Each change replaces what the one before made, and the events that caused it are those that are new in it."""
+    keys = ("window_start", "window_end", "k")
+    stands: dict[tuple[object, ...], dict[str, Any]] = {}
+    rows = table(warehouse, spec, "history/revised")
+    replaced = {(*[row[k] for k in keys], row["_revision"]): row for row in rows if row["_change_type"] == PREIMAGE}
+    results = sorted((row for row in rows if row["_change_type"] != PREIMAGE), key=lambda row: row["_revision"])
+    for row in results:
+        key = tuple(row[name] for name in keys)
+        before = stands.get(key)
+        assert row["_change_type"] == ("insert" if before is None else "update_postimage")
+        assert row["_revision"] == (0 if before is None else before["_revision"] + 1)
+        if before is not None:
+            old = replaced.pop((*key, before["_revision"]))
+            assert {name: old[name] for name in SHOWN} == {name: before[name] for name in SHOWN}
+            assert len(row["_late_events"]) == row["n"] - before["n"]
+        stands[key] = row
+    assert not replaced
+    assert any(row["_late_events"] for row in results)
+    current = {tuple(row[name] for name in keys): row for row in table(warehouse, spec, "windows/revised")}
+    assert {key: [row[name] for name in SHOWN] for key, row in current.items()} == {
+        key: [row[name] for name in SHOWN] for key, row in stands.items()
+    }
+
+
+def test_revisions_that_the_clock_makes_in_silences_are_the_oracles(spark: SparkSession, tmp_path: Path) -> None:
+    file, settings = made = kinds(tmp_path, time="  idle: {advance: window_close, timeout: 6 s}", only="emit")
+    land(tmp_path / "in", 300, seed=6)
+    with DagsterInstance.ephemeral() as instance:
+        assert go(made, instance, RunOptions(max_events_per_batch=150)).batches == 2
+        assert_tables_equal_the_oracle(settings.warehouse, file.spec)

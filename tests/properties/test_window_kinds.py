@@ -1,0 +1,222 @@
+"""Windows of every kind at their edges, on the calendar, and their laws; every case against the oracle as well."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import count, pairwise, product
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tests.oracle.grids import calendar_window
+from tests.properties.fold import Gathered, run
+from tests.properties.logs import BASE_US, Event, Log, generate
+from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
+from timeops import slices
+from timeops.grid_bounds import may_close_between, needed_from
+from timeops.grids import close_time, end_after, ends_of, last_closed, last_end, start_of
+from timeops.spec import TimeSpec, WindowSpec
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+START_US = BASE_US // 40 * 40  # a start of every grid below
+EDGES = (0, 1, 9, 10, 11, 14, 15, 16, 20)  # of windows of 10 us, and of those with a lateness of 5 us
+
+
+def window(name: str, lateness: str = "0 us", **keys: str) -> WindowSpec:
+    aggregates = {"seqs": "array_sort(collect_set(_arrival_seq))"}
+    return WindowSpec(
+        name=name, group_by=("case",), aggregates=aggregates, allowed_lateness=lateness, **({"kind": name} | keys)
+    )
+
+
+SHAPES: dict[str, dict[str, str]] = {
+    "tumbling": {"size": "10 us"},
+    "tumbling_right": {"kind": "tumbling", "size": "10 us", "closed": "right"},
+    "shifted": {"kind": "tumbling", "size": "10 us", "offset": "5 us"},
+    "hopping": {"size": "10 us", "hop": "5 us"},
+    "hopping_right": {"kind": "hopping", "size": "10 us", "hop": "4 us", "closed": "right"},
+    "gapped": {"kind": "hopping", "size": "5 us", "hop": "10 us"},
+    "gapped_right": {"kind": "hopping", "size": "5 us", "hop": "10 us", "closed": "right"},
+    "cumulative": {"size": "10 us", "step": "5 us"},
+    "cumulative_right": {"kind": "cumulative", "size": "20 us", "step": "10 us", "closed": "right"},
+    "sliding": {"size": "10 us"},
+    "snapshot": {},
+    "session": {"gap": "5 us"},
+}
+
+
+def logs_of(cases: Sequence[Sequence[int]], *, cut: bool) -> list[Log]:
+    """Logs of events at some times, all of one group; `cut` behind the first and the second record."""
+    seqs = count()
+    return [
+        Log(
+            f"c{number}",
+            tuple(Event(next(seqs), BASE_US + i, START_US + t, 2) for i, t in enumerate(times)),
+            (1, 2) if cut else (),
+        )
+        for number, times in enumerate(cases)
+    ]
+
+
+@pytest.mark.parametrize(("lateness", "cut"), [("0 us", True), ("5 us", True), ("5 us", False)])
+def test_events_on_every_edge_in_every_order_give_the_oracles_windows(
+    spark: SparkSession, lateness: str, cut: bool
+) -> None:
+    time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep")
+    windows = tuple(window(name, lateness, **keys) for name, keys in SHAPES.items())
+    logs = logs_of(list(product(EDGES, repeat=3)), cut=cut)
+    out = run(spark, logs, time, windows, parts=(0, 1, 2) if cut else (None,))
+    for log in logs:
+        assert_equal_to_oracle(log, out, time, windows, flush=False)
+    assert_nothing_lost(logs, out)
+
+
+def test_windows_obey_the_laws_of_their_kinds(spark: SparkSession) -> None:
+    time = TimeSpec(timestamp_by="e", over=("case",), out_of_orderness="40 us")
+    windows = tuple(window(name, **keys) for name, keys in SHAPES.items())
+    logs = logs_of([(t, t + 7, t - 3, t + 10) for t in range(20)], cut=True)
+    out = run(spark, logs, time, windows, parts=(0, 1, 2), flush=True)
+    for log in logs:
+        assert_equal_to_oracle(log, out, time, windows, flush=True)
+        spans = {name: {row[:2]: set(row[3]) for row in out.windows[name][log.case]} for name in SHAPES}
+        everything = sorted(event.seq for event in log.events)
+        for partition in ("tumbling", "tumbling_right", "shifted", "snapshot", "session"):
+            assert sorted(seq for seqs in spans[partition].values() for seq in seqs) == everything
+        assert spans["hopping"] == spans["tumbling"] | spans["shifted"]
+        for (start, end), seqs in spans["tumbling"].items():
+            assert spans["cumulative"][start, end] == seqs, "the longest is the tumbling one"
+        for (start, end), seqs in spans["sliding"].items():
+            inside = {event.seq for event in log.events if start < (event.event_us or 0) <= end}
+            assert (seqs, end - start) == (inside, 10)
+
+
+MERGED = {
+    "n": "count(*)",
+    "known": "count(IF(v > 2, v, NULL))",
+    "total": "sum(v + 1)",
+    "mean": "avg(v)",
+    "lowest": "min(_timestamp)",
+    "highest": "max(_arrival_seq)",
+}
+
+
+@pytest.mark.parametrize("parts", [(None,), (0, 1, 2)])
+def test_windows_by_slices_hold_what_they_hold_by_assignment(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, parts: Sequence[int | None]
+) -> None:
+    shapes: list[dict[str, str]] = [
+        {"kind": "hopping", "size": "30 us", "hop": "3 us", "offset": "2 us"},
+        {"kind": "hopping", "size": "30 us", "hop": "7 us", "closed": "right"},
+        {"kind": "cumulative", "size": "40 us", "step": "4 us", "offset": "1 us", "where": "v > 1"},
+        {"kind": "cumulative", "size": "40 us", "step": "2 us", "closed": "right"},
+    ]
+    windows = tuple(
+        window(f"w{i}", "6 us", **shape).model_copy(update={"group_by": ("case", "v"), "aggregates": dict(MERGED)})
+        for i, shape in enumerate(shapes)
+    )
+    time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep", out_of_orderness="9 us")
+    logs = generate(seed=4, cases=60)
+    results = []
+    for most in (slices.MOST_ASSIGNED, 10**9):
+        monkeypatch.setattr(slices, "MOST_ASSIGNED", most)
+        found = run(spark, logs, time, windows, parts=parts, flush=True, aggregates=tuple(MERGED)).windows
+        results.append(
+            {name: {case: sorted(rows, key=str) for case, rows in of.items()} for name, of in found.items()}
+        )
+    assert results[0] == results[1]
+    assert all(len(found) > 0 for found in results[0].values())
+
+
+ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia")
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_local_days_and_months_tile_the_line_through_every_change_of_the_clocks(
+    spark: SparkSession, zone: str
+) -> None:
+    local = [datetime(2000, 1, 1) + timedelta(days=day) for day in range(38 * 365)]  # noqa: DTZ001
+    midnights = [(day.replace(tzinfo=ZoneInfo(zone)) - EPOCH) // timedelta(microseconds=1) for day in local]
+    instants = spark.createDataFrame(pa.table({"t": [m + near for m in midnights[1:-40] for near in (-1, 0, 1)]}))
+    day, month = window("day", kind="tumbling", size="1 day", time_zone=zone), _months(zone)
+    found = instants.select(
+        "t",
+        *[ends_of(F.col("t"), kind).alias(kind.name) for kind in (day, month)],
+        *[start_of(ends_of(F.col("t"), kind)[0], kind).alias(f"{kind.name}_from") for kind in (day, month)],
+    ).collect()
+    for row in found:
+        for kind, unit in ((day, "day"), (month, "month")):
+            assert [(row[f"{kind.name}_from"], *row[kind.name])] == [calendar_window(row["t"], unit, zone)], row
+    days = sorted({(row["day_from"], row["day"][0]) for row in found})
+    assert [end for _, end in days[:-1]] == [start for start, _ in days[1:]]
+
+
+def test_where_the_clocks_go_back_over_midnight_the_first_midnight_counts(spark: SparkSession) -> None:
+    """In St. John's they went from 00:01 to 23:01 of the day before, so that 2010-11-07 began twice."""
+    kind = window("day", kind="tumbling", size="1 day", time_zone="America/St_Johns")
+    began = datetime(2010, 11, 7, 2, 30, tzinfo=UTC)
+    second = began + timedelta(minutes=31)  # 23:31 of the day before, on the clocks
+    us = [(instant - EPOCH) // timedelta(microseconds=1) for instant in (began, second)]
+    frame = spark.createDataFrame(pa.table({"t": us}))
+    rows = frame.select("t", ends_of(F.col("t"), kind)[0].alias("end"), last_end(F.col("t"), kind).alias("start"))
+    following = (datetime(2010, 11, 8, 3, 30, tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+    assert {(row["start"], row["end"]) for row in rows.collect()} == {(us[0], following)}
+
+
+def _months(zone: str) -> WindowSpec:
+    return window("month", kind="tumbling", size="1 month", time_zone=zone)
+
+
+@pytest.mark.parametrize("parts", [(None,), (0, 1, 2)])
+def test_days_of_23_and_25_hours_and_months_give_the_oracles_windows(
+    spark: SparkSession, parts: Sequence[int | None]
+) -> None:
+    logs, seqs = [], count()
+    for number, first in enumerate([datetime(2026, 3, 27, tzinfo=UTC), datetime(2026, 10, 23, tzinfo=UTC)]):
+        hours = [(first - EPOCH) // timedelta(microseconds=1) + hour * 3_600_000_000 for hour in range(24 * 11)]
+        late = [hours[i - 30 if i % 7 == 3 and i > 30 else i] for i in range(len(hours))]
+        events = tuple(Event(next(seqs), at, t, 2) for at, t in zip(hours, late, strict=True))
+        logs.append(Log(f"c{number}", events, (50, 120)))
+    time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep")
+    windows = (
+        window("day", "12 hours", kind="tumbling", size="1 day", time_zone="Europe/Berlin"),
+        window("day_right", kind="tumbling", size="1 day", time_zone="Europe/Berlin", closed="right"),
+        _months("Europe/Berlin"),
+    )
+    out: Gathered = run(spark, logs, time, windows, parts=parts)
+    for log in logs:
+        assert_equal_to_oracle(log, out, time, windows, flush=False)
+    lengths = {(row[1] - row[0]) // 3_600_000_000 for log in logs for row in out.windows["day"][log.case]}
+    assert lengths == {23, 24, 25}
+
+
+@pytest.mark.parametrize("kind", [window(name, "3 us", **keys) for name, keys in SHAPES.items() if name != "session"])
+def test_plans_never_say_too_little_closes_or_is_needed(spark: SparkSession, kind: WindowSpec) -> None:
+    """What is computed with numbers of Python for a plan agrees with the columns for the rows."""
+    assert_plans_agree(spark, kind, range(START_US, START_US + 45))
+
+
+@pytest.mark.parametrize("size", ["1 day", "1 month"])
+def test_plans_never_say_too_little_of_local_days_and_months(spark: SparkSession, size: str) -> None:
+    kind = window("day", "1 hour", kind="tumbling", size=size, time_zone="America/New_York", closed="right")
+    assert_plans_agree(spark, kind, range(START_US, START_US + 33 * 86_400_000_000, 3_600_000_000))
+
+
+def assert_plans_agree(spark: SparkSession, kind: WindowSpec, watermarks: Sequence[int]) -> None:
+    rows = spark.createDataFrame(pa.table({"w": list(watermarks)}))
+    t = F.col("w")
+    last = ends_of(t, kind)
+    closes = close_time(F.get(last, F.size(last) - 1), kind)
+    found = rows.select(
+        "w", closes.alias("closes"), last_closed(t, kind).alias("closed"), end_after(t, kind)
+    ).collect()
+    for before, after in pairwise(found):
+        if kind.closes_on_grid and before["closed"] != after["closed"]:
+            assert may_close_between(before["w"], after["w"], kind)
+    for row in found:  # as an event's time
+        for watermark in watermarks:
+            if row["closes"] is not None and row["closes"] > watermark:
+                assert row["w"] >= needed_from(watermark, kind)
+    assert not may_close_between(watermarks[0], watermarks[0], kind)
+    assert may_close_between(None, watermarks[0], kind)

@@ -1,0 +1,49 @@
+"""Where a watermark stands on the grid of windows, as numbers of Python: for plans, not for rows.
+
+Here: whether windows close between two watermarks, and what none of them needs any more. Both may say too little
+closes or goes, never too much. Not here: the rules themselves, as columns (grids.py).
+"""
+
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from timeops.spec import WindowSpec
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST_MONTH_US = 32 * 86_400_000_000
+
+
+def may_close_between(before_us: int | None, after_us: int | None, window: WindowSpec) -> bool:
+    """Whether some window may close when the watermark rises from one value to another; None is before the first."""
+    if after_us is None or before_us == after_us:
+        return False
+    if before_us is None or not window.closes_on_grid:
+        return True
+    behind = window.allowed_lateness_us + window.ends_inside_us
+    if window.calendar is not None:
+        days = [_local_day(value - behind, window.calendar[1]) for value in (before_us, after_us)]
+        return None in days or days[0] != days[1]
+    anchor = window.offset_us + window.size_us + behind
+    return (before_us - anchor) // window.end_step_us < (after_us - anchor) // window.end_step_us
+
+
+def needed_from(watermark_us: int, window: WindowSpec) -> int:
+    """An instant, microseconds: no event before it is in a window that is open at the watermark.
+
+    Events in a gap of hopping windows may be before or behind it.
+    """
+    reached = watermark_us - window.allowed_lateness_us - window.ends_inside_us
+    if window.calendar is not None:
+        return reached - _LONGEST_MONTH_US
+    if window.kind in ("sliding", "snapshot"):
+        return reached - (window.size_us if window.kind == "sliding" else 0)
+    first_open_end = window.offset_us + window.size_us
+    first_open_end += ((reached - first_open_end) // window.end_step_us + 1) * window.end_step_us
+    return first_open_end - window.size_us + window.ends_inside_us
+
+
+def _local_day(instant_us: int, zone: str) -> date | None:
+    try:
+        return (_EPOCH + timedelta(microseconds=instant_us)).astimezone(ZoneInfo(zone)).date()
+    except OverflowError:  # at the ends of time
+        return None

@@ -1,0 +1,187 @@
+"""Results that are given before a window closes, and again when more events have come.
+
+Here: the moments at which a window gives a result, their order, and what it holds at each. Not here: which windows an
+event is in (gridded.py), the aggregates (windows.py).
+
+A window gives its result at moments that its events name by themselves: the first when the watermark passes its end
+(`on_time`), then for late events when the period of the clock in which they came is over (F, Beam), or at each of
+them (`revise_every: 0 s`); with `early` when a period is over in which events came. The last moment is when it
+closes. So the rank of a moment, and with it the number of a revision, is a function of the window's events and the
+watermark.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from timeops.adjustment import Adjusted
+from timeops.closing import REACHED, closing_watermarks
+from timeops.columns import CLOCK, LOG, SEQ, TIMELINE, W_BEFORE, WATERMARK, floor_to, to_us
+from timeops.contents import END, FILTERED, MISSED, group_names, with_groups
+from timeops.gridded import ENDS, place
+from timeops.grids import close_time
+from timeops.log_items import AT, CLOCK_BEFORE, ITEM, clocks_of, first_item_at
+from timeops.spec import WindowSpec
+from timeops.watermark_at import AFTER_SEQ, watermarks_after
+
+RANK = "__rank"
+"""BIGINT: orders the moments of a window. Of a period it is its end on the clock, of one event its place in the
+log."""
+REVISION = "__revision"
+IS_FINAL = "__is_final"
+CAUSE = "__cause"  # BIGINT: of a late event that is new in a revision its place in the log; null of all others
+KEYS: tuple[str, ...] = (TIMELINE, END)
+
+_ON_TIME, _FINAL = -(2**62), 2**62
+_W_START, _W_END, _CLOCK_START = "__w_start", "__w_end", "__clock_start"
+_GIVEN, _NOW, _FRESH = "__given", "__now", "__fresh"
+_BEFORE, _AFTER = "__before", "__after"
+_PREVIOUS = "__previous_rank"  # of the result before; null of the first
+
+
+def revised_contents(kept: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
+    """Events of the results that windows give in a stretch, one row per result that holds them.
+
+    Args:
+        kept: Events of earlier stretches that `windows.still_needed` kept, with `__w_before` and `_clock` as they
+            came.
+        adjusted: The stretch.
+        window: The window.
+        flushed: As for `windows.window_results`.
+
+    Returns:
+        The rows with `__end`, the group columns of `contents.with_groups`, `__revision`, `__is_final`, `__cause`, and
+        `_watermark` BIGINT, just after the item at which the result was given; null where a flush gave it.
+    """
+    events = kept.withColumn(_FRESH, F.lit(False)).unionByName(
+        adjusted.accepted.withColumn(_FRESH, F.lit(True)), allowMissingColumns=True
+    )
+    rows = _in_open_windows(events, adjusted, window).withColumn(RANK, _rank(window))
+    groups = group_names(window)
+    moments = _moments(rows, adjusted, window, flushed=flushed)
+    event, moment = rows.drop(_W_START, _W_END, _CLOCK_START, _FRESH).alias("event"), moments.alias("moment")
+    same = F.col(f"event.{RANK}") <= F.col(f"moment.{RANK}")
+    for key in (*KEYS, *groups):
+        same = same & F.col(f"event.{key}").eqNullSafe(F.col(f"moment.{key}"))
+    more = [f"moment.{name}" for name in (REVISION, IS_FINAL, WATERMARK)]
+    is_new = (F.col(f"event.{RANK}") > F.col(_PREVIOUS)) & _reached(F.col(W_BEFORE), window, F.col(f"event.{END}"))
+    cause = F.when(is_new, F.col(SEQ)).alias(CAUSE)
+    return event.join(moment, same).select("event.*", *more, cause)
+
+
+def _in_open_windows(events: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    """One row per event and window that had not closed before the stretch; with where the stretch begins and ends."""
+    before = adjusted.before.select(TIMELINE, F.col("watermark").alias(_W_START), F.col("clock").alias(_CLOCK_START))
+    after = adjusted.state.select(TIMELINE, F.col("watermark").alias(_W_END))
+    placed = place(events, window).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
+    known = placed.join(before, TIMELINE, "left").join(after, TIMELINE, "left")
+    is_open = F.coalesce(close_time(F.col(END), window) > F.col(_W_START), F.lit(True))
+    return with_groups(known.where(is_open), window)
+
+
+def _rank(window: WindowSpec) -> Column:
+    """The first moment at which an event is in the window's result."""
+    clock = to_us(CLOCK)
+    if window.early_every_us is not None:
+        return floor_to(clock, window.early_every_us) + F.lit(window.early_every_us)
+    every_us = window.revise_every_us
+    late = floor_to(clock, every_us) + F.lit(every_us) if every_us else F.col(SEQ)
+    return F.when(_reached(F.col(W_BEFORE), window), late).otherwise(F.lit(_ON_TIME))
+
+
+def _reached(watermark_us: Column, window: WindowSpec, end_us: Column | None = None) -> Column:
+    """BOOLEAN, never null: a watermark has passed the end of the window."""
+    end = F.col(END) if end_us is None else end_us
+    return F.coalesce(watermark_us >= end + F.lit(window.ends_inside_us), F.lit(False))
+
+
+def _moments(rows: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
+    """The moments of the stretch at which windows give a result: their keys, `__rank`, and what makes it a row."""
+    keys = [*KEYS, *group_names(window)]
+    own = rows.groupBy(*keys, RANK, _W_START, _W_END, _CLOCK_START).agg(F.max(_FRESH).alias(_FRESH))
+    closes = F.lit(True) if flushed else close_time(F.col(END), window) <= F.col(_W_END)
+    last = own.where(closes).select(*keys).distinct().withColumn(RANK, F.lit(_FINAL))
+    found = _dated(own, adjusted, window).unionByName(_closed(last, adjusted, window))
+    in_order = Window.partitionBy(*keys).orderBy(RANK)
+    numbered = {REVISION: F.row_number().over(in_order) - 1, _PREVIOUS: F.lag(RANK).over(in_order)}
+    given = found.where(_GIVEN).withColumns(numbered).where(_NOW)
+    return given.select(*keys, RANK, REVISION, (F.col(RANK) == _FINAL).alias(IS_FINAL), WATERMARK, _PREVIOUS)
+
+
+def _closed(last: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    ends = closing_watermarks(last.select(*KEYS).distinct(), adjusted, window)
+    dated = last.join(ends.drop(REACHED), [*KEYS], "left")
+    return dated.withColumns({_GIVEN: F.lit(True), _NOW: F.lit(True)})
+
+
+def _dated(own: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    """Adds to moments before the last whether a result is given, whether in this stretch, and the watermark then."""
+    more = (_GIVEN, _NOW, WATERMARK)
+    keys = [*KEYS, *group_names(window), RANK]
+    late = own.where(F.col(RANK) != _ON_TIME)
+    if window.early_every_us is None and not window.revise_every_us:
+        return (
+            _at_events(late, adjusted)
+            .select(*keys, *more)
+            .unionByName(_on_time(own, adjusted, window).select(*keys, *more))
+        )
+    dated = _at_periods(late, adjusted, window).select(*keys, *more)
+    if window.early_every_us is not None:
+        return dated
+    return dated.unionByName(_on_time(own, adjusted, window).select(*keys, *more))
+
+
+def _on_time(own: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    """The moments at which the watermark passes the end; none where it passes the close time at once."""
+    on_time = own.where(F.col(RANK) == _ON_TIME)
+    crossing = on_time.where(~_reached(F.col(_W_START), window) & _reached(F.col(_W_END), window))
+    at_the_end = window.model_copy(update={"allowed_lateness": window.allowed_lateness * 0})
+    ends = closing_watermarks(crossing.select(*KEYS).distinct(), adjusted, at_the_end)
+    dated = on_time.join(ends, [*KEYS], "left")
+    earlier = _reached(F.col(_W_START), window)
+    now = ~earlier & F.coalesce(F.col(REACHED) < close_time(F.col(END), window), F.lit(False))
+    return dated.withColumns({_GIVEN: earlier | now, _NOW: now})
+
+
+def _at_events(late: DataFrame, adjusted: Adjusted) -> DataFrame:
+    """Late events each of which makes a revision."""
+    clocks = adjusted.accepted.select(TIMELINE, F.col(SEQ).alias(RANK), to_us(CLOCK).alias(AT))
+    places = late.where(_FRESH).select(TIMELINE, RANK).distinct().join(clocks, [TIMELINE, RANK])
+    found = watermarks_after(places.withColumn(AFTER_SEQ, F.col(RANK)), adjusted)
+    dated = late.join(found.withColumn(RANK, F.col(AFTER_SEQ)).drop(AFTER_SEQ, AT), [TIMELINE, RANK], "left")
+    return dated.withColumns({_GIVEN: F.lit(True), _NOW: F.col(_FRESH)})
+
+
+def _at_periods(late: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    """Periods of the clock in which events came; the first item behind one gives the result, if it still may."""
+    log = adjusted.clock.log
+    earlier = F.coalesce(F.col(RANK) <= F.col(_CLOCK_START), F.lit(False))
+    dues = late.where(~earlier).select(TIMELINE, RANK, _CLOCK_START).distinct().withColumn(LOG, log)
+    items = first_item_at(
+        dues.select(LOG, F.col(RANK).alias(AT)).distinct(), clocks_of(adjusted.items, log)
+    ).withColumnRenamed(AT, RANK)
+    reached = dues.join(items.where(F.col(ITEM).isNotNull()), [LOG, RANK])
+    before = reached.select(
+        TIMELINE,
+        (F.col(ITEM)["seq"] - 1).alias(AFTER_SEQ),
+        F.coalesce(CLOCK_BEFORE, _CLOCK_START).alias(AT),
+        RANK,
+        F.lit(_BEFORE).alias("__which"),
+    )
+    after = reached.select(
+        TIMELINE,
+        F.col(ITEM)["seq"].alias(AFTER_SEQ),
+        F.col(ITEM)["clock"].alias(AT),
+        RANK,
+        F.lit(_AFTER).alias("__which"),
+    )
+    wanted = before.unionByName(after)
+    found = watermarks_after(wanted.select(TIMELINE, AFTER_SEQ, AT).distinct(), adjusted)
+    values = wanted.join(found, [TIMELINE, AFTER_SEQ], "left").groupBy(TIMELINE, RANK)
+    both = values.agg(
+        *[F.max(F.when(F.col("__which") == which, F.col(WATERMARK))).alias(which) for which in (_BEFORE, _AFTER)],
+        F.lit(True).alias("__came"),
+    )
+    dated = late.join(both, [TIMELINE, RANK], "left").withColumn(WATERMARK, F.col(_AFTER))
+    may = F.coalesce(F.col(_BEFORE) < close_time(F.col(END), window), F.lit(True))
+    now = ~earlier & F.coalesce("__came", F.lit(False)) & may
+    return dated.withColumns({_GIVEN: earlier | now, _NOW: now})

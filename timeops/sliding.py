@@ -1,0 +1,88 @@
+"""Sliding windows over a stretch of the log: a result at every instant at which the events of a window change.
+
+Here: the instants at which an event comes (its time) and goes (its time and the size), and the events in
+`(instant - size, instant]` of each (A2). Not here: when exactly an instant closed (closing_any_time.py).
+
+An event belongs to instants from its own time to just before it goes, and others of its group make instants on the
+way. The windows of two instants overlap, so that an event is in as many results as its group has instants in a size.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from timeops.adjustment import Adjusted
+from timeops.columns import T_FINAL, TIMELINE, W_BEFORE, floor_to
+from timeops.contents import END, START, group_names, takes_part, with_groups
+from timeops.spec import WindowSpec
+
+_CELL = "__cell"  # instants and events meet in stretches of one size
+
+
+def closed_contents(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
+    """Events of the instants that close in the stretch, one row per instant that holds them.
+
+    Args:
+        events: Events that earlier stretches kept, with `contents.OPEN_IN` and null `__w_before`, and the accepted
+            ones of this.
+        adjusted: The stretch.
+        window: The window.
+        flushed: As for `windows.window_results`.
+
+    Returns:
+        The rows with `__start`, `__end` (the instant), and the group columns of `contents.with_groups`.
+    """
+    passing = with_groups(events.where(_is_in_one(events, window)), window)
+    instants = _closing(passing, adjusted, window, flushed=flushed)
+    cell = floor_to(F.col(T_FINAL), window.size_us)
+    near = passing.withColumn(_CELL, F.explode(F.array(cell, cell + F.lit(window.size_us))))
+    keys = [TIMELINE, *group_names(window)]
+    at, event = instants.alias("at"), near.alias("event")
+    same = F.col(f"at.{_CELL}") == F.col(f"event.{_CELL}")
+    for key in keys:
+        same = same & F.col(f"at.{key}").eqNullSafe(F.col(f"event.{key}"))
+    end, t = F.col(f"at.{END}"), F.col(f"event.{T_FINAL}")
+    inside = (t <= end) & (t > end - F.lit(window.size_us))
+    came = _open_to(end, F.col(f"event.{W_BEFORE}"), window)
+    joined = at.join(event, same & inside & came)
+    return joined.select("event.*", end, (end - F.lit(window.size_us)).alias(START)).drop(_CELL)
+
+
+def marked_open(events: DataFrame, state: DataFrame, window: WindowSpec, into: str) -> DataFrame:
+    """Adds the window's name to the ARRAY<STRING> column `into` of the events that it still needs.
+
+    Args:
+        events: As for `closed_contents`; all of them come back.
+        state: The timelines' state after the stretch.
+        window: The window.
+        into: The column.
+    """
+    after = state.select(TIMELINE, F.col("watermark").alias("__w_end"))
+    gone = F.col(T_FINAL) + F.lit(window.size_us)  # an instant of the events that stay
+    needed = _is_in_one(events, window) & _open_to(gone, F.col("__w_end"), window)
+    named = F.when(needed, F.array_append(into, F.lit(window.name))).otherwise(F.col(into))
+    return events.join(after, TIMELINE, "left").withColumn(into, named).drop("__w_end")
+
+
+def _is_in_one(events: DataFrame, window: WindowSpec) -> Column:
+    """BOOLEAN: the event takes part, and did not come behind the last instant at which it could be in a window."""
+    last = F.col(T_FINAL) + F.lit(window.size_us - 1)
+    return takes_part(events, window) & _open_to(last, F.col(W_BEFORE), window)
+
+
+def _closing(passing: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
+    """The instants of the events that close in the stretch, by timeline and group, each once."""
+    before = adjusted.before.select(TIMELINE, F.col("watermark").alias("__w_start"))
+    after = adjusted.state.select(TIMELINE, F.col("watermark").alias("__w_end"))
+    keys = [TIMELINE, *group_names(window)]
+    changes = F.explode(F.array(F.col(T_FINAL), F.col(T_FINAL) + F.lit(window.size_us)))
+    made = passing.select(*keys, W_BEFORE, changes.alias(END)).where(_open_to(F.col(END), F.col(W_BEFORE), window))
+    known = made.select(*keys, END).distinct().join(before, TIMELINE, "left").join(after, TIMELINE, "left")
+    by_now = F.lit(True) if flushed else ~_open_to(F.col(END), F.col("__w_end"), window)
+    closing = known.where(_open_to(F.col(END), F.col("__w_start"), window) & by_now)
+    return closing.select(*keys, END, floor_to(F.col(END), window.size_us).alias(_CELL))
+
+
+def _open_to(end_us: Column, watermark_us: Column, window: WindowSpec) -> Column:
+    """BOOLEAN: the window of an instant is not closed at a watermark; before the first none is."""
+    is_open = end_us + F.lit(window.allowed_lateness_us) >= watermark_us
+    return F.coalesce(is_open, F.lit(True))

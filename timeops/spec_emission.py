@@ -1,0 +1,104 @@
+"""When a window gives results: the keys `emit` and `revise_every` of a spec's windows.
+
+Here: the keys, and what they ask of the other keys of a window. Not here: what they ask of `time` (spec_model.py),
+the results (revisions.py).
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from timeops.durations import micros
+from timeops.spec_fields import Duration, Flag, PositiveDuration, SpecModel
+from timeops.spec_messages import Problem, ProblemsError, did_you_mean, problems_of, show
+from timeops.spec_shapes import WindowShape
+
+_WAYS = ("on_close", "on_time")
+
+
+class Early(SpecModel):
+    """Results before the end of a window, once per period of the clock in which events came."""
+
+    early: PositiveDuration = Field(description="Length of a period, such as 1 minute.")
+
+
+def _emission(value: object) -> object:
+    if isinstance(value, Mapping):
+        try:
+            return Early.model_validate(value)
+        except ValidationError as error:
+            raise ProblemsError(problems_of(error, {(): Early})) from None
+    if value in _WAYS or isinstance(value, Early):
+        return value
+    remedy = did_you_mean(value, [*_WAYS, "early"]) if isinstance(value, str) else ""
+    raise ProblemsError([Problem(f"found {show(value)}", "on_close, on_time, or {early: 1 minute}", remedy)])
+
+
+class WindowEmission(WindowShape):
+    """The part of a window that says when it gives results."""
+
+    allowed_lateness: Duration = Field(
+        default=timedelta(0),
+        description="How long after its end a window still takes events; needs time.out_of_order: keep.",
+    )
+    emit: Annotated[Literal["on_close", "on_time"] | Early, BeforeValidator(_emission)] = Field(
+        default="on_close",
+        description="on_close: one result, when the window is closed; on_time: one when the watermark passes its "
+        "end, and revisions for late events until it is closed; {early: 1 minute}: revisions before its end.",
+    )
+    revise_every: Duration = Field(
+        default=timedelta(minutes=1),
+        description="With emit: on_time: all late events of one such period of the clock make one revision; 0 s: "
+        "each event makes one.",
+    )
+
+    history: Flag = Field(
+        default=False,
+        description="Write every revision to the table history/<name>, with what it replaced and the late events "
+        "that caused it.",
+    )
+
+    @property
+    def allowed_lateness_us(self) -> int:
+        """How long after its end a window still takes events, in microseconds."""
+        return micros(self.allowed_lateness)
+
+    @property
+    def early_every_us(self) -> int | None:
+        """Length of a period of results before the end, in microseconds; None for none."""
+        return micros(self.emit.early) if isinstance(self.emit, Early) else None
+
+    @property
+    def revise_every_us(self) -> int:
+        """Length of a period of revisions for late events, in microseconds; 0 where each event makes one."""
+        return micros(self.revise_every)
+
+    @property
+    def revises(self) -> bool:
+        """Whether a window may give more than one result."""
+        return self.emit != "on_close"
+
+    def emission_problems(self) -> Iterable[Problem]:
+        """Return what is wrong between the keys."""
+        if "revise_every" in self.model_fields_set and self.emit != "on_time":
+            found = "`revise_every` has no effect without `emit: on_time`"
+            yield Problem(found, remedy="write that, or leave it out", at=("revise_every",))
+        if not self.revises:
+            if self.history:
+                found = "`history` has no effect on a window that gives one result"
+                yield Problem(
+                    found, remedy="write `emit: on_time` or `emit: {early: …}`, or leave it out", at=("history",)
+                )
+            return
+        if self.is_linked:
+            found = f"revisions of {self.kind} windows are not supported yet"
+            yield Problem(found, "on_close", at=("emit",))
+        elif self.emit == "on_time" and not self.allowed_lateness:
+            found = "`on_time` has no effect without `allowed_lateness`: a window is then closed when it ends"
+            yield Problem(found, remedy="set `allowed_lateness`, or leave `emit` out", at=("emit",))
+        elif self.emit != "on_time" and self.allowed_lateness:
+            found = "found an allowed lateness, and `early`, which says nothing of late events"
+            remedy = "write `emit: on_time`, or leave `allowed_lateness` out"
+            yield Problem(found, "results before the end, or revisions behind it", remedy, ("emit",))

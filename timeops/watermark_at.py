@@ -1,0 +1,74 @@
+"""The watermark of a timeline as it stands just after an item of the log, whoever this item is of.
+
+Here: looking it up for few places in the log. Not here: the watermark before every event (watermarks.py), the item at
+which it reached a value (closing.py, closing_any_time.py).
+"""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from timeops.adjustment import Adjusted
+from timeops.closing import steps_with_last_silence
+from timeops.columns import ASKED, PERIOD, SEQ, TIMELINE, WATERMARK, floor_to
+from timeops.log_items import AT
+from timeops.silences import GATHERED, clock_gives
+from timeops.timelines import clock_watermark
+
+AFTER_SEQ = "__after_seq"  # the item, by its place in the log; AT is the clock there
+
+_PLACE = "__place"  # orders steps and wanted places: by the log, or by periods of the clock
+_IS_WANTED = "__is_wanted"
+_CELL = "__cell"
+_CELL_PLACES = 1 << 16  # shares the log among the cores; any number gives the same result
+_CELL_US = 60_000_000
+_HIGHEST, _NEXT = "__highest", "__next"
+
+
+def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
+    """Adds to places in the log the watermark that the next item finds.
+
+    Args:
+        wanted: `_timeline`, `__after_seq` and `__at` (the clock there, microseconds), each once; places of the
+            stretch, or the one before its first record.
+        adjusted: The stretch.
+
+    Returns:
+        `wanted` with `_watermark` BIGINT; null where there is none yet.
+    """
+    rules, every_us = adjusted.rules, adjusted.rules.time.emit_every_us
+    silent = rules.clock_raises_single_timelines
+    steps = steps_with_last_silence(adjusted) if silent else adjusted.steps
+    step_place, wanted_place = F.col(SEQ), F.col(AFTER_SEQ)
+    if every_us is not None:  # what a period asked for is seen from the next one on
+        step_place, wanted_place = F.col(PERIOD), floor_to(F.col(AT), every_us) - F.lit(1)
+    cell = floor_to(F.col(_PLACE), _CELL_PLACES if every_us is None else _CELL_US)
+    placed = steps.withColumns({_PLACE: step_place, _IS_WANTED: F.lit(False)})
+    asked = wanted.select(TIMELINE, AFTER_SEQ, AT).withColumns({_PLACE: wanted_place, _IS_WANTED: F.lit(True)})
+    both = asked.unionByName(placed, allowMissingColumns=True).withColumn(_CELL, cell)
+    found = _with_cells(both, silent=silent).where(_IS_WANTED)
+    before = adjusted.before.select(TIMELINE, F.col("watermark").alias("__w_start"))
+    known = found.join(before, TIMELINE, "left")
+    by_clock = clock_gives(F.col(_NEXT), F.col(AT), rules) if silent else clock_watermark(F.col(AT), rules.time)
+    stands = F.greatest(_HIGHEST, "__w_start", by_clock)
+    return known.select(TIMELINE, AFTER_SEQ, AT, stands.alias(WATERMARK))
+
+
+def _with_cells(both: DataFrame, *, silent: bool) -> DataFrame:
+    """Adds the highest watermark that steps before a row ask for; in silences also what the next finds gathered."""
+    order = Window.partitionBy(TIMELINE, _CELL).orderBy(_PLACE, _IS_WANTED)
+    so_far = order.rowsBetween(Window.unboundedPreceding, 0)
+    by_cell = Window.partitionBy(TIMELINE).orderBy(_CELL)
+    earlier = by_cell.rowsBetween(Window.unboundedPreceding, -1)
+    cells = both.groupBy(TIMELINE, _CELL).agg(F.max(ASKED).alias("__of_cell"))
+    cells = cells.withColumn("__earlier", F.max("__of_cell").over(earlier)).drop("__of_cell")
+    found = both.withColumn("__own", F.max(ASKED).over(so_far)).join(cells, [TIMELINE, _CELL])
+    found = found.withColumn(_HIGHEST, F.greatest("__own", "__earlier"))
+    if not silent:
+        return found
+    behind = order.rowsBetween(1, Window.unboundedFollowing)
+    later = by_cell.rowsBetween(1, Window.unboundedFollowing)
+    first = F.min_by(GATHERED, SEQ)
+    nexts = both.groupBy(TIMELINE, _CELL).agg(first.alias("__of_cell"))
+    nexts = nexts.withColumn("__later", F.first("__of_cell", ignorenulls=True).over(later)).drop("__of_cell")
+    found = found.withColumn("__own_next", F.first(GATHERED, ignorenulls=True).over(behind))
+    return found.join(nexts, [TIMELINE, _CELL]).withColumn(_NEXT, F.coalesce("__own_next", "__later"))
