@@ -4,8 +4,10 @@ Here: the small adapter (dagster-ge wants an older Great Expectations). Not here
 measure, see assets/checks.py.
 """
 
+import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -107,7 +109,7 @@ def check(expectation: Expectation, measured: Sequence[Measured], sample: Callab
 @cache
 def _great_expectations() -> tuple[Any, Any]:
     """The library and a source of frames; imported at the first check, as the import takes seconds."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _main_module_with_a_file():
         warnings.simplefilter("ignore")
         import great_expectations as gx  # noqa: PLC0415
 
@@ -115,3 +117,21 @@ def _great_expectations() -> tuple[Any, Any]:
     context.enable_analytics(False)
     context.variables.progress_bars = {"globally": False, "metric_calculations": False}
     return gx, context.data_sources.add_or_update_pandas("tidemark")
+
+
+@contextmanager
+def _main_module_with_a_file() -> Iterator[None]:
+    """While modules of PySpark are imported, makes this process look like one that runs a file.
+
+    It takes a process whose main module is no file, as the runs that Dagster launches are, for a run of its own
+    doctests, and ends it.
+    """
+    main = vars(sys.modules["__main__"])
+    if "__file__" in main:
+        yield
+        return
+    main["__file__"] = __file__
+    try:
+        yield
+    finally:
+        del main["__file__"]
