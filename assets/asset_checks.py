@@ -19,7 +19,8 @@ from dagster_pyspark import LazyPySparkResource
 
 from assets.checks import CHECKS, run_checks
 from assets.commits import batch_of, is_accepted, stage_of
-from assets.live import OpenWorkspace, key
+from assets.failures import RETRIES, told_to_dagster
+from assets.live import OpenWorkspace, key, pool_of
 from resources import tables
 from resources.quality import Checked, Expectation
 from timeops.spec import Spec
@@ -37,7 +38,8 @@ def _checks_of(spec: Spec, open_workspace: OpenWorkspace, name: str) -> AssetChe
     asset = key(spec, name)
     specs = [_spec_of(expectation, asset.path) for expectation in CHECKS[name]]
 
-    @multi_asset_check(specs=specs, name=f"{spec.name}__{name}_checks")
+    @multi_asset_check(specs=specs, name=f"{spec.name}__{name}_checks", pool=pool_of(spec), retry_policy=RETRIES)
+    @told_to_dagster
     def checks(context: AssetCheckExecutionContext, spark: LazyPySparkResource) -> Iterator[AssetCheckResult]:
         workspace = open_workspace(spark)
         plan = batch_of(workspace, context.run.run_id)

@@ -26,6 +26,7 @@ from assets import metadata as show
 from assets.commits import batch_of, is_accepted, next_stretch, stage_of, take_on
 from assets.control import check_spec
 from assets.dead_letters import write_dead_letters
+from assets.failures import RETRIES, told_to_dagster
 from assets.ingestion import ingest
 from assets.schemas import create_tables
 from assets.stretch import forget
@@ -62,18 +63,26 @@ def key(spec: Spec, name: str) -> AssetKey:
     return AssetKey([spec.name, *name.split("/")])
 
 
+def pool_of(spec: Spec) -> str:
+    """The pool that all runs of a pipeline share: with a limit of one, queued runs wait for each other."""
+    return f"tidemark/{spec.name}"
+
+
 def _stage(
     spec: Spec, name: str, about: str, deps: list[str]
 ) -> Callable[[Callable[..., Iterator[MaterializeResult[None]]]], AssetsDefinition]:
     """Decorator of a live asset. Without a batch of the run it yields nothing, so that no empty run is shown."""
-    return asset(
+    described = asset(
         key=key(spec, name),
         group_name=spec.name,
         description=about,
         deps=[key(spec, dep) for dep in deps],
         kinds={"pyspark", "delta"},
         output_required=False,
+        pool=pool_of(spec),
+        retry_policy=RETRIES,
     )
+    return lambda stage: described(told_to_dagster(stage))
 
 
 def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:

@@ -19,7 +19,8 @@ from dagster_pyspark import LazyPySparkResource
 
 from assets import metadata as show
 from assets.backfill import days_in, rebuild_days
-from assets.live import OpenWorkspace, key
+from assets.failures import RETRIES, told_to_dagster
+from assets.live import OpenWorkspace, key, pool_of
 from resources import tables
 from timeops.spec import Spec, WindowSpec
 
@@ -31,7 +32,8 @@ def window_assets(spec: Spec, open_workspace: OpenWorkspace) -> list[AssetsDefin
 
 def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> AssetsDefinition:
     table = tables.window_table(window.name)
-    days = DailyPartitionsDefinition(start_date=spec.partitions.start.isoformat(), timezone="UTC")
+    # Windows of today are there as soon as they are closed, so today is a partition too.
+    days = DailyPartitionsDefinition(start_date=spec.partitions.start.isoformat(), timezone="UTC", end_offset=1)
 
     @asset(
         key=key(spec, table),
@@ -42,7 +44,10 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> As
         kinds={"pyspark", "delta"},
         partitions_def=days,
         backfill_policy=BackfillPolicy.single_run(),
+        pool=pool_of(spec),
+        retry_policy=RETRIES,
     )
+    @told_to_dagster
     def window_days(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
         workspace = open_workspace(spark)
         first, last = days_in(context.partition_keys)

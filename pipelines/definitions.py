@@ -1,4 +1,4 @@
-"""The Dagster code location: every spec becomes a group of assets, its checks and a job.
+"""The Dagster code location: every spec becomes a group of assets, its checks, a job, and what launches it.
 
 Here: wiring. Not here: what an asset does (assets/), where things are (resources/settings.py).
 """
@@ -19,10 +19,12 @@ from dagster_pyspark import LazyPySparkResource
 from assets.asset_checks import live_checks
 from assets.live import OpenWorkspace, live_assets
 from assets.partitions import window_assets
+from pipelines.launching import live_schedule, live_sensor
 from pipelines.specfiles import read_folder
 from resources.settings import Settings, from_environment
 from resources.spark import session_config
 from resources.workspace import Acceptance, SpecFile, Workspace, silent
+from timeops.spec_schedule import OnNewInput
 
 SPECS = Path(__file__).parent / "specs"
 
@@ -44,6 +46,10 @@ def build_definitions(
     """
     specs = read_folder(settings.specs) if files is None else files
     opens = [(file, _opener(file, settings, accepted, tell)) for file in specs]
+    jobs = {file.spec.name: live_job(file) for file in specs}
+    looks = [
+        (Workspace(file, settings.warehouse), jobs[file.spec.name]) for file in specs
+    ]  # no Spark: they only look
     return Definitions(
         assets=[
             one
@@ -51,7 +57,11 @@ def build_definitions(
             for one in [*live_assets(file.spec, opened), *window_assets(file.spec, opened)]
         ],
         asset_checks=[one for file, opened in opens for one in live_checks(file.spec, opened)],
-        jobs=[live_job(file) for file in specs],
+        jobs=list(jobs.values()),
+        schedules=[live_schedule(at, job) for at, job in looks if isinstance(at.spec.schedule, str)],
+        sensors=[
+            live_sensor(at, job, given) for at, job in looks if isinstance(given := at.spec.schedule, OnNewInput)
+        ],
         resources={"spark": LazyPySparkResource(spark_config=session_config())},
         executor=in_process_executor,  # one Spark session for all steps of a run
     )

@@ -10,7 +10,9 @@ from typing import Any
 
 from dagster import AssetCheckSeverity, DagsterInstance
 
-from assets.commits import batch_of, next_stretch
+from assets.commits import batch_of
+from assets.due import has_unprocessed
+from assets.failures import ATTENDED_TAG
 from assets.ingestion import Waiting, waiting_input
 from pipelines.definitions import build_definitions, job_name
 from resources.disk import full_disk
@@ -18,6 +20,9 @@ from resources.settings import Settings
 from resources.spark import local_session, session_config
 from resources.workspace import Acceptance, SpecFile, Workspace, silent
 from timeops.errors import TidemarkError
+
+QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
+"""Loggers of a run that a person waits for: Dagster's lines are for its UI, which has them from the event log."""
 
 
 class CheckFailedError(TidemarkError):
@@ -106,12 +111,8 @@ def _settled_input(workspace: Workspace, tell: Callable[[str], None]) -> Waiting
 
 
 def _has_work(workspace: Workspace, found: Waiting, options: RunOptions) -> bool:
-    if found.ready or found.touched:
-        return True
-    if not workspace.exists:
-        return False
     flush = (options.end_of_input or workspace.spec.time.end_of_input) == "flush"
-    return workspace.batches.pending() is not None or not next_stretch(workspace, None, flush=flush).is_empty
+    return bool(found.ready or found.touched) or has_unprocessed(workspace, flush=flush)
 
 
 def _last_batch(workspace: Workspace) -> int:
@@ -140,20 +141,19 @@ def _run_once(
     config = {"max_events_per_batch": options.max_events_per_batch, "end_of_input": options.end_of_input}
     given = {name: value for name, value in config.items() if value is not None}
     ops = {f"{file.spec.name}__{name}": {"config": given} for name in ("raw_events", "ordered_events")}
-    # Dagster's lines are for its UI, which has them from the event log.
-    quiet = {"console": {"config": {"log_level": "CRITICAL"}}}
-    run_config = {"ops": ops if given else {}, "loggers": quiet}
-    result = job.execute_in_process(instance=instance, raise_on_error=False, run_config=run_config)
+    run_config = {"ops": ops if given else {}, "loggers": QUIET}
+    attended = {ATTENDED_TAG: "true"}
+    result = job.execute_in_process(instance=instance, raise_on_error=False, run_config=run_config, tags=attended)
     if result.success:
         return
     workspace = Workspace(file, settings.warehouse)
     plan = batch_of(workspace, result.run_id) if workspace.exists else None
     if plan is not None:
         workspace.batches.give_up(plan, workspace.clock.now())
-    raise _failure(result, plan.batch_id if plan else None)
+    raise failure_of(result, plan.batch_id if plan else None)
 
 
-def _failure(result: Any, batch_id: int | None) -> TidemarkError:
+def failure_of(result: Any, batch_id: int | None) -> TidemarkError:
     """The error of a failed run, in its own words when it is one of ours."""
     failed = [
         evaluation
@@ -185,13 +185,15 @@ def _was_interrupted(error: Any) -> bool:
 
 
 def _as_ours(error: Any) -> TidemarkError:
-    cause = error
-    while cause.cause is not None:
-        cause = cause.cause
-    full = full_disk(cause.message)
-    if full is not None:
-        return full
+    """The error of ours among an error and its causes; else the last of them, which says most."""
+    causes = [error]
+    while causes[-1].cause is not None:
+        causes.append(causes[-1].cause)
+    for cause in causes:
+        if full := full_disk(cause.message):
+            return full
     known = {cls.__name__: cls for cls in _all_errors(TidemarkError)}
+    cause = next((one for one in causes if one.cls_name in known), causes[-1])
     message = cause.message.split(": ", 1)[-1].strip() if ": " in cause.message else cause.message.strip()
     return known.get(cause.cls_name, TidemarkError)(message)
 

@@ -8,6 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+_INSTANCE = """\
+telemetry: {enabled: false}
+nux: {enabled: false}
+
+# The assets of a pipeline share a pool. A pool has one run at a time, so runs of a pipeline wait for each other.
+concurrency:
+  pools: {granularity: run, default_limit: 1}
+run_queue: {dequeue_interval_seconds: 1}
+"""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -43,9 +53,13 @@ def from_environment(
 
 
 def use_dagster_home(home: Path) -> None:
-    """Makes `home` an existing Dagster home, without telemetry and its welcome, and points this process at it."""
+    """Makes `home` an existing Dagster home, and points this process at it.
+
+    Where there is no `dagster.yaml` in it, one is written: without telemetry and Dagster's welcome, and with a queue
+    in which runs of one pipeline wait for each other.
+    """
     home.mkdir(parents=True, exist_ok=True)
     instance = home / "dagster.yaml"
     if not instance.exists():
-        instance.write_text("telemetry:\n  enabled: false\nnux:\n  enabled: false\n")
+        instance.write_text(_INSTANCE)
     os.environ["DAGSTER_HOME"] = str(home)

@@ -205,7 +205,13 @@ def _without_events(stretch: Adjusted) -> Adjusted:
 def _window(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> WindowSpec:
     read = window if isinstance(window, WindowSpec) else read_part("windows", window)
     problems = rules_between_parts(
-        sources=(), time=events.time, windows={0: read}, has_windows=True, outputs=None, has_partitions=False
+        sources=(),
+        time=events.time,
+        windows={0: read},
+        has_windows=True,
+        outputs=None,
+        has_partitions=False,
+        has_schedule=False,
     )
     if problems:
         own = [

@@ -118,6 +118,7 @@ def _rules_between_readable_parts(data: Mapping[str, Any]) -> list[Problem]:
         has_windows=data.get("windows", []) != [],
         outputs=_read(Outputs, data.get("outputs", {})),
         has_partitions="partitions" in data,
+        has_schedule="schedule" in data,
     )
 
 

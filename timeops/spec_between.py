@@ -1,15 +1,18 @@
-"""What sources ask of each other, and of the `time` of a spec.
+"""What sources ask of each other, and of the `time` of a spec; and what their columns say of expressions.
 
 Here: rules between several sources, splits and idle settings. Not here: the keys (spec_sources.py, spec_time.py),
 other rules between parts (spec_model.py).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
+from timeops.expression_tokens import mentions, top_level_names
+from timeops.expressions import determinism_problems
 from timeops.spec_messages import Path, Problem
 from timeops.spec_sources import FilesSource
 from timeops.spec_time import TimeSpec
+from timeops.spec_windows import WindowSpec
 
 
 def has_event_time(sources: Sequence[FilesSource], time: TimeSpec) -> bool:
@@ -98,3 +101,36 @@ def without_event_time(time: TimeSpec) -> Iterable[Problem]:
                 remedy="set `timestamp_by`, or leave the key out",
                 at=("time", key),
             )
+
+
+def user_problems(
+    sources: Sequence[FilesSource], time: TimeSpec | None, windows: Mapping[int, WindowSpec]
+) -> Iterable[Problem]:
+    """Find the bare word `user` where no column has this name: Spark takes it for who runs the job."""
+    if not sources:
+        return
+    columns = [name for source in sources for name in _columns(source)]
+    places: list[tuple[Path, str | None, list[str]]] = [
+        (("sources", position, key), getattr(source, key), columns)
+        for position, source in enumerate(sources)
+        for key in ("arrival_time", "split", "timestamp_by")
+    ]
+    if time is not None:
+        places.append((("time", "timestamp_by"), time.timestamp_by, columns))
+        places.extend((("time", "over", i), text, columns) for i, text in enumerate(time.over))
+    for position, window in windows.items():
+        at: Path = ("windows", position)
+        results = [*window.group_columns, *window.aggregates]
+        places.append(((*at, "where"), window.where, columns))
+        places.append(((*at, "having"), window.having, results))
+        groups = enumerate(window.group_expressions)
+        places.extend(((*at, "group_by", i), text, columns) for i, (_, text) in groups)
+        places.extend(((*at, "aggregates", name), text, columns) for name, text in window.aggregates.items())
+    for at, text, known in places:
+        if text is not None and mentions(text, "user"):
+            for problem in determinism_problems(text, columns=known):
+                yield Problem(problem.found, problem.expected, problem.remedy, at)
+
+
+def _columns(source: FilesSource) -> list[str]:
+    return [source.rename.get(name, name) for name in top_level_names(source.columns)]

@@ -12,11 +12,11 @@ from zoneinfo import available_timezones
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from timeops.expression_tokens import mentions, normal_form, plain_column, top_level_names
-from timeops.expressions import determinism_problems
-from timeops.spec_between import between_sources, has_event_time, source_problems
+from timeops.expression_tokens import normal_form, plain_column
+from timeops.spec_between import between_sources, has_event_time, source_problems, user_problems
 from timeops.spec_fields import Day, Flag, PipelineName, SpecModel, one_of
-from timeops.spec_messages import Path, Problem, ProblemsError, raise_any
+from timeops.spec_messages import Problem, ProblemsError, raise_any
+from timeops.spec_schedule import Schedule
 from timeops.spec_sources import FilesSource
 from timeops.spec_time import TimeSpec
 from timeops.spec_windows import WindowSpec
@@ -48,7 +48,7 @@ def _some_source(value: object) -> object:
 class Spec(SpecModel):
     """One pipeline: where events come from, what their time is, and the windows over them."""
 
-    LATER: ClassVar[Mapping[str, str]] = {"schedule": "schedules", "live": "live runs"}
+    LATER: ClassVar[Mapping[str, str]] = {"live": "live runs"}
 
     name: PipelineName = Field(description="Name of the pipeline; its tables stand in a folder of this name.")
     sources: Annotated[tuple[FilesSource, ...], BeforeValidator(_some_source)] = Field(
@@ -59,6 +59,11 @@ class Spec(SpecModel):
     windows: tuple[WindowSpec, ...] = Field(default=(), description="Aggregates over windows of event time.")
     partitions: Partitions = Field(
         default=Partitions(), description="How the day partitions of the window tables are shown."
+    )
+    schedule: Schedule | None = Field(
+        default=None,
+        description="When Dagster runs the pipeline by itself: a cron text (UTC), or {on_new_input: 15 seconds}; "
+        "default: never.",
     )
 
     @model_validator(mode="after")
@@ -72,6 +77,7 @@ class Spec(SpecModel):
                 has_windows=bool(self.windows),
                 outputs=self.outputs,
                 has_partitions="partitions" in given,
+                has_schedule="schedule" in given,
             )
         )
         return self
@@ -107,9 +113,12 @@ class Spec(SpecModel):
         """Return the spec as JSON that is equal for specs of equal meaning.
 
         Lengths of time and sizes are in one spelling, keys and windows in one order. What has its default
-        value is left out, so a key that a later version adds changes nothing for specs without it.
+        value is left out, so a key that a later version adds changes nothing for specs without it. So is the
+        schedule: when a pipeline runs changes no result.
         """
-        data: dict[str, Any] = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        data: dict[str, Any] = self.model_dump(
+            mode="json", by_alias=True, exclude_defaults=True, exclude={"schedule"}
+        )
         for source in data["sources"]:
             source["schema"] = " ".join(source["schema"].split())
             options = source.get("options", {})
@@ -131,6 +140,7 @@ def rules_between_parts(
     has_windows: bool,
     outputs: Outputs | None,
     has_partitions: bool,
+    has_schedule: bool,
 ) -> list[Problem]:
     """Return what parts that are right by themselves do wrong together.
 
@@ -141,8 +151,9 @@ def rules_between_parts(
         has_windows: Whether any window is given, readable or not.
         outputs: The `outputs`; None when they could not be read.
         has_partitions: Whether `partitions` is given.
+        has_schedule: Whether `schedule` is given.
     """
-    problems = [*_window_names(windows), *between_sources(sources), *_user_problems(sources, time, windows)]
+    problems = [*_window_names(windows), *between_sources(sources), *user_problems(sources, time, windows)]
     if time is not None:
         problems.extend(_lateness_problems(sources, time, windows))
         problems.extend(_duration_problems(time, windows))
@@ -156,6 +167,9 @@ def rules_between_parts(
     if has_partitions and not has_windows:
         found = "`partitions` has no effect without windows"
         problems.append(Problem(found, remedy="leave it out", at=("partitions",)))
+    if has_schedule and time is not None and time.end_of_input == "flush":
+        found = "a schedule with `time.end_of_input: flush`: a pipeline that was flushed takes no more input"
+        problems.append(Problem(found, "`time.end_of_input: hold`", "leave one of them out", ("schedule",)))
     return problems
 
 
@@ -215,36 +229,3 @@ def _zone_problems(time: TimeSpec, sources: Sequence[FilesSource]) -> Iterable[P
     if time.time_zone != "UTC" and sources and not reads_times:
         found = "`time_zone` has no effect: neither `timestamp_by` nor `arrival_time` reads a time"
         yield Problem(found, remedy="leave it out", at=("time", "time_zone"))
-
-
-def _user_problems(
-    sources: Sequence[FilesSource], time: TimeSpec | None, windows: Mapping[int, WindowSpec]
-) -> Iterable[Problem]:
-    """Find the bare word `user` where no column has this name: Spark takes it for who runs the job."""
-    if not sources:
-        return
-    columns = [name for source in sources for name in _columns(source)]
-    places: list[tuple[Path, str | None, list[str]]] = [
-        (("sources", position, key), getattr(source, key), columns)
-        for position, source in enumerate(sources)
-        for key in ("arrival_time", "split", "timestamp_by")
-    ]
-    if time is not None:
-        places.append((("time", "timestamp_by"), time.timestamp_by, columns))
-        places.extend((("time", "over", i), text, columns) for i, text in enumerate(time.over))
-    for position, window in windows.items():
-        at: Path = ("windows", position)
-        results = [*window.group_columns, *window.aggregates]
-        places.append(((*at, "where"), window.where, columns))
-        places.append(((*at, "having"), window.having, results))
-        groups = enumerate(window.group_expressions)
-        places.extend(((*at, "group_by", i), text, columns) for i, (_, text) in groups)
-        places.extend(((*at, "aggregates", name), text, columns) for name, text in window.aggregates.items())
-    for at, text, known in places:
-        if text is not None and mentions(text, "user"):
-            for problem in determinism_problems(text, columns=known):
-                yield Problem(problem.found, problem.expected, problem.remedy, at)
-
-
-def _columns(source: FilesSource) -> list[str]:
-    return [source.rename.get(name, name) for name in top_level_names(source.columns)]

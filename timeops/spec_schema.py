@@ -52,8 +52,8 @@ def _without_null(value: Any) -> Any:
         kept["anyOf"] = choices
     if len(choices) == 1:
         del kept["anyOf"]
-        kept = {**choices[0], **kept}
-    return kept
+        return {**choices[0], **kept}
+    return kept | {"anyOf": choices} if choices else kept
 
 
 def _is_noise(key: str, item: Any) -> bool:
@@ -165,6 +165,7 @@ def _rules_between_parts() -> list[Json]:
         {"if": {"not": keeps}, "then": _every_window({"properties": {"allowed_lateness": _ZERO}})},
         {"if": keeps, "then": _every_window({"properties": {"max_duration": False}})},
         {"if": has_over, "then": _every_window({"required": ["group_by"]})},
+        {"if": _given("schedule"), "then": {"properties": {"time": {"not": _given("end_of_input", "flush")}}}},
     ]
 
 

@@ -16,7 +16,7 @@ from resources.sources.local_files import fixed_folder, has_wildcard, matching_p
 from timeops.errors import InputError
 from timeops.spec import FilesSource
 
-__all__ = ["Discovery", "FileRange", "FileState", "discover"]
+__all__ = ["Discovery", "FileRange", "FileState", "discover", "listed"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -76,6 +76,23 @@ def discover(source: FilesSource, base: Path, known: Mapping[str, FileState], no
             candidates.append(file)
     ready, touched, refused, left = _examine_within_bounds(source, candidates)
     return Discovery(tuple(ready), tuple(waiting), left, (*errors, *refused), tuple(touched))
+
+
+def listed(source: FilesSource, base: Path) -> list[tuple[str, int, int]]:
+    """Path, size and modification time (microseconds) of a source's files; none is opened.
+
+    Raises:
+        InputError: The folder of the source cannot be listed.
+    """
+    found = []
+    for path in matching_paths(source.path, base):
+        try:
+            seen = os.stat(path)
+        except OSError:
+            found.append((path, -1, -1))
+        else:
+            found.append((path, seen.st_size, seen.st_mtime_ns // 1000))
+    return found
 
 
 def _check_path(source: FilesSource, base: Path) -> None:

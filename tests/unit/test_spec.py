@@ -258,6 +258,9 @@ GOOD = {
     "a sorted list": changed("windows.0.aggregates.l", "array_sort(collect_list(x))"),
     "a first day": changed("partitions.start", "2013-01-01"),
     "arrival order of files": changed("sources.0.order", "position"),
+    "a cron schedule": changed("schedule", "*/5 * * * MON-FRI"),
+    "a schedule by name": changed("schedule", "@hourly"),
+    "a run when input comes": changed("schedule", {"on_new_input": "15 seconds"}),
 }
 
 
@@ -324,7 +327,12 @@ BAD_FOR_SCHEMA_TOO = [
     ("sources.0.idle", {}, "sources[0].idle.timeout", "the key is missing"),
     ("sources.0.idle", {"timeout": "1 s", "timout": "1 s"}, "sources[0].idle.timout", "did you mean `timeout`?"),
     ("sources.0.live", True, "sources[0].live", "not supported yet"),
-    ("schedule", "@hourly", "schedule", "not supported yet"),
+    ("schedule", "every minute", "schedule", "which has 2 fields"),
+    ("schedule", "* * * * * *", "schedule", "which has 6 fields"),
+    ("schedule", 5, "schedule", "or {on_new_input: 15 seconds}"),
+    ("schedule", {"on_new_input": 15}, "schedule.on_new_input", "bare number 15"),
+    ("schedule", {"on_new_input": "15 s", "every": "1 s"}, "schedule.every", "unknown key `every`"),
+    ("schedule", {}, "schedule.on_new_input", "the key is missing"),
     ("live", True, "live", "not supported yet"),
     ("time", "t", "time", "a mapping of keys to values"),
     ("time.timestamp_by", 1700000000, "time.timestamp_by", "timestamp_seconds"),
@@ -486,6 +494,9 @@ BAD_FOR_PARSER_ONLY = [
     ),
     ("windows", [], "outputs.ordered_events", "nothing would be written"),
     ("partitions.start", "2013-02-30", "partitions.start", "a day such as"),
+    ("schedule", "61 * * * *", "schedule", "found `61` as the minute, which is out of range"),
+    ("schedule", {"on_new_input": "2 s"}, "schedule.on_new_input", "whole seconds, at least 5"),
+    ("schedule", {"on_new_input": "5500 ms"}, "schedule.on_new_input", "whole seconds, at least 5"),
 ]
 
 BASES = {
@@ -523,6 +534,12 @@ def test_a_longest_duration_of_sessions_is_refused_under_keep() -> None:
     keep = changed("time.out_of_order", "keep")
     spec = changed("windows.0", session(gap="1 s", max_duration="1 h"), keep)
     assert "windows[0].max_duration: found a longest duration under `out_of_order: keep`" in message(spec)
+    assert not schema_accepts(spec)
+
+
+def test_a_schedule_for_a_pipeline_that_a_first_run_ends_is_refused() -> None:
+    spec = changed("time.end_of_input", "flush", changed("schedule", "@hourly"))
+    assert "schedule: a schedule with `time.end_of_input: flush`: a pipeline that was flushed takes" in message(spec)
     assert not schema_accepts(spec)
 
 
@@ -633,6 +650,12 @@ def test_another_meaning_has_another_fingerprint(path: str, value: object) -> No
     assert parse(changed(path, value)).fingerprint() != parse(SMALL).fingerprint()
 
 
+def test_when_a_pipeline_runs_changes_no_result_and_so_no_fingerprint() -> None:
+    scheduled = parse(changed("schedule", "0  3 * * Sun"))
+    assert scheduled.schedule == "0 3 * * sun"
+    assert scheduled.fingerprint() == parse(SMALL).fingerprint()
+
+
 def test_the_canonical_json_is_itself_a_spec_of_the_same_meaning() -> None:
     spec = parse_spec(EARTHQUAKES, file="earthquakes.yaml")
     again = parse_spec(spec.canonical_json(), file="canonical.json")
@@ -657,6 +680,7 @@ def test_every_key_of_the_schema_is_described() -> None:
         "Early",
         "Outputs",
         "Partitions",
+        "OnNewInput",
     } == set(models)
     for name, model in models.items():
         assert model["additionalProperties"] is False, name

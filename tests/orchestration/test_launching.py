@@ -1,0 +1,272 @@
+"""Schedules and sensors: when a run is launched, when not, and what the reason says."""
+
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from dagster import (
+    DagsterEventType,
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    Definitions,
+    RetryPolicy,
+    RunRequest,
+    SkipReason,
+    build_schedule_context,
+    build_sensor_context,
+)
+from pyspark.sql import SparkSession
+
+from assets import live
+from assets.due import look
+from assets.failures import FAILURE_TAG, LASTING
+from assets.schemas import create_tables
+from pipelines.definitions import build_definitions, job_name
+from pipelines.launching import WORK_TAG, decide
+from pipelines.specfiles import read_spec
+from resources.clock import FixedClock
+from resources.owner import this_process
+from resources.settings import Settings
+from resources.workspace import SpecFile, Workspace
+from tests.orchestration.landing import land
+from tests.orchestration.test_live_runs import pipeline
+from timeops.errors import InputError
+
+ON_INPUT = "schedule: {on_new_input: 10 s}\n"
+
+
+def scheduled(tmp_path: Path, name: str, schedule: str = ON_INPUT, policy: str = "keep") -> tuple[SpecFile, Settings]:
+    """A pipeline with a schedule and nothing landed yet."""
+    file, settings = pipeline(tmp_path, name, policy, sparse=False)
+    file.path.write_text(schedule + file.path.read_text())
+    (tmp_path / f"in_{name}").mkdir()
+    return read_spec(file.path), settings
+
+
+def sensor_of(made: tuple[SpecFile, Settings]) -> "Sensor":
+    return Sensor(build_definitions(made[1], [made[0]]), made[0].spec.name)
+
+
+class Sensor:
+    """The sensor of a pipeline, with the cursor that Dagster keeps for it."""
+
+    def __init__(self, definitions: Definitions, name: str) -> None:
+        self._sensor = definitions.resolve_sensor_def(f"{name}_on_new_input")
+        self._cursor: str | None = None
+
+    def tick(self, instance: DagsterInstance) -> RunRequest | str:
+        """What one tick asks for; the reason of one that asks for nothing."""
+        with build_sensor_context(instance, cursor=self._cursor) as context:
+            found = self._sensor.evaluate_tick(context)
+        self._cursor = found.cursor
+        if found.run_requests:
+            [request] = found.run_requests
+            return request
+        return found.skip_message or ""
+
+
+def reason(asked: RunRequest | str) -> str:
+    assert isinstance(asked, str), f"nothing was to be launched, and {asked} was"
+    return asked
+
+
+def request(asked: RunRequest | str) -> RunRequest:
+    assert isinstance(asked, RunRequest), asked
+    return asked
+
+
+def launched(instance: DagsterInstance, file: SpecFile, asked: RunRequest, status: DagsterRunStatus) -> DagsterRun:
+    """What Dagster keeps of a run that was asked for."""
+    return instance.add_run(DagsterRun(job_name=job_name(file), tags=dict(asked.tags), status=status))
+
+
+def test_only_a_spec_that_asks_for_it_has_a_schedule_or_a_sensor_which_are_then_switched_on(tmp_path: Path) -> None:
+    by_hand, settings = pipeline(tmp_path, "by_hand", "keep")
+    by_cron, _ = scheduled(tmp_path, "by_cron", 'schedule: "*/5 * * * *"\n')
+    by_input, _ = scheduled(tmp_path, "by_input")
+    made = build_definitions(settings, [by_hand, by_cron, by_input])
+    [schedule], [sensor] = list(made.schedules or ()), list(made.sensors or ())
+    assert (schedule.name, sensor.name) == ("by_cron_schedule", "by_input_on_new_input")
+    resolved = made.resolve_schedule_def("by_cron_schedule")
+    assert (resolved.cron_schedule, resolved.execution_timezone) == ("*/5 * * * *", "UTC")
+    assert resolved.default_status.value == "RUNNING"
+    watching = made.resolve_sensor_def("by_input_on_new_input")
+    assert (watching.minimum_interval_seconds, watching.default_status.value) == (9, "RUNNING")
+
+
+def test_all_assets_and_checks_of_a_pipeline_share_a_pool_and_are_tried_again(tmp_path: Path) -> None:
+    file, settings = pipeline(tmp_path, "pooled", "keep")
+    made = build_definitions(settings, [file])
+    ops = [node.definition for node in made.resolve_implicit_global_asset_job_def().graph.nodes]
+    assert len(ops) == 10
+    assert {op.pool for op in ops} == {"tidemark/pooled"}  # type: ignore[attr-defined]
+    assert {op.retry_policy for op in ops} == {live.RETRIES}  # type: ignore[attr-defined]
+
+
+def test_the_sensor_asks_for_one_run_per_set_of_new_files(tmp_path: Path) -> None:
+    file, _ = made = scheduled(tmp_path, "watched")
+    landing = tmp_path / "in_watched"
+    sensor = sensor_of(made)
+    with DagsterInstance.ephemeral() as instance:
+        assert reason(sensor.tick(instance)) == "in_watched/*.jsonl: 0 new"
+        assert reason(sensor.tick(instance)).startswith("no file and no batch changed since the last look")
+
+        land(landing, 3, seed=1, files=1)
+        first = request(sensor.tick(instance))
+        assert request(sensor.tick(instance)).run_key == first.run_key, "Dagster launches a key once"
+        run = launched(instance, file, first, DagsterRunStatus.STARTED)
+        assert reason(sensor.tick(instance)).startswith(f"run {run.run_id} is on its way; in_watched/*.jsonl: 1 new")
+
+        (landing / "f0.jsonl").rename(landing / "g0.jsonl")
+        instance.report_run_canceled(run)
+        assert request(sensor.tick(instance)).run_key != first.run_key
+
+
+def test_a_tick_with_nothing_new_takes_no_half_second_and_starts_no_jvm(tmp_path: Path) -> None:
+    file, settings = scheduled(tmp_path, "quiet")
+    for number in range(1_000):
+        (tmp_path / "in_quiet" / f"{number}.txt").touch()
+    code = f"""
+import time
+from pathlib import Path
+from dagster import DagsterInstance, build_sensor_context
+from pyspark import SparkContext
+from pipelines.definitions import build_definitions
+from pipelines.specfiles import read_spec
+from resources.settings import Settings
+file = read_spec(Path({str(file.path)!r}), ["sources[0].path=in_quiet/*"])
+settings = Settings(Path({str(settings.warehouse)!r}), Path("."), Path("."))
+sensor = build_definitions(settings, [file]).resolve_sensor_def("quiet_on_new_input")
+with DagsterInstance.ephemeral() as instance:
+    began, cursor = time.perf_counter(), None
+    for _ in range(2):
+        with build_sensor_context(instance, cursor=cursor) as context:
+            found = sensor.evaluate_tick(context)
+        cursor = found.cursor
+    took = time.perf_counter() - began
+assert SparkContext._gateway is None
+print(took)
+"""
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, check=True, capture_output=True, timeout=120)
+    assert float(done.stdout) < 2 * 0.5
+
+
+def test_work_that_a_run_left_undone_is_tried_again_later_and_later(tmp_path: Path) -> None:
+    file, settings = scheduled(tmp_path, "again")
+    land(tmp_path / "in_again", 3, seed=1, files=1)
+    clock = FixedClock(datetime.now(UTC) + timedelta(days=1))
+    workspace = Workspace(file, settings.warehouse, clock=clock)
+
+    def ask() -> RunRequest | SkipReason:
+        return decide(look(workspace), workspace, job_name(file), instance)
+
+    waits: list[float] = []
+    with DagsterInstance.ephemeral() as instance:
+        for _ in range(3):
+            asked = ask()
+            assert isinstance(asked, RunRequest)
+            run = launched(instance, file, asked, DagsterRunStatus.STARTED)
+            instance.report_run_failed(run)
+            [record] = instance.get_run_records(limit=1)
+            assert record.end_time is not None
+            ended = datetime.fromtimestamp(record.end_time, UTC)
+            for seconds in (29, 31, 59, 61, 119, 121):
+                clock.advance(ended + timedelta(seconds=seconds) - clock.now())
+                if isinstance(ask(), RunRequest):
+                    waits.append(seconds)
+                    break
+    assert waits == [31, 61, 121]
+
+
+def test_the_cron_schedule_skips_when_nothing_is_new_and_says_what_it_looked_at(tmp_path: Path) -> None:
+    file, settings = scheduled(tmp_path, "timed", 'schedule: "* * * * *"\n')
+    schedule = build_definitions(settings, [file]).resolve_schedule_def("timed_schedule")
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    with (
+        DagsterInstance.local_temp(str(tmp_path)) as instance,
+        build_schedule_context(instance, scheduled_execution_time=now) as context,
+    ):
+        assert schedule.evaluate_tick(context).skip_message == "in_timed/*.jsonl: 0 new"
+        land(tmp_path / "in_timed", 3, seed=1, files=2)
+        [asked] = schedule.evaluate_tick(context).run_requests or ()
+        assert asked.tags[WORK_TAG]
+
+
+def test_files_that_settle_and_files_that_are_held_back_are_told_and_launch_nothing(tmp_path: Path) -> None:
+    file, settings = made = scheduled(tmp_path, "young")
+    settling = read_spec(file.path, ["sources[0].settle=1 h", "sources[0].path=in_young/*"])
+    land(tmp_path / "in_young", 3, seed=1, files=1)
+    with DagsterInstance.ephemeral() as instance:
+        young = sensor_of((settling, settings))
+        assert reason(young.tick(instance)) == "in_young/*: 0 new, 1 younger than `settle`"
+        assert reason(young.tick(instance)) == "in_young/*: 0 new, 1 younger than `settle`", "time alone changes it"
+        (tmp_path / "in_young" / "f0.jsonl").rename(tmp_path / "in_young" / "f0.zip")
+        held = read_spec(file.path, ["sources[0].path=in_young/*"])
+        said = reason(sensor_of((held, settings)).tick(instance))
+        assert said.startswith("in_young/*: 0 new, 1 held back (")
+        assert "compression .zip cannot be read" in said
+        (tmp_path / "in_young" / "f0.zip").unlink()
+        (tmp_path / "in_young").rmdir()
+        with pytest.raises(InputError, match="there is no folder"):
+            sensor_of(made).tick(instance)
+
+
+def test_bad_input_fails_at_once_and_is_not_tried_again_until_it_changes(spark: SparkSession, tmp_path: Path) -> None:
+    file, settings = made = scheduled(tmp_path, "broken")
+    path = tmp_path / "in_broken" / "a.jsonl"
+    wrong = read_spec(file.path, ["sources[0].schema=id STRING, at STRING, got STRING, k STRING, v NO_TYPE"])
+    land(path.parent, 3, seed=1, files=1)
+    with DagsterInstance.ephemeral() as instance:
+        sensor = sensor_of((wrong, settings))
+        asked = request(sensor.tick(instance))
+        job = build_definitions(settings, [wrong]).resolve_job_def("broken_live")
+        began = time.monotonic()
+        run = job.execute_in_process(instance=instance, raise_on_error=False, tags=dict(asked.tags))
+        assert not run.success
+        assert time.monotonic() - began < 5 + 15
+        assert not retries(instance, run.run_id)
+        told = instance.get_run_by_id(run.run_id)
+        assert told is not None
+        assert told.tags[FAILURE_TAG] == LASTING
+        assert "tried anew when the input or the spec changes" in reason(sensor.tick(instance))
+        mended = request(sensor_of(made).tick(instance))
+        assert mended.tags[WORK_TAG] != asked.tags[WORK_TAG]
+
+
+def test_a_pipeline_at_work_elsewhere_is_tried_again_and_its_sensor_waits(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "RETRIES", RetryPolicy(max_retries=1, delay=0.1))
+    file, settings = made = scheduled(tmp_path, "shared")
+    land(tmp_path / "in_shared", 3, seed=1, files=1)
+    with DagsterInstance.ephemeral() as instance:
+        workspace = Workspace(file, settings.warehouse, lambda: spark)
+        create_tables(workspace)
+        other = workspace.batches.begin(
+            "ingest",
+            this_process("another run"),
+            workspace.clock.now(),
+            after=None,
+            first_seq=0,
+            end_seq=None,
+            input={},
+            fingerprint=file.spec.fingerprint(),
+        )
+        sensor = sensor_of(made)
+        assert reason(sensor.tick(instance)).endswith("is at work on batch 0")
+        job = build_definitions(settings, [file]).resolve_job_def("shared_live")
+        run = job.execute_in_process(instance=instance, raise_on_error=False)
+        assert not run.success
+        assert len(retries(instance, run.run_id)) == 1
+        workspace.batches.release(other, workspace.clock.now())
+        request(sensor.tick(instance))
+
+
+def retries(instance: DagsterInstance, run_id: str) -> list[object]:
+    wanted = {DagsterEventType.STEP_UP_FOR_RETRY}
+    return list(instance.get_records_for_run(run_id, of_type=wanted).records)

@@ -1,0 +1,56 @@
+"""Cron texts: what is read, what is refused, and that Dagster takes what is read."""
+
+import pytest
+from dagster._utils.schedules import is_valid_cron_schedule
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timeops.cron import check_cron
+from timeops.errors import SpecError
+
+PART = st.from_regex(r"\A(\*|[0-9]{1,2}(-[0-9]{1,2})?|sun|jan|mon-fri)(/[0-9]{1,2})?\Z")
+FIELD = st.lists(PART, min_size=1, max_size=2).map(",".join)
+
+
+@given(st.lists(FIELD, min_size=5, max_size=5).map(" ".join))
+def test_dagster_takes_every_text_that_is_read(text: str) -> None:
+    try:
+        read = check_cron(text)
+    except SpecError:
+        return
+    assert is_valid_cron_schedule(read)
+
+
+@pytest.mark.parametrize(
+    "text", ["* * * * *", "*/5 * * * *", "30 2 1,15 * *", "0 9-17/2 * jan-mar mon-fri", "0 0 29 2 *", "0 0 * * 7"]
+)
+def test_common_texts_are_read_as_they_are(text: str) -> None:
+    assert check_cron(f" {text.upper()} ".replace(" ", "  ")) == text
+    assert is_valid_cron_schedule(text)
+
+
+@pytest.mark.parametrize("name", ["@hourly", "@daily", "@weekly", "@monthly", "@yearly"])
+def test_common_schedules_have_names(name: str) -> None:
+    assert check_cron(name) == name
+    assert is_valid_cron_schedule(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("* * * *", "which has 4 fields"),
+        ("0 0 30 2 *", "a day that no year has"),
+        ("0 0 31 4,6 *", "a day that no year has"),
+        ("5-1 * * * *", "`5-1` as the minute, which ends before it begins"),
+        ("* 24 * * *", "`24` as the hour, which is out of range"),
+        ("* * * moon *", "`moon` as the month, which is out of range"),
+        ("* * * * mon#2", "`mon#2` as the day of the week, which cannot be read"),
+        ("*/0 * * * *", "has steps of 0"),
+        ("@reboot", "which has 1 fields"),
+    ],
+)
+def test_what_cannot_be_read_is_told_by_its_field(text: str, says: str) -> None:
+    with pytest.raises(SpecError, match="found") as raised:
+        check_cron(text)
+    assert says in raised.value.found
+    assert raised.value.expected
