@@ -3,6 +3,7 @@
 Here: reading the whole log up to the last committed batch, and replacing days in one commit. Not here: live batches.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -10,7 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from pyspark.sql import DataFrame
 
 from assets.commits import MOST_RECORDS, at_work, batch_column
-from assets.control import SPEC, check_spec
+from assets.control import check_spec, meaning_of_time, recorded_specs
 from assets.schemas import judged as judged_from_empty
 from assets.timelines import timelines_before
 from resources import tables
@@ -46,7 +47,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
             expected="a live run before",
             remedy="materialize the live assets first (raw_events to batches), or `tidemark run`",
         )
-    refuse_two_specs(workspace)
+    refuse_two_meanings_of_time(workspace)
     plan = workspace.batches.begin(
         "backfill",
         this_process(run_id),
@@ -58,12 +59,13 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
         fingerprint=workspace.spec.fingerprint(),
     )
     table = tables.window_table(window.name)
+    workspace.tell(f"batch {plan.batch_id}: computing {table} from {first} to {last}")
     with at_work(workspace, plan):
         prepare(workspace.lake, workspace.base())
         days = between_days(first, last)
         rows = results_of_log(workspace, window).where(sql_condition(days))
         stamped = rows.withColumn(c.BATCH, batch_column(plan))
-        expect = workspace.ready(table)
+        expect = workspace.ready_for(table, stamped)
         written = workspace.lake.replace(table, stamped, where=days, attempt=plan.attempt, expect=expect)
         versions = {name: workspace.lake.version(name) for name in workspace.tables}
         counts = {f"{window.name}.rows": written.rows}
@@ -71,21 +73,23 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
     return written.rows
 
 
-def refuse_two_specs(workspace: Workspace) -> None:
-    """A log that was processed under more than one spec cannot be recomputed under one.
+def refuse_two_meanings_of_time(workspace: Workspace) -> None:
+    """A log that was judged under more than one meaning of time cannot be recomputed under one.
+
+    What only ingestion goes by, and what windows give of their events, may have changed: the log is as it was read,
+    and the past is given what the windows give now.
 
     Raises:
-        SpecError: The spec is another than the log was processed with, or changed on the way.
+        SpecError: The spec judges the log in another way than it was judged.
     """
-    changes = workspace.lake.rows(
-        tables.LOG_CONTROL, workspace.base()[tables.LOG_CONTROL], filters=[("kind", "=", SPEC)]
-    ).num_rows
-    if check_spec(workspace) or changes > 1:
+    check_spec(workspace)
+    meanings = {meaning_of_time(spec) for spec in recorded_specs(workspace)}
+    if meanings - {meaning_of_time(json.loads(workspace.spec.canonical_json()))}:
         raise SpecError(
-            f"The spec of {workspace.spec.name} changed while its log was processed.",
-            expected="one spec for the whole log, so that recomputed days equal those of the live runs",
-            remedy="process the input under the new spec in another warehouse; recomputing the past across a change "
-            "is not supported yet",
+            f"The spec of {workspace.spec.name} judges events in another way than when its log was processed.",
+            expected="the same settings of time for the whole log, so that recomputed days equal those of live runs",
+            remedy="take the change back, or process the input under the new spec in another warehouse; recomputing "
+            "the past across such a change is not supported yet",
         )
 
 

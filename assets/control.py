@@ -24,20 +24,31 @@ _CHANGEABLE = ("time", "partitions")
 _NOT_CHANGEABLE = ("time.over",)
 # These may change the state that is kept between batches: then there is nothing to go on from.
 _OF_STATE = ("time.emit", "time.idle")
-_CHANGEABLE_IN_SOURCE = (
-    *("path", "options", "order", "arrival_time", "settle", "max_files", "max_bytes"),
-    *("timestamp_by", "time_zone", "out_of_orderness", "idle", "splits"),
-)
+_OF_INGESTION = ("path", "options", "order", "arrival_time", "settle", "max_files", "max_bytes")
+_CHANGEABLE_IN_SOURCE = (*_OF_INGESTION, "timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
+# Open windows keep their events, so these apply to all windows that close from now on; a backfill gives them to the
+# past as well.
+_CHANGEABLE_IN_WINDOW = ("aggregates", "having")
 
 
-def recorded_spec(workspace: Workspace) -> dict[str, Any] | None:
-    """The spec that the log was last processed with, None before the first batch."""
+def recorded_specs(workspace: Workspace) -> list[dict[str, Any]]:
+    """The specs that the log was processed with, in their order."""
     version = workspace.base()[tables.LOG_CONTROL]
     rows = workspace.lake.rows(tables.LOG_CONTROL, version, filters=[("kind", "=", SPEC)]).to_pylist()
-    if not rows:
-        return None
-    found: dict[str, Any] = json.loads(max(rows, key=lambda row: int(row["_control_seq"]))["argument"])
-    return found
+    return [json.loads(row["argument"]) for row in sorted(rows, key=lambda row: int(row["_control_seq"]))]
+
+
+def meaning_of_time(spec: dict[str, Any]) -> str:
+    """What of a spec says how the records of a given log are judged, as JSON."""
+    judging = {name: part for name, part in spec.items() if name not in ("sources", "windows", "partitions")}
+    sources = [
+        {name: value for name, value in source.items() if name not in _OF_INGESTION} for source in spec["sources"]
+    ]
+    windows = [
+        {name: value for name, value in window.items() if name not in _CHANGEABLE_IN_WINDOW}
+        for window in spec.get("windows", [])
+    ]
+    return json.dumps(judging | {"sources": sources, "windows": windows}, sort_keys=True)
 
 
 def check_spec(workspace: Workspace) -> bool:
@@ -46,9 +57,10 @@ def check_spec(workspace: Workspace) -> bool:
     Raises:
         SpecError: It differs in a way that a pipeline with tables cannot take.
     """
-    before, now = recorded_spec(workspace), json.loads(workspace.spec.canonical_json())
-    if before is None or before == now:
-        return before is None
+    recorded, now = recorded_specs(workspace), json.loads(workspace.spec.canonical_json())
+    if not recorded or recorded[-1] == now:
+        return not recorded
+    before = recorded[-1]
     changed = _differences(before, now)
     refused = [path for path in changed if not _is_changeable(path)]
     if Spec.model_validate(before).keeps_timelines != workspace.spec.keeps_timelines:
@@ -57,9 +69,10 @@ def check_spec(workspace: Workspace) -> bool:
         raise SpecError(
             f"{workspace.file.path.name}: {', '.join(refused)} changed since this pipeline's tables were made in "
             f"{workspace.lake.root}",
-            expected="changes of time settings, file paths and limits only: others would mix rows of two meanings",
+            expected="changes of time settings, aggregates, file paths and limits only: others would mix rows of two "
+            "meanings",
             remedy="take the change back, or give the new spec another name or warehouse (a rebuild of past windows "
-            "under a new spec is not supported yet)",
+            "under such a change is not supported yet)",
         )
     return True
 
@@ -104,6 +117,10 @@ def _differences(before: Any, now: Any, path: str = "") -> list[str]:
     if path == "sources" and isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         pairs = enumerate(zip(before, now, strict=True))
         return [deeper for i, (one, other) in pairs for deeper in _differences(one, other, f"sources[{i}]")]
+    if path == "windows" and isinstance(before, list) and isinstance(now, list):
+        old, new = ({window["name"]: window for window in side} for side in (before, now))
+        if old.keys() == new.keys():
+            return [deeper for name in old for deeper in _differences(old[name], new[name], f"windows[{name}]")]
     return [] if before == now else [path]
 
 
@@ -113,4 +130,6 @@ def _is_changeable(path: str) -> bool:
     first, *rest = path.split(".")
     if first.startswith("sources["):
         return bool(rest) and rest[0] in _CHANGEABLE_IN_SOURCE
+    if first.startswith("windows["):
+        return bool(rest) and rest[0] in _CHANGEABLE_IN_WINDOW
     return first in _CHANGEABLE

@@ -34,13 +34,15 @@ def write_revisions(workspace: Workspace, judged: Judged, window: WindowSpec) ->
         return 0
     not_final: Filters = [("_is_final", "=", False)]
     old = workspace.read_base(table, filters=not_final)
-    rows = fresh.withColumn(c.BATCH, batch_column(plan)).unionByName(_others(old, fresh, window))
-    expect, few = workspace.ready(table), has_few_records(plan)
+    rows = fresh.withColumn(c.BATCH, batch_column(plan)).unionByName(
+        _others(old, fresh, window), allowMissingColumns=True
+    )
+    expect, few = workspace.ready_for(table, rows), has_few_records(plan)
     workspace.lake.replace(table, rows, where=not_final, attempt=plan.attempt, expect=expect, are_few=few)
     if window.history:
         history = tables.history_table(window.name)
         rows = changes(results, old.drop(c.BATCH), window).withColumn(c.BATCH, batch_column(plan))
-        expect = workspace.ready(history)
+        expect = workspace.ready_for(history, rows)
         workspace.lake.append(history, rows, attempt=plan.attempt, expect=expect, are_few=few)
     return written
 

@@ -114,8 +114,9 @@ def create_tables(workspace: Workspace) -> None:
     schemas = table_schemas(workspace)
     for table, schema in tables.CONTROL_SCHEMAS.items():
         workspace.lake.create(table, schema)
+    results = set(workspace.result_tables)
     for table, schema in schemas.items():
-        workspace.lake.create(table, schema)
+        workspace.lake.create(table, schema, may_grow=table in results)  # aggregates may change, see control.py
 
 
 def table_schemas(workspace: Workspace) -> dict[str, StructType]:

@@ -84,7 +84,7 @@ def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> 
         keep=lambda frame: frame if few else frame.localCheckpoint(),
     )
     rows = results.withColumn(c.BATCH, batch_column(plan))
-    expect = workspace.ready(table)
+    expect = workspace.ready_for(table, rows)
     written = workspace.lake.append(table, rows, attempt=plan.attempt, expect=expect, are_few=few)
     return written.rows
 

@@ -1,52 +1,39 @@
-"""The command line `tidemark`: commands, exit codes, and errors as sentences.
+"""The command line `tidemark`: its commands.
 
-Here: what a person types and reads. Not here: running (runner.py), layout (report_text.py).
+Here: what a person types and reads. Not here: what commands share (command_line.py), `backfill`
+(backfill_command.py), running (runner.py), layout (report_text.py).
 
 Dagster and Spark take seconds to import, so each command imports what it needs, and `--help` needs neither.
 """
 # ruff: noqa: PLC0415 - the reason stands above
 
 import json
-import logging
 import sys
-import traceback
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
+from pipelines.backfill_command import backfill
+from pipelines.command_line import (
+    BAD_SPEC,
+    FAILED,
+    in_words,
+    overrides_option,
+    read_specs,
+    say,
+    settings_of,
+    spec_paths,
+    verbose_option,
+    warehouse_option,
+)
 from timeops.errors import SpecError, TidemarkError
 
 if TYPE_CHECKING:
     from pipelines.runner import RunOptions
     from resources.settings import Settings
     from resources.workspace import SpecFile
-
-FAILED, BAD_SPEC, INTERRUPTED = 1, 2, 130
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-_SPECS = Path(__file__).parent / "specs"
-_spec_paths = click.argument("specs", metavar="SPEC...", nargs=-1, required=True, type=click.Path(path_type=Path))
-
-
-def _verbose(command: Command) -> Command:
-    text = "Show the traceback of an unexpected error."
-    return click.option("-v", "--verbose", is_flag=True, help=text)(command)
-
-
-def _warehouse(command: Command) -> Command:
-    text = "Folder of the tables. [default: $TIDEMARK_WAREHOUSE, else ./warehouse]"
-    kind = click.Path(file_okay=False, path_type=Path)
-    return click.option("--warehouse", metavar="DIR", type=kind, help=text)(command)
-
-
-def _overrides(command: Command) -> Command:
-    text = "Set a key of the spec for this run, such as time.out_of_orderness=30s; may be given several times."
-    return click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help=text)(command)
 
 
 @click.group()
@@ -59,8 +46,8 @@ def main() -> None:
 
 
 @main.command()
-@_spec_paths
-@_warehouse
+@spec_paths
+@warehouse_option
 @click.option(
     "--max-events-per-batch", metavar="N", type=click.IntRange(min=1), help="At most so many records in one batch."
 )
@@ -69,8 +56,8 @@ def main() -> None:
     type=click.Choice(["flush", "hold"]),
     help="flush: release and close everything at the end; hold: keep it open. [default: as the spec says]",
 )
-@_overrides
-@_verbose
+@overrides_option
+@verbose_option
 def run(
     *,
     specs: tuple[Path, ...],
@@ -88,16 +75,16 @@ def run(
     with in_words(verbose=verbose):
         from pipelines.runner import RunOptions
 
-        files = _read(specs, overrides)
+        files = read_specs(specs, overrides)
         options = RunOptions(max_events_per_batch=max_events_per_batch, end_of_input=end_of_input)
         if not run_all(files, settings_of(warehouse), options):
             sys.exit(FAILED)
 
 
 @main.command()
-@_spec_paths
-@_overrides
-@_verbose
+@spec_paths
+@overrides_option
+@verbose_option
 def validate(specs: tuple[Path, ...], overrides: tuple[str, ...], verbose: bool) -> None:
     """Check specs: their keys, and every expression against the columns. Needs Java, reads no data."""
     with in_words(verbose=verbose):
@@ -110,7 +97,7 @@ def validate(specs: tuple[Path, ...], overrides: tuple[str, ...], verbose: bool)
                 _check_expressions(file)
             except SpecError as error:
                 wrong = True
-                _say(str(error))
+                say(str(error))
             else:
                 click.echo(f"{file.spec.name}: ok")
         if wrong:
@@ -120,8 +107,8 @@ def validate(specs: tuple[Path, ...], overrides: tuple[str, ...], verbose: bool)
 @main.command("test")
 @click.argument("spec", type=click.Path(path_type=Path))
 @click.argument("cases", metavar="CASES...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@_overrides
-@_verbose
+@overrides_option
+@verbose_option
 def run_cases(spec: Path, cases: tuple[Path, ...], overrides: tuple[str, ...], *, verbose: bool) -> None:
     """Run the cases of a file against SPEC: records in, expected rows out.
 
@@ -132,7 +119,7 @@ def run_cases(spec: Path, cases: tuple[Path, ...], overrides: tuple[str, ...], *
     Exit status: 0 all cases hold; 1 one of them does not; 2 bad spec, bad cases or usage.
     """
     with in_words(verbose=verbose):
-        [file] = _read([spec], overrides)
+        [file] = read_specs([spec], overrides)
         if not _all_hold(file, cases):
             sys.exit(FAILED)
 
@@ -149,9 +136,9 @@ def schema() -> None:
 @click.argument("spec", type=click.Path(path_type=Path))
 @click.argument("batch", type=click.IntRange(min=0))
 @click.option("--reason", metavar="TEXT", required=True, help="Why it is right as it is; kept in `batches`.")
-@_warehouse
-@_overrides
-@_verbose
+@warehouse_option
+@overrides_option
+@verbose_option
 def accept(
     *, spec: Path, batch: int, reason: str, warehouse: Path | None, overrides: tuple[str, ...], verbose: bool
 ) -> None:
@@ -165,20 +152,11 @@ def accept(
         from pipelines.runner import RunOptions
         from resources.workspace import Acceptance
 
-        [file] = _read([spec], overrides)
+        [file] = read_specs([spec], overrides)
         settings = settings_of(warehouse)
         _check_pending(file, settings, batch)
         if not run_all([file], settings, RunOptions(accepted=Acceptance(batch, reason.strip()))):
             sys.exit(FAILED)
-
-
-def settings_of(warehouse: Path | None = None) -> "Settings":
-    """Settings of this process; DAGSTER_HOME is made if it is not there."""
-    from resources.settings import from_environment, use_dagster_home
-
-    settings = from_environment(_SPECS, warehouse=warehouse)
-    use_dagster_home(settings.dagster_home)
-    return settings
 
 
 def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOptions") -> bool:
@@ -203,55 +181,13 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
             report = run_pipeline(file, settings, options, instance=instance, tell=tell)
         show_report(Workspace(file, settings.warehouse), report)
         if report.waiting:
-            _say(f"{name}: {len(report.waiting)} file(s) are younger than `settle`: run again to take them.")
+            say(f"{name}: {len(report.waiting)} file(s) are younger than `settle`: run again to take them.")
         if report.held_back:
             complete = False
-            _say(f"{name}: {len(report.held_back)} file(s) held back, everything else was processed.")
+            say(f"{name}: {len(report.held_back)} file(s) held back, everything else was processed.")
             for sentence in report.held_back:
-                _say(sentence)
+                say(sentence)
     return complete
-
-
-@contextmanager
-def in_words(*, verbose: bool = False) -> Iterator[None]:
-    """Turns errors inside into sentences on stderr and an exit code; silences the warnings of libraries.
-
-    Args:
-        verbose: Print the traceback of an error that nobody expected.
-    """
-    warnings.simplefilter("ignore")
-    if logging.lastResort is not None:  # where lines of libraries go that nobody has set up logging for
-        logging.lastResort.setLevel(logging.ERROR)
-    try:
-        yield
-    except TidemarkError as error:
-        _say(str(error))
-        sys.exit(BAD_SPEC if isinstance(error, SpecError) else FAILED)
-    except KeyboardInterrupt:
-        _say("Stopped. Nothing is lost: what was committed stands, the rest is done by the next run.")
-        sys.exit(INTERRUPTED)
-    except Exception as error:
-        from resources.disk import full_disk
-
-        if verbose:
-            traceback.print_exc()
-        if full := full_disk(str(error)):
-            _say(str(full))
-            sys.exit(FAILED)
-        more = "" if verbose else " `--verbose` shows where it happened."
-        first_line = next(iter(str(error).splitlines()), "")
-        _say(f"Unexpected {type(error).__name__}: {first_line}. Readers stay at the last commit.{more}")
-        sys.exit(FAILED)
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
-
-
-def _read(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFile"]:
-    from pipelines.specfiles import read_spec
-
-    return [read_spec(path, overrides) for path in paths]
 
 
 def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:
@@ -302,6 +238,8 @@ def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
         remedy="see what `tidemark run` says of the failed check: it names the batch",
     )
 
+
+main.add_command(backfill)
 
 if __name__ == "__main__":
     main()

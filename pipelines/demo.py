@@ -12,7 +12,8 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from pipelines.cli import FAILED, in_words, run_all, settings_of
+from pipelines.cli import run_all
+from pipelines.command_line import FAILED, in_words, settings_of
 from pipelines.landing import land_flights
 from resources.workspace import Workspace
 

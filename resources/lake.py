@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from resources.commit_info import ADDED_ROWS, attempt_of, is_restored, mark, rows_written
 from resources.filters import Filters, arrow_condition, files_of, sql_condition
-from resources.table_columns import delta_columns, differences, types_of
+from resources.table_columns import delta_columns, differences, missing_fields, types_of, with_columns_of
 from timeops.errors import FencedError, LakeError
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
@@ -80,8 +80,13 @@ class Lake:
         """Tell whether the table has been created."""
         return DeltaTable.is_deltatable(str(self.path(table)))
 
-    def create(self, table: str, schema: "StructType | pa.Schema") -> None:
+    def create(self, table: str, schema: "StructType | pa.Schema", *, may_grow: bool = False) -> None:
         """Create an empty table, all of whose columns may be null, unless it is there.
+
+        Args:
+            table: The table.
+            schema: Its columns.
+            may_grow: A table that is there may have other columns, but none of another type: see `grow`.
 
         Raises:
             LakeError: The table is there with other columns.
@@ -93,7 +98,7 @@ class Lake:
             mode="ignore",
             configuration=_PROPERTIES,
         )
-        wrong = differences(self._open(table), wanted)
+        wrong = differences(self._open(table), wanted, of_both=may_grow)
         if wrong:
             raise LakeError(
                 f"{self.path(table)} has other columns: {'; '.join(wrong)}.",
@@ -101,9 +106,43 @@ class Lake:
                 remedy="Take the change of the spec back, or use another pipeline name or warehouse.",
             )
 
+    def grow(self, table: str, schema: "StructType", *, expect: int) -> int:
+        """Add the columns that a table lacks, null in the rows that it has, in one commit if there are any.
+
+        Columns that the schema does not name stay, and are null in rows that are added without them.
+
+        Args:
+            table: The table.
+            schema: The wanted columns.
+            expect: Version that the table has.
+
+        Returns:
+            The version that the table has now.
+
+        Raises:
+            ConflictError: Somebody else has written the table.
+        """
+        delta = self._open(table)
+        if delta.version() != expect:
+            raise self._moved(table, expect)
+        fields = missing_fields(delta, delta_columns(schema))
+        if fields:
+            self._committing(table)
+            try:
+                delta.alter.add_columns(fields, commit_properties=CommitProperties(max_commit_retries=0))
+            except CommitFailedError as error:
+                raise self._moved(table, expect) from error
+            self._committed(table, delta.version())
+        return delta.version()
+
     def version(self, table: str) -> int:
         """Return the table's latest version, without a Spark job."""
         return self._open(table).version()
+
+    def row_count(self, table: str) -> int:
+        """Return the number of rows of a table, from its log."""
+        counts = pa.table(self._open(table).get_add_actions(flatten=True))["num_records"]
+        return int(pc.sum(counts).as_py() or 0)
 
     def columns(self, table: str) -> dict[str, str]:
         """Return name and type of each column, the type as Delta's JSON has it, without a Spark job."""
@@ -182,7 +221,7 @@ class Lake:
         """
         if where is None:
             return self.append(table, df, attempt=attempt, expect=expect, are_few=are_few)
-        fresh = _few(df) if are_few and self._rows_in(table) <= FEW_ROWS else None
+        fresh = _few(df) if are_few and self.row_count(table) <= FEW_ROWS else None
         if fresh is not None:
             return self._rewrite(table, fresh, where, attempt, expect)
         condition = sql_condition(where)
@@ -261,7 +300,7 @@ class Lake:
         old = delta.to_pyarrow_table(filesystem=files_of(self.path(table)))
         stays = ~arrow_condition(where) if where else pc.scalar(False)
         kept = old.filter(pc.coalesce(stays, pc.scalar(True)))  # rows for which the condition is null stay
-        rows = pa.concat_tables([kept, fresh.select(old.column_names).cast(old.schema)])
+        rows = pa.concat_tables([kept, with_columns_of(delta, fresh).cast(old.schema)])
         said = {"userMetadata": mark(attempt), ADDED_ROWS: str(fresh.num_rows)}
         return Written(self._commit_rows(table, delta, rows, "overwrite", said), fresh.num_rows)
 
@@ -278,17 +317,12 @@ class Lake:
         once = CommitProperties(max_commit_retries=0, custom_metadata=said)
         self._committing(table)
         try:
-            write_deltalake(delta, rows, mode=mode, commit_properties=once)
+            write_deltalake(delta, with_columns_of(delta, rows), mode=mode, commit_properties=once)
         except CommitFailedError as error:
             raise self._moved(table, expect) from error
         version: int = delta.version()
         self._committed(table, version)
         return version
-
-    def _rows_in(self, table: str) -> int:
-        """Return the number of rows of a table, from its log."""
-        counts = pa.table(self._open(table).get_add_actions(flatten=True))["num_records"]
-        return int(pc.sum(counts).as_py() or 0)
 
     def _open(self, table: str, version: int | None = None) -> DeltaTable:
         try:

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, Field, Schema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -27,15 +27,40 @@ def types_of(delta: DeltaTable) -> dict[str, str]:
     return _types(json.loads(delta.schema().to_json()))
 
 
-def differences(delta: DeltaTable, wanted: Columns) -> list[str]:
-    """Return a phrase for each column in which a table differs from the wanted ones."""
+def differences(delta: DeltaTable, wanted: Columns, *, of_both: bool = False) -> list[str]:
+    """Return a phrase for each column in which a table differs from the wanted ones.
+
+    Args:
+        delta: The table.
+        wanted: The wanted columns.
+        of_both: Look only at columns that both have.
+    """
     there = _types(_nullable(json.loads(delta.schema().to_json())))
     here = _types(wanted)
     return [
         f"{name} is {there.get(name, 'missing')}, expected {here.get(name, 'none')}"
         for name in [*here, *(name for name in there if name not in here)]
-        if there.get(name) != here.get(name)
+        if there.get(name) != here.get(name) and (not of_both or (name in there and name in here))
     ]
+
+
+def missing_fields(delta: DeltaTable, wanted: Columns) -> list[Field]:
+    """Return the wanted columns that a table does not have."""
+    there = types_of(delta)
+    return [field for field in Schema.from_json(json.dumps(wanted)).fields if field.name not in there]
+
+
+def with_columns_of(delta: DeltaTable, rows: pa.Table) -> pa.Table:
+    """Return rows with the columns of a table, in its order; those that the rows lack are null."""
+    names = list(types_of(delta))
+    if rows.column_names == names:
+        return rows
+    schema = pa.schema(delta.schema().to_arrow())
+    given = [
+        rows[name] if name in rows.column_names else pa.nulls(rows.num_rows, schema.field(name).type)
+        for name in names
+    ]
+    return pa.table(given, names=names)
 
 
 def _nullable(schema: Any) -> Any:

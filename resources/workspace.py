@@ -111,9 +111,14 @@ class Workspace:
             *session_events,
             *revised,
             *timelines,
-            *self.window_tables.values(),
-            *[tables.history_table(window.name) for window in self.spec.windows if window.history],
+            *self.result_tables,
         )
+
+    @property
+    def result_tables(self) -> tuple[str, ...]:
+        """The tables of results: of each window, and of its history if it keeps one."""
+        history = [tables.history_table(window.name) for window in self.spec.windows if window.history]
+        return (*self.window_tables.values(), *history)
 
     @property
     def exists(self) -> bool:
@@ -137,6 +142,10 @@ class Workspace:
     def ready(self, table: str) -> int:
         """Version that the batch's write of a table has to expect, with what an earlier attempt wrote undone."""
         return self.lake.restore(table, self.base()[table])
+
+    def ready_for(self, table: str, rows: "DataFrame") -> int:
+        """As `ready`, with the columns that the rows have and the table lacks."""
+        return self.lake.grow(table, rows.schema, expect=self.ready(table))
 
     def log_end(self) -> int:
         """Number of records in the log, which is the next `_arrival_seq`."""

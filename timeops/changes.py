@@ -20,7 +20,8 @@ def changes(results: DataFrame, known: DataFrame, window: WindowSpec) -> DataFra
 
     Args:
         results: What `windows.window_results` gave, with `_late_events`.
-        known: The last revisions of earlier stretches that may be replaced: the same columns without `_late_events`.
+        known: The last revisions of earlier stretches that may be replaced, without `_late_events`, and without
+            aggregates that are new in the spec.
         window: The window.
 
     Returns:
@@ -28,7 +29,7 @@ def changes(results: DataFrame, known: DataFrame, window: WindowSpec) -> DataFra
         `_late_events`; and for the latter one row more, `update_preimage`, which holds what it replaces.
     """
     keys = ["window_start", "window_end", *window.group_columns]
-    others = [name for name in known.columns if name not in keys]
+    others = [name for name in results.columns if name not in (*keys, LATE_EVENTS)]
     both = results.withColumn(_IS_KNOWN, F.lit(False)).unionByName(
         known.withColumn(_IS_KNOWN, F.lit(True)), allowMissingColumns=True
     )
@@ -42,5 +43,5 @@ def changes(results: DataFrame, known: DataFrame, window: WindowSpec) -> DataFra
     return (
         found.select(*columns, kind.alias(CHANGE))
         .unionByName(old.withColumn(CHANGE, F.lit("update_preimage")), allowMissingColumns=True)
-        .select(*results.columns, CHANGE)
+        .select(*columns, CHANGE)
     )

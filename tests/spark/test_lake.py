@@ -419,3 +419,30 @@ def test_the_settings_reach_the_session(spark: SparkSession) -> None:
     for key in ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.legacy.timeParserPolicy"):
         assert spark.conf.get(key) == session_config()[key]
     assert delta_package() == "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+
+def test_a_table_grows_by_the_columns_that_it_lacks_and_rows_may_lack_some(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(tmp_path / "grown", lambda: spark)
+    lake.create("results", spark.createDataFrame([], "a BIGINT, gone BIGINT").schema)
+    first = lake.append("results", spark.createDataFrame([(1, 2)], "a BIGINT, gone BIGINT"), attempt=1, expect=0)
+    fresh = spark.createDataFrame([("x", 3)], "b STRING, a BIGINT")
+    lake.create("results", fresh.schema, may_grow=True)
+    with pytest.raises(LakeError, match="b is missing, expected string"):
+        lake.create("results", fresh.schema)
+    with pytest.raises(LakeError, match="a is long, expected string"):
+        lake.create("results", spark.createDataFrame([], "a STRING").schema, may_grow=True)
+
+    grown = lake.grow("results", fresh.schema, expect=first.version)
+    assert lake.grow("results", fresh.schema, expect=grown) == grown == first.version + 1
+    by_spark = lake.append("results", fresh, attempt=2, expect=grown)
+    few = lake.append("results", fresh, attempt=3, expect=by_spark.version, are_few=True)
+    lake.replace("results", fresh, where=[("a", "=", 1)], attempt=4, expect=few.version, are_few=True)
+    rows = lake.rows("results").to_pylist()
+    assert rows == [{"a": 3, "gone": None, "b": "x"}] * 3
+    lake.restore("results", first.version)
+    assert lake.rows("results").to_pylist() == [{"a": 1, "gone": 2}]
+    assert [row.asDict() for row in lake.read("results", few.version).where("a = 1").collect()] == [
+        {"a": 1, "gone": 2, "b": None}
+    ]

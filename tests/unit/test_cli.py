@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pipelines.cli import in_words, main
+from pipelines.cli import main
+from pipelines.command_line import in_words
 from resources.batches import BatchLog
 from resources.lake import Lake
 from resources.owner import this_process
@@ -60,14 +61,15 @@ def with_pending(warehouse: Path, kind: str = "process") -> None:
 def test_help_names_every_command() -> None:
     done = call("--help")
     assert done.exit_code == 0
-    assert set(main.commands) == {"run", "validate", "test", "schema", "accept"}
+    assert set(main.commands) == {"run", "validate", "test", "schema", "accept", "backfill"}
     assert all(name in done.stdout for name in main.commands)
 
 
 def test_help_and_schema_import_neither_dagster_nor_spark(folder: Path) -> None:
     code = (
         "import sys; from pipelines.cli import main\n"
-        "for words in ('--help', 'schema', 'run --help', 'test --help'): main(words.split(), standalone_mode=False)\n"
+        "for words in ('--help', 'schema', 'run --help', 'test --help', 'backfill --help'):\n"
+        "    main(words.split(), standalone_mode=False)\n"
         "slow = {'dagster', 'pyspark', 'deltalake', 'pandas', 'rich'} & set(sys.modules)\n"
         "sys.exit(f'imported {slow}' if slow else 0)"
     )
@@ -122,6 +124,8 @@ def test_all_specs_are_read_before_anything_runs(folder: Path) -> None:
         ("accept", "good.yaml", "0"),
         ("accept", "good.yaml", "0", "--reason", " "),
         ("accept", "good.yaml", "-1", "--reason", "r"),
+        ("backfill", "good.yaml", "--from", "2026-01-01"),
+        ("backfill", "good.yaml", "--from", "2026-01-01", "--to", "tomorrow"),
         ("unknown",),
     ],
 )

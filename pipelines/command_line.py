@@ -1,0 +1,105 @@
+"""What all commands share: options, settings, errors as sentences, exit codes.
+
+Here: the pieces. Not here: the commands (cli.py and the files that it names).
+"""
+# ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
+
+import logging
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from timeops.errors import SpecError, TidemarkError
+
+if TYPE_CHECKING:
+    from resources.settings import Settings
+    from resources.workspace import SpecFile
+
+FAILED, BAD_SPEC, INTERRUPTED = 1, 2, 130
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_SPECS = Path(__file__).parent / "specs"
+spec_paths = click.argument("specs", metavar="SPEC...", nargs=-1, required=True, type=click.Path(path_type=Path))
+
+
+def verbose_option(command: Command) -> Command:
+    """Adds --verbose."""
+    text = "Show the traceback of an unexpected error."
+    return click.option("-v", "--verbose", is_flag=True, help=text)(command)
+
+
+def warehouse_option(command: Command) -> Command:
+    """Adds --warehouse."""
+    text = "Folder of the tables. [default: $TIDEMARK_WAREHOUSE, else ./warehouse]"
+    kind = click.Path(file_okay=False, path_type=Path)
+    return click.option("--warehouse", metavar="DIR", type=kind, help=text)(command)
+
+
+def overrides_option(command: Command) -> Command:
+    """Adds --set."""
+    text = "Set a key of the spec for this run, such as time.out_of_orderness=30s; may be given several times."
+    return click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help=text)(command)
+
+
+def settings_of(warehouse: Path | None = None) -> "Settings":
+    """Settings of this process; DAGSTER_HOME is made if it is not there."""
+    from resources.settings import from_environment, use_dagster_home
+
+    settings = from_environment(_SPECS, warehouse=warehouse)
+    use_dagster_home(settings.dagster_home)
+    return settings
+
+
+@contextmanager
+def in_words(*, verbose: bool = False) -> Iterator[None]:
+    """Turns errors inside into sentences on stderr and an exit code; silences the warnings of libraries.
+
+    Args:
+        verbose: Print the traceback of an error that nobody expected.
+    """
+    warnings.simplefilter("ignore")
+    if logging.lastResort is not None:  # where lines of libraries go that nobody has set up logging for
+        logging.lastResort.setLevel(logging.ERROR)
+    try:
+        yield
+    except TidemarkError as error:
+        say(str(error))
+        sys.exit(BAD_SPEC if isinstance(error, SpecError) else FAILED)
+    except KeyboardInterrupt:
+        say("Stopped. Nothing is lost: what was committed stands, the rest is done by the next run.")
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        from resources.disk import full_disk
+
+        if verbose:
+            traceback.print_exc()
+        if full := full_disk(str(error)):
+            say(str(full))
+            sys.exit(FAILED)
+        more = "" if verbose else " `--verbose` shows where it happened."
+        first_line = next(iter(str(error).splitlines()), "")
+        say(f"Unexpected {type(error).__name__}: {first_line}. Readers stay at the last commit.{more}")
+        sys.exit(FAILED)
+
+
+def say(text: str) -> None:
+    """Says something on stderr."""
+    click.echo(text, err=True)
+
+
+def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFile"]:
+    """Reads specs, all of them before anything runs.
+
+    Raises:
+        SpecError: One of them is no valid spec.
+    """
+    from pipelines.specfiles import read_spec
+
+    return [read_spec(path, overrides) for path in paths]

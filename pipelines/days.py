@@ -1,0 +1,113 @@
+"""Days of window tables, computed anew in this process: one Dagster run of the assets that the UI materializes.
+
+Here: which days may be asked for, and the run. Not here: the command's words (backfill_command.py), the computation
+(assets/backfill.py).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+
+from dagster import DagsterInstance
+
+from assets.failures import ATTENDED_TAG
+from assets.live import key
+from pipelines.definitions import build_definitions
+from pipelines.runner import QUIET, failure_of
+from resources.settings import Settings
+from resources.spark import local_session, session_config
+from resources.tables import window_table
+from resources.workspace import SpecFile, Workspace, silent
+from timeops.errors import SpecError
+from timeops.spec import Spec
+from timeops.spec_messages import did_you_mean
+
+
+def rebuild(
+    file: SpecFile,
+    settings: Settings,
+    windows: Sequence[str],
+    first: date,
+    last: date,
+    *,
+    instance: DagsterInstance,
+    tell: Callable[[str], None] = silent,
+) -> Mapping[str, int]:
+    """Computes days of windows anew from the arrival log and replaces them, in one run.
+
+    Args:
+        file: The spec.
+        settings: Where things are.
+        windows: Names of windows; none means all.
+        first: First day.
+        last: Last day, in the range.
+        instance: Where Dagster records the run.
+        tell: Called with a line on what is being done.
+
+    Returns:
+        Rows written, by window.
+
+    Raises:
+        SpecError: There is no such window, or the range is not one of the partitions' days.
+        TidemarkError: Whatever else stands in the way.
+    """
+    workspace = Workspace(file, settings.warehouse)
+    asked = chosen_windows(file.spec, windows)
+    check_days(file.spec, first, last, today=workspace.clock.now().date())
+    tell("starting Spark")
+    local_session(session_config())
+    last_before = workspace.batches.last_commit() if workspace.exists else None
+    job = build_definitions(settings, [file], tell=tell).resolve_implicit_global_asset_job_def()
+    result = job.execute_in_process(
+        instance=instance,
+        raise_on_error=False,
+        asset_selection=[key(file.spec, window_table(name)) for name in asked],
+        run_config={"loggers": QUIET},
+        tags={
+            "dagster/asset_partition_range_start": first.isoformat(),
+            "dagster/asset_partition_range_end": last.isoformat(),
+            ATTENDED_TAG: "true",
+        },
+    )
+    if not result.success:
+        raise failure_of(result, None)
+    done = [one for one in workspace.batches.history() if last_before is None or one.batch_id > last_before.batch_id]
+    return {name: sum(one.counts.get(f"{name}.rows", 0) for one in done) for name in asked}
+
+
+def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
+    """The windows that are asked for; all when none is named.
+
+    Raises:
+        SpecError: The spec has no windows, or none of this name.
+    """
+    known = tuple(window.name for window in spec.windows)
+    if not known:
+        raise SpecError(f"{spec.name} has no windows, and only windows have days", expected="a spec with windows")
+    for name in names:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise SpecError(f"{spec.name} has no window `{name}`", expected=f"one of {', '.join(known)}", remedy=near)
+    return tuple(dict.fromkeys(names)) or known
+
+
+def check_days(spec: Spec, first: date, last: date, *, today: date) -> None:
+    """Sees that a range of days can be computed anew.
+
+    Raises:
+        SpecError: It is reversed, or some of it is no partition.
+    """
+    start = spec.partitions.start
+    if first > last:
+        raise SpecError(
+            f"--from {first} is after --to {last}",
+            expected="the first day, then the last one",
+            remedy="exchange them",
+        )
+    if first < start:
+        raise SpecError(
+            f"--from {first} is before the first partition of {spec.name}, {start}",
+            expected=f"a day from {start} on",
+            remedy=f"set `partitions: {{start: {first}}}` in the spec, or begin later",
+        )
+    if last > today:
+        raise SpecError(f"--to {last} is in the future", expected=f"a day up to today, {today} (UTC)")

@@ -1,0 +1,105 @@
+"""`tidemark backfill`: days computed anew equal the live ones, and new aggregates reach the past."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from dagster import DagsterInstance
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.cli import main
+from pipelines.runner import RunOptions, run_pipeline
+from pipelines.specfiles import read_spec
+from resources.settings import Settings
+from resources.workspace import SpecFile, Workspace
+from tests.orchestration.landing import land, table
+from tests.orchestration.test_live_runs import pipeline
+
+BEFORE = "{n: count(*), total: sum(v), seen: array_sort(collect_set(id))}"
+AFTER = "{n: count(*), total: sum(2 * v), largest: max(v)}"
+WINDOW = "windows/per_minute"
+
+
+def backfill(file: SpecFile, settings: Settings, *words: str) -> Result:
+    given = ["backfill", str(file.path), "--warehouse", str(settings.warehouse), *words]
+    return CliRunner().invoke(main, given, catch_exceptions=False)
+
+
+def results(spark: SparkSession, made: tuple[SpecFile, Settings], *columns: str) -> DataFrame:
+    workspace = Workspace(made[0], made[1].warehouse, lambda: spark)
+    return workspace.read_base(WINDOW).select("window_start", "k", "n", "total", *columns, "_watermark")
+
+
+def assert_same(one: DataFrame, other: DataFrame) -> None:
+    assert one.exceptAll(other).union(other.exceptAll(one)).count() == 0
+    assert one.count() > 10, "equal empty tables would show nothing"
+
+
+def test_recomputed_days_equal_the_live_ones_and_new_aggregates_reach_the_past_and_go_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference is a pipeline that had the new aggregates from the beginning."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    file, settings = made = pipeline(tmp_path, "daily", "keep", sparse=False)
+    reference = Settings(tmp_path / "reference", tmp_path, tmp_path / "home")
+    land(tmp_path / "in_daily", 400, seed=1)
+    with DagsterInstance.ephemeral() as instance:
+        run_pipeline(file, settings, RunOptions(), instance=instance)
+        live = results(spark, made, "seen").localCheckpoint()
+        done = backfill(file, settings, "--from", "2026-01-01", "--to", "2026-01-02")
+        assert done.exit_code == 0, done.stderr
+        assert done.stdout.startswith("daily: 2026-01-01 to 2026-01-02, 2 days computed anew\n  windows/per_minute")
+        assert_same(results(spark, made, "seen"), live)
+
+        file.path.write_text(file.path.read_text().replace(BEFORE, AFTER))
+        changed = read_spec(file.path)
+        run_pipeline(changed, reference, RunOptions(), instance=instance)
+        assert backfill(changed, settings, "--from", "2026-01-01", "--to", "2026-01-01").exit_code == 0
+        rows = table(settings.warehouse, file.spec, WINDOW)
+        assert {row["largest"] is None for row in rows if row["window_start"].day == 1} == {False}
+        assert {row["largest"] is None for row in rows if row["window_start"].day == 2} == {True}
+        assert {row["seen"] is None for row in rows if row["window_start"].day == 1} == {True}
+
+        again = backfill(changed, settings, "--from", "2026-01-01", "--to", "2026-01-02", "--window", "per_minute")
+        assert again.exit_code == 0, again.stderr
+        assert_same(results(spark, made, "largest"), results(spark, (changed, reference), "largest"))
+
+        land(tmp_path / "more", 200, seed=2, files=1)
+        (tmp_path / "more" / "f0.jsonl").rename(tmp_path / "in_daily" / "later.jsonl")
+        for where in (settings, reference):
+            assert run_pipeline(changed, where, RunOptions(end_of_input="flush"), instance=instance).batches == 1
+        assert_same(results(spark, made, "largest"), results(spark, (changed, reference), "largest"))
+    specs = [row for row in table(settings.warehouse, file.spec, "log_control") if row["kind"] == "spec"]
+    specs.sort(key=lambda row: int(row["_control_seq"]))
+    assert [row["reason"] for row in specs] == ["the pipeline's first batch", "the spec file changed"]
+
+    other_time = backfill(
+        changed, settings, *("--from", "2026-01-01", "--to", "2026-01-02", "--set", "time.out_of_orderness=1 s")
+    )
+    assert other_time.exit_code == 2
+    assert "judges events in another way than when its log was processed" in other_time.stderr
+    assert "Traceback" not in other_time.stderr
+
+
+def test_days_that_cannot_be_asked_for_are_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    file, settings = pipeline(tmp_path, "asked", "keep", sparse=False)
+
+    def refused(*words: str) -> str:
+        done = backfill(file, settings, *words)
+        assert (done.exit_code, done.stdout) == (2, "")
+        return done.stderr
+
+    day = ("--from", "2026-01-02", "--to", "2026-01-02")
+    assert "has no window `per_minutes`" in (said := refused(*day, "--window", "per_minutes"))
+    assert "did you mean `per_minute`?" in said
+    assert "--from 2026-01-03 is after --to 2026-01-02" in refused("--from", "2026-01-03", "--to", "2026-01-02")
+    said = refused("--from", "2025-12-31", "--to", "2026-01-02")
+    assert "before the first partition of asked, 2026-01-01" in said
+    assert "set `partitions: {start: 2025-12-31}`" in said
+    assert "--to 9000-01-01 is in the future" in refused("--from", "2026-01-02", "--to", "9000-01-01")
+    file.path.write_text("".join(file.path.read_text().partition("windows:")[:1]))
+    assert "asked has no windows, and only windows have days" in refused(*day)
+    assert not settings.warehouse.exists()
