@@ -30,10 +30,10 @@ from assets.failures import RETRIES, told_to_dagster
 from assets.ingestion import ingest
 from assets.schemas import create_tables
 from assets.stretch import forget
-from assets.time_adjustment import TimeAdjusted, adjust_time
+from assets.time_adjustment import adjust_time
+from assets.time_metadata import of_time_adjustment
 from assets.windows import aggregate_windows, days_of_batch
 from resources import tables
-from resources.batches import Plan
 from resources.workspace import Workspace
 from timeops.spec import Spec
 
@@ -142,34 +142,9 @@ def _ordered_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefiniti
         workspace.tell(f"batch {plan.batch_id}: judging {stretch.end_seq - stretch.first_seq:,} records")
         with stage_of(workspace, plan):
             done = adjust_time(workspace, plan)
-        yield MaterializeResult(metadata=_ordered_metadata(workspace, plan, done))
+        yield MaterializeResult(metadata=of_time_adjustment(workspace, plan, done))
 
     return ordered_events
-
-
-def _ordered_metadata(workspace: Workspace, plan: Plan, done: TimeAdjusted) -> show.Metadata:
-    counts = dict(done.counts)
-    refused = {name.removeprefix("refused."): n for name, n in counts.items() if name.startswith("refused.")}
-    met = {
-        "records": counts["records"],
-        "accepted": counts["accepted"],
-        "out_of_order_events": counts["out_of_order"] + counts["kept_out_of_order"] + refused.get("out_of_order", 0),
-        "late_input_events": counts["late"] + refused.get("late_arrival", 0),
-        "early_input_events": counts["early"] + refused.get("early", 0),
-    }
-    delay = workspace.clock.now().timestamp() - (done.after.watermark_us or 0) / 1e6
-    about: show.Metadata = {
-        **show.numbers(met),
-        "batch": MetadataValue.int(plan.batch_id),
-        "watermark": show.instant(done.after.watermark_us),
-        "refused": show.counted(refused, of="reason"),
-    }
-    if done.after.watermark_us is not None:
-        about["watermark_delay_seconds"] = MetadataValue.float(delay)
-    if workspace.spec.outputs.ordered_events:
-        about |= show.rows(counts["released"])
-        about |= show.table(workspace.lake, tables.ORDERED_EVENTS)
-    return about
 
 
 def _window_results(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:

@@ -1,0 +1,89 @@
+"""What a person sees of a time adjustment: counts, watermark and its delay, lateness, and two pictures.
+
+Here: which numbers are shown, and by which names. Not here: gathering them (lateness.py, delay.py), drawing
+(pictures.py).
+"""
+
+from collections.abc import Mapping
+
+from dagster import MetadataValue
+
+from assets import metadata as show
+from assets.delay import causes_of_delay, watermark_delay
+from assets.lateness import lateness_of
+from assets.pictures import lateness_picture, watermark_picture
+from assets.stretch import judged_batch
+from assets.time_adjustment import TimeAdjusted
+from resources import tables
+from resources.batches import Plan
+from resources.workspace import Workspace
+from timeops.rules import TimeRules
+from timeops.spec_between import has_event_time
+
+_QUANTILES = {"lateness_p50_seconds": 0.5, "lateness_p90_seconds": 0.9, "lateness_p99_seconds": 0.99}
+
+
+def of_time_adjustment(workspace: Workspace, plan: Plan, done: TimeAdjusted) -> show.Metadata:
+    """Metadata of the materialization of `ordered_events`."""
+    counts = dict(done.counts)
+    refused = {name.removeprefix("refused."): n for name, n in counts.items() if name.startswith("refused.")}
+    about: show.Metadata = {
+        **show.numbers(_met(counts, refused)),
+        "batch": MetadataValue.int(plan.batch_id),
+        "watermark": show.instant(done.after.watermark_us),
+        "refused": show.counted(refused, of="reason"),
+    }
+    delay = watermark_delay(workspace, done.after)
+    if delay is not None:
+        about["watermark_delay_seconds"] = MetadataValue.float(delay.total_seconds())
+        about["watermark_delay_causes"] = MetadataValue.md(causes_of_delay(workspace, plan, done.after))
+    if workspace.spec.outputs.ordered_events:
+        about |= show.rows(counts["released"])
+        about |= show.table(workspace.lake, tables.ORDERED_EVENTS)
+        about["held_events"] = MetadataValue.int(workspace.lake.row_count(tables.HELD_EVENTS))
+    if has_event_time(workspace.spec.sources, workspace.spec.time):  # else event time is arrival time
+        about |= _of_lateness(workspace, plan)
+    return about
+
+
+def _met(counts: Mapping[str, int], refused: Mapping[str, int]) -> dict[str, int]:
+    """The metrics of A2: dropped and adjusted events alike."""
+    return {
+        "records": counts["records"],
+        "accepted": counts["accepted"],
+        "out_of_order_events": counts["out_of_order"] + counts["kept_out_of_order"] + refused.get("out_of_order", 0),
+        "late_input_events": counts["late"] + refused.get("late_arrival", 0),
+        "early_input_events": counts["early"] + refused.get("early", 0),
+    }
+
+
+def _of_lateness(workspace: Workspace, plan: Plan) -> show.Metadata:
+    lateness = lateness_of(judged_batch(workspace, plan))
+    about: show.Metadata = {}
+    for name, part in _QUANTILES.items():
+        us = lateness.quantile_us(part)
+        if us is not None:
+            about[name] = MetadataValue.float(us / 1e6)
+    if lateness.longest_us is not None:
+        about["lateness_max_seconds"] = MetadataValue.float(lateness.longest_us / 1e6)
+    pictures = {
+        "watermark_against_arrival": watermark_picture(lateness.bins),
+        "lateness": lateness_picture(lateness, _tolerances(workspace)),
+    }
+    return about | {name: show.picture(png, name) for name, png in pictures.items() if png is not None}
+
+
+def _tolerances(workspace: Workspace) -> dict[str, float]:
+    """Where the picture of lateness has lines, in seconds."""
+    rules = TimeRules.of(workspace.spec)
+    lines = {
+        "out of orderness" if len(rules.sources) == 1 else f"out of orderness of {source.name}": (
+            source.out_of_orderness_us / 1e6
+        )
+        for source in rules.sources
+    }
+    if rules.time.late is not None:
+        lines["late tolerance"] = rules.time.late.tolerance_us / 1e6
+    if rules.time.early is not None:
+        lines["early tolerance"] = -rules.time.early.tolerance_us / 1e6
+    return lines

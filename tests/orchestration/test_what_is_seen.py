@@ -1,0 +1,80 @@
+"""What a materialization of ordered_events shows: counts, quantiles, pictures, and what can delay the watermark."""
+
+from collections import Counter
+from pathlib import Path
+
+from dagster import AssetKey, DagsterInstance
+from pyspark.sql import SparkSession
+
+from assets.commits import next_stretch, take_on
+from assets.ingestion import ingest
+from assets.lateness import BINS, MOVED, ON_TIME, REFUSED, bucket_start, lateness_of
+from assets.schemas import create_tables
+from assets.stretch import judged_batch
+from assets.time_adjustment import adjust_time
+from pipelines.runner import RunOptions, run_pipeline
+from resources.workspace import Workspace
+from tests.orchestration.landing import expected, land, table, us
+from tests.orchestration.test_live_runs import pipeline
+
+
+def test_the_gathered_numbers_are_those_of_the_events(spark: SparkSession, tmp_path: Path) -> None:
+    file, settings = pipeline(tmp_path, "gathered", "drop", sparse=False)
+    land(tmp_path / "in_gathered", 500, seed=6)
+    workspace = Workspace(file, settings.warehouse, lambda: spark)
+    create_tables(workspace)
+    ingest(workspace, "run")
+    plan = take_on(workspace, next_stretch(workspace, None, flush=False), "run")
+    done = adjust_time(workspace, plan)
+    found = lateness_of(judged_batch(workspace, plan))
+
+    log = {row["_arrival_seq"]: row for row in table(settings.warehouse, file.spec, "raw_events")}
+    want = expected(settings.warehouse, file.spec, flush=False)
+    times = {event.seq: event.timestamp_us for event in [*want.ordered, *want.held]}
+    refused = {letter.seq: letter for letter in want.dead_letters if letter.reason == "out_of_order"}
+    times |= {seq: (letter.watermark_us or 0) - (letter.lateness_us or 0) for seq, letter in refused.items()}
+    lateness = {seq: (us(log[seq]["_arrival_time"]) or 0) - time for seq, time in times.items()}
+
+    counted = Counter(dict.fromkeys((ON_TIME, MOVED, REFUSED), 0))
+    for (_, kind), n in found.histogram.items():
+        counted[kind] += n
+    assert counted == {ON_TIME: len(times) - len(refused), MOVED: 0, REFUSED: len(refused)}
+    assert found.longest_us == max(lateness.values())
+    for (bucket, kind), n in found.histogram.items():
+        inside = [
+            seq
+            for seq, value in lateness.items()
+            if bucket_start(bucket) <= value < bucket_start(bucket + 1) and (seq in refused) == (kind == REFUSED)
+        ]
+        assert len(inside) == n, bucket
+
+    assert len(found.bins) <= BINS
+    last = found.bins[-1]
+    assert (last.last, last.watermark_us, last.newest_us) == (499, done.after.watermark_us, done.after.max_t_us)
+    assert last.clock_us == done.after.clock_us
+    assert sum(one.refused for one in found.bins) == len(refused)
+    behind = [one.refused_behind_us for one in found.bins if one.refused_behind_us]
+    clocks = {seq: us(log[seq]["_clock"]) or 0 for seq in refused}
+    assert min(low for low, _ in behind) == min(times[seq] - clocks[seq] for seq in refused)
+    assert max(high for _, high in behind) == max(times[seq] - clocks[seq] for seq in refused)
+
+
+def test_a_run_shows_lateness_pictures_and_what_can_delay_the_watermark(spark: SparkSession, tmp_path: Path) -> None:
+    file, settings = pipeline(tmp_path, "shown", "keep", time="late: {tolerance: 1 h, policy: drop}")
+    land(tmp_path / "in_shown", 100, seed=6)
+    with DagsterInstance.ephemeral() as instance:
+        run_pipeline(file, settings, RunOptions(), instance=instance)
+        event = instance.get_latest_materialization_event(AssetKey(["shown", "ordered_events"]))
+        assert event is not None
+        assert event.asset_materialization is not None
+        metadata = event.asset_materialization.metadata
+    numbers = [metadata[f"lateness_{name}_seconds"].value for name in ("p50", "p90", "p99", "max")]
+    assert numbers == sorted(numbers)  # type: ignore[type-var]
+    for picture in ("watermark_against_arrival", "lateness"):
+        assert str(metadata[picture].value).startswith(f"![{picture}](data:image/png;base64,")
+    assert metadata["held_events"].value == len(table(settings.warehouse, file.spec, "held_events"))
+    causes = str(metadata["watermark_delay_causes"].value)
+    assert "| `out_of_orderness` | 10 seconds behind the newest event |" in causes
+    assert "| `late.tolerance` | 1 hour: does not hold the watermark back |" in causes
+    for cause in ("processing", "clocks that differ", "too little compute", "a source that is throttled", "a sink"):
+        assert cause in causes

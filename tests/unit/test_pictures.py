@@ -1,0 +1,76 @@
+"""What is drawn of a batch, from numbers: no Spark."""
+
+import io
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from assets.lateness import MOVED, ON_TIME, REFUSED, Bin, Lateness, bucket_start
+from assets.pictures import lateness_picture, watermark_picture
+
+HOUR = 3_600_000_000
+LATENESSES = st.lists(st.integers(-20 * 24 * HOUR, 20 * 24 * HOUR), min_size=1, max_size=50)
+
+
+def bucket_of(us: int) -> int:
+    return next(bucket for bucket in range(-400, 401) if bucket_start(bucket) <= us < bucket_start(bucket + 1))
+
+
+def lateness(values: list[int]) -> Lateness:
+    return Lateness((), Counter((bucket_of(us), ON_TIME) for us in values), max(values))
+
+
+def size_of(png: bytes | None) -> tuple[int, int]:
+    assert png is not None
+    assert len(png) < 30_000, "one is kept for every batch"
+    with Image.open(io.BytesIO(png)) as image:
+        assert image.format == "PNG"
+        return image.size
+
+
+@settings(deadline=None)
+@given(LATENESSES, st.sampled_from([0.01, 0.5, 0.9, 0.99, 1.0]))
+def test_a_quantile_is_the_event_s_lateness_to_3_percent(values: list[int], part: float) -> None:
+    exact = sorted(values)[math.ceil(part * len(values)) - 1]
+    found = lateness(values).quantile_us(part)
+    assert found is not None
+    assert abs(found - exact) <= 0.03 * abs(exact) + 1_000
+
+
+def test_the_buckets_follow_each_other_and_know_the_future_from_the_past() -> None:
+    starts = [bucket_start(bucket) for bucket in range(-100, 101)]
+    assert starts == sorted(starts)
+    assert (bucket_start(0), bucket_start(1)) == (-1_000, 1_000)
+    assert bucket_start(41) == pytest.approx(10_000)
+    assert bucket_start(-40) == pytest.approx(-10_000)
+
+
+def test_a_batch_without_events_has_no_pictures_and_no_quantiles() -> None:
+    nothing = Lateness((Bin(9, None, None, None, 0, None),), {}, None)
+    assert nothing.quantile_us(0.5) is None
+    assert watermark_picture(nothing.bins) is None
+    assert lateness_picture(nothing, {"out of orderness": 1.0}) is None
+
+
+@pytest.mark.parametrize("step_us", [0, 60_000_000])
+def test_pictures_are_small_whether_the_clock_moves_or_stands_still(step_us: int) -> None:
+    start = 490_000 * HOUR
+    bins = [
+        Bin(
+            last=number,
+            clock_us=start + number * step_us,
+            newest_us=start + number * step_us - HOUR,
+            watermark_us=None if number < 5 else start + number * step_us - 3 * HOUR,
+            refused=number % 7 == 0,
+            refused_behind_us=(-9 * HOUR, -4 * HOUR) if number % 7 == 0 else None,
+        )
+        for number in range(200)
+    ]
+    assert size_of(watermark_picture(bins)) == (720, 320)
+    seen = {(bucket, kind): abs(bucket) + 1 for bucket in range(-300, 301) for kind in (ON_TIME, MOVED, REFUSED)}
+    lines = {"out of orderness": 7_200.0, "early tolerance": -300.0}
+    assert size_of(lateness_picture(Lateness((), seen, HOUR), lines)) == (720, 320)
