@@ -12,9 +12,10 @@ from assets.kept_events import events_of
 from assets.stretch import Judged
 from resources import tables
 from resources.filters import Filters
-from resources.workspace import Workspace
+from resources.workspace import Workspace, instant_of
 from timeops import columns as c
 from timeops.changes import changes
+from timeops.grid_bounds import needed_from
 from timeops.spec import WindowSpec
 from timeops.windows import last_revisions, window_results
 
@@ -33,7 +34,7 @@ def write_revisions(workspace: Workspace, judged: Judged, window: WindowSpec) ->
     if not written:
         return 0
     not_final: Filters = [("_is_final", "=", False)]
-    old = workspace.read_base(table, filters=not_final)
+    old = workspace.read_base(table, filters=[*_of_open_windows(workspace, judged, window), *not_final])
     rows = fresh.withColumn(c.BATCH, batch_column(plan)).unionByName(
         _others(old, fresh, window), allowMissingColumns=True
     )
@@ -45,6 +46,15 @@ def write_revisions(workspace: Workspace, judged: Judged, window: WindowSpec) ->
         expect = workspace.ready_for(history, rows)
         workspace.lake.append(history, rows, attempt=plan.attempt, expect=expect, are_few=few)
     return written
+
+
+def _of_open_windows(workspace: Workspace, judged: Judged, window: WindowSpec) -> Filters:
+    """Where the rows that are not final lie; of several timelines each has a watermark of its own."""
+    watermark_us = judged.before.watermark_us
+    if workspace.keeps_timelines or watermark_us is None:
+        return ()
+    first_us = needed_from(watermark_us, window) - 1  # an event on the start may be outside
+    return [("window_start", ">=", instant_of(max(first_us, c.MIN_US)))]
 
 
 def _others(old: DataFrame, fresh: DataFrame, window: WindowSpec) -> DataFrame:

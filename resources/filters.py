@@ -21,12 +21,23 @@ Filters = Sequence[tuple[str, str, Any]]
 
 
 def arrow_condition(filters: Filters) -> pc.Expression:
-    """Return the filters as Arrow's expression."""
+    """Return the filters as Arrow's expression.
+
+    Of a table's files, do not ask it for a BOOLEAN column: see `by_statistics`.
+    """
     each = [
         pc.field(name).is_null() if value is None else pq.filters_to_expression([(name, symbol, value)])
         for name, symbol, value in filters
     ]
     return reduce(and_, each)
+
+
+def by_statistics(filters: Filters) -> Filters:
+    """Return the filters by which files can be left out unopened.
+
+    Spark writes no statistics of BOOLEAN columns, and delta-rs takes a file without them for one that holds no value.
+    """
+    return [(name, symbol, value) for name, symbol, value in filters if not isinstance(value, bool)]
 
 
 def sql_condition(filters: Filters) -> str:

@@ -20,7 +20,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from resources.commit_info import ADDED_ROWS, attempt_of, is_restored, mark, rows_written
-from resources.filters import Filters, arrow_condition, files_of, sql_condition
+from resources.filters import Filters, arrow_condition, by_statistics, files_of, sql_condition
 from resources.table_columns import delta_columns, differences, missing_fields, types_of, with_columns_of
 from timeops.errors import FencedError, LakeError
 
@@ -168,11 +168,15 @@ class Lake:
         filters: Filters | None = None,
     ) -> pa.Table:
         """Return rows of a small table, without a Spark job. Files that the filters rule out are not opened."""
-        return self._open(table, version).to_pyarrow_table(
-            columns=list(columns) if columns is not None else None,
-            filters=arrow_condition(filters) if filters else None,
+        known = by_statistics(filters or ())
+        rest = [one for one in filters or () if one not in known]
+        found = self._open(table, version).to_pyarrow_table(
+            columns=list(columns) if columns is not None and not rest else None,
+            filters=arrow_condition(known) if known else None,
             filesystem=files_of(self.path(table)),
         )
+        found = found.filter(arrow_condition(rest)) if rest else found
+        return found if columns is None else found.select(list(columns))
 
     def append(self, table: str, df: "DataFrame", *, attempt: int, expect: int, are_few: bool = False) -> Written:
         """Append rows that Spark computes, in one commit. Repeated by the same attempt, it writes nothing.

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from resources.filters import Filters, arrow_condition, files_of, sql_condition
+from resources.filters import Filters, arrow_condition, by_statistics, files_of, sql_condition
 from resources.rows import empty_frame
 from resources.sources.local_files import spark_path
 
@@ -37,4 +37,5 @@ def scan(spark: SparkSession, folder: Path, delta: DeltaTable, filters: Filters)
 
 def _files(folder: Path, delta: DeltaTable, filters: Filters) -> list[str]:
     dataset = delta.to_pyarrow_dataset(filesystem=files_of(folder))
-    return sorted(file.path for file in dataset.get_fragments(arrow_condition(filters) if filters else None))
+    known = by_statistics(filters)
+    return sorted(file.path for file in dataset.get_fragments(arrow_condition(known) if known else None))

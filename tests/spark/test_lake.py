@@ -229,6 +229,18 @@ def test_an_append_that_is_known_to_be_empty_may_make_no_commit(lake: Lake) -> N
     assert lake.append(EVENTS, some(lake, [2]), attempt=2, expect=written.version).rows == 1
 
 
+def test_a_filter_on_a_boolean_finds_rows_that_spark_wrote_without_statistics_of_it(
+    lake: Lake, spark: SparkSession
+) -> None:
+    schema = StructType.fromDDL("k BIGINT, done BOOLEAN")
+    assert isinstance(schema, StructType)
+    lake.create("flags", schema)
+    lake.append("flags", spark.createDataFrame([(1, True), (2, False), (3, None)], schema), attempt=1, expect=0)
+    for filters in ([("done", "=", False)], [("done", "=", False), ("k", ">", 0)]):
+        assert [row.k for row in lake.read("flags", filters=filters).collect()] == [2]
+        assert lake.rows("flags", columns=["k"], filters=filters).to_pydict() == {"k": [2]}
+
+
 def test_a_filtered_read_opens_only_files_that_may_hold_such_rows(lake: Lake) -> None:
     seed(lake, [1, 2], [3, 4], [5])
     assert lake.read(EVENTS).inputFiles() != []
