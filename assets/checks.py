@@ -1,34 +1,28 @@
 """What must hold of a batch before it is committed, measured on the tables it wrote.
 
-Here: the expectations, and what each counts. Not here: Great Expectations (resources/quality.py), the recount's
-query (resources/recount.py).
+Here: the expectations, and what each counts. Not here: Great Expectations (resources/quality.py), the recount
+(recounted.py).
 
 Each asset's checks share their looks at the tables: a Spark query for a check costs a micro-batch more than the rows
 that it reads.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assets.stretch import items_of
-from assets.timelines import RELEASED, first_clock_asked_for, one_timeline, timelines_before
+from assets.recounted import recount_of_batch, recounted
+from assets.timelines import RELEASED, one_timeline, timelines_before
 from resources import tables
 from resources.batches import Plan
 from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
-from resources.recount import RecountRules, recount
-from resources.recount_silences import EndsOfWindow
-from resources.recount_times import SourceRules
 from resources.workspace import Workspace, records_in
 from timeops import columns as c
-from timeops.rules import TimeRules
 from timeops.spec import WindowSpec
 
 _CHUNK = 65_536  # release numbers are compared in stretches of so many, so that no core sorts a whole batch
-_JUDGED = ("early", "late_arrival", "out_of_order")  # reasons that the recount tells apart
 
 ORDER = Expectation(
     name="release_order",
@@ -75,7 +69,7 @@ CHECKS: Mapping[str, tuple[Expectation, ...]] = {
 
 _INCONSISTENT = """detail IS NULL
     OR reason NOT IN ('malformed', 'no_arrival_time', 'no_timestamp', 'bad_timestamp', 'bad_expression',
-                      'early', 'late_arrival', 'out_of_order', 'window_closed')
+                      'duplicate', 'early', 'late_arrival', 'out_of_order', 'window_closed')
     OR (reason IN ('early', 'late_arrival') OR reason IN ('out_of_order', 'window_closed') AND {by_events})
       <> (lateness_us IS NOT NULL)
     OR lateness_us <= 0
@@ -195,10 +189,10 @@ def _check_letters(workspace: Workspace, plan: Plan) -> list[Checked]:
     by_reason = {row["reason"]: row["n"] for row in counted if row["stage"] != "window"}
     late = {row["window_name"]: row["n"] for row in counted if row["stage"] == "window"}
     before = timelines_before(workspace, workspace.position())
-    fresh = _one_row(recount(items_of(workspace, plan), rules_of(workspace), before))
+    fresh = _one_row(recount_of_batch(workspace, plan, letters, before))
     shown = (c.SEQ, "reason", "lateness_us", "detail")
     return [
-        check(RECOUNT, _recounted(by_reason, fresh)),
+        check(RECOUNT, recounted(by_reason, fresh)),
         check(CONSERVATION, _accounts(workspace, plan, fresh["records"], sum(by_reason.values()), late)),
         check(
             CONSISTENT_LETTERS,
@@ -206,51 +200,6 @@ def _check_letters(workspace: Workspace, plan: Plan) -> list[Checked]:
             lambda: _sample(letters.where(wrong).orderBy(c.SEQ).select(*shown)),
         ),
     ]
-
-
-def _recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Measured]:
-    untimed = sum(n for reason, n in written.items() if reason not in _JUDGED)
-    judged = [Measured(reason, fresh[reason], written.get(reason, 0)) for reason in _JUDGED]
-    return [*judged, Measured("without a time", fresh["untimed"], untimed)]
-
-
-def rules_of(workspace: Workspace) -> RecountRules:
-    """The numbers of a spec that the recount needs."""
-    spec, rules = workspace.spec, TimeRules.of(workspace.spec)
-    time = spec.time
-    idle = time.idle.advance if time.idle else None
-    return RecountRules(
-        sources=tuple(SourceRules(**asdict(source)) for source in rules.sources),
-        uses_splits=rules.uses_splits,
-        over=time.over,
-        emit_every_us=time.emit_every_us,
-        unit_us=time.unit_us,
-        out_of_order=time.out_of_order,
-        early_us=time.early.tolerance_us if time.early else None,
-        early_policy=time.early.policy if time.early else None,
-        late_us=time.late.tolerance_us if time.late else None,
-        late_policy=time.late.policy if time.late else None,
-        clock_tolerance_us=time.clock_tolerance_us,
-        idle=None if idle == "arrival_clock" else idle,
-        idle_timeout_us=time.idle_timeout_us,
-        windows=tuple(map(_ends_of, rules.windows_to_close)),
-        first_clock_us=first_clock_asked_for(workspace),
-    )
-
-
-def _ends_of(window: WindowSpec) -> EndsOfWindow:
-    lateness_us, inside_us = window.allowed_lateness_us, window.ends_inside_us
-    if window.kind == "session":
-        return EndsOfWindow(lateness_us, after_event_us=window.gap_us)
-    if window.kind == "sliding":
-        return EndsOfWindow(lateness_us, after_event_us=window.size_us)
-    if window.kind == "snapshot":
-        return EndsOfWindow(lateness_us, after_event_us=0)
-    if window.calendar is not None:
-        return EndsOfWindow(lateness_us, calendar=window.calendar, inside_us=inside_us)
-    begins_every = window.end_step_us if window.kind == "hopping" else window.size_us
-    grid = (window.offset_us, window.size_us, begins_every, window.end_step_us)
-    return EndsOfWindow(lateness_us, grid=grid, inside_us=inside_us)
 
 
 def _accounts(workspace: Workspace, plan: Plan, in_log: int, refused: int, late: Mapping[str, int]) -> list[Measured]:

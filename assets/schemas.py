@@ -19,6 +19,7 @@ from timeops.adjustment import Adjusted, time_adjustment
 from timeops.changes import LATE_EVENTS, changes
 from timeops.contents import OPEN_IN
 from timeops.dead_letters import time_letters
+from timeops.duplicates import FIRST_TIMES_SCHEMA
 from timeops.errors import SpecError
 from timeops.instants import with_instant
 from timeops.rules import TimeRules
@@ -145,6 +146,12 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
     if workspace.spec.outputs.ordered_events:
         found[tables.ORDERED_EVENTS] = released.select(*ordered_columns(payload)).schema.add(_BATCH_FIELD)
         found[tables.HELD_EVENTS] = released.select(*held_columns(payload)).schema.add(_BATCH_FIELD)
+    return found | _kept_schemas(workspace, adjusted, payload) | _result_schemas(workspace, adjusted)
+
+
+def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType) -> dict[str, StructType]:
+    """Schemas of what is kept between batches."""
+    found: dict[str, StructType] = {}
     if workspace.spec.grid_windows:
         found[tables.OPEN_EVENTS] = adjusted.accepted.select(*open_columns(payload)).schema.add(_BATCH_FIELD)
     if workspace.spec.linked_windows:
@@ -154,6 +161,14 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
         found[tables.REVISED_EVENTS] = adjusted.accepted.select(*revised_columns(payload)).schema.add(_BATCH_FIELD)
     if workspace.keeps_timelines:
         found[tables.TIMELINES] = StructType([*TIMELINE_SCHEMA.fields, _BATCH_FIELD])
+    if workspace.spec.time.deduplicate_by:
+        found[tables.FIRST_TIMES] = StructType([*FIRST_TIMES_SCHEMA.fields, _BATCH_FIELD])
+    return found
+
+
+def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, StructType]:
+    """Schemas of the results of windows."""
+    found: dict[str, StructType] = {}
     for window in workspace.spec.windows:
         results = window_results(adjusted, adjusted.accepted, window)
         current = results.drop(LATE_EVENTS)

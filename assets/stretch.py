@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.commits import flushes, has_few_records
+from assets.first_times import Span, known_first_times, spans_of
 from assets.timelines import joined_fast, log_clock, one_timeline, timelines_before
 from resources import tables
 from resources.batches import Plan
@@ -24,7 +25,7 @@ from timeops.timelines import clock_watermark
 KEPT_RECORDS = 1_000_000
 """Batches of at most so many records are judged once and kept for all stages. A larger one is judged anew by each:
 that is a scan of the log, which costs less than writing all its rows aside. Where the rules follow the activity of
-timelines it is more than a scan, and every batch is kept."""
+timelines, or look for duplicates, it is more than a scan, and every batch is kept."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Judged:
         before: The pipeline's position before it.
         after: The same after it.
         timelines: State of every timeline before it, timelines.TIMELINE_SCHEMA.
+        spans: The stretches of event time in which its events may have duplicates; none where nobody looks for them.
     """
 
     plan: Plan
@@ -44,6 +46,7 @@ class Judged:
     before: Position
     after: Position
     timelines: DataFrame
+    spans: tuple[Span, ...]
 
 
 _at_work: WeakKeyDictionary[Workspace, Judged] = WeakKeyDictionary()
@@ -79,7 +82,8 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
     clock_us = _clock_behind(workspace, plan, before)
     rules, clock = TimeRules.of(workspace.spec), log_clock(workspace, clock_us)
     items = items_of(workspace, plan)
-    keeps = records_in(plan) <= KEPT_RECORDS or rules.follows_activity
+    keeps = records_in(plan) <= KEPT_RECORDS or rules.follows_activity or bool(rules.time.deduplicate_by)
+    spans = spans_of(workspace, items) if rules.time.deduplicate_by else ()
     state = joined_fast(start, timelines)
     adjusted = time_adjustment(
         items,
@@ -87,6 +91,7 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
         rules,
         clock,
         splits=count_splits(items, state, rules),
+        first_times=known_first_times(workspace, spans) if spans else None,
         way="in_order" if has_few_records(plan) else None,
         keep=lambda frame: frame.localCheckpoint() if keeps else frame,
     )
@@ -99,7 +104,7 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
         state = joined_fast(end, timelines + records_in(plan))
     else:
         state = one_timeline(workspace, after)
-    return Judged(plan, replace(adjusted, state=state), before, after, start)
+    return Judged(plan, replace(adjusted, state=state), before, after, start, spans)
 
 
 def _clock_behind(workspace: Workspace, plan: Plan, before: Position) -> int | None:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from assets.commits import batch_column, has_few_records
 from assets.control import control_rows
+from assets.first_times import write_first_times
 from assets.linked_events import late_events_of
 from assets.releases import with_released, write_released
 from assets.stretch import Judged, judged_batch
@@ -50,6 +51,8 @@ def adjust_time(workspace: Workspace, plan: Plan) -> TimeAdjusted:
         counts |= {"released": released}
         judged = replace(judged, after=replace(judged.after, released=before.released + released))
     _write_control(workspace, plan, judged.after)
+    if workspace.spec.time.deduplicate_by:
+        write_first_times(workspace, plan, judged.adjusted, judged.spans)
     if workspace.keeps_timelines:
         _write_timelines(workspace, judged, counts)
     else:

@@ -14,10 +14,12 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from resources.rows import empty_frame
 from resources.split_count import count_splits
 from timeops import columns as c
 from timeops.adjustment import Adjusted, kept_together, time_adjustment
 from timeops.dead_letters import time_letters, window_letters
+from timeops.duplicates import FIRST_TIMES_SCHEMA, first_times
 from timeops.extraction import timeline
 from timeops.ordering import release
 from timeops.rules import TimeRules
@@ -46,7 +48,8 @@ class Rules:
 
 def rules_for_many_logs(spec: Spec, payload: Sequence[str]) -> Rules:
     """The rules of a spec, for frames in which the column `log` tells the logs apart."""
-    time = spec.time.model_copy(update={"over": (LOG, *spec.time.over)})
+    key = (LOG, *spec.time.deduplicate_by) if spec.time.deduplicate_by else ()
+    time = spec.time.model_copy(update={"over": (LOG, *spec.time.over), "deduplicate_by": key})
     windows = tuple(window.model_copy(update={"group_by": (LOG, *window.group_by)}) for window in spec.windows)
     return Rules(replace(TimeRules.of(spec), time=time, windows=windows), tuple(payload))
 
@@ -73,12 +76,14 @@ class Carried:
         held: Accepted events that are not released yet.
         open_events: Events that some window on a grid still needs, with the watermark that each met.
         session_events: Events of sessions that are open.
+        first_times: Records that are no duplicates, duplicates.FIRST_TIMES_SCHEMA.
     """
 
     state: DataFrame
     held: DataFrame
     open_events: DataFrame
     session_events: DataFrame
+    first_times: DataFrame
 
     def of(self, logs: Sequence[str]) -> "Carried":
         """The same of some of the logs."""
@@ -87,6 +92,7 @@ class Carried:
             self.held.where(F.col(LOG).isin(*logs)),
             self.open_events.where(F.col(LOG).isin(*logs)),
             self.session_events.where(F.col(LOG).isin(*logs)),
+            self.first_times.where(F.get_json_object("key", "$[0]").isin(*logs)),
         )
 
     def of_window(self, window: WindowSpec) -> DataFrame:
@@ -95,7 +101,8 @@ class Carried:
 
     def kept(self) -> "Carried":
         """The same, computed now: another stretch follows."""
-        return Carried(self.state, _kept(self.held), _kept(self.open_events), _kept(self.session_events))
+        events = (_kept(frame) for frame in (self.held, self.open_events, self.session_events, self.first_times))
+        return Carried(self.state, *events)
 
 
 @dataclass(frozen=True)
@@ -132,10 +139,12 @@ def fold_stretch(
     """
     log = log_of_timeline()
     clock = LogClock(clocks.after[log], clocks.first[log], log)
-    adjusted = _judged(items, rules.time, clock, before.state if isinstance(before, Carried) else before)
+    known = before.first_times if isinstance(before, Carried) else None
+    adjusted = _judged(items, rules.time, clock, before.state if isinstance(before, Carried) else before, known)
     if not isinstance(before, Carried):
         nothing = adjusted.accepted.limit(0)
-        before = Carried(adjusted.before, nothing, nothing, nothing)
+        no_times = empty_frame(items.sparkSession, FIRST_TIMES_SCHEMA)
+        before = Carried(adjusted.before, nothing, nothing, nothing, no_times)
     released = release(before.held.unionByName(adjusted.accepted), adjusted.state, flushed=flushed)
     in_sequence = released.sequence.withColumn(IN_SEQUENCE, F.lit(True))
     windows = rules.time.windows
@@ -151,14 +160,18 @@ def _carried(adjusted: Adjusted, before: Carried, held: DataFrame, *, flushed: b
     state, windows = adjusted.state, adjusted.rules.windows
     grids = tuple(window for window in windows if not window.is_linked)
     sessions = tuple(window for window in windows if window.is_linked)
+    times = before.first_times
+    if adjusted.rules.time.deduplicate_by:
+        times = times.unionByName(first_times(adjusted.accepted, adjusted.refused))
     if flushed or not windows:
         nothing = adjusted.accepted.limit(0)
-        return Carried(state, held, nothing, nothing)
+        return Carried(state, held, nothing, nothing, times)
     return Carried(
         state,
         held,
         still_needed(before.open_events.unionByName(adjusted.accepted), state, grids),
         in_open_windows(all_events(adjusted, before.session_events), state, sessions, adjusted.rules.time),
+        times,
     )
 
 
@@ -189,12 +202,14 @@ def log_watermarks(state: DataFrame, clocks: DataFrame, time: TimeSpec) -> DataF
     return clocks.join(highest, LOG, "left").select(LOG, F.greatest("__highest", by_clock).alias("watermark"))
 
 
-def _judged(items: DataFrame, rules: TimeRules, clock: LogClock, start: DataFrame) -> Adjusted:
+def _judged(
+    items: DataFrame, rules: TimeRules, clock: LogClock, start: DataFrame, known: DataFrame | None
+) -> Adjusted:
     """The stretch, judged, cut out of one frame that Spark computes now: what follows is planned from its rows."""
     state = F.broadcast(start)
     items = items.withColumn(c.TIMELINE, timeline(items, rules.time.over))  # which log a record is of, for the clock
     splits = count_splits(items, state, rules)
-    lazy = time_adjustment(items, state, rules, clock, splits=splits, way="in_order", keep=_kept)
+    lazy = time_adjustment(items, state, rules, clock, splits=splits, first_times=known, way="in_order", keep=_kept)
     adjusted = kept_together(lazy, _kept)
     return replace(adjusted, state=F.broadcast(_kept(adjusted.state)))
 

@@ -1,8 +1,8 @@
 """An independent recount of late drops: plain SQL over the arrival log, sharing no code with the pipeline's rules.
 
 Here: the query of late drops and its parameters. Not here: event times (recount_times.py), the watermark where it
-depends on splits or silences (recount_silences.py), and anything of `timeops` (an import contract keeps it so): a
-mistake there must not be repeated here.
+depends on splits or silences (recount_silences.py), duplicates (recount_duplicates.py), and anything of `timeops` (an
+import contract keeps it so): a mistake there must not be repeated here.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from resources.recount_duplicates import key_of, marked
 from resources.recount_silences import EndsOfWindow, before_and_after
 from resources.recount_times import FIRST_US, SourceRules, by_source, event_us
 
@@ -26,6 +27,8 @@ class RecountRules:
     sources: tuple[SourceRules, ...]
     uses_splits: bool
     over: tuple[str, ...]
+    deduplicate_by: tuple[str, ...]
+    within_us: int
     emit_every_us: int | None
     unit_us: int
     out_of_order: str
@@ -40,8 +43,15 @@ class RecountRules:
     first_clock_us: int | None
 
 
-def recount(log: DataFrame, rules: RecountRules, timelines: DataFrame) -> DataFrame:
-    """Counts early, late and out-of-order drops of a range of the log.
+def recount(
+    log: DataFrame,
+    rules: RecountRules,
+    timelines: DataFrame,
+    *,
+    told: DataFrame | None = None,
+    first_times: DataFrame | None = None,
+) -> DataFrame:
+    """Counts early, late and out-of-order drops of a range of the log, and duplicates.
 
     Args:
         log: The range of `raw_events`.
@@ -49,9 +59,13 @@ def recount(log: DataFrame, rules: RecountRules, timelines: DataFrame) -> DataFr
         timelines: `_timeline`, and before the first record of the range `watermark` (as seen last), `computed` (as
             the rules gave it) and `clock`, in microseconds; `last_clock`, `max_close` and `splits` where a rule asks
             for them.
+        told: With `deduplicate_by` the `_arrival_seq` of those that were refused as duplicates.
+        first_times: With it `key`, `event_us` and `_arrival_seq` of earlier records that were not, as far as they
+            are near the records of the range.
 
     Returns:
-        One row: `records`, `untimed` (no arrival, malformed, no or bad event time), `early`, `late_arrival`,
+        One row: `records`, `untimed` (no arrival, malformed, no or bad event time), `duplicate`, `mistaken` (records
+        that are duplicates and were not refused as such, or the other way round), `early`, `late_arrival`,
         `out_of_order` (dropped, BIGINT), `behind` (met by rule 3 under any policy).
     """
     times = log.select(
@@ -63,8 +77,12 @@ def recount(log: DataFrame, rules: RecountRules, timelines: DataFrame) -> DataFr
         F.col("_split").alias("part"),
         F.expr(event_us(log, rules.sources)).alias("e"),
         F.expr(_timeline(rules)).alias("line"),
+        F.expr(key_of(rules.deduplicate_by)).alias("key"),
     )
-    return times.sparkSession.sql(_query(rules), log=times, timelines=timelines)
+    query = times.sparkSession.sql
+    if told is None or first_times is None:
+        return query(_query(rules), log=times, timelines=timelines)
+    return query(_query(rules), log=times, timelines=timelines, told=told, first_times=first_times)
 
 
 def _query(rules: RecountRules) -> str:
@@ -74,19 +92,22 @@ def _query(rules: RecountRules) -> str:
 WITH timed AS (
   SELECT *, malformed OR a IS NULL OR e IS NULL OR e < {FIRST_US} OR e > 253402300799999999 AS untimed
   FROM {{log}}
-), judged AS (
-  SELECT line, seq, source, part, clock_now, untimed, NOT malformed AND a IS NOT NULL AS active,
-    NOT untimed AND {early} AS is_early,
-    NOT untimed AND NOT ({early}) AND {late} AS is_late,
+), {marked(rules.deduplicate_by, rules.within_us)}, judged AS (
+  SELECT line, seq, source, part, clock_now, untimed, duplicate, mistaken,
+    NOT malformed AND a IS NOT NULL AS active,
+    NOT untimed AND NOT duplicate AND {early} AS is_early,
+    NOT untimed AND NOT duplicate AND NOT ({early}) AND {late} AS is_late,
     CASE WHEN {early} THEN a + {rules.early_us or 0}L WHEN {late} THEN a - {rules.late_us or 0}L ELSE e END AS chosen
-  FROM timed
+  FROM marked
 ), watched AS (
-  SELECT *, IF(untimed OR is_early AND {_is(rules.early_policy)} OR is_late AND {_is(rules.late_policy)}, NULL,
-    chosen - pmod(chosen, {unit}L)) AS t
+  SELECT *, IF(untimed OR duplicate OR is_early AND {_is(rules.early_policy)}
+    OR is_late AND {_is(rules.late_policy)}, NULL, chosen - pmod(chosen, {unit}L)) AS t
   FROM judged
 ), {_behind(rules)}
 SELECT count(*) AS records,
   count_if(untimed) AS untimed,
+  count_if(duplicate <> mistaken) AS duplicate,
+  count_if(mistaken) AS mistaken,
   count_if(is_early AND {_is(rules.early_policy)}) AS early,
   count_if(is_late AND {_is(rules.late_policy)}) AS late_arrival,
   (SELECT CASE WHEN {_is(rules.out_of_order)} THEN n ELSE 0L END FROM behind) AS out_of_order,

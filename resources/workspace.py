@@ -104,6 +104,7 @@ class Workspace:
         session_events = (tables.SESSION_EVENTS,) if self.spec.linked_windows else ()
         revised = (tables.REVISED_EVENTS,) if self.spec.revised_windows else ()
         timelines = (tables.TIMELINES,) if self.keeps_timelines else ()
+        first_times = (tables.FIRST_TIMES,) if self.spec.time.deduplicate_by else ()
         return (
             *(tables.RAW_EVENTS, tables.LOG_CONTROL, tables.DEAD_LETTERS, tables.WATERMARKS, tables.FILES),
             *released,
@@ -111,6 +112,7 @@ class Workspace:
             *session_events,
             *revised,
             *timelines,
+            *first_times,
             *self.result_tables,
         )
 

@@ -1,6 +1,6 @@
 """Time adjustment: which events are accepted, with which timestamp, and which are refused and why.
 
-Here: rules 1 to 3 in their order over a stretch of the log and the state before it. Not here: the release order
+Here: rules 0 to 3 in their order over a stretch of the log and the state before it. Not here: the release order
 (ordering.py), windows, and anything about batches: a stretch may be one event or the whole log.
 """
 
@@ -31,6 +31,7 @@ from timeops.columns import (
     T,
     to_instant,
 )
+from timeops.duplicates import with_duplicates
 from timeops.extraction import REFUSED_AT_INGESTION, extract
 from timeops.policies import judge_arrival
 from timeops.rules import TimeRules
@@ -51,8 +52,9 @@ class JudgedRows:
     Attributes:
         accepted: The events that go on: `_timestamp`, `_event_time`, `_timeline`, `_adjusted_by`, `__timestamp` and
             `__w_before` (microseconds; the latter null where the event is on time for certain), and under `keep`
-            `__w_set_by`.
-        refused: Records that do not: `__reason`, `__lateness_us`, `__w_before` and `__w_set_by`.
+            `__w_set_by`; with `deduplicate_by` also `__key`.
+        refused: Records that do not: `__reason`, `__lateness_us`, `__w_before` and `__w_set_by`; with
+            `deduplicate_by` also `__key` and `__first_seq`.
         moves: Events that may move the watermark: `_timeline`, `_arrival_seq`, `__t`, and what `timelines.asking`
             adds. Where the rules follow activity, all events of the timelines, with `_source`, `_split`, `_clock`.
     """
@@ -93,6 +95,7 @@ def time_adjustment(
     clock: LogClock,
     *,
     splits: int = 1,
+    first_times: DataFrame | None = None,
     way: Way | None = None,
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> Adjusted:
@@ -104,6 +107,8 @@ def time_adjustment(
         rules: The rules of time.
         clock: The clock of the log.
         splits: How many splits a timeline has at most, see `splits.most_splits`.
+        first_times: duplicates.FIRST_TIMES_SCHEMA before the stretch, at least all within reach of its events; by
+            default none.
         way: See `watermarks.Way`; by default by blocks, with `over` in order.
         keep: Gives a frame with the same rows, computed once: the extracted records are read several times, and so
             is what they ask for where the rules follow activity.
@@ -114,7 +119,10 @@ def time_adjustment(
     Raises:
         SpecError: An expression of the spec does not fit the columns.
     """
-    judged = keep(judge_arrival(extract(items, rules), rules.time))
+    timed = extract(items, rules)
+    if rules.time.deduplicate_by:
+        timed = with_duplicates(timed, first_times, rules.time)
+    judged = keep(judge_arrival(timed, rules.time))
     way = way or ("in_order" if rules.time.over else "by_blocks")
     if rules.follows_activity:  # an event that is refused still ends the silence of its timeline and split
         is_watched = ~F.coalesce(F.col(REASON).isin(*REFUSED_AT_INGESTION), F.lit(False))

@@ -22,6 +22,7 @@ def keys_by_arrival(time: TimeSpec, windows: Iterable[WindowSpec] = ()) -> list[
         keys.append("time (without `timestamp_by` event time is arrival time)")
     elif mentions(time.timestamp_by, ARRIVAL):
         keys.append("time.timestamp_by")
+    keys += ["time.deduplicate_by"] * any(mentions(text, ARRIVAL) for text in time.deduplicate_by)
     keys += ["time.over"] * any(mentions(text, ARRIVAL) for text in time.over)
     given = {"late": time.late, "early": time.early, "idle": time.idle, "emit": time.emit_every_us}
     keys += [f"time.{name}" for name, value in given.items() if value is not None]

@@ -28,6 +28,7 @@ from timeops.columns import (
     to_instant,
 )
 from timeops.contents import MISSED
+from timeops.duplicate_folds import FIRST
 from timeops.durations import format_duration
 from timeops.grids import start_of
 from timeops.rules import SourceTime, TimeRules
@@ -124,6 +125,8 @@ def _time_detail(rules: TimeRules) -> Column:
         F.lit("; out_of_orderness is "),
         tolerance,
     )
+    first = F.col(FIRST) if time.deduplicate_by else F.lit("")
+    apart = f": they have one key, and event times at most {_length(time.within_us)} apart"
     early = format_duration(time.early.tolerance) if time.early else ""
     late = format_duration(time.late.tolerance) if time.late else ""
     sentences = {
@@ -132,6 +135,7 @@ def _time_detail(rules: TimeRules) -> Column:
         "no_timestamp": F.concat(rule, F.lit(" gives null")),
         "bad_timestamp": F.concat(rule, F.lit(" gives no time between the years 0001 and 9999")),
         "bad_expression": F.concat(rule, F.lit(" fails on this record")),
+        "duplicate": F.concat(F.lit("the event is a duplicate of the one with _arrival_seq "), first, F.lit(apart)),
         "early": F.concat(F.lit("the event is "), by, F.lit(f" more than {early} ahead of its arrival")),
         "late_arrival": F.concat(F.lit("the event arrived "), by, F.lit(f" more than {late} after its time")),
         "out_of_order": behind,

@@ -118,6 +118,7 @@ def user_problems(
     if time is not None:
         places.append((("time", "timestamp_by"), time.timestamp_by, columns))
         places.extend((("time", "over", i), text, columns) for i, text in enumerate(time.over))
+        places.extend((("time", "deduplicate_by", i), text, columns) for i, text in enumerate(time.deduplicate_by))
     for position, window in windows.items():
         at: Path = ("windows", position)
         results = [*window.group_columns, *window.aggregates]

@@ -3,7 +3,7 @@
 Here: the keys and the rules between them. Not here: their effect (extraction.py, policies.py, watermarks.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, ClassVar, Literal
@@ -55,6 +55,14 @@ class Idle(SpecModel):
     )
 
 
+def _doubled(expressions: Sequence[str], key: str) -> Iterable[Problem]:
+    seen: set[str] = set()
+    for position, expression in enumerate(expressions):
+        if normal_form(expression) in seen:
+            yield Problem(f"`{expression}` stands twice", at=(key, position))
+        seen.add(normal_form(expression))
+
+
 def _emission(value: object) -> object:
     if isinstance(value, Mapping):
         try:
@@ -71,8 +79,6 @@ class TimeSpec(SpecModel):
 
     LATER: ClassVar[Mapping[str, str]] = {
         "start_at": "a first instant of results",
-        "deduplicate_by": "removal of duplicates",
-        "within": "removal of duplicates",
     }
 
     timestamp_by: InstantExpression | None = Field(
@@ -88,6 +94,13 @@ class TimeSpec(SpecModel):
     over: tuple[Expression, ...] = Field(
         default=(),
         description="Columns or expressions that give each of their values a watermark of its own.",
+    )
+    deduplicate_by: tuple[Expression, ...] = Field(
+        default=(),
+        description="Columns or expressions that are equal for records of one event; needs `within`.",
+    )
+    within: Duration | None = Field(
+        default=None, description="How far apart the event times of duplicates are at most, such as 1 hour."
     )
     out_of_orderness: Duration = Field(
         default=timedelta(0), description="How far the watermark stays behind the latest event time."
@@ -126,6 +139,11 @@ class TimeSpec(SpecModel):
         return micros(self.out_of_orderness)
 
     @property
+    def within_us(self) -> int:
+        """How far apart the event times of duplicates are at most, microseconds; 0 without `deduplicate_by`."""
+        return 0 if self.within is None else micros(self.within)
+
+    @property
     def clock_tolerance_us(self) -> int | None:
         """How far the watermark may stay behind the clock, microseconds; None when the clock moves no watermark."""
         by_clock = self.idle is not None and self.idle.advance == "arrival_clock"
@@ -145,13 +163,20 @@ class TimeSpec(SpecModel):
     @model_validator(mode="after")
     def _together(self) -> "TimeSpec":
         problems = [*self.unit_problems(self.out_of_orderness, ("out_of_orderness",)), *self._idle_problems()]
-        seen: set[str] = set()
-        for position, expression in enumerate(self.over):
-            if normal_form(expression) in seen:
-                problems.append(Problem(f"`{expression}` stands twice", at=("over", position)))
-            seen.add(normal_form(expression))
+        problems += [*_doubled(self.over, "over"), *_doubled(self.deduplicate_by, "deduplicate_by")]
+        problems += self._duplicate_problems()
         raise_any(problems)
         return self
+
+    def _duplicate_problems(self) -> list[Problem]:
+        if self.deduplicate_by and self.within is None:
+            found = "`deduplicate_by` needs `within`: how far apart the event times of duplicates are at most"
+            return [Problem(found, "a duration such as `1 hour`", at=("within",))]
+        if self.within is not None and not self.deduplicate_by:
+            found = "`within` has no effect without `deduplicate_by`"
+            remedy = "set `deduplicate_by` to the columns that tell records of one event, or leave `within` out"
+            return [Problem(found, remedy=remedy, at=("within",))]
+        return []
 
     def unit_problems(self, out_of_orderness: timedelta, at: Path) -> list[Problem]:
         """What is wrong with an out-of-orderness under the unit (H): it has to be a whole number of it."""

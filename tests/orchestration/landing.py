@@ -5,7 +5,7 @@ Here: input and expectations of the end-to-end tests. Not here: running a pipeli
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ from resources.lake import Lake
 from tests import oracle
 from tests.properties.logs import rules_of, shape_of
 from timeops.rules import TimeRules
-from timeops.spec import Spec
+from timeops.spec import Spec, TimeSpec
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = datetime(2026, 1, 1, 23, 50, tzinfo=UTC)  # windows fall on two days
@@ -60,7 +60,7 @@ def expected(warehouse: Path, spec: Spec, *, flush: bool) -> oracle.Outcome:
     """What the oracle makes of the log in `raw_events`."""
     log = sorted(table(warehouse, spec, "raw_events"), key=lambda row: row["_arrival_seq"])
     assert [row["_arrival_seq"] for row in log] == list(range(len(log)))
-    items: list[oracle.Record | oracle.Control] = [_record(row, spec.time.over) for row in log]
+    items: list[oracle.Record | oracle.Control] = [_record(row, spec.time) for row in log]
     if flush:
         items.append(oracle.Control(len(log) - 1, "flush"))
     sources = TimeRules.of(spec).sources if spec.uses_splits else ()
@@ -69,7 +69,7 @@ def expected(warehouse: Path, spec: Spec, *, flush: bool) -> oracle.Outcome:
     )
 
 
-def _record(row: Mapping[str, Any], over: Sequence[str]) -> oracle.Record:
+def _record(row: Mapping[str, Any], time: TimeSpec) -> oracle.Record:
     event, bad = None, "malformed" if row["_malformed"] is not None else None
     if bad is None and row.get("ms") is not None:
         event = row["ms"] * 1_000
@@ -78,7 +78,8 @@ def _record(row: Mapping[str, Any], over: Sequence[str]) -> oracle.Record:
             event = us(datetime.fromisoformat(row["at"].replace("Z", "+00:00")))
         except ValueError:
             bad = "bad_timestamp"
-    line = json.dumps([row[name] for name in over], separators=(",", ":"))
+    line = json.dumps([row[name] for name in time.over], separators=(",", ":"))
+    key = tuple(row[name] for name in time.deduplicate_by)
     return oracle.Record(
         seq=row["_arrival_seq"],
         arrival_us=us(row["_arrival_time"]),
@@ -87,6 +88,7 @@ def _record(row: Mapping[str, Any], over: Sequence[str]) -> oracle.Record:
         timeline=line,
         source=row["_source"],
         split=row["_split"],
+        key=None if None in key else key,
         payload=row,
     )
 

@@ -17,6 +17,7 @@ from tests.properties.logs import Log, clocks_after, first_clocks, items
 from timeops.adjustment import Adjusted, JudgedRows, adjusted_from, time_adjustment
 from timeops.columns import to_us
 from timeops.dead_letters import time_letters, window_letters
+from timeops.duplicates import first_times
 from timeops.extraction import timeline
 from timeops.ordering import release
 from timeops.rules import SourceTime, TimeRules
@@ -51,6 +52,7 @@ class Carried:
     held: DataFrame | None = None
     open_events: DataFrame | None = None
     session_events: DataFrame | None = None
+    first_times: DataFrame | None = None
 
 
 def run(
@@ -95,11 +97,19 @@ def _stretch(
     rows = rows.withColumn("_timeline", timeline(rows, rules.time.over))
     splits = count_splits(rows, before, rules)
     lazy = time_adjustment(
-        rows, before, rules, clock, splits=splits, way=way, keep=lambda frame: frame.localCheckpoint()
+        rows,
+        before,
+        rules,
+        clock,
+        splits=splits,
+        first_times=carried.first_times,
+        way=way,
+        keep=lambda frame: frame.localCheckpoint(),
     )
     accepted, refused, moves = (frame.localCheckpoint() for frame in (lazy.accepted, lazy.refused, lazy.moves))
     adjusted = adjusted_from(JudgedRows(accepted, refused, moves), rows, before, rules, clock)
     adjusted = replace(adjusted, state=F.broadcast(adjusted.state.localCheckpoint()))
+    times = _first_times(carried.first_times, adjusted) if rules.time.deduplicate_by else None
     nothing = adjusted.accepted.limit(0)
     held = _release(carried.held or nothing, adjusted, out, flushed=flushed)
     in_sessions, on_grids = carried.session_events or nothing, carried.open_events or nothing
@@ -112,7 +122,7 @@ def _stretch(
     for name, count in counted.items():
         out.tally[name] = out.tally.get(name, 0) + count
     if not rules.windows:
-        return Carried(adjusted.state, held)
+        return Carried(adjusted.state, held, first_times=times)
     for window in windows:
         known = in_sessions if window.is_linked else on_grids
         _gather_results(window_results(adjusted, known, window, flushed=flushed), window, out)
@@ -121,7 +131,12 @@ def _stretch(
     needed = still_needed(_since(on_grids, adjusted), adjusted.state, grids)
     open_now = in_open_windows(all_events(adjusted, in_sessions), adjusted.state, sessions, time)
     kept = [(frame.limit(0) if flushed else frame).localCheckpoint() for frame in (needed, open_now)]
-    return Carried(adjusted.state, held, *kept)
+    return Carried(adjusted.state, held, kept[0], kept[1], times)
+
+
+def _first_times(known: DataFrame | None, adjusted: Adjusted) -> DataFrame:
+    fresh = first_times(adjusted.accepted, adjusted.refused)
+    return (fresh if known is None else known.unionByName(fresh)).localCheckpoint()
 
 
 def _since(kept: DataFrame, adjusted: Adjusted) -> DataFrame:

@@ -18,6 +18,8 @@ from timeops.spec import TimeSpec, WindowSpec
 
 BASE_US = 1_700_000_000_000_000
 SPLITS = (("s", "x"), ("s", None), ("r", None), ("s", "y"))  # source and split of generated events
+NO_KEY = 5  # the value of events that `KEY` gives no key
+KEY = ("case", f"nullif(v, {NO_KEY})")
 FAR_US = (-60_000_000_000_000_000, 250_000_000_000_000_000)
 
 ITEMS_SCHEMA = (
@@ -170,6 +172,7 @@ def judged_by_oracle(
             timeline=log.timeline,
             source=event.source,
             split=event.split,
+            key=(log.case, event.value) if event.value != NO_KEY else None,
             payload={"case": log.case, "v": event.value},
         )
         for event in log.events
@@ -191,6 +194,7 @@ def rules_of(time: TimeSpec, sources: Sequence[SourceTime] = ()) -> oracle.TimeR
         idle=(time.idle.advance, _timeout(time, sources)) if time.idle else None,
         use_splits=bool(sources),
         known_splits=tuple((s.name, value) for s in sources for value in s.splits) or None,
+        within_us=time.within_us if time.deduplicate_by else None,
     )
 
 

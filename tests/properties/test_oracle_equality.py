@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tests.properties.fold import Gathered, run
-from tests.properties.logs import BASE_US, Event, Log, generate, judged_by_oracle
+from tests.properties.logs import BASE_US, KEY, Event, Log, generate, judged_by_oracle
 from timeops.rules import SourceTime
 from timeops.spec import TimeSpec, WindowSpec
 from timeops.watermarks import Way
 
 CASES = 350  # three modes of two examples: over 2,000 logs a property
-MODES = ("events", "periods", "clock", "splits", "idle_splits", "silence")  # what moves the watermark that events see
-WITH_SPLITS = ("splits", "idle_splits")
+# What moves the watermark that events see; and what duplicates, which move none, do in two of these.
+MODES = ("events", "periods", "clock", "splits", "idle_splits", "silence", "duplicates", "idle_duplicates")
+WITH_SPLITS = ("splits", "idle_splits", "idle_duplicates")
 
 tolerance = st.fixed_dictionaries(
     {"tolerance": st.sampled_from(["7 us", "0 us", "25 us"]), "policy": st.sampled_from(["adjust", "drop"])}
@@ -36,15 +37,16 @@ def time_specs(draw: st.DrawFn, mode: str) -> TimeSpec:
         late=draw(tolerance if mode == "clock" else st.one_of(st.none(), tolerance)),
         early=draw(st.one_of(st.none(), tolerance)),
         emit={"every": draw(st.sampled_from(["30 us", "4 us"]))} if mode == "periods" else "on_event",
-        idle=_IDLE[mode] | draw(timeout if mode in ("silence", "idle_splits") else st.just({}))
-        if mode in _IDLE
-        else None,
+        idle=_IDLE[mode] | draw(st.just({}) if mode == "clock" else timeout) if mode in _IDLE else None,
+        deduplicate_by=KEY if "duplicates" in mode else (),
+        within=draw(st.sampled_from(["8 us", "0 us", "2 us", "70 us"])) if "duplicates" in mode else None,
     )
 
 
 _IDLE = {
     "clock": {"advance": "arrival_clock"},
     "idle_splits": {"advance": "exclude_split"},
+    "idle_duplicates": {"advance": "exclude_split"},
     "silence": {"advance": "window_close"},
 }
 timeout = st.fixed_dictionaries({"timeout": st.sampled_from(["6 us", "25 us", "1 us"])})

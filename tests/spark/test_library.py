@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 import timeops.library
 from resources.spark import with_settings
-from tests.properties.logs import Event, Log, generate, items, judged_by_oracle
+from tests.properties.logs import KEY, Event, Log, generate, items, judged_by_oracle
 from timeops import adjust, window_dead_letters, windowed
 from timeops.columns import to_us
 from timeops.errors import InputError, SpecError, TidemarkError
@@ -44,6 +44,8 @@ def test_events_are_judged_as_by_the_oracle(spark: SparkSession, policy: str) ->
         {"timestamp_by": "e", "over": ["case"], "out_of_orderness": "5 us"}
         | {"out_of_order": policy, "late": {"tolerance": "25 us", "policy": "drop"}, "end_of_input": "flush"}
     )
+    if policy == "adjust":
+        time = TimeSpec.model_validate({**time.model_dump(), "deduplicate_by": KEY, "within": "8 us"})
     window = WindowSpec.model_validate(
         {"name": "w", "kind": "hopping", "size": "10 us", "hop": "4 us", "group_by": ["case"]}
         | {"aggregates": {"seqs": "array_sort(collect_set(_arrival_seq))"}}

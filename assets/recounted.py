@@ -1,0 +1,95 @@
+"""The recount of a batch's late drops and duplicates, and what it says of the dead letters that were written.
+
+Here: what the recount is asked. Not here: its queries, which share no code with the rules (resources/recount.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from pyspark.sql import DataFrame
+
+from assets.first_times import known_first_times
+from assets.stretch import items_of, judged_batch
+from assets.timelines import first_clock_asked_for
+from resources.batches import Plan
+from resources.quality import Measured
+from resources.recount import RecountRules, recount
+from resources.recount_silences import EndsOfWindow
+from resources.recount_times import SourceRules
+from resources.workspace import Workspace
+from timeops import columns as c
+from timeops.rules import TimeRules
+from timeops.spec import WindowSpec
+
+_JUDGED = ("duplicate", "early", "late_arrival", "out_of_order")  # reasons that the recount tells apart
+
+
+def recount_of_batch(workspace: Workspace, plan: Plan, letters: DataFrame, before: DataFrame) -> DataFrame:
+    """The recount of a batch's range of the log, one row.
+
+    Args:
+        workspace: The pipeline.
+        plan: The batch.
+        letters: The dead letters that it wrote.
+        before: State of the timelines before it.
+    """
+    items, rules = items_of(workspace, plan), _rules_of(workspace)
+    if not rules.deduplicate_by:
+        return recount(items, rules, before)
+    told = letters.where("reason = 'duplicate'").select(c.SEQ)
+    known = known_first_times(workspace, judged_batch(workspace, plan).spans)
+    return recount(items, rules, before, told=told, first_times=known)
+
+
+def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Measured]:
+    """What a recount found beside what was written.
+
+    Args:
+        written: Dead letters of the stages ingest and time, by reason.
+        fresh: The row of `recount_of_batch`.
+    """
+    untimed = sum(n for reason, n in written.items() if reason not in _JUDGED)
+    judged = [Measured(reason, fresh[reason], written.get(reason, 0)) for reason in _JUDGED]
+    others = [Measured("without a time", fresh["untimed"], untimed)]
+    return [*judged, *others, Measured("mistaken for duplicates, or not known as such", 0, fresh["mistaken"])]
+
+
+def _rules_of(workspace: Workspace) -> RecountRules:
+    """The numbers of a spec that the recount needs."""
+    spec, rules = workspace.spec, TimeRules.of(workspace.spec)
+    time = spec.time
+    idle = time.idle.advance if time.idle else None
+    return RecountRules(
+        sources=tuple(SourceRules(**asdict(source)) for source in rules.sources),
+        uses_splits=rules.uses_splits,
+        over=time.over,
+        deduplicate_by=time.deduplicate_by,
+        within_us=time.within_us,
+        emit_every_us=time.emit_every_us,
+        unit_us=time.unit_us,
+        out_of_order=time.out_of_order,
+        early_us=time.early.tolerance_us if time.early else None,
+        early_policy=time.early.policy if time.early else None,
+        late_us=time.late.tolerance_us if time.late else None,
+        late_policy=time.late.policy if time.late else None,
+        clock_tolerance_us=time.clock_tolerance_us,
+        idle=None if idle == "arrival_clock" else idle,
+        idle_timeout_us=time.idle_timeout_us,
+        windows=tuple(map(_ends_of, rules.windows_to_close)),
+        first_clock_us=first_clock_asked_for(workspace),
+    )
+
+
+def _ends_of(window: WindowSpec) -> EndsOfWindow:
+    lateness_us, inside_us = window.allowed_lateness_us, window.ends_inside_us
+    if window.kind == "session":
+        return EndsOfWindow(lateness_us, after_event_us=window.gap_us)
+    if window.kind == "sliding":
+        return EndsOfWindow(lateness_us, after_event_us=window.size_us)
+    if window.kind == "snapshot":
+        return EndsOfWindow(lateness_us, after_event_us=0)
+    if window.calendar is not None:
+        return EndsOfWindow(lateness_us, calendar=window.calendar, inside_us=inside_us)
+    begins_every = window.end_step_us if window.kind == "hopping" else window.size_us
+    grid = (window.offset_us, window.size_us, begins_every, window.end_step_us)
+    return EndsOfWindow(lateness_us, grid=grid, inside_us=inside_us)

@@ -1,0 +1,91 @@
+"""Pipelines that remove duplicates: equal to the oracle in one batch and in several, and what they keep for it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from pipelines.runner import RunOptions
+from pipelines.specfiles import read_spec
+from resources.lake import Lake
+from tests.orchestration.landing import assert_tables_equal_the_oracle, land, table
+from tests.orchestration.test_live_runs import _materialize_days, go, pipeline
+from timeops.errors import SpecError
+
+DUPLICATES = "deduplicate_by: [k, v]\n  within: 20 s"
+
+
+def letters_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["reason"] == "duplicate"]
+
+
+@pytest.mark.parametrize("most", [None, 250])
+def test_duplicates_are_the_oracles_in_one_batch_and_in_several_and_days_recomputed_are_the_same(
+    spark: SparkSession, tmp_path: Path, most: int | None
+) -> None:
+    late = "late: {tolerance: 30 s, policy: drop}"
+    file, settings = made = pipeline(tmp_path, "once", "keep", sessions=True, time=f"{late}\n  {DUPLICATES}")
+    land(tmp_path / "in_once", 700, seed=31)
+    with DagsterInstance.ephemeral() as instance:
+        assert go(made, instance, RunOptions(max_events_per_batch=most)).batches == (3 if most else 1)
+        assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+        letters = letters_of(table(settings.warehouse, file.spec, "dead_letters"))
+        assert len(letters) > 50
+        for letter in letters:
+            assert "is a duplicate of the one with _arrival_seq" in letter["detail"]
+        if most:
+            live = [row["seen"] for row in table(settings.warehouse, file.spec, "windows/per_minute")]
+            _materialize_days(made, instance)
+            rebuilt = [row["seen"] for row in table(settings.warehouse, file.spec, "windows/per_minute")]
+            assert sorted(live) == sorted(rebuilt)
+
+
+def test_a_duplicate_ends_a_silence_and_moves_no_watermark_of_its_split(spark: SparkSession, tmp_path: Path) -> None:
+    time = f"idle: {{advance: exclude_split, timeout: 8 s}}\n  {DUPLICATES}"
+    file, settings = made = pipeline(tmp_path, "splits", "adjust", time=time, source="split: k")
+    land(tmp_path / "in_splits", 500, seed=32)
+    with DagsterInstance.ephemeral() as instance:
+        assert go(made, instance, RunOptions(max_events_per_batch=300)).batches == 2
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+    assert letters_of(table(settings.warehouse, file.spec, "dead_letters"))
+
+
+def test_what_is_kept_of_a_batch_far_from_the_rest_stands_in_files_of_its_own(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file, settings = made = pipeline(tmp_path, "far", "keep", sparse=False, time=DUPLICATES)
+    land(tmp_path / "in_far", 30, seed=33)
+    far = '{"id": "far", "at": "1999-01-01T00:00:00Z", "got": "2026-01-01T23:50:00Z", "k": "a", "v": 1}'
+    (tmp_path / "in_far" / "g.jsonl").write_text(f"{far}\n{far}\n")
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+    lake = Lake(settings.warehouse / "far", lambda: spark)
+    near = lake.read("_state/first_times", filters=[("event_us", ">=", 1_700_000_000_000_000)])
+    assert len(lake.read("_state/first_times").inputFiles()) == 2
+    assert len(near.inputFiles()) == 1
+
+
+def test_another_key_or_reach_of_duplicates_is_refused_once_there_are_tables(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file, settings = made = pipeline(tmp_path, "fixed", "keep", sparse=False, time=DUPLICATES)
+    land(tmp_path / "in_fixed", 5, seed=34)
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        file.path.write_text(file.path.read_text().replace("within: 20 s", "within: 21 s"))
+        (tmp_path / "in_fixed" / "g.jsonl").write_text('{"id": "more", "got": "2026-01-02T00:00:00Z"}\n')
+        with pytest.raises(SpecError, match=r"time.within changed"):
+            go((read_spec(file.path), settings), instance)
+
+
+def test_a_key_without_a_plain_text_is_refused_before_anything_is_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = pipeline(tmp_path, "odd", "keep", sparse=False, time="deduplicate_by: [array(k)]\n  within: 1 s")
+    land(tmp_path / "in_odd", 5, seed=35)
+    with DagsterInstance.ephemeral() as instance, pytest.raises(SpecError, match="which has no plain text"):
+        go(made, instance)
+    assert not (made[1].warehouse / "odd" / "raw_events").exists()
