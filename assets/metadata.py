@@ -9,6 +9,7 @@ from typing import Any
 
 from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
 
+from assets.time_adjustment import Met
 from resources.lake import Lake
 
 Metadata = dict[str, Any]
@@ -31,6 +32,19 @@ def table(lake: Lake, name: str) -> Metadata:
 def numbers(counts: Mapping[str, int]) -> Metadata:
     """Each count as a number of its own, which the UI plots over runs."""
     return {name: MetadataValue.int(count) for name, count in counts.items()}
+
+
+def met(by_source: Mapping[str, Met]) -> Metadata:
+    """Early, late and out-of-order events (A2's metrics): of all sources, and of each where there are several."""
+    shown = {"": sum(by_source.values(), Met(0, 0, 0))}
+    if len(by_source) > 1:
+        shown |= {f"_{source}": of_source for source, of_source in by_source.items()}
+    found = {}
+    for of, one in shown.items():
+        found[f"out_of_order_events{of}"] = one.out_of_order
+        found[f"late_input_events{of}"] = one.late
+        found[f"early_input_events{of}"] = one.early
+    return numbers(found)
 
 
 def counted(counts: Mapping[str, int], *, of: str) -> Any:

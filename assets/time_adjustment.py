@@ -3,6 +3,7 @@
 Here: counts, `log_control`, `watermarks`. Not here: released and held events (releases.py), the rules (timeops/).
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -23,7 +24,20 @@ from resources.batches import Plan
 from resources.workspace import Position, Workspace, instant_of
 from timeops import columns as c
 from timeops.adjustment import KEPT
-from timeops.tally import accepted_tally, refused_tally
+from timeops.tally import MOVED, accepted_tally, of_source, refused_tally
+
+
+@dataclass(frozen=True)
+class Met:
+    """How many events were early, late and out of order: dropped, adjusted or kept alike (A2's metrics)."""
+
+    early: int
+    late: int
+    out_of_order: int
+
+    def __add__(self, other: "Met") -> "Met":
+        """Those of both."""
+        return Met(self.early + other.early, self.late + other.late, self.out_of_order + other.out_of_order)
 
 
 @dataclass(frozen=True)
@@ -32,11 +46,13 @@ class TimeAdjusted:
 
     Attributes:
         counts: Records by outcome, see `timeops.tally`, `records`, `released`, and refused ones by reason.
+        met: By source how many of its events were early, late and out of order, refused or not.
         before: Position before the batch.
         after: Position after it.
     """
 
     counts: Mapping[str, int]
+    met: Mapping[str, Met]
     before: Position
     after: Position
 
@@ -45,7 +61,7 @@ def adjust_time(workspace: Workspace, plan: Plan) -> TimeAdjusted:
     """Judges a batch's stretch of the log and writes `ordered_events`, `held_events`, `log_control`, `watermarks`."""
     judged = judged_batch(workspace, plan)
     before = judged.before
-    counts = _counts(judged, workspace)
+    counts, met = _counts(judged, workspace)
     if workspace.spec.outputs.ordered_events:
         released = write_released(workspace, judged, kept=counts[KEPT])
         counts |= {"released": released}
@@ -57,15 +73,31 @@ def adjust_time(workspace: Workspace, plan: Plan) -> TimeAdjusted:
         _write_timelines(workspace, judged, counts)
     else:
         _write_watermarks(workspace, judged, counts)
-    return TimeAdjusted(counts, before, judged.after)
+    return TimeAdjusted(counts, met, before, judged.after)
 
 
-def _counts(judged: Judged, workspace: Workspace) -> dict[str, int]:
-    refused = {row["reason"]: row["n"] for row in refused_tally(judged.adjusted.refused).collect()}
-    tally = accepted_tally(judged.adjusted.accepted, workspace.spec.windows, _late_for_sessions(judged, workspace))
-    accepted = tally.collect()[0].asDict()
-    records = accepted["accepted"] + sum(refused.values())
-    return {"records": records, **accepted, **{f"refused.{reason}": n for reason, n in refused.items()}}
+def _counts(judged: Judged, workspace: Workspace) -> tuple[dict[str, int], dict[str, Met]]:
+    """Counts of the batch, and what was early, late and out of order by source."""
+    sources = [source.name for source in workspace.spec.sources]
+    by_source = Counter(
+        {(r["source"], r["reason"]): r["n"] for r in refused_tally(judged.adjusted.refused).collect()}
+    )
+    late = _late_for_sessions(judged, workspace)
+    tally = accepted_tally(judged.adjusted.accepted, workspace.spec.windows, late, sources)
+    found = tally.collect()[0].asDict()
+    moved = {(source, name): found.pop(of_source(name, source)) for source in sources for name in MOVED}
+    refused: Counter[str] = Counter()
+    for (_, reason), n in by_source.items():
+        refused[f"refused.{reason}"] += n
+    met = {
+        source: Met(
+            early=moved[source, "early"] + by_source[source, "early"],
+            late=moved[source, "late"] + by_source[source, "late_arrival"],
+            out_of_order=moved[source, "out_of_order"] + moved[source, KEPT] + by_source[source, "out_of_order"],
+        )
+        for source in sources
+    }
+    return {"records": found["accepted"] + refused.total(), **found, **refused}, met
 
 
 def _late_for_sessions(judged: Judged, workspace: Workspace) -> dict[str, DataFrame]:

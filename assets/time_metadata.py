@@ -4,8 +4,6 @@ Here: which numbers are shown, and by which names. Not here: gathering them (lat
 (pictures.py).
 """
 
-from collections.abc import Mapping
-
 from dagster import MetadataValue
 
 from assets import metadata as show
@@ -28,7 +26,8 @@ def of_time_adjustment(workspace: Workspace, plan: Plan, done: TimeAdjusted) -> 
     counts = dict(done.counts)
     refused = {name.removeprefix("refused."): n for name, n in counts.items() if name.startswith("refused.")}
     about: show.Metadata = {
-        **show.numbers(_met(counts, refused)),
+        **show.numbers({"records": counts["records"], "accepted": counts["accepted"]}),
+        **show.met(done.met),
         "batch": MetadataValue.int(plan.batch_id),
         "watermark": show.instant(done.after.watermark_us),
         "refused": show.counted(refused, of="reason"),
@@ -44,17 +43,6 @@ def of_time_adjustment(workspace: Workspace, plan: Plan, done: TimeAdjusted) -> 
     if has_event_time(workspace.spec.sources, workspace.spec.time):  # else event time is arrival time
         about |= _of_lateness(workspace, plan)
     return about
-
-
-def _met(counts: Mapping[str, int], refused: Mapping[str, int]) -> dict[str, int]:
-    """The metrics of A2: dropped and adjusted events alike."""
-    return {
-        "records": counts["records"],
-        "accepted": counts["accepted"],
-        "out_of_order_events": counts["out_of_order"] + counts["kept_out_of_order"] + refused.get("out_of_order", 0),
-        "late_input_events": counts["late"] + refused.get("late_arrival", 0),
-        "early_input_events": counts["early"] + refused.get("early", 0),
-    }
 
 
 def _of_lateness(workspace: Workspace, plan: Plan) -> show.Metadata:

@@ -42,7 +42,8 @@ def first_of_several(chains: DataFrame, within_us: int) -> DataFrame:
         F.sort_array(F.collect_list(F.struct(SEQ, EVENT_US))).alias("records"),
         F.ceil(F.sqrt(F.max(bucket) + 1)).cast("int").alias("side"),
     )
-    firsts = in_order.select(KEY, CHAIN, F.explode(_fold(within_us)).alias("first"))
+    # Every chain has a first one. A plain explode would fold each chain thrice, to leave out empty arrays beforehand.
+    firsts = in_order.select(KEY, CHAIN, F.explode_outer(_fold(within_us)).alias("first"))
     own = _div(F.col("first")[EVENT_US] - F.col(CHAIN), F.lit(within_us + 1))
     beside = firsts.select(KEY, CHAIN, "first", F.explode(F.array(own - 1, own, own + 1)).alias(_BUCKET))
     by_bucket = beside.groupBy(KEY, CHAIN, _BUCKET).agg(F.collect_list("first").alias(_FIRSTS))

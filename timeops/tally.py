@@ -4,39 +4,50 @@ Here: sums that conservation and the metrics are made of (A2: early, late and ou
 adjusted alike). Not here: the decisions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from timeops.adjustment import KEPT
-from timeops.columns import ADJUSTED_BY, REASON
+from timeops.columns import ADJUSTED_BY, REASON, SOURCE
 from timeops.contents import FILTERED, MISSED, filtered
 from timeops.gridded import ENDS, place
 from timeops.spec import WindowSpec
+
+MOVED = ("early", "late", "out_of_order", KEPT)
+"""What `_adjusted_by` may hold."""
 
 _LATE = "__late"
 
 
 def refused_tally(refused: DataFrame) -> DataFrame:
-    """`reason` and `n` of the refused records of a stretch."""
-    return refused.groupBy(F.col(REASON).alias("reason")).agg(F.count("*").alias("n"))
+    """`reason`, `source` and `n` of the refused records of a stretch."""
+    return refused.groupBy(F.col(REASON).alias("reason"), F.col(SOURCE).alias("source")).agg(F.count("*").alias("n"))
 
 
-def accepted_tally(accepted: DataFrame, windows: tuple[WindowSpec, ...], late: Mapping[str, DataFrame]) -> DataFrame:
+def accepted_tally(
+    accepted: DataFrame,
+    windows: tuple[WindowSpec, ...],
+    late: Mapping[str, DataFrame],
+    sources: Sequence[str] = (),
+) -> DataFrame:
     """Where the accepted events of a stretch went: one row.
 
     Args:
         accepted: The events.
         windows: The spec's windows.
         late: By session window, those of the events that came too late for it; none under drop and adjust.
+        sources: Names of sources to be told apart.
 
     Returns:
-        `accepted`; by what moved them `early`, `late`, `out_of_order`, `kept_out_of_order`; and per window
+        `accepted`; by what moved them `early`, `late`, `out_of_order`, `kept_out_of_order`, of a source that is told
+        apart `of_source`; and per window
         `<window>.in_windows`, `.in_gap`, `.filtered`, `.window_closed` (these four add up to `accepted`) and
         `.missed_some` (in some window, late for another); BIGINT counts of events.
     """
-    counts = {name: F.array_contains(ADJUSTED_BY, name) for name in ("early", "late", "out_of_order", KEPT)}
+    counts = {name: F.array_contains(ADJUSTED_BY, name) for name in MOVED}
+    counts |= {of_source(name, one): counts[name] & (F.col(SOURCE) == one) for name in MOVED for one in sources}
     placed = accepted
     for number, window in enumerate(windows):
         names = {name: f"{name}{number}" for name in (ENDS, MISSED, FILTERED)}
@@ -53,6 +64,11 @@ def accepted_tally(accepted: DataFrame, windows: tuple[WindowSpec, ...], late: M
     for name, events in late.items():
         tally = _without_late(tally, name, events)
     return tally
+
+
+def of_source(moved_by: str, source: str) -> str:
+    """Name of the count of a source's events that a rule moved."""
+    return f"{moved_by} of {source}"
 
 
 def _of_session(filtered_out: str) -> dict[str, Column]:

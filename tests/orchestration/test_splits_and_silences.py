@@ -1,11 +1,12 @@
 """Pipelines whose watermark depends on splits, several sources, or silences: equal to the oracle, cut and whole."""
 
 import json
+from collections import Counter
 from datetime import datetime
 from pathlib import Path
 
 import pytest
-from dagster import DagsterInstance
+from dagster import AssetKey, DagsterInstance, IntMetadataValue
 from pyspark.sql import SparkSession
 
 from pipelines.runner import RunOptions
@@ -15,6 +16,7 @@ from resources.workspace import SpecFile
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land, table, us
 from tests.orchestration.test_live_runs import go, pipeline
 from timeops.errors import SpecError
+from timeops.spec import Spec
 
 TWO_SOURCES = """
 name: merged
@@ -43,6 +45,7 @@ time:
   unit: millisecond
   out_of_orderness: 10 s
   out_of_order: keep
+  late: {{tolerance: 20 s, policy: adjust}}
   idle: {{advance: exclude_split, timeout: 15 s}}
 windows:
   - name: per_minute
@@ -83,6 +86,7 @@ def test_two_sources_with_splits_and_settings_of_their_own_give_the_oracles_tabl
     land_meters(tmp_path / "in_meters", 300, seed=22)
     with DagsterInstance.ephemeral() as instance:
         assert go(made, instance, RunOptions(max_events_per_batch=350)).batches == 2
+        shown = metrics(instance, "merged")
     log = table(settings.warehouse, file.spec, "raw_events")
     assert {(row["_source"], row["_split"]) for row in log if row["_malformed"] is None} == {
         *(("lines", k) for k in ("a", "b", None)),
@@ -92,6 +96,34 @@ def test_two_sources_with_splits_and_settings_of_their_own_give_the_oracles_tabl
     timed = [arrival for arrival in arrivals if arrival is not None]
     assert timed == sorted(timed), "the records of one ingestion are ordered over all sources"
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+    met = met_by_source(settings, file.spec)
+    for name in ("late_input_events", "out_of_order_events"):
+        of_sources = [f"{name}_lines", f"{name}_meters"]
+        assert [shown[of] for of in of_sources] == [met[of] for of in of_sources]
+        assert shown[name] == sum(met[of] for of in of_sources)
+        assert met[f"{name}_lines"], "none would show nothing"
+
+
+def metrics(instance: DagsterInstance, pipeline: str) -> Counter[str]:
+    """The numbers that the materializations of `ordered_events` show, summed over batches."""
+    found: Counter[str] = Counter()
+    for record in instance.fetch_materializations(AssetKey([pipeline, "ordered_events"]), limit=100).records:
+        assert record.asset_materialization is not None
+        for name, shown in record.asset_materialization.metadata.items():
+            if isinstance(shown, IntMetadataValue):
+                found[name] += shown.value or 0
+    return found
+
+
+def met_by_source(settings: Settings, spec: Spec) -> Counter[str]:
+    """How many events of each source were late and out of order, as the tables tell."""
+    sources = {row["_arrival_seq"]: row["_source"] for row in table(settings.warehouse, spec, "raw_events")}
+    names = {"late": "late_input_events", "kept_out_of_order": "out_of_order_events"}
+    found: Counter[str] = Counter()
+    for name in ("ordered_events", "held_events"):
+        for row in table(settings.warehouse, spec, name):
+            found.update(f"{names[rule]}_{sources[row['_arrival_seq']]}" for rule in row["_adjusted_by"])
+    return found
 
 
 def test_the_clock_closes_the_windows_of_silent_timelines_as_the_oracle_says(
