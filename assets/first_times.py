@@ -29,6 +29,8 @@ Span = tuple[int, int]
 """First and last instant of a stretch of event time, microseconds."""
 
 MOST_SPANS = 8
+NEAR_US = 3_600_000_000
+"""Stretches no further apart are one: to read a little more costs less than another file."""
 _DAY_US = 86_400_000_000
 _MOST_PIECES = 10_000
 _ALL: Span = (c.MIN_US, c.MAX_US)
@@ -50,10 +52,10 @@ def spans_of(workspace: Workspace, items: DataFrame) -> tuple[Span, ...]:
 
 
 def joined(spans: Iterable[Span], most: int) -> tuple[Span, ...]:
-    """Spans that do not touch, in order, at most so many: those that are nearest to each other are joined."""
+    """Spans that are not near each other, in order, at most so many: those with the least between them are joined."""
     apart: list[Span] = []
     for first, last in sorted(spans):
-        if apart and first <= apart[-1][1] + 1:
+        if apart and first <= apart[-1][1] + NEAR_US:
             apart[-1] = (apart[-1][0], max(apart[-1][1], last))
         else:
             apart.append((first, last))

@@ -64,9 +64,8 @@ def with_duplicates(events: DataFrame, known: DataFrame | None, time: TimeSpec) 
     several = first_of_several(chained.where(has_several), time.within_us)
     found = chained.where(~has_several).unionByName(several).where(~F.col(_IS_KNOWN))
     is_duplicate = F.col(KEY).isNotNull() & (F.col(FIRST) != F.col(SEQ))
-    return found.withColumn(REASON, F.coalesce(REASON, F.when(is_duplicate, "duplicate"))).select(
-        *events.columns, KEY, FIRST
-    )
+    judged = found.withColumn(REASON, F.coalesce(REASON, F.when(is_duplicate, "duplicate")))
+    return judged.drop(EVENT_US, CHAIN, IS_NEW_TIME, _ALONE, _IS_KNOWN, _LAST)
 
 
 def key_of(events: DataFrame, expressions: Sequence[str]) -> Column:
