@@ -19,7 +19,7 @@ demo: setup ## run the demo pipeline and print what came out
 test: setup ## run all tests
 	@$(BIN)/python -m pytest
 
-faults: setup ## kill runs around every commit, each with a JVM of its own: half an hour
+faults: setup ## kill runs around every commit, and let the daemon run a pipeline: half an hour
 	@$(BIN)/python -m pytest -m every_fault
 
 bench: setup ## measure against peers; a quarter of an hour, see benchmarks/README.md
