@@ -3,8 +3,8 @@
 Here: a fold over the times of each chain, in the order of the log. Not here: the chains (duplicates.py).
 
 First ones are more than `within` apart. So a stretch of time of that length holds one at most: a chain is an array of
-such buckets, and a record asks its own bucket and the two beside it. An array is copied when it changes, so it is
-made of rows, as many as each of them has places.
+such buckets, in rows of as many places as there are rows, and a record asks its own bucket and the two beside it.
+Spark copies the state of a fold at every step: a chain costs its records times its buckets, so it should be short.
 """
 
 from functools import reduce
