@@ -21,7 +21,7 @@ SPEC, END_OF_INPUT = "spec", "end_of_input"
 # Parts of a spec whose change makes sense from the next record on. A change of any other part would make one table
 # hold rows of two meanings.
 _CHANGEABLE = ("time", "partitions")
-_NOT_CHANGEABLE = ("time.over", "time.deduplicate_by", "time.within")
+_NOT_CHANGEABLE = ("time.over", "time.deduplicate_by", "time.within", "time.start_at")
 # These may change the state that is kept between batches: then there is nothing to go on from.
 _OF_STATE = ("time.emit", "time.idle")
 _OF_INGESTION = ("path", "options", "order", "arrival_time", "settle", "max_files", "max_bytes")

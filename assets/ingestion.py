@@ -5,7 +5,7 @@ what becomes of a record's event time.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
@@ -37,6 +37,7 @@ class Ingested:
 
     Attributes:
         records: Records added to the log.
+        before_start: Records that arrived before what `time.start_at` asks for, and were left out.
         files: Files read.
         waiting: Files younger than `settle`.
         left: Files for the next ingestion.
@@ -44,6 +45,7 @@ class Ingested:
     """
 
     records: int = 0
+    before_start: int = 0
     files: int = 0
     waiting: int = 0
     left: int = 0
@@ -141,12 +143,13 @@ def ingest(workspace: Workspace, run_id: str) -> Ingested:
         prepare(workspace.lake, workspace.base())
         payload = payload_of(workspace)
         records, states = _read_sources(workspace, found, payload)
+        records, before_start = _from_start(records, workspace.spec.time.read_from_us)
         rows, clocks = _write_log(workspace, plan, records, payload, found.ready)
         _write_states(workspace, plan, states)
-        counts = {"records": rows, "files": len(found.ready), **clocks}
+        counts = {"records": rows, "files": len(found.ready), "before_start": before_start, **clocks}
         versions = {table: workspace.lake.version(table) for table in workspace.tables}
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), end_seq=plan.first_seq + rows)
-    return Ingested(rows, len(found.ready), seen.waiting, seen.left, seen.errors)
+    return replace(seen, records=rows, files=len(found.ready), before_start=before_start)
 
 
 def _read_sources(
@@ -173,6 +176,14 @@ def _of_source(records: DataFrame, source: FilesSource, time_zone: str, payload:
     missing = {field.name: F.lit(None).cast(field.dataType) for field in payload if field.name not in records.columns}
     whole = timed.withColumns({c.SOURCE: F.lit(source.name), c.SPLIT: split, **missing})
     return whole.select(*payload.names, _A, c.SOURCE, c.SPLIT, c.POSITION, c.FILE, c.MALFORMED)
+
+
+def _from_start(records: DataFrame, from_us: int | None) -> tuple[DataFrame, int]:
+    """The records that arrived at an instant or later, and those without an arrival; how many did not."""
+    if from_us is None:
+        return records, 0
+    is_before = F.coalesce(F.col(_A) < F.lit(from_us), F.lit(False))
+    return records.where(~is_before), records.where(is_before).count()
 
 
 def _write_log(

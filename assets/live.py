@@ -115,6 +115,7 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
                 **show.numbers(
                     {
                         "new_records": done.records if done else 0,
+                        **({"before_start_at": done.before_start} if done and spec.time.start_at else {}),
                         "files_read": done.files if done else 0,
                         "files_waiting": done.waiting if done else 0,
                         "files_held_back": len(done.errors) if done else 0,

@@ -28,7 +28,9 @@ def write_revisions(workspace: Workspace, judged: Judged, window: WindowSpec) ->
     """
     plan, table = judged.plan, tables.window_table(window.name)
     known = events_of(workspace, tables.REVISED_EVENTS)
-    results = window_results(judged.adjusted, known, window, flushed=flushes(plan)).localCheckpoint()
+    results = window_results(
+        judged.adjusted, known, window, flushed=flushes(plan), keep=lambda frame: frame.localCheckpoint()
+    ).localCheckpoint()
     fresh = last_revisions(results, window)
     written = fresh.count()
     if not written:

@@ -19,9 +19,10 @@ from resources.sources.files import split_of
 from timeops import columns as c
 from timeops.case_file import CasesFile
 from timeops.case_values import is_written_as_text
-from timeops.cases import Case, Row, read_instant
+from timeops.cases import Case, Row
 from timeops.instants import BAD, FAILED, US, with_instant
 from timeops.spec import FilesSource, Spec
+from timeops.spec_fields import read_instant
 from timeops.spec_messages import Path, Problem, show
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

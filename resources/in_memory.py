@@ -151,7 +151,9 @@ def fold_stretch(
     return Stretch(
         ordered=in_sequence.unionByName(released.passed.withColumn(IN_SEQUENCE, F.lit(False))),
         letters=_letters(adjusted, rules, before),
-        results={w.name: window_results(adjusted, before.of_window(w), w, flushed=flushed) for w in windows},
+        results={
+            w.name: window_results(adjusted, before.of_window(w), w, flushed=flushed, keep=_kept) for w in windows
+        },
         carried=_carried(adjusted, before, released.held, flushed=flushed),
     )
 

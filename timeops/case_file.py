@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel, Field, ValidationError
 
 from timeops.arrival import keys_by_arrival
-from timeops.cases import HELD, ORDERED, WINDOWS, Case, Row, Step, read_instant
+from timeops.cases import HELD, ORDERED, WINDOWS, Case, Row, Step
 from timeops.columns import ARRIVAL, SOURCE, SPLIT
 from timeops.expression_tokens import top_level_names
 from timeops.spec import FilesSource, Spec
-from timeops.spec_fields import SpecModel
+from timeops.spec_fields import SpecModel, read_instant
 from timeops.spec_messages import Path, Problem, ProblemsError, did_you_mean, problems_of, show, spec_error
 from timeops.spec_yaml import read_yaml
 

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from timeops.cases import read_instant
+from timeops.spec_fields import read_instant
 from timeops.spec_messages import Problem, ProblemsError, show
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)

@@ -6,12 +6,12 @@ values of the rows that are expected, which need the types of Spark (case_values
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, model_validator
 
-from timeops.spec_fields import SpecModel, Text, one_of
+from timeops.spec_fields import SpecModel, Text, one_of, read_instant
 from timeops.spec_messages import (
     Path,
     Problem,
@@ -29,20 +29,6 @@ NONE, FINAL = "none", "final"
 
 _TABLES = f"{ORDERED}, {HELD}, {LETTERS}, {WINDOWS}<name>, watermark or watermarks"
 _WATERMARK = f"an instant such as 2026-01-31T12:00:00Z, {NONE} (no event has come), or {FINAL} (flushed)"
-
-
-def read_instant(value: object) -> datetime:
-    """Read ISO 8601 text; without an offset it is UTC.
-
-    Raises:
-        ProblemsError: It is none.
-    """
-    try:
-        read = datetime.fromisoformat(value if isinstance(value, str) else "")
-    except ValueError:
-        expected = "an instant such as 2026-01-31T12:00:00Z"
-        raise ProblemsError([Problem(f"found {show(value)}", expected=expected)]) from None
-    return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
 
 
 @dataclass(frozen=True)

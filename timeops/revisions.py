@@ -10,6 +10,8 @@ closes. So the rank of a moment, and with it the number of a revision, is a func
 watermark.
 """
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -34,11 +36,18 @@ KEYS: tuple[str, ...] = (TIMELINE, END)
 _ON_TIME, _FINAL = -(2**62), 2**62
 _W_START, _W_END, _CLOCK_START = "__w_start", "__w_end", "__clock_start"
 _GIVEN, _NOW, _FRESH = "__given", "__now", "__fresh"
-_BEFORE, _AFTER = "__before", "__after"
+_BEFORE, _AFTER, _SIDE, _CAME = "__before", "__after", "__side", "__came"
 _PREVIOUS = "__previous_rank"  # of the result before; null of the first
 
 
-def revised_contents(kept: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
+def revised_contents(
+    kept: DataFrame,
+    adjusted: Adjusted,
+    window: WindowSpec,
+    *,
+    flushed: bool,
+    keep: Callable[[DataFrame], DataFrame],
+) -> DataFrame:
     """Events of the results that windows give in a stretch, one row per result that holds them.
 
     Args:
@@ -47,6 +56,7 @@ def revised_contents(kept: DataFrame, adjusted: Adjusted, window: WindowSpec, *,
         adjusted: The stretch.
         window: The window.
         flushed: As for `windows.window_results`.
+        keep: The same.
 
     Returns:
         The rows with `__end`, the group columns of `contents.with_groups`, `__revision`, `__is_final`, `__cause`, and
@@ -55,7 +65,7 @@ def revised_contents(kept: DataFrame, adjusted: Adjusted, window: WindowSpec, *,
     events = kept.withColumn(_FRESH, F.lit(False)).unionByName(
         adjusted.accepted.withColumn(_FRESH, F.lit(True)), allowMissingColumns=True
     )
-    rows = _in_open_windows(events, adjusted, window).withColumn(RANK, _rank(window))
+    rows = keep(_in_open_windows(events, adjusted, window).withColumn(RANK, _rank(window)))
     groups = group_names(window)
     moments = _moments(rows, adjusted, window, flushed=flushed)
     event, moment = rows.drop(_W_START, _W_END, _CLOCK_START, _FRESH).alias("event"), moments.alias("moment")
@@ -115,19 +125,12 @@ def _closed(last: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFram
 
 def _dated(own: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """Adds to moments before the last whether a result is given, whether in this stretch, and the watermark then."""
-    more = (_GIVEN, _NOW, WATERMARK)
-    keys = [*KEYS, *group_names(window), RANK]
-    late = own.where(F.col(RANK) != _ON_TIME)
-    if window.early_every_us is None and not window.revise_every_us:
-        return (
-            _at_events(late, adjusted)
-            .select(*keys, *more)
-            .unionByName(_on_time(own, adjusted, window).select(*keys, *more))
-        )
-    dated = _at_periods(late, adjusted, window).select(*keys, *more)
+    columns = [*KEYS, *group_names(window), RANK, _GIVEN, _NOW, WATERMARK]
     if window.early_every_us is not None:
-        return dated
-    return dated.unionByName(_on_time(own, adjusted, window).select(*keys, *more))
+        return _at_periods(own, adjusted, window).select(*columns)
+    late = own.where(F.col(RANK) != _ON_TIME)
+    dated = _at_periods(late, adjusted, window) if window.revise_every_us else _at_events(late, adjusted)
+    return dated.select(*columns).unionByName(_on_time(own, adjusted, window).select(*columns))
 
 
 def _on_time(own: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
@@ -153,35 +156,36 @@ def _at_events(late: DataFrame, adjusted: Adjusted) -> DataFrame:
 
 def _at_periods(late: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """Periods of the clock in which events came; the first item behind one gives the result, if it still may."""
-    log = adjusted.clock.log
     earlier = F.coalesce(F.col(RANK) <= F.col(_CLOCK_START), F.lit(False))
-    dues = late.where(~earlier).select(TIMELINE, RANK, _CLOCK_START).distinct().withColumn(LOG, log)
-    items = first_item_at(
-        dues.select(LOG, F.col(RANK).alias(AT)).distinct(), clocks_of(adjusted.items, log)
-    ).withColumnRenamed(AT, RANK)
-    reached = dues.join(items.where(F.col(ITEM).isNotNull()), [LOG, RANK])
-    before = reached.select(
-        TIMELINE,
-        (F.col(ITEM)["seq"] - 1).alias(AFTER_SEQ),
-        F.coalesce(CLOCK_BEFORE, _CLOCK_START).alias(AT),
-        RANK,
-        F.lit(_BEFORE).alias("__which"),
-    )
-    after = reached.select(
-        TIMELINE,
-        F.col(ITEM)["seq"].alias(AFTER_SEQ),
-        F.col(ITEM)["clock"].alias(AT),
-        RANK,
-        F.lit(_AFTER).alias("__which"),
-    )
-    wanted = before.unionByName(after)
-    found = watermarks_after(wanted.select(TIMELINE, AFTER_SEQ, AT).distinct(), adjusted)
-    values = wanted.join(found, [TIMELINE, AFTER_SEQ], "left").groupBy(TIMELINE, RANK)
-    both = values.agg(
-        *[F.max(F.when(F.col("__which") == which, F.col(WATERMARK))).alias(which) for which in (_BEFORE, _AFTER)],
-        F.lit(True).alias("__came"),
-    )
-    dated = late.join(both, [TIMELINE, RANK], "left").withColumn(WATERMARK, F.col(_AFTER))
+    ends = late.where(~earlier).select(TIMELINE, RANK, _CLOCK_START).distinct()
+    around = _watermarks_around(ends, adjusted).withColumn(_CAME, F.lit(True))
+    dated = late.join(around, [TIMELINE, RANK], "left").withColumn(WATERMARK, F.col(_AFTER))
     may = F.coalesce(F.col(_BEFORE) < close_time(F.col(END), window), F.lit(True))
-    now = ~earlier & F.coalesce("__came", F.lit(False)) & may
+    now = ~earlier & F.coalesce(_CAME, F.lit(False)) & may
     return dated.withColumns({_GIVEN: earlier | now, _NOW: now})
+
+
+def _watermarks_around(ends: DataFrame, adjusted: Adjusted) -> DataFrame:
+    """The watermarks just before and just after the first item of the log behind the end of a period.
+
+    Args:
+        ends: `_timeline`, `__rank` (the end, by the clock), `__clock_start`; each once.
+        adjusted: The stretch.
+
+    Returns:
+        `_timeline`, `__rank`, `__before`, `__after`; no row where no item of the stretch comes so far.
+    """
+    log = adjusted.clock.log
+    ends = ends.withColumn(LOG, log)
+    wanted = ends.select(LOG, F.col(RANK).alias(AT)).distinct()
+    items = first_item_at(wanted, clocks_of(adjusted.items, log)).withColumnRenamed(AT, RANK)
+    reached = ends.join(items.where(F.col(ITEM).isNotNull()), [LOG, RANK])
+    seq = F.col(ITEM)["seq"]
+    just_before = F.struct((seq - 1).alias(AFTER_SEQ), F.coalesce(CLOCK_BEFORE, _CLOCK_START).alias(AT))
+    just_after = F.struct(seq.alias(AFTER_SEQ), F.col(ITEM)["clock"].alias(AT))
+    both = F.explode(F.map_from_arrays(F.array(F.lit(_BEFORE), F.lit(_AFTER)), F.array(just_before, just_after)))
+    places = reached.select(TIMELINE, RANK, both.alias(_SIDE, "place")).select(TIMELINE, RANK, _SIDE, "place.*")
+    found = watermarks_after(places.select(TIMELINE, AFTER_SEQ, AT).distinct(), adjusted)
+    sides = places.drop(AT).join(found, [TIMELINE, AFTER_SEQ], "left").groupBy(TIMELINE, RANK)
+    of_side = [F.max(F.when(F.col(_SIDE) == side, F.col(WATERMARK))).alias(side) for side in (_BEFORE, _AFTER)]
+    return sides.agg(*of_side)

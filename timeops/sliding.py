@@ -7,6 +7,8 @@ An event belongs to instants from its own time to just before it goes, and other
 way. The windows of two instants overlap, so that an event is in as many results as its group has instants in a size.
 """
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -18,7 +20,14 @@ from timeops.spec import WindowSpec
 _CELL = "__cell"  # instants and events meet in stretches of one size
 
 
-def closed_contents(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
+def closed_contents(
+    events: DataFrame,
+    adjusted: Adjusted,
+    window: WindowSpec,
+    *,
+    flushed: bool,
+    keep: Callable[[DataFrame], DataFrame],
+) -> DataFrame:
     """Events of the instants that close in the stretch, one row per instant that holds them.
 
     Args:
@@ -27,11 +36,12 @@ def closed_contents(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *
         adjusted: The stretch.
         window: The window.
         flushed: As for `windows.window_results`.
+        keep: The same.
 
     Returns:
         The rows with `__start`, `__end` (the instant), and the group columns of `contents.with_groups`.
     """
-    passing = with_groups(events.where(_is_in_one(events, window)), window)
+    passing = keep(with_groups(events.where(_is_in_one(events, window)), window))
     instants = _closing(passing, adjusted, window, flushed=flushed)
     cell = floor_to(F.col(T_FINAL), window.size_us)
     near = passing.withColumn(_CELL, F.explode(F.array(cell, cell + F.lit(window.size_us))))

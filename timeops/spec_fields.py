@@ -6,7 +6,7 @@ spec_time.py, spec_windows.py).
 
 import re
 from collections.abc import Collection, Mapping
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from types import MappingProxyType
 from typing import Annotated
@@ -92,6 +92,20 @@ def positive(value: timedelta) -> timedelta:
     if not value:
         raise ProblemsError([Problem("found a length of zero", expected="a duration longer than zero")])
     return value
+
+
+def read_instant(value: object) -> datetime:
+    """Read ISO 8601 text; without an offset it is UTC.
+
+    Raises:
+        ProblemsError: It is none.
+    """
+    try:
+        read = datetime.fromisoformat(value if isinstance(value, str) else "")
+    except ValueError:
+        expected = "an instant such as 2026-01-31T12:00:00Z"
+        raise ProblemsError([Problem(f"found {show(value)}", expected=expected)]) from None
+    return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
 
 
 _BYTE_UNITS = {
@@ -183,6 +197,12 @@ Day = Annotated[
     date,
     BeforeValidator(_day),
     WithJsonSchema({"type": "string", "format": "date", "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"}),
+]
+Instant = Annotated[
+    datetime,
+    BeforeValidator(lambda value: value if isinstance(value, datetime) else read_instant(value)),
+    PlainSerializer(lambda instant: instant.isoformat(), return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"}),
 ]
 TimeZone = Annotated[str, BeforeValidator(_time_zone), text_schema()]
 WholeNumber = Annotated[int, BeforeValidator(_whole_number), WithJsonSchema({"type": "integer", "minimum": 1})]

@@ -5,17 +5,18 @@ Here: the keys and the rules between them. Not here: their effect (extraction.py
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
-from typing import Annotated, ClassVar, Literal
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from timeops.durations import format_duration, micros
 from timeops.expression_tokens import normal_form
 from timeops.spec_expressions import Expression, InstantExpression
-from timeops.spec_fields import Duration, PositiveDuration, SpecModel, TimeZone, one_of
+from timeops.spec_fields import Duration, Instant, PositiveDuration, SpecModel, TimeZone, one_of
 from timeops.spec_messages import Path, Problem, ProblemsError, not_yet, problems_of, raise_any, show
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNIT_US = {"second": 1_000_000, "millisecond": 1_000, "microsecond": 1}
 
 
@@ -77,10 +78,6 @@ def _emission(value: object) -> object:
 class TimeSpec(SpecModel):
     """Event time and its watermark."""
 
-    LATER: ClassVar[Mapping[str, str]] = {
-        "start_at": "a first instant of results",
-    }
-
     timestamp_by: InstantExpression | None = Field(
         default=None,
         description="Event time: Spark SQL over columns and _arrival_time; default: arrival time.",
@@ -123,10 +120,27 @@ class TimeSpec(SpecModel):
     idle: Idle | None = Field(
         default=None, description="How the clock raises the watermark when no events do; default: it does not."
     )
+    start_at: Instant | None = Field(
+        default=None,
+        description="Results for whole windows from this instant on (A2); records that arrived before it, and more "
+        "than early.tolerance, are not read. UTC without an offset.",
+    )
     end_of_input: Annotated[Literal["hold", "flush"], one_of("hold", "flush")] = Field(
         default="hold",
         description="When all input is read: hold keeps what is open, flush releases and closes everything.",
     )
+
+    @property
+    def start_us(self) -> int | None:
+        """From where on windows give results, microseconds since the epoch; None for all of them."""
+        return None if self.start_at is None else micros(self.start_at - EPOCH)
+
+    @property
+    def read_from_us(self) -> int | None:
+        """From which arrival on records are read, microseconds since the epoch; None for all (A2)."""
+        if self.start_us is None:
+            return None
+        return self.start_us - (self.early.tolerance_us if self.early else 0)
 
     @property
     def unit_us(self) -> int:

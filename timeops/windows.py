@@ -39,28 +39,32 @@ def window_results(
             `in_open_windows`, and for windows that revise their results with `__w_before` and `_clock` as they came.
         window: The window.
         flushed: The stretch ends with a flushing end of input: every window closes.
-        keep: Gives a frame with the same rows, computed once: the aggregates of windows on a grid are read twice.
+        keep: Gives a frame with the same rows, computed once: what results are made of is read several times.
 
     Returns:
-        One row per window and group that holds an event and passes `having`, and per revision: `window_start`,
+        One row per window and group that holds an event and passes `having`, and per revision; with `time.start_at`
+        only of windows that begin there or later (A2): `window_start`,
         `window_end`, group columns, aggregates, `_revision` INT, `_is_final` BOOLEAN, `_watermark` (just after the
         item at which it was given; null where a flush gave it); with `history` also `_late_events`.
     """
     if window.revises:
-        contents = revised_contents(open_events, adjusted, window, flushed=flushed)
+        contents = revised_contents(open_events, adjusted, window, flushed=flushed, keep=keep)
         keys = (*gridded.KEYS, REVISION, IS_FINAL, WATERMARK)
         causes = [F.array_sort(F.collect_list(CAUSE)).alias(LATE_EVENTS)] if window.history else []
         found = _aggregated(contents, keys, window, *causes)
-        return _shaped(found.withColumn(START, start_of(F.col(END), window)), window)
+        return _shaped(found.withColumn(START, start_of(F.col(END), window)), window, adjusted.rules.time.start_us)
     events = all_events(adjusted, open_events)
     if window.is_linked:
-        of_kind = sessions if window.kind == "session" else sliding
-        closed = of_kind.closed_contents(events, adjusted, window, flushed=flushed)
+        if window.kind == "session":
+            closed = sessions.closed_contents(events, adjusted, window, flushed=flushed)
+        else:
+            closed = sliding.closed_contents(events, adjusted, window, flushed=flushed, keep=keep)
         results = with_first_watermarks(_aggregated(closed, sessions.KEYS, window), adjusted, window)
     else:
         found = keep(_of_grid(events, adjusted, window, flushed=flushed))
         results = gridded.with_starts(found, adjusted, window)
-    return _shaped(results.withColumns({REVISION: F.lit(0), IS_FINAL: F.lit(True)}), window)
+    once = results.withColumns({REVISION: F.lit(0), IS_FINAL: F.lit(True)})
+    return _shaped(once, window, adjusted.rules.time.start_us)
 
 
 def _of_grid(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
@@ -71,8 +75,9 @@ def _of_grid(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flush
     return _aggregated(closed, gridded.KEYS, window)
 
 
-def _shaped(results: DataFrame, window: WindowSpec) -> DataFrame:
-    shaped = results.select(
+def _shaped(results: DataFrame, window: WindowSpec, start_us: int | None) -> DataFrame:
+    whole = results if start_us is None else results.where(F.col(START) >= F.lit(start_us))
+    shaped = whole.select(
         to_instant(START).alias("window_start"),
         to_instant(END).alias("window_end"),
         *[F.col(value).alias(name) for value, name in zip(group_names(window), window.group_columns, strict=True)],

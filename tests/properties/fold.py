@@ -125,7 +125,8 @@ def _stretch(
         return Carried(adjusted.state, held, first_times=times)
     for window in windows:
         known = in_sessions if window.is_linked else on_grids
-        _gather_results(window_results(adjusted, known, window, flushed=flushed), window, out)
+        results = window_results(adjusted, known, window, flushed=flushed, keep=lambda frame: frame.localCheckpoint())
+        _gather_results(results, window, out)
     grids = tuple(window for window in windows if not window.is_linked)
     sessions = tuple(window for window in windows if window.is_linked)
     needed = still_needed(_since(on_grids, adjusted), adjusted.state, grids)
