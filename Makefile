@@ -5,7 +5,7 @@ DAGSTER_HOME := $(CURDIR)/.dagster
 TIDEMARK_WAREHOUSE ?= $(CURDIR)/warehouse
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults bench check format ui
+.PHONY: help setup demo test faults properties bench check format ui
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -21,6 +21,9 @@ test: setup ## run all tests
 
 faults: setup ## kill runs around every commit, and let the daemon run a pipeline: half an hour
 	@$(BIN)/python -m pytest -m every_fault
+
+properties: setup ## try many more settings against the oracle; an hour
+	@$(BIN)/python -m pytest tests/properties --hypothesis-profile=thorough
 
 bench: setup ## measure against peers; a quarter of an hour, see benchmarks/README.md
 	@$(BIN)/python -m benchmarks.late_events

@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from resources.spark import local_session, session_config
+
+settings.register_profile("thorough", settings.default)  # see tests/properties/test_oracle_equality.py
 
 
 @pytest.fixture(scope="session")

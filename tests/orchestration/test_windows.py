@@ -51,13 +51,9 @@ partitions: {start: 2026-01-01}
 """
 
 
-def kinds(tmp_path: Path, *, time: str = "", only: str = "") -> tuple[SpecFile, Settings]:
-    """The pipeline; with `only` those of its windows alone whose text contains it."""
+def kinds(tmp_path: Path) -> tuple[SpecFile, Settings]:
     path = tmp_path / "kinds.yaml"
-    head, windows = SPEC.replace("  out_of_order: keep", f"  out_of_order: keep\n{time}").split("windows:\n")
-    windows, partitions = windows.split("partitions:")
-    each = [f"  - {text}" for text in windows.split("  - ")[1:] if only in text]
-    path.write_text(f"{head}windows:\n{''.join(each)}partitions:{partitions}")
+    path.write_text(SPEC)
     return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
 
 
@@ -106,11 +102,3 @@ def assert_history_leads_to_the_last_revisions(warehouse: Path, spec: Spec) -> N
     assert {key: [row[name] for name in SHOWN] for key, row in current.items()} == {
         key: [row[name] for name in SHOWN] for key, row in stands.items()
     }
-
-
-def test_revisions_that_the_clock_makes_in_silences_are_the_oracles(spark: SparkSession, tmp_path: Path) -> None:
-    file, settings = made = kinds(tmp_path, time="  idle: {advance: window_close, timeout: 6 s}", only="emit")
-    land(tmp_path / "in", 300, seed=6)
-    with DagsterInstance.ephemeral() as instance:
-        assert go(made, instance, RunOptions(max_events_per_batch=150)).batches == 2
-        assert_tables_equal_the_oracle(settings.warehouse, file.spec)

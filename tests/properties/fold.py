@@ -6,6 +6,7 @@ The way a pipeline goes on from batch to batch, without a lake: state, held and 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -114,10 +115,11 @@ def _stretch(
     held = _release(carried.held or nothing, adjusted, out, flushed=flushed)
     in_sessions, on_grids = carried.session_events or nothing, carried.open_events or nothing
     time, windows = rules.time, rules.windows
-    late = {w.name: late_for_windows(adjusted, in_sessions, w).localCheckpoint() for w in windows}
+    # Under drop and adjust no accepted event is ever late for a window: it would be missing in the results.
+    late_for = windows if time.out_of_order == "keep" else ()
+    late = {w.name: late_for_windows(adjusted, in_sessions, w).localCheckpoint() for w in late_for}
     _letters(adjusted, late, out)
-    keeps = time.out_of_order == "keep"
-    late_for_sessions = {w.name: late[w.name] for w in windows if keeps and w.kind == "session"}
+    late_for_sessions = {w.name: late[w.name] for w in late_for if w.kind == "session"}
     counted = accepted_tally(adjusted.accepted, windows, late_for_sessions).collect()[0].asDict()
     for name, count in counted.items():
         out.tally[name] = out.tally.get(name, 0) + count
@@ -160,27 +162,26 @@ def _release(held: DataFrame, adjusted: Adjusted, out: Gathered, *, flushed: boo
 
 def _letters(adjusted: Adjusted, late: Mapping[str, DataFrame], out: Gathered) -> None:
     frames = [time_letters(adjusted.refused, PAYLOAD, adjusted.rules)]
-    frames += [window_letters(late[window.name], PAYLOAD, window) for window in adjusted.rules.windows]
-    for frame in frames:
-        shown = frame.withColumns(
-            {
-                "w": to_us("_watermark"),
-                "event_us": to_us("_event_time"),
-                "missed": F.transform(
-                    "missed_windows",
-                    lambda span: F.struct(to_us(span["start"]).alias("s"), to_us(span["end"]).alias("e")),
-                ),
-            }
-        )
-        for row in shown.collect():
-            missed = tuple((span["s"], span["e"]) for span in row["missed"] or ())
-            out.letters[str(row["_arrival_seq"])].append(
-                (
-                    *(row[name] for name in ("_arrival_seq", "stage", "reason", "window_name")),
-                    missed,
-                    *(row[name] for name in ("event_us", "w", "lateness_us", "watermark_set_by")),
-                )
+    frames += [window_letters(late[w.name], PAYLOAD, w) for w in adjusted.rules.windows if w.name in late]
+    shown = reduce(DataFrame.unionByName, frames).withColumns(
+        {
+            "w": to_us("_watermark"),
+            "event_us": to_us("_event_time"),
+            "missed": F.transform(
+                "missed_windows",
+                lambda span: F.struct(to_us(span["start"]).alias("s"), to_us(span["end"]).alias("e")),
+            ),
+        }
+    )
+    for row in shown.collect():
+        missed = tuple((span["s"], span["e"]) for span in row["missed"] or ())
+        out.letters[str(row["_arrival_seq"])].append(
+            (
+                *(row[name] for name in ("_arrival_seq", "stage", "reason", "window_name")),
+                missed,
+                *(row[name] for name in ("event_us", "w", "lateness_us", "watermark_set_by")),
             )
+        )
 
 
 def _gather_results(results: DataFrame, window: WindowSpec, out: Gathered) -> None:
