@@ -67,8 +67,10 @@ def _with_cells(both: DataFrame, *, silent: bool) -> DataFrame:
         return found
     behind = order.rowsBetween(1, Window.unboundedFollowing)
     later = by_cell.rowsBetween(1, Window.unboundedFollowing)
-    first = F.min_by(GATHERED, SEQ)
+    # In a struct, as a step has null where the silence before it raised nothing: then it did so nowhere in it.
+    first = F.min_by(F.struct(GATHERED), SEQ)
     nexts = both.groupBy(TIMELINE, _CELL).agg(first.alias("__of_cell"))
     nexts = nexts.withColumn("__later", F.first("__of_cell", ignorenulls=True).over(later)).drop("__of_cell")
-    found = found.withColumn("__own_next", F.first(GATHERED, ignorenulls=True).over(behind))
-    return found.join(nexts, [TIMELINE, _CELL]).withColumn(_NEXT, F.coalesce("__own_next", "__later"))
+    of_step = F.when(~F.col(_IS_WANTED), F.struct(GATHERED))
+    found = found.withColumn("__own_next", F.first(of_step, ignorenulls=True).over(behind))
+    return found.join(nexts, [TIMELINE, _CELL]).withColumn(_NEXT, F.coalesce("__own_next", "__later")[GATHERED])

@@ -8,7 +8,6 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from assets.control import check_spec
-from pipelines.runner import RunOptions
 from pipelines.specfiles import read_spec
 from resources.workspace import Workspace
 from tests.orchestration.landing import START, assert_tables_equal_the_oracle, land, table
@@ -26,7 +25,7 @@ def test_records_from_before_the_start_are_not_read_and_windows_that_began_befor
     file, settings = made
     land(tmp_path / "in_begun", 500, seed=8)
     with DagsterInstance.ephemeral() as instance:
-        go(made, instance, RunOptions(max_events_per_batch=200))
+        go(made, instance)
         log = table(settings.warehouse, file.spec, "raw_events")
         arrivals = [row["_arrival_time"] for row in log if row["_arrival_time"] is not None]
         assert AT - timedelta(seconds=30) <= min(arrivals) < AT

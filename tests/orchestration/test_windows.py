@@ -65,7 +65,7 @@ def test_windows_of_every_kind_in_batches_give_the_oracles_tables_and_days_rebui
     with DagsterInstance.ephemeral() as instance:
         assert go(made, instance, RunOptions(max_events_per_batch=400)).batches == 2
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
-        for name in ("last_20_s", "revised", "soon"):
+        for name in ("last_20_s", "revised"):
             live = table(settings.warehouse, file.spec, f"windows/{name}")
             assert live
             _materialize_days(made, instance, name)
