@@ -21,25 +21,23 @@ def letters_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["reason"] == "duplicate"]
 
 
-@pytest.mark.parametrize("most", [None, 250])
-def test_duplicates_are_the_oracles_in_one_batch_and_in_several_and_days_recomputed_are_the_same(
-    spark: SparkSession, tmp_path: Path, most: int | None
+def test_duplicates_are_the_oracles_in_several_batches_and_days_recomputed_are_the_same(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     late = "late: {tolerance: 30 s, policy: drop}"
     file, settings = made = pipeline(tmp_path, "once", "keep", sessions=True, time=f"{late}\n  {DUPLICATES}")
     land(tmp_path / "in_once", 700, seed=31)
     with DagsterInstance.ephemeral() as instance:
-        assert go(made, instance, RunOptions(max_events_per_batch=most)).batches == (3 if most else 1)
+        assert go(made, instance, RunOptions(max_events_per_batch=250)).batches == 3
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
         letters = letters_of(table(settings.warehouse, file.spec, "dead_letters"))
         assert len(letters) > 50
         for letter in letters:
             assert "is a duplicate of the one with _arrival_seq" in letter["detail"]
-        if most:
-            live = [row["seen"] for row in table(settings.warehouse, file.spec, "windows/per_minute")]
-            _materialize_days(made, instance)
-            rebuilt = [row["seen"] for row in table(settings.warehouse, file.spec, "windows/per_minute")]
-            assert sorted(live) == sorted(rebuilt)
+        live = [row["seen"] for row in table(settings.warehouse, file.spec, "windows/per_minute")]
+        _materialize_days(made, instance)
+        rebuilt = [row["seen"] for row in table(settings.warehouse, file.spec, "windows/per_minute")]
+        assert sorted(live) == sorted(rebuilt)
 
 
 def test_a_duplicate_ends_a_silence_and_moves_no_watermark_of_its_split(spark: SparkSession, tmp_path: Path) -> None:
