@@ -11,8 +11,9 @@ from pyspark.sql import DataFrame
 from assets.commits import flushes, replace_events
 from assets.stretch import Judged
 from resources.filters import Filters
-from resources.workspace import Position, Workspace, instant_of
+from resources.workspace import Position, Workspace
 from timeops import columns as c
+from timeops.epoch import instant_of
 from timeops.grid_bounds import needed_from
 from timeops.spec import WindowSpec
 from timeops.windows import still_needed

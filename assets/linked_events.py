@@ -1,32 +1,28 @@
 """The events of open sessions and sliding windows between two batches, which is their state.
 
-Here: reading and writing them. Not here: which are open (timeops/sessions.py, timeops/sliding.py), events of windows
-on a grid (windows.py): those are read only when such a window closes, these in every batch.
+Here: writing them. Not here: which are open (timeops/sessions.py, timeops/sliding.py), events of windows on a grid
+(kept_events.py): those are read only when such a window closes, these in every batch.
 """
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.commits import flushes, replace_events
+from assets.kept_events import events_of
 from assets.schemas import payload_of, session_columns
 from assets.stretch import Judged
 from resources import tables
 from resources.filters import Filters, sql_condition
-from resources.workspace import Workspace, instant_of
+from resources.workspace import Workspace
 from timeops import columns as c
+from timeops.epoch import instant_of
 from timeops.spec import WindowSpec
 from timeops.windows import all_events, in_open_windows, late_for_windows
 
 
-def linked_events_of(workspace: Workspace) -> DataFrame:
-    """Events of earlier batches that a session or sliding window needs."""
-    held = workspace.read_base(tables.SESSION_EVENTS).drop(c.BATCH)
-    return held.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
-
-
 def late_events_of(workspace: Workspace, judged: Judged, window: WindowSpec) -> DataFrame:
     """Accepted events of a judged stretch for which every window of one definition had closed when they came."""
-    known = linked_events_of(workspace) if window.kind == "session" else None
+    known = events_of(workspace, tables.SESSION_EVENTS) if window.kind == "session" else None
     return late_for_windows(judged.adjusted, known, window)
 
 
@@ -34,7 +30,7 @@ def write_linked_events(workspace: Workspace, judged: Judged) -> None:
     """Writes the events that sessions and sliding windows need after a batch."""
     plan, spec = judged.plan, workspace.spec
     where = _may_be_in_none(workspace, judged)
-    known = all_events(judged.adjusted, linked_events_of(workspace))
+    known = all_events(judged.adjusted, events_of(workspace, tables.SESSION_EVENTS))
     events = in_open_windows(known, judged.adjusted.state, spec.linked_windows, spec.time)
     of_batch = F.col(c.SEQ) >= plan.first_seq
     anew = events.where(of_batch if where is None else of_batch | F.expr(sql_condition(where)))

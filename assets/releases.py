@@ -17,8 +17,9 @@ from assets.timelines import RELEASED
 from resources import tables
 from resources.filters import Filters
 from resources.numbering import numbered
-from resources.workspace import Position, Workspace, instant_of
+from resources.workspace import Position, Workspace
 from timeops import columns as c
+from timeops.epoch import instant_of
 from timeops.ordering import RELEASE_ORDER, Released, release
 
 

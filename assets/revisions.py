@@ -5,16 +5,16 @@ give one result (windows.py).
 """
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from assets.commits import batch_column, flushes, has_few_records
 from assets.kept_events import events_of
 from assets.stretch import Judged
 from resources import tables
 from resources.filters import Filters
-from resources.workspace import Workspace, instant_of
+from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.changes import changes
+from timeops.epoch import instant_of
 from timeops.grid_bounds import needed_from
 from timeops.spec import WindowSpec
 from timeops.windows import last_revisions, window_results
@@ -61,7 +61,4 @@ def _of_open_windows(workspace: Workspace, judged: Judged, window: WindowSpec) -
 
 def _others(old: DataFrame, fresh: DataFrame, window: WindowSpec) -> DataFrame:
     """The old rows that no fresh one replaces."""
-    same = F.lit(True)
-    for name in ("window_start", "window_end", *window.group_columns):
-        same = same & F.col(f"old.`{name}`").eqNullSafe(F.col(f"new.`{name}`"))
-    return old.alias("old").join(fresh.alias("new"), same, "left_anti")
+    return old.alias("old").join(fresh.alias("new"), c.same_in("old", "new", window.key_columns), "left_anti")

@@ -16,9 +16,10 @@ from assets.timelines import joined_fast, log_clock, one_timeline, timelines_bef
 from resources import tables
 from resources.batches import Plan
 from resources.split_count import count_splits
-from resources.workspace import Position, Workspace, plan_end, records_in, us_of
+from resources.workspace import Position, Workspace, plan_end, records_in
 from timeops import columns as c
 from timeops.adjustment import Adjusted, kept_together, time_adjustment
+from timeops.epoch import us_of
 from timeops.rules import TimeRules
 from timeops.timelines import clock_watermark
 
@@ -114,7 +115,8 @@ def _clock_behind(workspace: Workspace, plan: Plan, before: Position) -> int | N
     version = workspace.base()[tables.RAW_EVENTS]
     last = [(c.SEQ, "=", plan_end(plan) - 1)]
     rows = workspace.lake.rows(tables.RAW_EVENTS, version, columns=[c.CLOCK], filters=last)
-    return us_of(rows[c.CLOCK][0].as_py())
+    clock = rows[c.CLOCK][0].as_py()
+    return None if clock is None else us_of(clock)
 
 
 def _position_after(

@@ -21,9 +21,10 @@ from assets.stretch import Judged, judged_batch
 from assets.timelines import watermark_rows, write_timelines
 from resources import tables
 from resources.batches import Plan
-from resources.workspace import Position, Workspace, instant_of
+from resources.workspace import Position, Workspace
 from timeops import columns as c
 from timeops.adjustment import KEPT
+from timeops.epoch import instant_of
 from timeops.tally import MOVED, accepted_tally, of_source, refused_tally
 
 

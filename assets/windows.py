@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from assets.commits import batch_column, flushes, has_few_records
 from assets.kept_events import events_of, write_events
-from assets.linked_events import linked_events_of, write_linked_events
+from assets.linked_events import write_linked_events
 from assets.revisions import write_revisions
 from assets.schemas import open_columns, payload_of, revised_columns
 from assets.stretch import Judged, judged_batch
@@ -74,7 +74,7 @@ def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> 
         return write_revisions(workspace, judged, window)
     plan = judged.plan
     table = tables.window_table(window.name)
-    known = linked_events_of(workspace) if window.is_linked else events_of(workspace, tables.OPEN_EVENTS)
+    known = events_of(workspace, tables.SESSION_EVENTS if window.is_linked else tables.OPEN_EVENTS)
     few = has_few_records(plan)
     results = window_results(
         judged.adjusted,

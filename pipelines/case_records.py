@@ -6,7 +6,6 @@ Here: reading them, and saying which do not fit. Not here: keys (timeops/cases.p
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any
 
@@ -20,12 +19,12 @@ from timeops import columns as c
 from timeops.case_file import CasesFile
 from timeops.case_values import is_written_as_text
 from timeops.cases import Case, Row
+from timeops.epoch import EPOCH, us_of
 from timeops.instants import BAD, FAILED, US, with_instant
 from timeops.spec import FilesSource, Spec
 from timeops.spec_fields import read_instant
 from timeops.spec_messages import Path, Problem, show
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LINES = pa.schema(
     {
         "__case": pa.int32(),
@@ -108,7 +107,7 @@ def _unquoted(cases: Sequence[Case], payload: StructType) -> Iterator[Problem]:
 
 
 def _lines(number: int, case: Case, spec: Spec) -> Iterator[dict[str, Any]]:
-    arrival = _EPOCH
+    arrival = EPOCH
     for seq, (_, record) in enumerate(case.places()):
         arrival = read_instant(record[c.ARRIVAL]) if c.ARRIVAL in record else arrival
         payload = _payload_of(record)
@@ -117,7 +116,7 @@ def _lines(number: int, case: Case, spec: Spec) -> Iterator[dict[str, Any]]:
             c.SEQ: seq,
             "__record": json.dumps(payload),
             "__given": [name for name, value in payload.items() if value is not None],
-            "__arrival": (arrival - _EPOCH) // timedelta(microseconds=1),
+            "__arrival": us_of(arrival),
             c.SOURCE: record.get(c.SOURCE, spec.sources[0].name),
             c.SPLIT: record.get(c.SPLIT),
         }

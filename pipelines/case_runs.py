@@ -36,10 +36,10 @@ from resources.in_memory import (
     timeline_in_log,
 )
 from resources.rows import small_frame
-from resources.workspace import instant_of
 from timeops import columns as c
 from timeops.case_values import JSON_OPTIONS, read_row, text_of
 from timeops.cases import FINAL, HELD, LETTERS, NONE, ORDERED, WINDOWS, Case
+from timeops.epoch import instant_of
 from timeops.spec import Spec
 from timeops.timelines import STATE_SCHEMA
 
@@ -92,7 +92,7 @@ def run_cases(
     flushing = [log.name for log in logs if _flushes(cases[log.case], spec)]
     rules = rules_for_many_logs(spec, records.payload.names)
     stretches = _fold(spark, records, logs, flushing, rules)
-    revised = {WINDOWS + w.name: ("window_start", "window_end", *w.group_columns) for w in spec.revised_windows}
+    revised = {WINDOWS + w.name: w.key_columns for w in spec.revised_windows}
     written = _Written(_collected(stretches, schemas), len(stretches), frozenset(flushing), revised)
     return [_outcomes(number, case, logs, written, list(schemas)) for number, case in enumerate(cases)]
 

@@ -27,8 +27,9 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from assets.due import Due, look, signature
 from assets.failures import FAILURE_TAG, LASTING
-from resources.workspace import Workspace, instant_of
+from resources.workspace import Workspace
 from timeops.durations import format_duration
+from timeops.epoch import instant_of
 from timeops.spec_schedule import OnNewInput
 
 WORK_TAG = "tidemark/work"

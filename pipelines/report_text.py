@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 from rich import box
 from rich.console import Console
@@ -18,8 +17,7 @@ from pipelines.runner import RunReport
 from resources.batches import Commit
 from resources.tables import window_table
 from resources.workspace import Position, Workspace
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from timeops.epoch import instant_of
 
 Counts = Mapping[str, int]
 
@@ -108,7 +106,7 @@ def watermark_text(position: Position) -> str:
         return "past every event: the end of input was flushed"
     if position.watermark_us is None:
         return "none yet: no event has come"
-    instant = _EPOCH + timedelta(microseconds=position.watermark_us)
+    instant = instant_of(position.watermark_us)
     return f"{instant.replace(tzinfo=None).isoformat(sep=' ')} UTC"
 
 

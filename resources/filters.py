@@ -4,7 +4,7 @@ Here: translation. Not here: reading and writing (lake.py, scan.py).
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from timeops.epoch import us_of
 
 Filters = Sequence[tuple[str, str, Any]]
 """Conditions that all hold: column, operator (=, !=, <, <=, >, >=, in), value; `= None` asks for null."""
@@ -51,7 +51,7 @@ def sql_condition(filters: Filters) -> str:
 
 def _literal(value: Any) -> str:
     if isinstance(value, datetime):
-        return f"timestamp_micros({(value - _EPOCH) // timedelta(microseconds=1)})"
+        return f"timestamp_micros({us_of(value)})"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace("'", "\\'")
         return f"'{escaped}'"

@@ -5,7 +5,7 @@ Here: opening these for one pipeline. Not here: what a stage does with them (ass
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from resources.batches import BatchLog, Plan
 from resources.clock import Clock
 from resources.filters import Filters
 from resources.lake import Lake, without_spark
+from timeops.epoch import us_of
 from timeops.spec import Spec
 
 if TYPE_CHECKING:
@@ -214,26 +215,17 @@ class Position:
     def of(cls, row: Mapping[str, object]) -> "Position":
         """The position that a pipeline row of `watermarks` tells of."""
         return cls(
-            watermark_us=us_of(row["watermark"]),
-            max_t_us=us_of(row["max_timestamp"]),
+            watermark_us=_us(row["watermark"]),
+            max_t_us=_us(row["max_timestamp"]),
             set_by=_integer(row["watermark_set_by"]),
-            clock_us=us_of(row["clock"]),
+            clock_us=_us(row["clock"]),
             released=_integer(row["released"]) or 0,
             final=bool(row["final"]),
         )
 
 
-def us_of(instant: object) -> int | None:
-    """Microseconds since the epoch of an aware instant, exactly; None for None."""
-    if not isinstance(instant, datetime):
-        return None
-    since = instant - datetime(1970, 1, 1, tzinfo=instant.tzinfo)
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-
-
-def instant_of(us: int) -> datetime:
-    """The aware instant of microseconds since the epoch."""
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
+def _us(value: object) -> int | None:
+    return us_of(value) if isinstance(value, datetime) else None
 
 
 def _integer(value: object) -> int | None:

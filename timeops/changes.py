@@ -28,7 +28,7 @@ def changes(results: DataFrame, known: DataFrame, window: WindowSpec) -> DataFra
         For each result a row `insert`, when it is the first of its window and group, or `update_postimage`, with its
         `_late_events`; and for the latter one row more, `update_preimage`, which holds what it replaces.
     """
-    keys = ["window_start", "window_end", *window.group_columns]
+    keys = window.key_columns
     others = [name for name in results.columns if name not in (*keys, LATE_EVENTS)]
     both = results.withColumn(_IS_KNOWN, F.lit(False)).unionByName(
         known.withColumn(_IS_KNOWN, F.lit(True)), allowMissingColumns=True

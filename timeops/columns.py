@@ -3,6 +3,10 @@
 Here: constants and the smallest conversions between instants and microseconds. Not here: any rule of time.
 """
 
+from collections.abc import Iterable
+from functools import reduce
+from operator import and_
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -54,6 +58,12 @@ def to_us(instant: Column | str) -> Column:
 def to_instant(us: Column | str) -> Column:
     """TIMESTAMP of a column of microseconds since the epoch."""
     return F.timestamp_micros(us)
+
+
+def same_in(left: str, right: str, names: Iterable[str]) -> Column:
+    """BOOLEAN, never null: two aliased frames of a join have the same in these columns, or both null."""
+    each = [F.col(f"{left}.`{name}`").eqNullSafe(F.col(f"{right}.`{name}`")) for name in names]
+    return reduce(and_, each, F.lit(True))
 
 
 def floor_to(value: Column, step_us: int, offset_us: int = 0) -> Column:

@@ -4,12 +4,12 @@ Here: whether windows close between two watermarks, and what none of them needs 
 closes or goes, never too much. Not here: the rules themselves, as columns (grids.py).
 """
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from zoneinfo import ZoneInfo
 
+from timeops.epoch import instant_of
 from timeops.spec import WindowSpec
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_MONTH_US = 32 * 86_400_000_000
 
 
@@ -44,6 +44,6 @@ def needed_from(watermark_us: int, window: WindowSpec) -> int:
 
 def _local_day(instant_us: int, zone: str) -> date | None:
     try:
-        return (_EPOCH + timedelta(microseconds=instant_us)).astimezone(ZoneInfo(zone)).date()
+        return instant_of(instant_us).astimezone(ZoneInfo(zone)).date()
     except OverflowError:  # at the ends of time
         return None

@@ -13,6 +13,7 @@ from timeops.columns import LATENESS, T_FINAL, TIMELINE, W_BEFORE
 from timeops.contents import END, FILTERED, MISSED, START, filtered, with_groups
 from timeops.grids import close_time, ends_of, last_end_of, start_of
 from timeops.spec import WindowSpec
+from timeops.stretch_ends import W_END, W_START, with_both_ends
 
 KEYS: tuple[str, ...] = (TIMELINE, END)
 """Which window of its group a row is of."""
@@ -63,13 +64,11 @@ def closed_contents(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *
 
 def closes_in(rows: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
     """The rows by KEYS whose window closes in the stretch."""
-    before = adjusted.before.select(TIMELINE, F.col("watermark").alias("__w_start"))
-    after = adjusted.state.select(TIMELINE, F.col("watermark").alias("__w_end"))
-    known = rows.join(before, TIMELINE, "left").join(after, TIMELINE, "left")
+    known = with_both_ends(rows, adjusted)
     closes_at = close_time(F.col(END), window)
-    not_before = F.coalesce(closes_at > F.col("__w_start"), F.lit(True))
-    by_now = F.lit(True) if flushed else closes_at <= F.col("__w_end")
-    return known.where(not_before & by_now).drop("__w_start", "__w_end")
+    not_before = F.coalesce(closes_at > F.col(W_START), F.lit(True))
+    by_now = F.lit(True) if flushed else closes_at <= F.col(W_END)
+    return known.where(not_before & by_now).drop(W_START, W_END)
 
 
 def with_starts(results: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:

@@ -17,12 +17,13 @@ from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
 from timeops.closing import REACHED, closing_watermarks
-from timeops.columns import CLOCK, LOG, SEQ, TIMELINE, W_BEFORE, WATERMARK, floor_to, to_us
+from timeops.columns import CLOCK, LOG, SEQ, TIMELINE, W_BEFORE, WATERMARK, floor_to, same_in, to_us
 from timeops.contents import END, FILTERED, MISSED, group_names, with_groups
 from timeops.gridded import ENDS, place
 from timeops.grids import close_time
 from timeops.log_items import AT, CLOCK_BEFORE, ITEM, clocks_of, first_item_at
 from timeops.spec import WindowSpec
+from timeops.stretch_ends import W_END, W_START, with_both_ends
 from timeops.watermark_at import AFTER_SEQ, watermarks_after
 
 RANK = "__rank"
@@ -34,7 +35,7 @@ CAUSE = "__cause"  # BIGINT: of a late event that is new in a revision its place
 KEYS: tuple[str, ...] = (TIMELINE, END)
 
 _ON_TIME, _FINAL = -(2**62), 2**62
-_W_START, _W_END, _CLOCK_START = "__w_start", "__w_end", "__clock_start"
+_CLOCK_START = "__clock_start"
 _GIVEN, _NOW, _FRESH = "__given", "__now", "__fresh"
 _BEFORE, _AFTER, _SIDE, _CAME = "__before", "__after", "__side", "__came"
 _PREVIOUS = "__previous_rank"  # of the result before; null of the first
@@ -66,25 +67,22 @@ def revised_contents(
         adjusted.accepted.withColumn(_FRESH, F.lit(True)), allowMissingColumns=True
     )
     rows = keep(_in_open_windows(events, adjusted, window).withColumn(RANK, _rank(window)))
-    groups = group_names(window)
     moments = _moments(rows, adjusted, window, flushed=flushed)
-    event, moment = rows.drop(_W_START, _W_END, _CLOCK_START, _FRESH).alias("event"), moments.alias("moment")
-    same = F.col(f"event.{RANK}") <= F.col(f"moment.{RANK}")
-    for key in (*KEYS, *groups):
-        same = same & F.col(f"event.{key}").eqNullSafe(F.col(f"moment.{key}"))
+    event, moment = rows.drop(W_START, W_END, _CLOCK_START, _FRESH).alias("event"), moments.alias("moment")
+    same = same_in("event", "moment", (*KEYS, *group_names(window)))
+    so_far = F.col(f"event.{RANK}") <= F.col(f"moment.{RANK}")
     more = [f"moment.{name}" for name in (REVISION, IS_FINAL, WATERMARK)]
     is_new = (F.col(f"event.{RANK}") > F.col(_PREVIOUS)) & _reached(F.col(W_BEFORE), window, F.col(f"event.{END}"))
     cause = F.when(is_new, F.col(SEQ)).alias(CAUSE)
-    return event.join(moment, same).select("event.*", *more, cause)
+    return event.join(moment, same & so_far).select("event.*", *more, cause)
 
 
 def _in_open_windows(events: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """One row per event and window that had not closed before the stretch; with where the stretch begins and ends."""
-    before = adjusted.before.select(TIMELINE, F.col("watermark").alias(_W_START), F.col("clock").alias(_CLOCK_START))
-    after = adjusted.state.select(TIMELINE, F.col("watermark").alias(_W_END))
+    clocks = adjusted.before.select(TIMELINE, F.col("clock").alias(_CLOCK_START))
     placed = place(events, window).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
-    known = placed.join(before, TIMELINE, "left").join(after, TIMELINE, "left")
-    is_open = F.coalesce(close_time(F.col(END), window) > F.col(_W_START), F.lit(True))
+    known = with_both_ends(placed, adjusted).join(clocks, TIMELINE, "left")
+    is_open = F.coalesce(close_time(F.col(END), window) > F.col(W_START), F.lit(True))
     return with_groups(known.where(is_open), window)
 
 
@@ -107,8 +105,8 @@ def _reached(watermark_us: Column, window: WindowSpec, end_us: Column | None = N
 def _moments(rows: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
     """The moments of the stretch at which windows give a result: their keys, `__rank`, and what makes it a row."""
     keys = [*KEYS, *group_names(window)]
-    own = rows.groupBy(*keys, RANK, _W_START, _W_END, _CLOCK_START).agg(F.max(_FRESH).alias(_FRESH))
-    closes = F.lit(True) if flushed else close_time(F.col(END), window) <= F.col(_W_END)
+    own = rows.groupBy(*keys, RANK, W_START, W_END, _CLOCK_START).agg(F.max(_FRESH).alias(_FRESH))
+    closes = F.lit(True) if flushed else close_time(F.col(END), window) <= F.col(W_END)
     last = own.where(closes).select(*keys).distinct().withColumn(RANK, F.lit(_FINAL))
     found = _dated(own, adjusted, window).unionByName(_closed(last, adjusted, window))
     in_order = Window.partitionBy(*keys).orderBy(RANK)
@@ -136,11 +134,11 @@ def _dated(own: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
 def _on_time(own: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """The moments at which the watermark passes the end; none where it passes the close time at once."""
     on_time = own.where(F.col(RANK) == _ON_TIME)
-    crossing = on_time.where(~_reached(F.col(_W_START), window) & _reached(F.col(_W_END), window))
+    crossing = on_time.where(~_reached(F.col(W_START), window) & _reached(F.col(W_END), window))
     at_the_end = window.model_copy(update={"allowed_lateness": window.allowed_lateness * 0})
     ends = closing_watermarks(crossing.select(*KEYS).distinct(), adjusted, at_the_end)
     dated = on_time.join(ends, [*KEYS], "left")
-    earlier = _reached(F.col(_W_START), window)
+    earlier = _reached(F.col(W_START), window)
     now = ~earlier & F.coalesce(F.col(REACHED) < close_time(F.col(END), window), F.lit(False))
     return dated.withColumns({_GIVEN: earlier | now, _NOW: now})
 

@@ -18,6 +18,7 @@ from timeops.contents import END, MISSED, START, group_names, takes_part, with_g
 from timeops.grids import close_time
 from timeops.session_folds import CHAIN, LAST, RISKY, cut_long, merge_late
 from timeops.spec import TimeSpec, WindowSpec
+from timeops.stretch_ends import W_END, with_end
 
 KEYS: tuple[str, ...] = (TIMELINE, START, END)
 """Which session of its group a row is of. With late events two of them may have one start, but not one end."""
@@ -89,9 +90,8 @@ def closed_contents(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *
     found = sessions_of(events, window, adjusted.rules.time).where(F.col(START).isNotNull())
     if flushed:
         return found
-    after = adjusted.state.select(TIMELINE, F.col("watermark").alias("__w_end"))
-    known = found.join(after, TIMELINE, "left")
-    return known.where(close_time(F.col(END), window) <= F.col("__w_end")).drop("__w_end")
+    known = with_end(found, adjusted.state)
+    return known.where(close_time(F.col(END), window) <= F.col(W_END)).drop(W_END)
 
 
 def late_events(events: DataFrame, window: WindowSpec, time: TimeSpec) -> DataFrame:
@@ -115,8 +115,7 @@ def marked_open(events: DataFrame, state: DataFrame, window: WindowSpec, time: T
         time: The spec's `time` section.
         into: The column.
     """
-    after = state.select(TIMELINE, F.col("watermark").alias("__w_end"))
-    found = sessions_of(events, window, time).join(after, TIMELINE, "left")
-    is_open = F.col(START).isNotNull() & F.coalesce(close_time(F.col(END), window) > F.col("__w_end"), F.lit(True))
+    found = with_end(sessions_of(events, window, time), state)
+    is_open = F.col(START).isNotNull() & F.coalesce(close_time(F.col(END), window) > F.col(W_END), F.lit(True))
     marked = found.withColumn(into, F.when(is_open, F.array_append(into, F.lit(window.name))).otherwise(F.col(into)))
     return marked.select(*events.columns).unionByName(events.where(~takes_part(events, window)))

@@ -13,9 +13,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
-from timeops.columns import T_FINAL, TIMELINE, W_BEFORE, floor_to
+from timeops.columns import T_FINAL, TIMELINE, W_BEFORE, floor_to, same_in
 from timeops.contents import END, START, group_names, takes_part, with_groups
 from timeops.spec import WindowSpec
+from timeops.stretch_ends import W_END, W_START, with_both_ends, with_end
 
 _CELL = "__cell"  # instants and events meet in stretches of one size
 
@@ -47,9 +48,7 @@ def closed_contents(
     near = passing.withColumn(_CELL, F.explode(F.array(cell, cell + F.lit(window.size_us))))
     keys = [TIMELINE, *group_names(window)]
     at, event = instants.alias("at"), near.alias("event")
-    same = F.col(f"at.{_CELL}") == F.col(f"event.{_CELL}")
-    for key in keys:
-        same = same & F.col(f"at.{key}").eqNullSafe(F.col(f"event.{key}"))
+    same = (F.col(f"at.{_CELL}") == F.col(f"event.{_CELL}")) & same_in("at", "event", keys)
     end, t = F.col(f"at.{END}"), F.col(f"event.{T_FINAL}")
     inside = (t <= end) & (t > end - F.lit(window.size_us))
     came = _open_to(end, F.col(f"event.{W_BEFORE}"), window)
@@ -66,11 +65,10 @@ def marked_open(events: DataFrame, state: DataFrame, window: WindowSpec, into: s
         window: The window.
         into: The column.
     """
-    after = state.select(TIMELINE, F.col("watermark").alias("__w_end"))
     gone = F.col(T_FINAL) + F.lit(window.size_us)  # an instant of the events that stay
-    needed = _is_in_one(events, window) & _open_to(gone, F.col("__w_end"), window)
+    needed = _is_in_one(events, window) & _open_to(gone, F.col(W_END), window)
     named = F.when(needed, F.array_append(into, F.lit(window.name))).otherwise(F.col(into))
-    return events.join(after, TIMELINE, "left").withColumn(into, named).drop("__w_end")
+    return with_end(events, state).withColumn(into, named).drop(W_END)
 
 
 def _is_in_one(events: DataFrame, window: WindowSpec) -> Column:
@@ -81,14 +79,12 @@ def _is_in_one(events: DataFrame, window: WindowSpec) -> Column:
 
 def _closing(passing: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
     """The instants of the events that close in the stretch, by timeline and group, each once."""
-    before = adjusted.before.select(TIMELINE, F.col("watermark").alias("__w_start"))
-    after = adjusted.state.select(TIMELINE, F.col("watermark").alias("__w_end"))
     keys = [TIMELINE, *group_names(window)]
     changes = F.explode(F.array(F.col(T_FINAL), F.col(T_FINAL) + F.lit(window.size_us)))
     made = passing.select(*keys, W_BEFORE, changes.alias(END)).where(_open_to(F.col(END), F.col(W_BEFORE), window))
-    known = made.select(*keys, END).distinct().join(before, TIMELINE, "left").join(after, TIMELINE, "left")
-    by_now = F.lit(True) if flushed else ~_open_to(F.col(END), F.col("__w_end"), window)
-    closing = known.where(_open_to(F.col(END), F.col("__w_start"), window) & by_now)
+    known = with_both_ends(made.select(*keys, END).distinct(), adjusted)
+    by_now = F.lit(True) if flushed else ~_open_to(F.col(END), F.col(W_END), window)
+    closing = known.where(_open_to(F.col(END), F.col(W_START), window) & by_now)
     return closing.select(*keys, END, floor_to(F.col(END), window.size_us).alias(_CELL))
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from timeops.durations import micros
-from timeops.spec_fields import Duration, Flag, PositiveDuration, SpecModel
-from timeops.spec_messages import Problem, ProblemsError, did_you_mean, problems_of, show
+from timeops.spec_fields import Duration, Flag, PositiveDuration, SpecModel, read_keys
+from timeops.spec_messages import Problem, ProblemsError, did_you_mean, show
 from timeops.spec_shapes import WindowShape
 
 _WAYS = ("on_close", "on_time")
@@ -26,10 +26,7 @@ class Early(SpecModel):
 
 def _emission(value: object) -> object:
     if isinstance(value, Mapping):
-        try:
-            return Early.model_validate(value)
-        except ValidationError as error:
-            raise ProblemsError(problems_of(error, {(): Early})) from None
+        return read_keys(value, Early)
     if value in _WAYS or isinstance(value, Early):
         return value
     remedy = did_you_mean(value, [*_WAYS, "early"]) if isinstance(value, str) else ""

@@ -9,20 +9,43 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 from zoneinfo import available_timezones
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from timeops.durations import DURATION_PATTERN, format_duration, parse_duration
 from timeops.errors import SpecError
-from timeops.spec_messages import Problem, ProblemsError, did_you_mean, show
+from timeops.spec_messages import Problem, ProblemsError, did_you_mean, problems_of, show
 
 
 class SpecModel(BaseModel):
     """A part of the spec file: unknown keys are errors, and nothing changes after reading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+_Model = TypeVar("_Model", bound=SpecModel)
+
+
+def read_keys(value: Mapping[object, object], model: type[_Model]) -> _Model:
+    """Read the mapping that a key takes beside plain words.
+
+    Raises:
+        ProblemsError: It does not fit the model.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise ProblemsError(problems_of(error, {(): model})) from None
 
 
 def read_text(value: object) -> str:
@@ -176,6 +199,9 @@ def text_schema(**more: object) -> WithJsonSchema:
 Frozen = AfterValidator(_freeze)
 """Makes a mapping read-only."""
 
+POSITIVE_LENGTH: dict[str, Any] = {"type": "string", "pattern": DURATION_PATTERN, "allOf": [{"pattern": "[1-9]"}]}
+"""JSON Schema of a length of time that is not zero."""
+
 PIPELINE_NAME = r"[a-z][a-z0-9_]*"
 NAME = r"[A-Za-z][A-Za-z0-9_]*"
 ALIAS = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -222,5 +248,5 @@ PositiveDuration = Annotated[
     BeforeValidator(read_duration),
     AfterValidator(positive),
     PlainSerializer(format_duration, return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "allOf": [{"pattern": "[1-9]"}]}),
+    WithJsonSchema(POSITIVE_LENGTH),
 ]

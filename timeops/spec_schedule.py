@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from timeops.cron import CRON_PATTERN, check_cron
 from timeops.errors import SpecError
-from timeops.spec_fields import PositiveDuration, SpecModel
-from timeops.spec_messages import Problem, ProblemsError, problems_of, show
+from timeops.spec_fields import PositiveDuration, SpecModel, read_keys
+from timeops.spec_messages import Problem, ProblemsError, show
 
 _SHORTEST = timedelta(seconds=5)  # Dagster looks at its sensors every five seconds
 
@@ -36,10 +36,7 @@ def _schedule(value: object) -> object:
     if isinstance(value, OnNewInput):
         return value
     if isinstance(value, Mapping):
-        try:
-            return OnNewInput.model_validate(value)
-        except ValidationError as error:
-            raise ProblemsError(problems_of(error, {(): OnNewInput})) from None
+        return read_keys(value, OnNewInput)
     if not isinstance(value, str):
         expected = 'a cron text such as "*/5 * * * *", or {on_new_input: 15 seconds}'
         raise ProblemsError([Problem(f"found {show(value)}", expected=expected)])

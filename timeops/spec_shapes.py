@@ -12,8 +12,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
-from timeops.durations import DURATION_PATTERN, format_duration, micros
-from timeops.spec_fields import Duration, PositiveDuration, SpecModel, TimeZone, one_of, positive, read_duration
+from timeops.durations import format_duration, micros
+from timeops.spec_fields import (
+    POSITIVE_LENGTH,
+    Duration,
+    PositiveDuration,
+    SpecModel,
+    TimeZone,
+    one_of,
+    positive,
+    read_duration,
+)
 from timeops.spec_messages import Problem, ProblemsError, show
 
 Kind = Literal["tumbling", "hopping", "cumulative", "session", "sliding", "snapshot"]
@@ -21,7 +30,6 @@ MONTH: Literal["1 month"] = "1 month"
 DAY = timedelta(days=1)
 
 A_MONTH = r"^ *(?:1 *months?|P1M) *$"
-_LENGTH = {"type": "string", "pattern": DURATION_PATTERN, "allOf": [{"pattern": "[1-9]"}]}
 _MONTHS = r"^ *(?:[0-9.]+ *(?:months?|years?|quarters?)|P[0-9.]+[MY].*) *$"
 
 
@@ -67,7 +75,7 @@ WindowSize = Annotated[
     timedelta | Literal["1 month"],
     PlainValidator(_size),
     PlainSerializer(_size_text, return_type=str, when_used="json"),
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": A_MONTH}, _LENGTH]}),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": A_MONTH}, POSITIVE_LENGTH]}),
 ]
 """Length of a window: a duration, or a month of the calendar."""
 

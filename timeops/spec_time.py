@@ -5,18 +5,18 @@ Here: the keys and the rules between them. Not here: their effect (extraction.py
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from timeops.durations import format_duration, micros
+from timeops.epoch import us_of
 from timeops.expression_tokens import normal_form
 from timeops.spec_expressions import Expression, InstantExpression
-from timeops.spec_fields import Duration, Instant, PositiveDuration, SpecModel, TimeZone, one_of
-from timeops.spec_messages import Path, Problem, ProblemsError, not_yet, problems_of, raise_any, show
+from timeops.spec_fields import Duration, Instant, PositiveDuration, SpecModel, TimeZone, one_of, read_keys
+from timeops.spec_messages import Path, Problem, ProblemsError, not_yet, raise_any, show
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNIT_US = {"second": 1_000_000, "millisecond": 1_000, "microsecond": 1}
 
 
@@ -66,10 +66,7 @@ def _doubled(expressions: Sequence[str], key: str) -> Iterable[Problem]:
 
 def _emission(value: object) -> object:
     if isinstance(value, Mapping):
-        try:
-            return Periodic.model_validate(value)
-        except ValidationError as error:
-            raise ProblemsError(problems_of(error, {(): Periodic})) from None
+        return read_keys(value, Periodic)
     if value == "on_event" or isinstance(value, Periodic):
         return value
     raise ProblemsError([Problem(f"found {show(value)}", expected="on_event, or {every: 200 ms}")])
@@ -133,7 +130,7 @@ class TimeSpec(SpecModel):
     @property
     def start_us(self) -> int | None:
         """From where on windows give results, microseconds since the epoch; None for all of them."""
-        return None if self.start_at is None else micros(self.start_at - EPOCH)
+        return None if self.start_at is None else us_of(self.start_at)
 
     @property
     def read_from_us(self) -> int | None:

@@ -60,6 +60,11 @@ class WindowSpec(WindowEmission):
         """Names of the group columns, in order."""
         return tuple(name for name, _ in self.group_expressions)
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """Names of the columns that tell the results of the table from one another, but for their revision."""
+        return ("window_start", "window_end", *self.group_columns)
+
     @model_validator(mode="after")
     def _together(self) -> "WindowSpec":
         raise_any([*self.shape_problems(), *self._result_problems()])

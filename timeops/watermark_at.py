@@ -12,6 +12,7 @@ from timeops.closing import steps_with_last_silence
 from timeops.columns import ASKED, PERIOD, SEQ, TIMELINE, WATERMARK, floor_to
 from timeops.log_items import AT
 from timeops.silences import GATHERED, clock_gives
+from timeops.stretch_ends import W_START, with_start
 from timeops.timelines import clock_watermark
 
 AFTER_SEQ = "__after_seq"  # the item, by its place in the log; AT is the clock there
@@ -46,10 +47,9 @@ def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
     asked = wanted.select(TIMELINE, AFTER_SEQ, AT).withColumns({_PLACE: wanted_place, _IS_WANTED: F.lit(True)})
     both = asked.unionByName(placed, allowMissingColumns=True).withColumn(_CELL, cell)
     found = _with_cells(both, silent=silent).where(_IS_WANTED)
-    before = adjusted.before.select(TIMELINE, F.col("watermark").alias("__w_start"))
-    known = found.join(before, TIMELINE, "left")
+    known = with_start(found, adjusted.before)
     by_clock = clock_gives(F.col(_NEXT), F.col(AT), rules) if silent else clock_watermark(F.col(AT), rules.time)
-    stands = F.greatest(_HIGHEST, "__w_start", by_clock)
+    stands = F.greatest(_HIGHEST, W_START, by_clock)
     return known.select(TIMELINE, AFTER_SEQ, AT, stands.alias(WATERMARK))
 
 

@@ -13,11 +13,12 @@ from timeops import gridded, sessions, slices, sliding
 from timeops.adjustment import Adjusted
 from timeops.changes import LATE_EVENTS
 from timeops.closing_any_time import with_first_watermarks
-from timeops.columns import LATENESS, TIMELINE, W_BEFORE, W_SET_BY, WATERMARK, to_instant
+from timeops.columns import LATENESS, W_BEFORE, W_SET_BY, WATERMARK, to_instant
 from timeops.contents import END, OPEN_IN, START, group_names
 from timeops.grids import start_of
 from timeops.revisions import CAUSE, IS_FINAL, REVISION, revised_contents
 from timeops.spec import TimeSpec, WindowSpec
+from timeops.stretch_ends import W_END, with_end
 
 _PLACE = "__place"
 _STILL_OPEN_IN = "__still_open_in"
@@ -95,7 +96,7 @@ def last_revisions(results: DataFrame, window: WindowSpec) -> DataFrame:
     if not window.revises:
         return results
     results = results.drop(LATE_EVENTS)
-    keys = [F.col(f"`{name}`") for name in ("window_start", "window_end", *window.group_columns)]
+    keys = [F.col(f"`{name}`") for name in window.key_columns]
     later = Window.partitionBy(*keys).orderBy(F.desc("_revision"))
     return results.withColumn(_PLACE, F.row_number().over(later)).where(F.col(_PLACE) == 1).drop(_PLACE)
 
@@ -142,11 +143,11 @@ def still_needed(events: DataFrame, state: DataFrame, windows: tuple[WindowSpec,
         state: The timelines' state after the stretch.
         windows: The spec's windows on a grid.
     """
-    known = events.join(state.select(TIMELINE, F.col("watermark").alias("__w_end")), TIMELINE, "left")
+    known = with_end(events, state)
     open_somewhere = F.lit(False)
     for window in windows:
-        open_somewhere = open_somewhere | gridded.is_open(window, F.col("__w_end"))
-    return known.where(open_somewhere).drop("__w_end")
+        open_somewhere = open_somewhere | gridded.is_open(window, F.col(W_END))
+    return known.where(open_somewhere).drop(W_END)
 
 
 def in_open_windows(

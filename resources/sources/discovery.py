@@ -7,18 +7,17 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 from resources.sources.changes import Candidate, FileRange, FileState, candidate, examine
 from resources.sources.local_files import fixed_folder, has_wildcard, matching_paths
+from timeops.epoch import instant_of
 from timeops.errors import InputError
 from timeops.spec import FilesSource
 
 __all__ = ["Discovery", "FileRange", "FileState", "discover", "listed"]
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def discover(source: FilesSource, base: Path, known: Mapping[str, FileState], no
             continue
         if file is None:
             continue
-        age = now - (_EPOCH + timedelta(microseconds=file.modified_us))
+        age = now - instant_of(file.modified_us)
         if source.settle > timedelta(0) and age < source.settle:
             waiting.append(path)
         else:

@@ -11,7 +11,7 @@ from pipelines.runner import RunOptions
 from pipelines.specfiles import read_spec
 from resources.lake import Lake
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land, table
-from tests.orchestration.test_live_runs import _materialize_days, go, pipeline
+from tests.orchestration.test_live_runs import go, materialize_days, pipeline
 from timeops.errors import SpecError
 
 DUPLICATES = "deduplicate_by: [k, v]\n  within: 20 s"
@@ -35,7 +35,7 @@ def test_duplicates_are_the_oracles_in_several_batches_and_days_recomputed_are_t
         for letter in letters:
             assert "is a duplicate of the one with _arrival_seq" in letter["detail"]
         live = [row["seen"] for row in table(settings.warehouse, file.spec, "windows/per_minute")]
-        _materialize_days(made, instance)
+        materialize_days(made, instance)
         rebuilt = [row["seen"] for row in table(settings.warehouse, file.spec, "windows/per_minute")]
         assert sorted(live) == sorted(rebuilt)
 

@@ -116,10 +116,10 @@ def test_a_log_in_batches_then_flushed_gives_the_oracles_tables_and_days_recompu
 
         for name in ("per_minute", "visits"):
             live = table(settings.warehouse, file.spec, f"windows/{name}")
-            _materialize_days(made, instance, name)
+            materialize_days(made, instance, name)
             rebuilt = table(settings.warehouse, file.spec, f"windows/{name}")
             assert {row["_batch_id"] for row in rebuilt} != {row["_batch_id"] for row in live}
-            assert _without_batch(rebuilt) == _without_batch(live)
+            assert without_batch(rebuilt) == without_batch(live)
 
         assert go(made, instance, RunOptions(end_of_input="flush")).batches == 1
         assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
@@ -129,7 +129,7 @@ def test_a_log_in_batches_then_flushed_gives_the_oracles_tables_and_days_recompu
             go(made, instance)
 
 
-def _materialize_days(made: tuple[SpecFile, Settings], instance: DagsterInstance, window: str = "per_minute") -> None:
+def materialize_days(made: tuple[SpecFile, Settings], instance: DagsterInstance, window: str = "per_minute") -> None:
     file, settings = made
     asked = AssetKey([file.spec.name, "windows", window])
     job = build_definitions(settings, [file]).resolve_implicit_global_asset_job_def()
@@ -141,7 +141,7 @@ def _materialize_days(made: tuple[SpecFile, Settings], instance: DagsterInstance
     assert days.success
 
 
-def _without_batch(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+def without_batch(rows: list[dict[str, object]]) -> list[dict[str, object]]:
     bare = [{name: value for name, value in row.items() if name != "_batch_id"} for row in rows]
     return sorted(bare, key=lambda row: [str(row[name]) for name in ("window_start", "window_end", "k")])
 
@@ -191,8 +191,8 @@ def test_every_substream_has_a_watermark_of_its_own_and_the_clock_moves_those_of
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
         assert_only_open_sessions_keep_events(settings.warehouse, file.spec)
         live = table(settings.warehouse, file.spec, "windows/per_minute")
-        _materialize_days(made, instance)
-        assert _without_batch(table(settings.warehouse, file.spec, "windows/per_minute")) == _without_batch(live)
+        materialize_days(made, instance)
+        assert without_batch(table(settings.warehouse, file.spec, "windows/per_minute")) == without_batch(live)
         go(made, instance, RunOptions(end_of_input="flush"))
         assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
 

@@ -15,7 +15,7 @@ from tests.orchestration.landing import (
     land,
     table,
 )
-from tests.orchestration.test_live_runs import _materialize_days, _without_batch, go
+from tests.orchestration.test_live_runs import go, materialize_days, without_batch
 from timeops.spec import Spec
 
 PREIMAGE = "update_preimage"
@@ -68,9 +68,9 @@ def test_windows_of_every_kind_in_batches_give_the_oracles_tables_and_days_rebui
         for name in ("last_20_s", "revised"):
             live = table(settings.warehouse, file.spec, f"windows/{name}")
             assert live
-            _materialize_days(made, instance, name)
+            materialize_days(made, instance, name)
             rebuilt = table(settings.warehouse, file.spec, f"windows/{name}")
-            assert _without_batch(rebuilt) == _without_batch(live), name
+            assert without_batch(rebuilt) == without_batch(live), name
         revised = table(settings.warehouse, file.spec, "windows/revised")
         assert {row["_is_final"] for row in revised} == {True, False}
         assert max(row["_revision"] for row in revised) > 1
