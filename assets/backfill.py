@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from pyspark.sql import DataFrame
 
+from assets.chained import input_of
 from assets.commits import MOST_RECORDS, at_work, batch_column
 from assets.control import check_spec, meaning_of_time, recorded_specs
 from assets.schemas import judged as judged_from_empty
@@ -22,9 +23,11 @@ from resources.rows import small_frame
 from resources.split_count import count_splits
 from resources.workspace import Workspace
 from timeops import columns as c
+from timeops.adjustment import Adjusted
+from timeops.chained import as_events, with_results
 from timeops.errors import LakeError, SpecError
 from timeops.rules import TimeRules
-from timeops.spec import WindowSpec
+from timeops.spec import Spec, WindowSpec
 from timeops.timelines import STATE_SCHEMA
 from timeops.watermarks import Way
 from timeops.windows import last_revisions, window_results
@@ -109,8 +112,17 @@ def results_of_log(workspace: Workspace, window: WindowSpec) -> DataFrame:
     adjusted = judged_from_empty(log, workspace, position.clock_us, splits=splits, way=way)
     if not position.final:
         adjusted = replace(adjusted, state=timelines_before(workspace, position))
+    return _results(adjusted, workspace.spec, window, flushed=position.final)
+
+
+def _results(adjusted: Adjusted, spec: Spec, window: WindowSpec, *, flushed: bool) -> DataFrame:
+    """Last revisions of a window over a judged log, computed with those of the windows that it goes over."""
+    if window.input is not None:
+        source = input_of(spec, window)
+        results = _results(adjusted, spec, source, flushed=flushed)
+        adjusted = with_results(adjusted, as_events(results, source, spec.windows, spec.time.over))
     nothing = adjusted.accepted.limit(0)
-    return last_revisions(window_results(adjusted, nothing, window, flushed=position.final), window)
+    return last_revisions(window_results(adjusted, nothing, window, flushed=flushed), window)
 
 
 def days_in(keys: Sequence[str]) -> tuple[date, date]:

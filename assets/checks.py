@@ -209,7 +209,7 @@ def _accounts(workspace: Workspace, plan: Plan, in_log: int, refused: int, late:
     if workspace.spec.outputs.ordered_events:
         accounts += _released_accounts(workspace, plan, refused)
     counts = workspace.counts_of(plan.batch_id)
-    for window in workspace.spec.windows:
+    for window in workspace.spec.event_windows:
         placed = sum(counts[f"{window.name}.{outcome}"] for outcome in ("in_windows", "in_gap", "filtered"))
         accounts.append(Measured(f"accepted for {window.name}", records - refused, placed + late.get(window.name, 0)))
     return accounts

@@ -62,7 +62,7 @@ def check_spec(workspace: Workspace) -> bool:
         return not recorded
     before = recorded[-1]
     changed = _differences(before, now)
-    refused = [path for path in changed if not _is_changeable(path)]
+    refused = [path for path in changed if not _is_changeable(path) or _feeds_another(path, workspace.spec)]
     if Spec.model_validate(before).keeps_timelines != workspace.spec.keeps_timelines:
         refused += [path for path in changed if path.startswith(_OF_STATE) and path not in refused]
     if refused:
@@ -122,6 +122,11 @@ def _differences(before: Any, now: Any, path: str = "") -> list[str]:
         if old.keys() == new.keys():
             return [deeper for name in old for deeper in _differences(old[name], new[name], f"windows[{name}]")]
     return [] if before == now else [path]
+
+
+def _feeds_another(path: str, spec: Spec) -> bool:
+    """Whether a path is of a window that another goes over: that one keeps results as they were given."""
+    return any(path.startswith(f"windows[{window.input}].") for window in spec.chained_windows)
 
 
 def _is_changeable(path: str) -> bool:

@@ -47,7 +47,7 @@ def letters_of(workspace: Workspace, judged: Judged) -> DataFrame:
     payload = payload_of(workspace).names
     letters = time_letters(judged.adjusted.refused, payload, judged.adjusted.rules)
     if workspace.spec.time.out_of_order == "keep":  # otherwise no accepted event is ever late for a window
-        for window in workspace.spec.windows:
+        for window in workspace.spec.event_windows:
             late = late_events_of(workspace, judged, window)
             letters = letters.unionByName(window_letters(late, payload, window))
     return letters

@@ -7,6 +7,7 @@ here: which events a window needs (timeops/windows.py), sessions and sliding win
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from assets.commits import flushes, replace_events
 from assets.stretch import Judged
@@ -32,7 +33,7 @@ def write_events(
 
     Args:
         workspace: The pipeline.
-        judged: The batch.
+        judged: The batch; its accepted events are those that came in it.
         table: The table that keeps them.
         windows: The windows that share it.
         columns: Its columns but `_batch_id`.
@@ -43,7 +44,7 @@ def write_events(
     if workspace.keeps_timelines and where is not None:  # another timeline may still need what is deleted
         events = events.unionByName(events_of(workspace, table, only=where), allowMissingColumns=True)
     needed = still_needed(events, judged.adjusted.state, windows)
-    rows = (needed.limit(0) if flushes(plan) else needed).select(*columns)
+    rows = (needed.limit(0) if flushes(plan) else needed).select(*[F.col(f"`{name}`") for name in columns])
     replace_events(workspace, plan, table, rows, where=where)
 
 

@@ -33,6 +33,7 @@ def window_assets(spec: Spec, open_workspace: OpenWorkspace) -> list[AssetsDefin
 def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> AssetsDefinition:
     table = tables.window_table(window.name)
     # Windows of today are there as soon as they are closed, so today is a partition too.
+    inputs = [] if window.input is None else [key(spec, tables.window_table(window.input))]
     days = DailyPartitionsDefinition(start_date=spec.partitions.start.isoformat(), timezone="UTC", end_offset=1)
 
     @asset(
@@ -40,7 +41,7 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> As
         group_name=spec.name,
         description=f"Final results of the {window.kind} window `{window.name}`. A partition is the UTC day of "
         "window_start. Live runs write it; materializing days here computes them anew from the arrival log.",
-        deps=[key(spec, "window_results")],
+        deps=[key(spec, "window_results"), *inputs],
         kinds={"pyspark", "delta"},
         partitions_def=days,
         backfill_policy=BackfillPolicy.single_run(),

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from assets.chained import kept_columns
 from assets.timelines import TIMELINE_SCHEMA, log_clock
 from resources import tables
 from resources.rows import empty_frame, small_frame
@@ -16,6 +17,7 @@ from resources.sources.files import payload_schema, split_of
 from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.adjustment import Adjusted, time_adjustment
+from timeops.chained import as_events, with_results
 from timeops.changes import LATE_EVENTS, changes
 from timeops.contents import OPEN_IN
 from timeops.dead_letters import time_letters
@@ -169,8 +171,15 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
 def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, StructType]:
     """Schemas of the results of windows."""
     found: dict[str, StructType] = {}
-    for window in workspace.spec.windows:
-        results = window_results(adjusted, adjusted.accepted, window)
+    spec = workspace.spec
+    events: dict[str | None, Adjusted] = {None: adjusted}
+    for window in (*spec.event_windows, *spec.chained_windows):
+        stretch = events[window.input]
+        results = empty_frame(workspace.spark, window_results(stretch, stretch.accepted, window).schema)
+        events[window.name] = with_results(adjusted, as_events(results, window, spec.windows, spec.time.over))
+        if window.input is not None:
+            kept = stretch.accepted.select(*[F.col(f"`{name}`") for name in kept_columns(spec, window)])
+            found[tables.open_results_table(window.name)] = kept.schema.add(_BATCH_FIELD)
         current = results.drop(LATE_EVENTS)
         if window.history:
             found[tables.history_table(window.name)] = changes(results, current, window).schema.add(_BATCH_FIELD)

@@ -84,7 +84,7 @@ def _counts(judged: Judged, workspace: Workspace) -> tuple[dict[str, int], dict[
         {(r["source"], r["reason"]): r["n"] for r in refused_tally(judged.adjusted.refused).collect()}
     )
     late = _late_for_sessions(judged, workspace)
-    tally = accepted_tally(judged.adjusted.accepted, workspace.spec.windows, late, sources)
+    tally = accepted_tally(judged.adjusted.accepted, workspace.spec.event_windows, late, sources)
     found = tally.collect()[0].asDict()
     moved = {(source, name): found.pop(of_source(name, source)) for source in sources for name in MOVED}
     refused: Counter[str] = Counter()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as F
 
+from assets.chained import with_fresh_results, write_kept_results
 from assets.commits import batch_column, flushes, has_few_records
 from assets.kept_events import events_of, write_events
 from assets.linked_events import write_linked_events
@@ -40,17 +41,19 @@ class Windowed:
 def aggregate_windows(workspace: Workspace, plan: Plan) -> Windowed:
     """Writes the results of every window that closes in a batch, then the events that open windows still need."""
     judged = judged_batch(workspace, plan)
-    results = {
-        window.name: _write_results(workspace, judged, window) if _may_give(workspace, window, judged) else 0
-        for window in workspace.spec.windows
-    }
     spec, payload = workspace.spec, payload_of(workspace)
+    results: dict[str, int] = {}
+    for window in (*spec.event_windows, *spec.chained_windows):
+        gives = _may_give(workspace, window, judged)
+        results[window.name] = _write_results(workspace, judged, window) if gives else 0
     if spec.grid_windows:
         write_events(workspace, judged, tables.OPEN_EVENTS, spec.grid_windows, open_columns(payload))
     if spec.revised_windows:
         write_events(workspace, judged, tables.REVISED_EVENTS, spec.revised_windows, revised_columns(payload))
     if spec.linked_windows:
         write_linked_events(workspace, judged)
+    for window in spec.chained_windows:
+        write_kept_results(workspace, with_fresh_results(workspace, judged, window), window)
     return Windowed(results)
 
 
@@ -74,7 +77,9 @@ def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> 
         return write_revisions(workspace, judged, window)
     plan = judged.plan
     table = tables.window_table(window.name)
-    known = events_of(workspace, tables.SESSION_EVENTS if window.is_linked else tables.OPEN_EVENTS)
+    if window.input is not None:
+        judged = with_fresh_results(workspace, judged, window)
+    known = events_of(workspace, _kept_for(window))
     few = has_few_records(plan)
     results = window_results(
         judged.adjusted,
@@ -87,6 +92,13 @@ def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> 
     expect = workspace.ready_for(table, rows)
     written = workspace.lake.append(table, rows, attempt=plan.attempt, expect=expect, are_few=few)
     return written.rows
+
+
+def _kept_for(window: WindowSpec) -> str:
+    """The table of what earlier batches left for a window that gives one result."""
+    if window.input is not None:
+        return tables.open_results_table(window.name)
+    return tables.SESSION_EVENTS if window.is_linked else tables.OPEN_EVENTS
 
 
 def days_of_batch(workspace: Workspace, plan: Plan) -> Mapping[str, Mapping[str, int]]:

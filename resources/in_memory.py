@@ -8,7 +8,7 @@ the columns that timelines go over and that windows group by.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -18,12 +18,14 @@ from resources.rows import empty_frame
 from resources.split_count import count_splits
 from timeops import columns as c
 from timeops.adjustment import Adjusted, kept_together, time_adjustment
+from timeops.chained import as_events, with_results
 from timeops.dead_letters import time_letters, window_letters
 from timeops.duplicates import FIRST_TIMES_SCHEMA, first_times
 from timeops.extraction import timeline
 from timeops.ordering import release
 from timeops.rules import TimeRules
 from timeops.spec import Spec, TimeSpec, WindowSpec
+from timeops.spec_chains import inputs_of
 from timeops.timelines import LogClock, clock_watermark
 from timeops.windows import all_events, in_open_windows, late_for_windows, still_needed, window_results
 
@@ -77,6 +79,7 @@ class Carried:
         open_events: Events that some window on a grid still needs, with the watermark that each met.
         session_events: Events of sessions that are open.
         first_times: Records that are no duplicates, duplicates.FIRST_TIMES_SCHEMA.
+        open_results: By window over another one the results that it still needs.
     """
 
     state: DataFrame
@@ -84,6 +87,7 @@ class Carried:
     open_events: DataFrame
     session_events: DataFrame
     first_times: DataFrame
+    open_results: Mapping[str, DataFrame] = field(default_factory=dict)
 
     def of(self, logs: Sequence[str]) -> "Carried":
         """The same of some of the logs."""
@@ -93,6 +97,7 @@ class Carried:
             self.open_events.where(F.col(LOG).isin(*logs)),
             self.session_events.where(F.col(LOG).isin(*logs)),
             self.first_times.where(F.get_json_object("key", "$[0]").isin(*logs)),
+            {name: frame.where(log_of_timeline().isin(*logs)) for name, frame in self.open_results.items()},
         )
 
     def of_window(self, window: WindowSpec) -> DataFrame:
@@ -101,8 +106,14 @@ class Carried:
 
     def kept(self) -> "Carried":
         """The same, computed now: another stretch follows."""
-        events = (_kept(frame) for frame in (self.held, self.open_events, self.session_events, self.first_times))
-        return Carried(self.state, *events)
+        return Carried(
+            self.state,
+            _kept(self.held),
+            _kept(self.open_events),
+            _kept(self.session_events),
+            _kept(self.first_times),
+            {name: _kept(frame) for name, frame in self.open_results.items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -147,20 +158,39 @@ def fold_stretch(
         before = Carried(adjusted.before, nothing, nothing, nothing, no_times)
     released = release(before.held.unionByName(adjusted.accepted), adjusted.state, flushed=flushed)
     in_sequence = released.sequence.withColumn(IN_SEQUENCE, F.lit(True))
-    windows = rules.time.windows
+    results, open_results = _results(adjusted, before, flushed=flushed)
     return Stretch(
         ordered=in_sequence.unionByName(released.passed.withColumn(IN_SEQUENCE, F.lit(False))),
         letters=_letters(adjusted, rules, before),
-        results={
-            w.name: window_results(adjusted, before.of_window(w), w, flushed=flushed, keep=_kept) for w in windows
-        },
-        carried=_carried(adjusted, before, released.held, flushed=flushed),
+        results=results,
+        carried=replace(_carried(adjusted, before, released.held, flushed=flushed), open_results=open_results),
     )
+
+
+def _results(
+    adjusted: Adjusted, before: Carried, *, flushed: bool
+) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
+    """Results by window, and by window over another one the results that it still needs."""
+    windows, over = adjusted.rules.windows, adjusted.rules.time.over
+    results: dict[str, DataFrame] = {}
+    needed: dict[str, DataFrame] = {}
+    for window in sorted(windows, key=lambda window: len(inputs_of(window, windows))):
+        stretch, known = adjusted, before.of_window(window)
+        if window.input is not None:
+            source = next(one for one in windows if one.name == window.input)
+            stretch = with_results(adjusted, as_events(results[source.name], source, windows, over))
+            known = before.open_results.get(window.name, stretch.accepted.limit(0))
+            both = known.unionByName(stretch.accepted)
+            needed[window.name] = still_needed(both.limit(0) if flushed else both, adjusted.state, (window,))
+        found = window_results(stretch, known, window, flushed=flushed, keep=_kept)
+        fed = any(one.input == window.name for one in windows)
+        results[window.name] = _kept(found) if fed else found
+    return results, needed
 
 
 def _carried(adjusted: Adjusted, before: Carried, held: DataFrame, *, flushed: bool) -> Carried:
     state, windows = adjusted.state, adjusted.rules.windows
-    grids = tuple(window for window in windows if not window.is_linked)
+    grids = tuple(window for window in windows if not window.is_linked and window.input is None)
     sessions = tuple(window for window in windows if window.is_linked)
     times = before.first_times
     if adjusted.rules.time.deduplicate_by:
@@ -226,7 +256,7 @@ def _letters(adjusted: Adjusted, rules: Rules, before: Carried) -> DataFrame:
     payload = (LOG, *rules.payload)
     frames = [time_letters(adjusted.refused, payload, rules.time)]
     if rules.time.time.out_of_order == "keep":  # otherwise no accepted event is ever late for a window
-        for window in rules.time.windows:
+        for window in (window for window in rules.time.windows if window.input is None):
             late = late_for_windows(adjusted, before.of_window(window), window)
             frames.append(window_letters(late, payload, window))
     letters = reduce(DataFrame.unionByName, frames)

@@ -38,6 +38,11 @@ def history_table(name: str) -> str:
     return f"history/{name}"
 
 
+def open_results_table(name: str) -> str:
+    """Return the table of results that the window with this name still needs of the one that it goes over."""
+    return f"_state/open_results/{name}"
+
+
 def pipeline_folder(warehouse: Path, pipeline: str) -> Path:
     """Return the folder that holds a pipeline's tables."""
     return warehouse / pipeline

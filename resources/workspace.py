@@ -104,6 +104,7 @@ class Workspace:
         open_events = (tables.OPEN_EVENTS,) if self.spec.grid_windows else ()
         session_events = (tables.SESSION_EVENTS,) if self.spec.linked_windows else ()
         revised = (tables.REVISED_EVENTS,) if self.spec.revised_windows else ()
+        results = [tables.open_results_table(window.name) for window in self.spec.chained_windows]
         timelines = (tables.TIMELINES,) if self.keeps_timelines else ()
         first_times = (tables.FIRST_TIMES,) if self.spec.time.deduplicate_by else ()
         return (
@@ -112,6 +113,7 @@ class Workspace:
             *open_events,
             *session_events,
             *revised,
+            *results,
             *timelines,
             *first_times,
             *self.result_tables,

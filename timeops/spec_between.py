@@ -122,15 +122,20 @@ def user_problems(
     for position, window in windows.items():
         at: Path = ("windows", position)
         results = [*window.group_columns, *window.aggregates]
-        places.append(((*at, "where"), window.where, columns))
+        names = columns if window.input is None else _result_names(window.input, windows.values())
+        places.append(((*at, "where"), window.where, names))
         places.append(((*at, "having"), window.having, results))
         groups = enumerate(window.group_expressions)
-        places.extend(((*at, "group_by", i), text, columns) for i, (_, text) in groups)
-        places.extend(((*at, "aggregates", name), text, columns) for name, text in window.aggregates.items())
+        places.extend(((*at, "group_by", i), text, names) for i, (_, text) in groups)
+        places.extend(((*at, "aggregates", name), text, names) for name, text in window.aggregates.items())
     for at, text, known in places:
         if text is not None and mentions(text, "user"):
             for problem in determinism_problems(text, columns=known):
                 yield Problem(problem.found, problem.expected, problem.remedy, at)
+
+
+def _result_names(name: str, windows: Iterable[WindowSpec]) -> list[str]:
+    return [column for one in windows if one.name == name for column in (*one.group_columns, *one.aggregates)]
 
 
 def _columns(source: FilesSource) -> list[str]:

@@ -12,8 +12,9 @@ from zoneinfo import available_timezones
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from timeops.expression_tokens import normal_form, plain_column
+from timeops.expression_tokens import plain_column
 from timeops.spec_between import between_sources, has_event_time, source_problems, user_problems
+from timeops.spec_chains import chain_problems, inputs_of, missing_of_over
 from timeops.spec_fields import Day, Flag, PipelineName, SpecModel, one_of
 from timeops.spec_messages import Problem, ProblemsError, raise_any
 from timeops.spec_schedule import Schedule
@@ -95,9 +96,20 @@ class Spec(SpecModel):
         return bool(time.over) or time.emit_every_us is not None or self.uses_splits or follows
 
     @property
+    def event_windows(self) -> tuple[WindowSpec, ...]:
+        """The windows of events."""
+        return tuple(window for window in self.windows if window.input is None)
+
+    @property
+    def chained_windows(self) -> tuple[WindowSpec, ...]:
+        """The windows over the results of others, in an order in which each can be computed."""
+        chained = [window for window in self.windows if window.input is not None]
+        return tuple(sorted(chained, key=lambda window: len(inputs_of(window, self.windows))))
+
+    @property
     def grid_windows(self) -> tuple[WindowSpec, ...]:
         """The windows in which an event is by its own time alone, and which give one result."""
-        return tuple(window for window in self.windows if not window.is_linked and not window.revises)
+        return tuple(window for window in self.event_windows if not window.is_linked and not window.revises)
 
     @property
     def revised_windows(self) -> tuple[WindowSpec, ...]:
@@ -153,7 +165,8 @@ def rules_between_parts(
         has_partitions: Whether `partitions` is given.
         has_schedule: Whether `schedule` is given.
     """
-    problems = [*_window_names(windows), *between_sources(sources), *user_problems(sources, time, windows)]
+    problems = [*_window_names(windows), *chain_problems(windows)]
+    problems += [*between_sources(sources), *user_problems(sources, time, windows)]
     if time is not None:
         problems.extend(_lateness_problems(sources, time, windows))
         problems.extend(_duration_problems(time, windows))
@@ -212,8 +225,7 @@ def _duration_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Ite
 def _over_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
     """With substreams every window groups by their columns (A1 restriction 4)."""
     for position, window in windows.items():
-        grouped = {normal_form(expression) for _, expression in window.group_expressions}
-        missing = [expression for expression in time.over if normal_form(expression) not in grouped]
+        missing = missing_of_over(window, windows.values(), time.over)
         if missing:
             items = [item if plain_column(item) else f"{item} AS name" for item in missing]
             yield Problem(

@@ -26,7 +26,7 @@ def spec_json_schema() -> Json:
     parts["FilesSource"]["properties"]["rename"]["propertyNames"] = {"minLength": 1}
     parts["TimeSpec"]["allOf"] = _time_rules()
     parts["Idle"]["allOf"] = _idle_rules()
-    parts["WindowSpec"]["allOf"] = [*_kind_rules(), *_emission_rules()]
+    parts["WindowSpec"]["allOf"] = [*_kind_rules(), *_emission_rules(), _input_rule()]
     parts["WindowSpec"]["properties"]["aggregates"] |= {
         "minProperties": 1,
         "propertyNames": dict(ALIAS_SCHEMA),
@@ -146,6 +146,11 @@ def _emission_rules() -> list[Json]:
         {"if": early, "then": {"properties": {"allowed_lateness": _ZERO}}},
         {"if": revised, "then": {"properties": once}},
     ]
+
+
+def _input_rule() -> Json:
+    over_results: Json = {"kind": {"not": {"enum": ["session", "sliding"]}}, "emit": {"const": "on_close"}}
+    return {"if": _given("from"), "then": {"properties": over_results}}
 
 
 def _rules_between_parts() -> list[Json]:

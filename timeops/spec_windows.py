@@ -4,12 +4,12 @@ Here: the keys of a window. Not here: which keys give a shape (spec_shapes.py), 
 (gridded.py, sessions.py, sliding.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from timeops.expression_tokens import plain_column, split_alias
+from timeops.expression_tokens import mentions, plain_column, split_alias
 from timeops.spec_emission import WindowEmission
 from timeops.spec_expressions import RESERVED_COLUMNS, Aggregate, Expression, GroupItem
 from timeops.spec_fields import ALIAS, Alias, Name
@@ -31,10 +31,15 @@ class WindowSpec(WindowEmission):
     LATER: ClassVar[Mapping[str, str]] = {
         "empty": "rows for windows with no event",
         "empty_max": "rows for windows with no event",
-        "from": "windows over other tables",
     }
 
     name: Name = Field(description="Name of the window; its table is windows/<name>.")
+    input: Name | None = Field(
+        default=None,
+        alias="from",
+        description="Name of another window, whose final results are the events here: their time is their "
+        "window_end, and expressions name the columns of that window's table.",
+    )
     where: Expression | None = Field(default=None, description="Only events for which this is true.")
     group_by: tuple[GroupItem, ...] = Field(
         default=(), description="One result per value of these: columns, or `expression AS name`."
@@ -71,11 +76,26 @@ class WindowSpec(WindowEmission):
         return self
 
     def _result_problems(self) -> list[Problem]:
-        problems = [*self.emission_problems(), *self._name_problems()]
+        problems = [*self.emission_problems(), *self._name_problems(), *self._input_problems()]
         if self.revises and self.having is not None:
             found = "`having` of a window that revises its results is not supported yet"
             problems.append(Problem(found, remedy="filter where the table is read", at=("having",)))
         return problems
+
+    def _input_problems(self) -> Iterable[Problem]:
+        if self.input is None:
+            return
+        if self.is_linked:
+            found = f"a {self.kind} window over the results of a window is not supported yet"
+            yield Problem(found, "a tumbling, hopping, cumulative or snapshot window", at=("from",))
+        if self.revises:
+            found = "a window over results gives one itself: they are final, and none of them is late"
+            yield Problem(found, "on_close", at=("emit",))
+        for alias, aggregate in self.aggregates.items():
+            if mentions(aggregate, "_arrival_seq"):
+                found = "`_arrival_seq` is a number of records, and the events here are results"
+                remedy = "of several take one by their columns, such as `max(struct(n, window_start)).window_start`"
+                yield Problem(found, remedy=remedy, at=("aggregates", alias))
 
     def _name_problems(self) -> list[Problem]:
         problems: list[Problem] = []

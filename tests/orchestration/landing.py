@@ -5,7 +5,7 @@ Here: input and expectations of the end-to-end tests. Not here: running a pipeli
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,9 +13,10 @@ from typing import Any
 
 from resources.lake import Lake
 from tests import oracle
+from tests.oracle.chained import results_over
 from tests.properties.logs import rules_of, shape_of
 from timeops.rules import TimeRules
-from timeops.spec import Spec, TimeSpec
+from timeops.spec import Spec, TimeSpec, WindowSpec
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = datetime(2026, 1, 1, 23, 50, tzinfo=UTC)  # windows fall on two days
@@ -64,9 +65,29 @@ def expected(warehouse: Path, spec: Spec, *, flush: bool) -> oracle.Outcome:
     if flush:
         items.append(oracle.Control(len(log) - 1, "flush"))
     sources = TimeRules.of(spec).sources if spec.uses_splits else ()
-    return oracle.run(
+    outcome = oracle.run(
         items, rules_of(spec.time, sources), [_window(spec, number) for number in range(len(spec.windows))]
     )
+    chained = spec.chained_windows
+    outcome.dead_letters = [
+        letter for letter in outcome.dead_letters if letter.window_name not in {window.name for window in chained}
+    ]
+    for window in chained:
+        outcome.windows[window.name] = _over_results(outcome, items, spec, window)
+    return outcome
+
+
+def _over_results(
+    outcome: oracle.Outcome, items: Sequence[oracle.Record | oracle.Control], spec: Spec, window: WindowSpec
+) -> list[oracle.WindowResult]:
+    """Results of a window whose aggregates add up those of another one, which it groups by some of its columns."""
+    [source] = [one for one in spec.windows if one.name == window.input]
+
+    def group_of(result: oracle.WindowResult) -> tuple[object, ...]:
+        values = dict(zip(source.group_columns, result.group, strict=True))
+        return tuple(values[name] for name in window.group_columns)
+
+    return results_over(outcome, items, source.name, shape_of(window), group_of)
 
 
 def _record(row: Mapping[str, Any], time: TimeSpec) -> oracle.Record:
@@ -95,6 +116,8 @@ def _record(row: Mapping[str, Any], time: TimeSpec) -> oracle.Record:
 
 def _window(spec: Spec, number: int) -> oracle.Window:
     window = spec.windows[number]
+    if window.input is not None:  # for `window_close` alone, which goes by the times of events
+        return shape_of(window)
     return replace(
         shape_of(window),
         where=(lambda record: int(str(record.payload["v"])) > 2) if window.where else None,

@@ -71,7 +71,9 @@ def changed(path: str, value: object, base: dict[str, Any] = SMALL) -> dict[str,
     part: Any = spec
     for step in way:
         part = part.setdefault(step, {}) if isinstance(part, dict) else part[step]
-    if value is ...:
+    if isinstance(part, list) and last == len(part):
+        part.append(value)
+    elif value is ...:
         del part[last]
     else:
         part[last] = value
@@ -210,12 +212,29 @@ def test_nothing_changes_after_reading() -> None:
             mapping["a"] = "b"  # type: ignore[index]
 
 
+def grouped(name: str) -> dict[str, Any]:
+    """A window of hours by upper(t) AS big."""
+    return {**SMALL["windows"][0], "name": name, "group_by": ["upper(t) AS big"]}
+
+
 def two_sources(**keys: object) -> list[dict[str, Any]]:
     """The one source, and another like it but for some keys."""
     return [*SMALL["sources"], {**SMALL["sources"][0], "name": "other", **keys}]
 
 
+def over_w(**keys: object) -> dict[str, Any]:
+    """A window over the results of `w`; a key that is None is left out."""
+    keys = {"name": "hours", "from": "w", "aggregates": {"m": "max(n)"}, "kind": "tumbling", "size": "1 h", **keys}
+    return {key: value for key, value in keys.items() if value is not None}
+
+
 GOOD = {
+    "a window over a window": changed("windows", [*SMALL["windows"], over_w(where="n > 1 AND window_end > '2020'")]),
+    "a window over a window over substreams": changed(
+        "windows",
+        [over_w(name="days", **{"from": "hours"}, group_by=["b"]), over_w(group_by=["big AS b"]), grouped("w")],
+        changed("time.over", ["upper(t)"]),
+    ),
     "several sources": changed("sources", two_sources(timestamp_by="t", time_zone="Asia/Tokyo")),
     "only one source has an event time": changed("sources", two_sources(timestamp_by="t"), changed("time", ...)),
     "listed splits": changed("sources.0.splits", ["0", "1"], changed("sources.0.split", "x")),
@@ -410,7 +429,8 @@ BAD_FOR_SCHEMA_TOO = [
     ("windows.0.empty_max", 5, "windows[0].empty_max", "not supported yet"),
     ("windows.0.history", True, "windows[0].history", "no effect on a window that gives one result"),
     ("windows.0.revise_every", "1 s", "windows[0].revise_every", "no effect without `emit: on_time`"),
-    ("windows.0.from", "x", "windows[0].from", "not supported yet"),
+    ("windows.1", over_w(kind="session", size=None, gap="1 s"), "windows[1].from", "session window over the results"),
+    ("windows.1", over_w(emit={"early": "1 s"}), "windows[1].emit", "they are final"),
     ("windows.0.emit", "on_tim", "windows[0].emit", "did you mean `on_time`?"),
     ("windows.0.emit", {"early": "0 s"}, "windows[0].emit.early", "longer than zero"),
     ("windows.0.emit", {"early": "1 s", "late": "1 s"}, "windows[0].emit.late", "unknown key"),
@@ -502,6 +522,18 @@ BAD_FOR_PARSER_ONLY = [
         "second window",
     ),
     ("windows", [], "outputs.ordered_events", "nothing would be written"),
+    ("windows.0.from", "x", "windows[0].from", "there is no window called `x`"),
+    ("windows.0.from", "w", "windows[0].from", "takes the results of this window in turn"),
+    ("windows.1", over_w(name="hours", **{"from": "W"}), "windows[1].from", "did you mean `w`?"),
+    (
+        "windows.1",
+        over_w(aggregates={"m": "max_by(n, struct(n, _arrival_seq))"}),
+        "windows[1].aggregates.m",
+        "results",
+    ),
+    ("windows.1", over_w(where="user > 1"), "windows[1].where", "who runs the pipeline"),
+    ("windows.1", over_w(), "windows[1].allowed_lateness", "less than that of `w`"),
+    ("windows.1", over_w(), "windows[1].group_by", "add `big` to `group_by`"),
     ("partitions.start", "2013-02-30", "partitions.start", "a day such as"),
     ("schedule", "61 * * * *", "schedule", "found `61` as the minute, which is out of range"),
     ("schedule", {"on_new_input": "2 s"}, "schedule.on_new_input", "whole seconds, at least 5"),
@@ -509,6 +541,8 @@ BAD_FOR_PARSER_ONLY = [
 ]
 
 BASES = {
+    "less than that of `w`": changed("windows.0.allowed_lateness", "1 min", changed("time.out_of_order", "keep")),
+    "add `big` to `group_by`": changed("time.over", ["upper(t)"], changed("windows.0.group_by", ["upper(t) AS big"])),
     "no idle timeout for source `s`": changed("sources.0.split", "x"),
     "whole number of millis": changed("time.unit", "millisecond"),
     "every source has its own": changed("time.out_of_orderness", "1 s"),

@@ -1,0 +1,47 @@
+"""Windows over windows: the results of a batch as events, and those that open windows still need.
+
+Here: reading and keeping them. Not here: what a result is as an event (timeops/chained.py), writing results
+(windows.py).
+"""
+
+from dataclasses import replace
+
+from assets.kept_events import write_events
+from assets.stretch import Judged
+from resources import tables
+from resources.workspace import Workspace
+from timeops import columns as c
+from timeops.chained import as_events, result_columns, with_results
+from timeops.spec import Spec, WindowSpec
+
+
+def input_of(spec: Spec, window: WindowSpec) -> WindowSpec:
+    """The window whose results another one takes."""
+    return next(one for one in spec.windows if one.name == window.input)
+
+
+def kept_columns(spec: Spec, window: WindowSpec) -> list[str]:
+    """Columns, but its batch, of the table of results that a window over them still needs."""
+    return [*result_columns(input_of(spec, window)), c.TIMESTAMP, c.TIMELINE]
+
+
+def with_fresh_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> Judged:
+    """A judged batch with the results that it wrote of a window's input, as the events that came in it."""
+    spec, source = workspace.spec, input_of(workspace.spec, window)
+    written = workspace.lake.read(
+        tables.window_table(source.name), filters=[(c.BATCH, "=", judged.plan.batch_id), ("_is_final", "=", True)]
+    )
+    events = as_events(written, source, spec.windows, spec.time.over)
+    return replace(judged, adjusted=with_results(judged.adjusted, events))
+
+
+def write_kept_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> None:
+    """Writes the results that a window still needs after a batch.
+
+    Args:
+        workspace: The pipeline.
+        judged: What `with_fresh_results` gave.
+        window: The window.
+    """
+    table = tables.open_results_table(window.name)
+    write_events(workspace, judged, table, (window,), kept_columns(workspace.spec, window))
