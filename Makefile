@@ -16,8 +16,8 @@ setup: ## build the environment in .venv; seconds when it is there already
 demo: setup ## run the demo pipeline and print what came out
 	@$(BIN)/python -m pipelines.demo
 
-test: setup ## run all tests
-	@$(BIN)/python -m pytest
+test: setup ## run all tests, in two processes with a Spark session each
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 faults: setup ## kill runs around every commit, and let the daemon run a pipeline: half an hour
 	@$(BIN)/python -m pytest -m every_fault
