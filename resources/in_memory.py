@@ -102,7 +102,7 @@ class Carried:
 
     def of_window(self, window: WindowSpec) -> DataFrame:
         """The events that a window goes on from."""
-        return self.session_events if window.is_linked else self.open_events
+        return self.session_events if window.is_linked and not window.revises else self.open_events
 
     def kept(self) -> "Carried":
         """The same, computed now: another stretch follows."""
@@ -190,8 +190,8 @@ def _results(
 
 def _carried(adjusted: Adjusted, before: Carried, held: DataFrame, *, flushed: bool) -> Carried:
     state, windows = adjusted.state, adjusted.rules.windows
-    grids = tuple(window for window in windows if not window.is_linked and window.input is None)
-    sessions = tuple(window for window in windows if window.is_linked)
+    sessions = tuple(window for window in windows if window.is_linked and not window.revises)
+    grids = tuple(window for window in windows if window not in sessions and window.input is None)
     times = before.first_times
     if adjusted.rules.time.deduplicate_by:
         times = times.unionByName(first_times(adjusted.accepted, adjusted.refused))

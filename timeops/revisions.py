@@ -22,6 +22,7 @@ from timeops.contents import END, FILTERED, MISSED, group_names, with_groups
 from timeops.gridded import ENDS, place
 from timeops.grids import close_time
 from timeops.log_items import AT, CLOCK_BEFORE, ITEM, clocks_of, first_item_at
+from timeops.sliding import MADE, contents_so_far
 from timeops.spec import WindowSpec
 from timeops.stretch_ends import W_END, W_START, with_both_ends
 from timeops.watermark_at import AFTER_SEQ, watermarks_after
@@ -66,7 +67,7 @@ def revised_contents(
     events = kept.withColumn(_FRESH, F.lit(False)).unionByName(
         adjusted.accepted.withColumn(_FRESH, F.lit(True)), allowMissingColumns=True
     )
-    rows = keep(_in_open_windows(events, adjusted, window).withColumn(RANK, _rank(window)))
+    rows = keep(_ranked(events, adjusted, window, keep))
     moments = _moments(rows, adjusted, window, flushed=flushed)
     event, moment = rows.drop(W_START, W_END, _CLOCK_START, _FRESH).alias("event"), moments.alias("moment")
     same = same_in("event", "moment", (*KEYS, *group_names(window)))
@@ -77,13 +78,25 @@ def revised_contents(
     return event.join(moment, same & so_far).select("event.*", *more, cause)
 
 
-def _in_open_windows(events: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
-    """One row per event and window that had not closed before the stretch; with where the stretch begins and ends."""
+def _ranked(
+    events: DataFrame, adjusted: Adjusted, window: WindowSpec, keep: Callable[[DataFrame], DataFrame]
+) -> DataFrame:
+    """One row per event and window that had not closed before the stretch, with `__rank`, where the event is in it.
+
+    Also `__fresh`, that what makes it so came in the stretch, and the watermarks and the clock around the stretch.
+    """
+    if window.kind == "sliding":
+        held = contents_so_far(events, adjusted, window, _rank(window), _FRESH, keep=keep)
+        made, came = F.col(MADE), held.withColumn(RANK, F.greatest(_rank(window), F.col(MADE)["moment"]))
+        by_maker = made["fresh"] & (F.col(RANK) == made["moment"])
+        rows = came.withColumn(_FRESH, F.col(_FRESH) | by_maker).drop(MADE)
+    else:
+        placed = place(events, window).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
+        known = with_both_ends(placed, adjusted)
+        is_open = F.coalesce(close_time(F.col(END), window) > F.col(W_START), F.lit(True))
+        rows = with_groups(known.where(is_open), window).withColumn(RANK, _rank(window))
     clocks = adjusted.before.select(TIMELINE, F.col("clock").alias(_CLOCK_START))
-    placed = place(events, window).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
-    known = with_both_ends(placed, adjusted).join(clocks, TIMELINE, "left")
-    is_open = F.coalesce(close_time(F.col(END), window) > F.col(W_START), F.lit(True))
-    return with_groups(known.where(is_open), window)
+    return rows.join(clocks, TIMELINE, "left")
 
 
 def _rank(window: WindowSpec) -> Column:

@@ -13,11 +13,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
-from timeops.columns import T_FINAL, TIMELINE, W_BEFORE, floor_to, same_in
+from timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, floor_to, same_in
 from timeops.contents import END, START, group_names, takes_part, with_groups
 from timeops.spec import WindowSpec
 from timeops.stretch_ends import W_END, W_START, with_both_ends, with_end
 
+MADE = "__made"
 _CELL = "__cell"  # instants and events meet in stretches of one size
 
 
@@ -43,17 +44,40 @@ def closed_contents(
         The rows with `__start`, `__end` (the instant), and the group columns of `contents.with_groups`.
     """
     passing = keep(with_groups(events.where(_is_in_one(events, window)), window))
-    instants = _closing(passing, adjusted, window, flushed=flushed)
-    cell = floor_to(F.col(T_FINAL), window.size_us)
-    near = passing.withColumn(_CELL, F.explode(F.array(cell, cell + F.lit(window.size_us))))
-    keys = [TIMELINE, *group_names(window)]
-    at, event = instants.alias("at"), near.alias("event")
-    same = (F.col(f"at.{_CELL}") == F.col(f"event.{_CELL}")) & same_in("at", "event", keys)
-    end, t = F.col(f"at.{END}"), F.col(f"event.{T_FINAL}")
-    inside = (t <= end) & (t > end - F.lit(window.size_us))
-    came = _open_to(end, F.col(f"event.{W_BEFORE}"), window)
-    joined = at.join(event, same & inside & came)
-    return joined.select("event.*", end, (end - F.lit(window.size_us)).alias(START)).drop(_CELL)
+    held = _held_at(_closing(passing, adjusted, window, flushed=flushed), passing, window)
+    return held.withColumn(START, F.col(END) - F.lit(window.size_us))
+
+
+def contents_so_far(
+    events: DataFrame,
+    adjusted: Adjusted,
+    window: WindowSpec,
+    moment: Column,
+    fresh: str,
+    *,
+    keep: Callable[[DataFrame], DataFrame],
+) -> DataFrame:
+    """Events of the instants that had not closed before the stretch, one row per instant that holds them.
+
+    Args:
+        events: Events that earlier stretches kept, with `__w_before` as they met it, and the accepted ones of this.
+        adjusted: The stretch.
+        window: The window.
+        moment: Orders when an event came to an instant, over the events and `__end`.
+        fresh: A column of the events to be told of the one that makes an instant.
+        keep: As for `windows.window_results`.
+
+    Returns:
+        The rows with `__end`, the group columns of `contents.with_groups`, `__w_start`, `__w_end`, and `__made`: the
+        first of the events that make the instant, STRUCT<moment, fresh>. An instant that a late event makes holds
+        events that came before there was any.
+    """
+    passing = keep(with_groups(events.where(_is_in_one(events, window)), window))
+    made = _made_by(passing, window, SEQ, CLOCK, fresh).withColumn("moment", moment)
+    first = F.min(F.struct("moment", F.col(fresh).alias("fresh"))).alias(MADE)
+    instants = with_both_ends(made.groupBy(TIMELINE, *group_names(window), END).agg(first), adjusted)
+    is_open = _open_to(F.col(END), F.col(W_START), window)
+    return _held_at(_with_cell(instants.where(is_open), window), passing, window, MADE, W_START, W_END)
 
 
 def marked_open(events: DataFrame, state: DataFrame, window: WindowSpec, into: str) -> DataFrame:
@@ -80,12 +104,34 @@ def _is_in_one(events: DataFrame, window: WindowSpec) -> Column:
 def _closing(passing: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
     """The instants of the events that close in the stretch, by timeline and group, each once."""
     keys = [TIMELINE, *group_names(window)]
-    changes = F.explode(F.array(F.col(T_FINAL), F.col(T_FINAL) + F.lit(window.size_us)))
-    made = passing.select(*keys, W_BEFORE, changes.alias(END)).where(_open_to(F.col(END), F.col(W_BEFORE), window))
-    known = with_both_ends(made.select(*keys, END).distinct(), adjusted)
+    known = with_both_ends(_made_by(passing, window).select(*keys, END).distinct(), adjusted)
     by_now = F.lit(True) if flushed else ~_open_to(F.col(END), F.col(W_END), window)
     closing = known.where(_open_to(F.col(END), F.col(W_START), window) & by_now)
-    return closing.select(*keys, END, floor_to(F.col(END), window.size_us).alias(_CELL))
+    return _with_cell(closing.select(*keys, END), window)
+
+
+def _made_by(passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:
+    """The two instants at which each event changes what is in the window, as far as they were open when it came."""
+    changes = F.explode(F.array(F.col(T_FINAL), F.col(T_FINAL) + F.lit(window.size_us)))
+    made = passing.select(TIMELINE, *group_names(window), W_BEFORE, *more, changes.alias(END))
+    return made.where(_open_to(F.col(END), F.col(W_BEFORE), window))
+
+
+def _with_cell(instants: DataFrame, window: WindowSpec) -> DataFrame:
+    return instants.withColumn(_CELL, floor_to(F.col(END), window.size_us))
+
+
+def _held_at(instants: DataFrame, passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:
+    """The events in `(instant - size, instant]` that came when it was open; with `__end` and more of the instant."""
+    cell = floor_to(F.col(T_FINAL), window.size_us)
+    near = passing.withColumn(_CELL, F.explode(F.array(cell, cell + F.lit(window.size_us))))
+    at, event = instants.alias("at"), near.alias("event")
+    end, t = F.col(f"at.{END}"), F.col(f"event.{T_FINAL}")
+    same = same_in("at", "event", [TIMELINE, *group_names(window)])
+    inside = (F.col(f"at.{_CELL}") == F.col(f"event.{_CELL}")) & (t <= end) & (t > end - F.lit(window.size_us))
+    came = _open_to(end, F.col(f"event.{W_BEFORE}"), window)
+    joined = at.join(event, same & inside & came)
+    return joined.select("event.*", end, *[F.col(f"at.{name}") for name in more]).drop(_CELL)
 
 
 def _open_to(end_us: Column, watermark_us: Column, window: WindowSpec) -> Column:

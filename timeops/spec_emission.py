@@ -89,8 +89,8 @@ class WindowEmission(WindowShape):
                     found, remedy="write `emit: on_time` or `emit: {early: …}`, or leave it out", at=("history",)
                 )
             return
-        if self.is_linked:
-            found = f"revisions of {self.kind} windows are not supported yet"
+        if self.kind == "session":
+            found = "a session that late events join up with others has no earlier result to revise"
             yield Problem(found, "on_close", at=("emit",))
         elif self.emit == "on_time" and not self.allowed_lateness:
             found = "`on_time` has no effect without `allowed_lateness`: a window is then closed when it ends"

@@ -118,8 +118,8 @@ class Spec(SpecModel):
 
     @property
     def linked_windows(self) -> tuple[WindowSpec, ...]:
-        """The windows that are where they are by several events: sessions and sliding windows."""
-        return tuple(window for window in self.windows if window.is_linked)
+        """Sessions and sliding windows, which are where they are by several events, and which give one result."""
+        return tuple(window for window in self.windows if window.is_linked and not window.revises)
 
     def canonical_json(self) -> str:
         """Return the spec as JSON that is equal for specs of equal meaning.

@@ -127,8 +127,8 @@ class WindowShape(SpecModel):
 
     @property
     def end_step_us(self) -> int:
-        """How far one end on the grid is from the next, in microseconds."""
-        return 1 if self.kind == "snapshot" else _micros(self.hop or self.step or self.size)
+        """How far one end is from the next one that there may be, in microseconds."""
+        return 1 if self.kind in ("sliding", "snapshot") else _micros(self.hop or self.step or self.size)
 
     @property
     def calendar(self) -> tuple[Literal["day", "month"], str] | None:

@@ -38,8 +38,8 @@ time:
 windows:
   - {name: growing, kind: cumulative, size: 5 minutes, step: 1 minute, closed: right, group_by: [k],
      aggregates: {n: count(*)}}
-  - {name: last_20_s, kind: sliding, size: 20 s, allowed_lateness: 3 s, where: v > 2, group_by: [k],
-     aggregates: {n: count(*)}}
+  - {name: last_20_s, kind: sliding, size: 20 s, allowed_lateness: 9 s, emit: on_time, revise_every: 5 s,
+     where: v > 2, group_by: [k], aggregates: {n: count(*)}}
   - {name: instants, kind: snapshot, aggregates: {n: count(*)}}
   - {name: days, kind: tumbling, size: 1 day, time_zone: Asia/Kathmandu, aggregates: {n: count(*)}}
   - {name: revised, kind: tumbling, size: 1 minute, allowed_lateness: 2 minutes, emit: on_time, revise_every: 20 s,

@@ -126,11 +126,11 @@ def _stretch(
     if not rules.windows:
         return Carried(adjusted.state, held, first_times=times)
     for window in windows:
-        known = in_sessions if window.is_linked else on_grids
+        known = in_sessions if window.is_linked and not window.revises else on_grids
         results = window_results(adjusted, known, window, flushed=flushed, keep=lambda frame: frame.localCheckpoint())
         _gather_results(results, window, out)
-    grids = tuple(window for window in windows if not window.is_linked)
-    sessions = tuple(window for window in windows if window.is_linked)
+    sessions = tuple(window for window in windows if window.is_linked and not window.revises)
+    grids = tuple(window for window in windows if window not in sessions)
     needed = still_needed(_since(on_grids, adjusted), adjusted.state, grids)
     open_now = in_open_windows(all_events(adjusted, in_sessions), adjusted.state, sessions, time)
     kept = [(frame.limit(0) if flushed else frame).localCheckpoint() for frame in (needed, open_now)]

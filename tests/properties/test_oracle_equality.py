@@ -85,7 +85,6 @@ def window_specs(draw: st.DrawFn, turn: int, *, lateness: bool) -> WindowSpec:
         keys["offset"] = f"{draw(st.integers(0, (step if kind == 'hopping' else size) - 1))} us"
         keys["closed"] = draw(turned(["left", "right"], turn // 2))
     emit = draw(turned(["on_time" if lateness else "early", "on_close"], turn // 3))
-    emit = "on_close" if kind == "sliding" else emit
     if lateness:
         keys["allowed_lateness"] = draw(turned(["12 us", "1000 us", "1 us", "0 us"], turn))
     if emit == "on_time" and keys["allowed_lateness"] != "0 us":

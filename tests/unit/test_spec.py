@@ -439,7 +439,7 @@ BAD_FOR_SCHEMA_TOO = [
         "windows.0",
         {**session(gap="1 s"), "emit": {"early": "1 s"}},
         "windows[0].emit",
-        "of session windows are not supported",
+        "has no earlier result to revise",
     ),
     ("windows.0", {**WINDOW, "emit": {"early": "1 s"}, "having": "n > 1"}, "windows[0].having", "not supported yet"),
     ("windows.0.allowed_lateness", "1 s", "windows[0].allowed_lateness", "no accepted event is ever late"),
