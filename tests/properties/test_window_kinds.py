@@ -89,6 +89,20 @@ def test_windows_obey_the_laws_of_their_kinds(spark: SparkSession) -> None:
             assert (seqs, end - start) == (inside, 10)
 
 
+def test_the_last_revision_is_the_one_result_of_a_window_that_gives_one(spark: SparkSession) -> None:
+    time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep", out_of_orderness="5 us")
+    once = [window(name, "20 us", **SHAPES[name]) for name in ("tumbling", "hopping_right", "sliding")]
+    revised = [one.model_copy(update={"name": f"{one.name}_revised", "emit": "on_time"}) for one in once]
+    logs = generate(seed=9, cases=60)
+    out = run(spark, logs, time, (*once, *revised), flush=True)
+    for one, other in zip(once, revised, strict=True):
+        last = {case: [row for row in rows if row[-2]] for case, rows in out.windows[other.name].items()}
+        assert {case: sorted(row[:4] for row in rows) for case, rows in last.items()} == {
+            case: sorted(row[:4] for row in rows) for case, rows in out.windows[one.name].items()
+        }
+        assert any(len(out.windows[other.name][case]) > len(rows) for case, rows in last.items()), "none was revised"
+
+
 MERGED = {
     "n": "count(*)",
     "known": "count(IF(v > 2, v, NULL))",

@@ -1,0 +1,120 @@
+"""Windows over a log against Spark's own: `python -m benchmarks.windows`.
+
+Here: the work that is timed. Each piece reads a Delta log, and writes what it finds as Delta tables.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.logs import JITTER_MS, log_of
+from benchmarks.timing import seconds, show
+from resources.numbering import numbered
+from resources.rows import small_frame
+from resources.spark import local_session, session_config
+from timeops.adjustment import Adjusted, time_adjustment
+from timeops.columns import RELEASE_SEQ, SEQ, TIMESTAMP
+from timeops.dead_letters import time_letters
+from timeops.ordering import release
+from timeops.rules import TimeRules
+from timeops.spec import TimeSpec, WindowSpec
+from timeops.timelines import STATE_SCHEMA, LogClock
+from timeops.windows import window_results
+
+AGGREGATES = {"n": "count(*)", "total": "sum(v)", "lowest": "min(v)", "highest": "max(v)", "mean": "avg(v)"}
+TUMBLING = {"kind": "tumbling", "size": "1 minute"}
+HOPPING = {"kind": "hopping", "size": "1 hour", "hop": "1 minute"}
+SESSION = {"kind": "session", "gap": "20 seconds"}
+PAYLOAD = ("t", "k", "v")
+
+
+def judged_windows(log: DataFrame, shape: dict[str, str], out: Path, *, ordered: bool = False) -> None:
+    """The stages of a batch that reads the whole log: time adjustment, dead letters, one window, maybe the order."""
+    time = TimeSpec(timestamp_by="t", out_of_orderness=f"{JITTER_MS} ms", out_of_order="drop")
+    window = WindowSpec(name="w", group_by=("k",), aggregates=AGGREGATES, **shape)
+    rules = TimeRules(time, windows=(window,))
+    clock = LogClock(log.select(F.unix_micros(F.max("_clock"))).scalar())
+    adjusted = time_adjustment(log, small_frame(log.sparkSession, [], STATE_SCHEMA), rules, clock)
+    results = window_results(adjusted, adjusted.accepted.limit(0), window, keep=lambda frame: frame.localCheckpoint())
+    written(results, out / "windows")
+    written(time_letters(adjusted.refused, PAYLOAD, rules), out / "dead_letters")
+    if ordered:
+        write_in_order(adjusted, out)
+
+
+def write_in_order(adjusted: Adjusted, out: Path) -> None:
+    """Released events, numbered, and those that are held."""
+    released = release(adjusted.accepted, adjusted.state)
+    with numbered(released.sequence, [F.col(TIMESTAMP), F.col(SEQ)], start=0, name=RELEASE_SEQ) as sequence:
+        written(sequence.frame.select(*PAYLOAD, TIMESTAMP, SEQ, RELEASE_SEQ), out / "ordered_events")
+    written(released.held.select(*PAYLOAD, TIMESTAMP, SEQ), out / "held_events")
+
+
+def streamed(spark: SparkSession, log: Path, out: Path) -> None:
+    """Spark Structured Streaming over the same table, all that is there; it drops what it finds late."""
+    shutil.rmtree(out, ignore_errors=True)
+    events = spark.readStream.format("delta").load(str(log))
+    aggregates = [F.expr(text).alias(name) for name, text in AGGREGATES.items()]
+    found = (
+        events.withWatermark("t", f"{JITTER_MS} milliseconds")
+        .groupBy(F.window("t", "1 minute"), "k")
+        .agg(*aggregates)
+    )
+    query = (
+        found.writeStream.format("delta")
+        .outputMode("append")
+        .option("checkpointLocation", str(out / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(out / "windows"))
+    )
+    query.awaitTermination()
+
+
+def session_windows(log: DataFrame, out: Path) -> None:
+    """Spark's session windows over the table as a batch: no event is late."""
+    aggregates = [F.expr(text).alias(name) for name, text in AGGREGATES.items()]
+    written(log.groupBy(F.session_window("t", "20 seconds"), "k").agg(*aggregates), out / "windows")
+
+
+def written(frame: DataFrame, path: Path) -> None:
+    """Writes a table anew."""
+    frame.write.format("delta").mode("overwrite").save(str(path))
+
+
+@click.command()
+@click.option("--events", default=10_000_000, help="Length of the log.")
+@click.option("--rounds", default=5, help="How often each piece is timed.")
+@click.option("--logs", default="benchmarks/.logs", type=click.Path(path_type=Path), help="Where logs are kept.")
+def main(events: int, rounds: int, logs: Path) -> None:
+    """Times them, and prints the ratios."""
+    spark = local_session(session_config() | {"spark.master": "local[2]", "spark.driver.memory": "4g"})
+    folder = logs.absolute()
+    log, out = log_of(spark, folder, events, 1_000), folder / "windows"
+    title = f"{events:,} events, 1,000 keys, Delta to Delta, 2 cores"
+    pieces: dict[str, Callable[[], object]] = {
+        "Spark, tumbling, streaming": lambda: streamed(spark, folder / f"log_{events}_1000", out / "streamed"),
+        "tumbling, 1 minute": lambda: judged_windows(log, TUMBLING, out / "tumbling"),
+        "… and events in order": lambda: judged_windows(log, TUMBLING, out / "ordered", ordered=True),
+    }
+    times = seconds(pieces, rounds=rounds)
+    show(title, times, against="Spark, tumbling, streaming", at_most={"tumbling, 1 minute": 1.0})
+    pieces = {
+        "tumbling, 1 minute": pieces["tumbling, 1 minute"],
+        "hopping, 1 hour every minute": lambda: judged_windows(log, HOPPING, out / "hopping"),
+    }
+    times = seconds(pieces, rounds=rounds)
+    show(title, times, against="tumbling, 1 minute", at_most={"hopping, 1 hour every minute": 3.0})
+    pieces = {
+        "Spark, session_window, batch": lambda: session_windows(log, out / "spark_sessions"),
+        "sessions, gap 20 seconds": lambda: judged_windows(log, SESSION, out / "sessions"),
+    }
+    times = seconds(pieces, rounds=rounds)
+    show(title, times, against="Spark, session_window, batch", at_most={"sessions, gap 20 seconds": 2.0})
+
+
+if __name__ == "__main__":
+    main()
