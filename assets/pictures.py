@@ -1,21 +1,18 @@
-"""Two pictures of a batch: the watermark against arrival, and how late the events were.
+"""Two pictures of a batch or of the log: the watermark against arrival, and how late the events were.
 
-Here: drawing, from bounded numbers to a small PNG. Not here: where the numbers come from (lateness.py).
+Here: drawing, from bounded numbers. Not here: where the numbers come from (lateness.py, stored_lateness.py), sheets
+and files (canvas.py).
 """
 
-import io
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from PIL import Image
 
-from assets.lateness import MOVED, ON_TIME, OUTCOMES, REFUSED, Bin, Lateness, bucket_start
+from assets.canvas import canvas, days_of, png, set_time_axis
+from assets.lateness_numbers import MOVED, ON_TIME, OUTCOMES, REFUSED, Bin, Lateness, bucket_start
 
 _BLUE, _GREEN, _ORANGE, _RED = "#4c72b0", "#55a868", "#dd8452", "#c44e52"
 _COLOURS = {ON_TIME: _GREEN, MOVED: _ORANGE, REFUSED: _RED}
@@ -23,11 +20,22 @@ _UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1), (
 _SHORT = {"days": "d", "hours": "h", "minutes": "min", "seconds": "s", "ms": "ms"}
 _TICKS = (0.01, 0.1, 1, 10, 60, 600, 3_600, 21_600, 86_400, 864_000, 8_640_000, 86_400_000)
 _LINES = ("--", ":", "-.")
-_COLOURS_OF_PNG = 48  # a picture is kept for every batch, so it has to be small
 
 
 def watermark_picture(bins: Sequence[Bin]) -> bytes | None:
-    """The newest event, the watermark and the refused events, all relative to the clock of arrivals, as a PNG.
+    """The drawing of the watermark as a small PNG; None when no record has a time."""
+    figure = draw_watermark(bins)
+    return None if figure is None else png(figure)
+
+
+def lateness_picture(lateness: Lateness, tolerances: Mapping[str, float]) -> bytes | None:
+    """The drawing of lateness as a small PNG; None without events."""
+    figure = draw_lateness(lateness, tolerances)
+    return None if figure is None else png(figure)
+
+
+def draw_watermark(bins: Sequence[Bin]) -> Figure | None:
+    """The newest event, the watermark and the refused events, all relative to the clock of arrivals.
 
     Lower is older: an event below the watermark when it arrives is out of order. The lines stand as they were at the
     end of each bin. None when no record has a time.
@@ -38,7 +46,7 @@ def watermark_picture(bins: Sequence[Bin]) -> bytes | None:
     dots = [(one, us / 1e6) for one in known for us in dict.fromkeys(one.refused_behind_us or ())]
     lines = [_seconds(us, one) for one in known for us in (one.newest_us, one.watermark_us)]
     unit, size = _unit_for(max(abs(value) for value in (*lines, *(y for _, y in dots)) if value is not None))
-    figure, axes = _canvas()
+    figure, axes = canvas()
     across = _across(axes, known)
     for label, colour, values in (
         ("newest event", _BLUE, [one.newest_us for one in known]),
@@ -54,11 +62,11 @@ def watermark_picture(bins: Sequence[Bin]) -> bytes | None:
         axes.scatter(xs, ys, s=9, color=_RED, label=label, zorder=3)
     axes.set_ylabel(f"event time - arrival clock, {unit}")
     axes.legend(fontsize=7, framealpha=0.6)
-    return _png(figure)
+    return figure
 
 
-def lateness_picture(lateness: Lateness, tolerances: Mapping[str, float]) -> bytes | None:
-    """How many events came how late, by outcome, with the tolerances drawn in, as a PNG; None without events.
+def draw_lateness(lateness: Lateness, tolerances: Mapping[str, float]) -> Figure | None:
+    """How many events came how late, by outcome, with the tolerances drawn in; None without events.
 
     Args:
         lateness: The numbers.
@@ -69,7 +77,7 @@ def lateness_picture(lateness: Lateness, tolerances: Mapping[str, float]) -> byt
     known = [bucket for bucket, _ in lateness.histogram]
     buckets = range(min(known), max(known) + 1)
     edges = [bucket_start(bucket) / 1e6 for bucket in (*buckets, buckets.stop)]
-    figure, axes = _canvas()
+    figure, axes = canvas()
     floor = [0] * len(buckets)
     for outcome in OUTCOMES:
         events = [lateness.histogram.get((bucket, outcome), 0) for bucket in buckets]
@@ -84,32 +92,18 @@ def lateness_picture(lateness: Lateness, tolerances: Mapping[str, float]) -> byt
     axes.set_xlabel("arrival - event time (negative: an event of the future)")
     axes.set_ylabel("events")
     axes.legend(fontsize=7, framealpha=0.6)
-    return _png(figure)
-
-
-def _canvas() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(7.2, 3.2), dpi=100)
-    FigureCanvasAgg(figure)
-    figure.subplots_adjust(left=0.1, right=0.98, bottom=0.16, top=0.96)
-    axes = figure.add_subplot()
-    axes.grid(alpha=0.3)
-    axes.tick_params(labelsize=8)
-    return figure, axes
+    return figure
 
 
 def _across(axes: Axes, bins: Sequence[Bin]) -> list[float]:
     """Places along the axis: the clock where it moves, else the number of the record."""
     clocks = [one.clock_us or 0 for one in bins]
     if len(set(clocks)) < min(len(bins), 3):
-        axes.set_xlabel("records of the batch, in the order of their arrival")
+        axes.set_xlabel("records, in the order of their arrival")
         return [float(one.last) for one in bins]
     axes.set_xlabel("arrival clock, UTC")
-    locator = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_locator(locator)
-    formatter = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_formatter(formatter)
-    days_us = 86_400 * 1e6  # matplotlib counts days since the epoch
-    return [us / days_us for us in clocks]
+    set_time_axis(axes)
+    return [days_of(us) for us in clocks]
 
 
 def _seconds(us: int | None, at: Bin) -> float | None:
@@ -136,12 +130,3 @@ def _set_scale(axes: Axes, places: Sequence[float]) -> None:
     axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: _length(seconds)))
-
-
-def _png(figure: Figure) -> bytes:
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png")
-    small = io.BytesIO()
-    with Image.open(drawn) as image:
-        image.convert("RGB").quantize(_COLOURS_OF_PNG).save(small, format="png", optimize=True)
-    return small.getvalue()

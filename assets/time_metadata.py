@@ -9,13 +9,13 @@ from dagster import MetadataValue
 from assets import metadata as show
 from assets.delay import causes_of_delay, watermark_delay
 from assets.lateness import lateness_of
+from assets.lateness_numbers import tolerances
 from assets.pictures import lateness_picture, watermark_picture
 from assets.stretch import judged_batch
 from assets.time_adjustment import TimeAdjusted
 from resources import tables
 from resources.batches import Plan
 from resources.workspace import Workspace
-from timeops.rules import TimeRules
 from timeops.spec_between import has_event_time
 
 _QUANTILES = {"lateness_p50_seconds": 0.5, "lateness_p90_seconds": 0.9, "lateness_p99_seconds": 0.99}
@@ -56,22 +56,6 @@ def _of_lateness(workspace: Workspace, plan: Plan) -> show.Metadata:
         about["lateness_max_seconds"] = MetadataValue.float(lateness.longest_us / 1e6)
     pictures = {
         "watermark_against_arrival": watermark_picture(lateness.bins),
-        "lateness": lateness_picture(lateness, _tolerances(workspace)),
+        "lateness": lateness_picture(lateness, tolerances(workspace.spec)),
     }
     return about | {name: show.picture(png, name) for name, png in pictures.items() if png is not None}
-
-
-def _tolerances(workspace: Workspace) -> dict[str, float]:
-    """Where the picture of lateness has lines, in seconds."""
-    rules = TimeRules.of(workspace.spec)
-    lines = {
-        "out of orderness" if len(rules.sources) == 1 else f"out of orderness of {source.name}": (
-            source.out_of_orderness_us / 1e6
-        )
-        for source in rules.sources
-    }
-    if rules.time.late is not None:
-        lines["late tolerance"] = rules.time.late.tolerance_us / 1e6
-    if rules.time.early is not None:
-        lines["early tolerance"] = -rules.time.early.tolerance_us / 1e6
-    return lines

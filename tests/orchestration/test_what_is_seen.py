@@ -8,7 +8,8 @@ from pyspark.sql import SparkSession
 
 from assets.commits import next_stretch, take_on
 from assets.ingestion import ingest
-from assets.lateness import BINS, MOVED, ON_TIME, REFUSED, bucket_start, lateness_of
+from assets.lateness import lateness_of
+from assets.lateness_numbers import BINS, MOVED, ON_TIME, REFUSED, bucket_start
 from assets.schemas import create_tables
 from assets.stretch import judged_batch
 from assets.time_adjustment import adjust_time

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from assets.lateness import MOVED, ON_TIME, REFUSED, Bin, Lateness, bucket_start
+from assets.lateness_numbers import MOVED, ON_TIME, REFUSED, Bin, Lateness, bucket_start
 from assets.pictures import lateness_picture, watermark_picture
 
 HOUR = 3_600_000_000
