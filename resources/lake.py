@@ -12,10 +12,11 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
@@ -139,9 +140,9 @@ class Lake:
         """Return the table's latest version, without a Spark job."""
         return self._open(table).version()
 
-    def row_count(self, table: str) -> int:
-        """Return the number of rows of a table, from its log."""
-        counts = pa.table(self._open(table).get_add_actions(flatten=True))["num_records"]
+    def row_count(self, table: str, version: int | None = None) -> int:
+        """Return the number of rows of a table, at a version if one is given, from its log."""
+        counts = pa.table(self._open(table, version).get_add_actions(flatten=True))["num_records"]
         return int(pc.sum(counts).as_py() or 0)
 
     def columns(self, table: str) -> dict[str, str]:
@@ -177,6 +178,19 @@ class Lake:
         )
         found = found.filter(arrow_condition(rest)) if rest else found
         return found if columns is None else found.select(list(columns))
+
+    def dataset(self, table: str, version: int) -> pa.dataset.Dataset:
+        """Return a table of any size for Arrow to read piece by piece; see `bounded.py`."""
+        return self._open(table, version).to_pyarrow_dataset(filesystem=files_of(self.path(table)))
+
+    def lowest_by_file(self, table: str, version: int, column: str) -> list[tuple[Any, int]]:
+        """Return the lowest value of a column and the number of rows of each file whose statistics tell both."""
+        files = pa.table(self._open(table, version).get_add_actions(flatten=True))
+        lowest = f"min.{column}"
+        if lowest not in files.column_names:
+            return []
+        pairs = zip(files[lowest].to_pylist(), files["num_records"].to_pylist(), strict=True)
+        return [(value, rows) for value, rows in pairs if value is not None and rows]
 
     def append(self, table: str, df: "DataFrame", *, attempt: int, expect: int, are_few: bool = False) -> Written:
         """Append rows that Spark computes, in one commit. Repeated by the same attempt, it writes nothing.

@@ -7,10 +7,12 @@ from dagster import AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
 
 from assets.commits import next_stretch, take_on
+from assets.dead_letters import write_dead_letters
 from assets.ingestion import ingest
 from assets.lateness import lateness_of
 from assets.lateness_numbers import BINS, MOVED, ON_TIME, REFUSED, bucket_start
 from assets.schemas import create_tables
+from assets.stored_lateness import lateness_of_log
 from assets.stretch import judged_batch
 from assets.time_adjustment import adjust_time
 from pipelines.runner import RunOptions, run_pipeline
@@ -56,6 +58,10 @@ def test_the_gathered_numbers_are_those_of_the_events(spark: SparkSession, tmp_p
     assert sum(one.refused for one in found.bins) == len(refused)
     behind = [one.refused_behind_us for one in found.bins if one.refused_behind_us]
     clocks = {seq: us(log[seq]["_clock"]) or 0 for seq in refused}
+    write_dead_letters(workspace, plan)
+    tables = {name: workspace.lake.version(name) for name in workspace.tables}
+    stored = lateness_of_log(workspace.lake, tables, file.spec, (0, 500), [(500, done.after)])
+    assert stored == found, "the tables tell the same without Spark"
     assert min(low for low, _ in behind) == min(times[seq] - clocks[seq] for seq in refused)
     assert max(high for _, high in behind) == max(times[seq] - clocks[seq] for seq in refused)
 

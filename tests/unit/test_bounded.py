@@ -1,0 +1,52 @@
+"""Newest rows of a table of several files: which they are, and that files behind them stay closed."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from resources.bounded import newest_rows, pieces
+from resources.lake import Lake
+
+T = "t"
+SCHEMA = pa.schema([("n", pa.int64()), ("kind", pa.string())])
+
+
+def lake_of(folder: Path, *files: list[int]) -> Lake:
+    made = Lake(folder)
+    made.create(T, SCHEMA)
+    for numbers in files:
+        rows = pa.table({"n": pa.array(numbers, pa.int64()), "kind": ["odd" if n % 2 else "even" for n in numbers]})
+        made.append_rows(T, rows, expect=made.version(T))
+    return made
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=8), max_size=4), st.integers(1, 12), st.booleans())
+def test_the_newest_rows_are_the_largest_of_all_files(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[int]], most: int, odd: bool
+) -> None:
+    lake = lake_of(tmp_path_factory.mktemp("lake"), *files)
+    filters = [("kind", "=", "odd")] if odd else []
+    found = newest_rows(lake, T, lake.version(T), ["kind", "n"], by="n", most=most, filters=filters)
+    wanted = sorted((n for numbers in files for n in numbers if not odd or n % 2), reverse=True)
+    assert found["n"].to_pylist() == wanted[:most]
+    assert found.column_names == ["kind", "n"]
+
+
+def test_files_without_a_newest_row_are_not_opened(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path, [1, 2, 3], [7, 8, 9])
+    [old] = [path for path in (tmp_path / T).glob("*.parquet") if 1 in pa.parquet.read_table(path)["n"].to_pylist()]
+    old.write_bytes(b"")
+    assert newest_rows(lake, T, 2, ["n"], by="n", most=2)["n"].to_pylist() == [9, 8]
+
+
+def test_pieces_are_those_of_a_version(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path, [1, 2], [3])
+    read = [[n for piece in pieces(lake, T, version, ["n"]) for n in piece["n"].to_pylist()] for version in (1, 2)]
+    assert [sorted(numbers) for numbers in read] == [[1, 2], [1, 2, 3]]
+    some = [n for piece in pieces(lake, T, 2, ["n"], [("n", ">", 1)]) for n in piece["n"].to_pylist()]
+    assert sorted(some) == [2, 3]
