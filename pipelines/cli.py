@@ -1,7 +1,7 @@
 """The command line `tidemark`: its commands.
 
 Here: what a person types and reads. Not here: what commands share (command_line.py), `backfill`
-(backfill_command.py), running (runner.py), layout (report_text.py).
+(backfill_command.py), `report` (report_command.py), running (runner.py), layout (report_text.py).
 
 Dagster and Spark take seconds to import, so each command imports what it needs, and `--help` needs neither.
 """
@@ -28,6 +28,7 @@ from pipelines.command_line import (
     verbose_option,
     warehouse_option,
 )
+from pipelines.report_command import report
 from timeops.errors import SpecError, TidemarkError
 
 if TYPE_CHECKING:
@@ -178,14 +179,14 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
     for file in files:
         name = file.spec.name
         with DagsterInstance.get() as instance, telling(name) as tell:
-            report = run_pipeline(file, settings, options, instance=instance, tell=tell)
-        show_report(Workspace(file, settings.warehouse), report)
-        if report.waiting:
-            say(f"{name}: {len(report.waiting)} file(s) are younger than `settle`: run again to take them.")
-        if report.held_back:
+            done = run_pipeline(file, settings, options, instance=instance, tell=tell)
+        show_report(Workspace(file, settings.warehouse), done)
+        if done.waiting:
+            say(f"{name}: {len(done.waiting)} file(s) are younger than `settle`: run again to take them.")
+        if done.held_back:
             complete = False
-            say(f"{name}: {len(report.held_back)} file(s) held back, everything else was processed.")
-            for sentence in report.held_back:
+            say(f"{name}: {len(done.held_back)} file(s) held back, everything else was processed.")
+            for sentence in done.held_back:
                 say(sentence)
     return complete
 
@@ -240,6 +241,7 @@ def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
 
 
 main.add_command(backfill)
+main.add_command(report)
 
 if __name__ == "__main__":
     main()

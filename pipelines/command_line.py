@@ -57,6 +57,13 @@ def settings_of(warehouse: Path | None = None) -> "Settings":
     return settings
 
 
+def warehouse_of(warehouse: Path | None = None) -> Path:
+    """The warehouse, for a command that needs no Dagster."""
+    from resources.settings import from_environment
+
+    return from_environment(_SPECS, warehouse=warehouse).warehouse
+
+
 @contextmanager
 def in_words(*, verbose: bool = False) -> Iterator[None]:
     """Turns errors inside into sentences on stderr and an exit code; silences the warnings of libraries.

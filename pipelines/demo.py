@@ -69,6 +69,7 @@ def _show_next_steps(warehouse: Path) -> None:
         f"""
 Next:
   make ui                              the same run in Dagster, http://localhost:3000
+  .venv/bin/tidemark report {_shown(SPEC)}   a page about it for the browser, flights_report.html
   .venv/bin/tidemark run {_shown(SPEC)}   again: nothing is new; add a file, and only it is read
   .venv/bin/python -c "from deltalake import DeltaTable; print(DeltaTable('{table}').to_pandas())" """.rstrip()
     )

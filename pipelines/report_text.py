@@ -5,21 +5,23 @@ Here: words and layout. Not here: running (runner.py), exit codes (cli.py).
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.runner import RunReport
+from pipelines.totals import Counts, ordered, refused, sums, window_closed
 from resources.batches import Commit
 from resources.tables import window_table
 from resources.workspace import Position, Workspace
 from timeops.epoch import instant_of
 
-Counts = Mapping[str, int]
+if TYPE_CHECKING:  # `report` shares this file, and needs no Dagster
+    from pipelines.runner import RunReport
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def telling(name: str) -> Iterator[Callable[[str], None]]:
             yield lambda doing: status.update(f"{name}: {doing}")
 
 
-def show_report(workspace: Workspace, report: RunReport) -> None:
+def show_report(workspace: Workspace, report: "RunReport") -> None:
     """Prints what a run did to stdout.
 
     Args:
@@ -80,12 +82,12 @@ def lines_of(workspace: Workspace, commits: list[Commit], latest: int) -> list[L
         commits: Its committed processing batches, in order.
         latest: How many of them, from the end, are of this run.
     """
-    added, in_all = _sums(commits[-latest:]), _sums(commits)
+    added, in_all = sums(commits[-latest:]), sums(commits)
     lines = [Line("records in", added.get("records", 0), in_all.get("records", 0))]
     if workspace.spec.outputs.ordered_events:
-        ordered = _ordered(in_all)
-        lines.append(Line("ordered", _ordered(added), ordered))
-        lines.append(Line("held, the watermark has not passed them", None, in_all.get("accepted", 0) - ordered))
+        lines.append(Line("ordered", ordered(added), ordered(in_all)))
+        held = in_all.get("accepted", 0) - ordered(in_all)
+        lines.append(Line("held, the watermark has not passed them", None, held))
     reasons = _refused(in_all, workspace)
     before = _refused(added, workspace)
     lines.append(Line("dead letters", sum(before.values()), sum(reasons.values())))
@@ -110,30 +112,10 @@ def watermark_text(position: Position) -> str:
     return f"{instant.replace(tzinfo=None).isoformat(sep=' ')} UTC"
 
 
-def _sums(commits: list[Commit]) -> dict[str, int]:
-    sums: dict[str, int] = {}
-    for commit in commits:
-        for name, count in commit.counts.items():
-            sums[name] = sums.get(name, 0) + count
-    return sums
-
-
-def _ordered(counts: Counts) -> int:
-    """Rows of `ordered_events`: released in order, or kept out of order."""
-    return counts.get("released", 0) + counts.get("kept_out_of_order", 0)
-
-
 def _refused(counts: Counts, workspace: Workspace) -> dict[str, int]:
     """Dead letters by reason; those of a window with its name."""
-    reasons = {
-        name.removeprefix("refused."): count
-        for name, count in counts.items()
-        if name.startswith("refused.") and count
-    }
-    for window in workspace.spec.windows:
-        if closed := counts.get(f"{window.name}.window_closed", 0):
-            reasons[f"window_closed ({window.name})"] = closed
-    return reasons
+    closed = window_closed(counts, [window.name for window in workspace.spec.windows])
+    return refused(counts) | {f"window_closed ({name})": n for name, n in closed.items()}
 
 
 def _number(count: int | None) -> str:

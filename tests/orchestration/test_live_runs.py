@@ -22,6 +22,7 @@ from tests.orchestration.landing import (
     land,
     table,
 )
+from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
 from timeops.errors import BusyError, LakeError
 
 SPEC = """
@@ -195,6 +196,9 @@ def test_every_substream_has_a_watermark_of_its_own_and_the_clock_moves_those_of
         assert without_batch(table(settings.warehouse, file.spec, "windows/per_minute")) == without_batch(live)
         go(made, instance, RunOptions(end_of_input="flush"))
         assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
+    page = assert_the_report_tells_what_the_tables_hold(settings.warehouse, file)
+    assert "3 timelines moved in the last 3 batches" in page
+    assert "<td><code>[null]</code></td>" in page
 
 
 def test_with_periodic_emission_events_see_the_watermark_of_the_periods_before(

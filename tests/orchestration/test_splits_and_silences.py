@@ -14,6 +14,7 @@ from pipelines.specfiles import read_spec
 from resources.settings import Settings
 from resources.workspace import SpecFile
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land, table, us
+from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
 from tests.orchestration.test_live_runs import go, pipeline
 from timeops.errors import SpecError
 from timeops.spec import Spec
@@ -102,6 +103,10 @@ def test_two_sources_with_splits_and_settings_of_their_own_give_the_oracles_tabl
         assert [shown[of] for of in of_sources] == [met[of] for of in of_sources]
         assert shown[name] == sum(met[of] for of in of_sources)
         assert met[f"{name}_lines"], "none would show nothing"
+    page = assert_the_report_tells_what_the_tables_hold(settings.warehouse, file)
+    for source, files in (("lines", 3), ("meters", 1)):
+        records = sum(row["_source"] == source for row in log)
+        assert f'<td>{source}</td><td class="n">{files}</td><td class="n">{records}</td>' in page
 
 
 def metrics(instance: DagsterInstance, pipeline: str) -> Counter[str]:

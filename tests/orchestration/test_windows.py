@@ -15,6 +15,7 @@ from tests.orchestration.landing import (
     land,
     table,
 )
+from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
 from tests.orchestration.test_live_runs import go, materialize_days, without_batch
 from timeops.spec import Spec
 
@@ -81,6 +82,9 @@ def test_windows_of_every_kind_in_batches_give_the_oracles_tables_and_days_rebui
         assert go(made, instance, RunOptions(end_of_input="flush")).batches == 1
         assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
         assert_history_leads_to_the_last_revisions(settings.warehouse, file.spec)
+    page = assert_the_report_tells_what_the_tables_hold(settings.warehouse, file)
+    assert "past every event: the end of input was flushed" in page
+    assert page.count("data:image/svg+xml;base64,") == 2 + len(file.spec.windows)
 
 
 def assert_history_leads_to_the_last_revisions(warehouse: Path, spec: Spec) -> None:

@@ -61,16 +61,16 @@ def with_pending(warehouse: Path, kind: str = "process") -> None:
 def test_help_names_every_command() -> None:
     done = call("--help")
     assert done.exit_code == 0
-    assert set(main.commands) == {"run", "validate", "test", "schema", "accept", "backfill"}
+    assert set(main.commands) == {"run", "validate", "test", "schema", "accept", "backfill", "report"}
     assert all(name in done.stdout for name in main.commands)
 
 
 def test_help_and_schema_import_neither_dagster_nor_spark(folder: Path) -> None:
     code = (
         "import sys; from pipelines.cli import main\n"
-        "for words in ('--help', 'schema', 'run --help', 'test --help', 'backfill --help'):\n"
+        "for words in ('--help', 'schema', 'run --help', 'test --help', 'backfill --help', 'report --help'):\n"
         "    main(words.split(), standalone_mode=False)\n"
-        "slow = {'dagster', 'pyspark', 'deltalake', 'pandas', 'rich'} & set(sys.modules)\n"
+        "slow = {'dagster', 'pyspark', 'deltalake', 'pandas', 'rich', 'matplotlib', 'jinja2'} & set(sys.modules)\n"
         "sys.exit(f'imported {slow}' if slow else 0)"
     )
     root = Path(__file__).parents[2]
@@ -126,6 +126,9 @@ def test_all_specs_are_read_before_anything_runs(folder: Path) -> None:
         ("accept", "good.yaml", "-1", "--reason", "r"),
         ("backfill", "good.yaml", "--from", "2026-01-01"),
         ("backfill", "good.yaml", "--from", "2026-01-01", "--to", "tomorrow"),
+        ("report",),
+        ("report", "good.yaml", "--out", "good.yaml"),
+        ("report", "good.yaml", "good.yaml"),
         ("unknown",),
     ],
 )
@@ -148,6 +151,36 @@ def test_a_run_with_nothing_to_do_says_so_and_is_done(folder: Path) -> None:
     done = call("run", "good.yaml")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "shop: nothing new.\n", "")
     assert not (folder / "warehouse").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ((), "shop_report.html"),
+        (("--out", "seen/by all"), "seen/by all/shop_report.html"),
+        (("--out", "in"), "in/shop_report.html"),
+        (("--out", "new/now.html"), "new/now.html"),
+    ],
+)
+def test_a_report_says_where_it_is_and_changes_nothing_else(folder: Path, words: tuple[str, ...], page: str) -> None:
+    done = call("report", "good.yaml", *words)
+    assert (done.exit_code, done.stdout) == (0, f"shop: {page}\n")
+    assert "has not run yet" in (folder / page).read_text()
+    assert {path for path in folder.rglob("*") if path.is_file()} == {folder / "good.yaml", folder / page}
+
+
+def test_one_page_is_not_enough_for_two_pipelines(folder: Path) -> None:
+    (folder / "other.yaml").write_text(GOOD.replace("name: shop", "name: other"))
+    done = call("report", "good.yaml", "other.yaml", "--out", "page.html")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "page.html is one page; a folder is expected" in done.stderr
+    assert call("report", "good.yaml", "other.yaml").stdout == "shop: shop_report.html\nother: other_report.html\n"
+
+
+def test_a_report_of_a_bad_spec_is_no_page(folder: Path) -> None:
+    (folder / "bad.yaml").write_text("name: shop\n")
+    assert call("report", "bad.yaml").exit_code == 2
+    assert not list(folder.glob("*.html"))
 
 
 def test_a_file_that_is_held_back_is_named_and_fails_the_run(folder: Path) -> None:

@@ -1,0 +1,1 @@
+"""The page of a pipeline: one HTML file that needs nothing else."""

@@ -1,0 +1,202 @@
+"""What came in, and where every record went: the counts that `batches` keeps, as tables of the page.
+
+Here: which numbers stand in which row. Not here: sums of counts (totals.py), settings in words (words.py).
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from pipelines.report.state import State
+from pipelines.report.values import plural
+from pipelines.report.words import REASONS, STAGES
+from pipelines.totals import Counts, ordered, refused, window_closed
+from resources import tables
+from resources.batches import Commit
+from resources.bounded import pieces
+from resources.workspace import plan_end
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where some of the records went.
+
+    Attributes:
+        name: Of the place: an outcome, or the reason of dead letters.
+        stage: The stage that refused them; empty where they were not.
+        records: How many.
+        why: In a few words.
+    """
+
+    name: str
+    stage: str
+    records: int
+    why: str
+
+
+@dataclass(frozen=True)
+class SourceInput:
+    """What came of a source."""
+
+    name: str
+    files: int
+    records: int
+
+
+@dataclass(frozen=True)
+class WindowPlaces:
+    """Where the accepted events of a window went; `missed_some` of `inside` were late for another one."""
+
+    name: str
+    accepted: int
+    inside: int
+    in_gap: int
+    filtered: int
+    closed: int
+    missed_some: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A timeline and its watermark, an instant or None."""
+
+    name: str
+    watermark: object
+    released: int | None
+
+
+def places(state: State) -> list[Place]:
+    """Where the processed records went; their numbers add up to all of them."""
+    counts = state.counts
+    accepted = counts.get("accepted", 0)
+    if state.spec.outputs.ordered_events:
+        done = ordered(counts)
+        found = [
+            Place("ordered", "", done, "in event-time order in ordered_events; final"),
+            Place("held", "", accepted - done, "the watermark has not passed them yet"),
+        ]
+    else:
+        found = [Place("accepted", "", accepted, "taken by the windows; this pipeline writes no ordered_events")]
+    letters = sorted(refused(counts).items(), key=lambda item: -item[1])
+    return found + [Place(reason, STAGES.get(reason, "time"), n, REASONS.get(reason, "")) for reason, n in letters]
+
+
+def letters_by_reason(state: State) -> Counter[str]:
+    """How many dead letters there are, by reason."""
+    found = Counter(refused(state.counts))
+    found["window_closed"] += sum(
+        window_closed(state.counts, [window.name for window in state.spec.windows]).values()
+    )
+    return +found
+
+
+def sources(state: State) -> list[SourceInput]:
+    """Files and records of each source."""
+    columns = ["source", "path"]
+    rows = state.lake.rows(tables.FILES, state.versions[tables.FILES], columns=columns)
+    files = Counter(rows.group_by(columns).aggregate([])["source"].to_pylist())
+    names = [source.name for source in state.spec.sources]
+    records = _records_by_source(state) if len(names) > 1 else {names[0]: state.log_end}
+    return [SourceInput(name, files[name], records.get(name, 0)) for name in names]
+
+
+def _records_by_source(state: State) -> Mapping[str, int]:
+    """Records of the log by source; one column is read, in pieces."""
+    found: Counter[str] = Counter()
+    for piece in pieces(state.lake, tables.RAW_EVENTS, state.versions[tables.RAW_EVENTS], ["_source"]):
+        for row in piece["_source"].value_counts().to_pylist():
+            found[row["values"]] += row["counts"]
+    return found
+
+
+def windows(state: State) -> list[WindowPlaces]:
+    """Where accepted events went, window by window."""
+    counts, found = state.counts, []
+    for window in state.spec.windows:
+        table = tables.window_table(window.name)
+        found.append(
+            WindowPlaces(
+                name=window.name,
+                accepted=counts.get("accepted", 0),
+                inside=counts.get(f"{window.name}.in_windows", 0),
+                in_gap=counts.get(f"{window.name}.in_gap", 0),
+                filtered=counts.get(f"{window.name}.filtered", 0),
+                closed=counts.get(f"{window.name}.window_closed", 0),
+                missed_some=counts.get(f"{window.name}.missed_some", 0),
+                rows=state.lake.row_count(table, state.versions[table]) if table in state.versions else 0,
+            )
+        )
+    return found
+
+
+def timelines(state: State, batches: int, most: int) -> tuple[int, list[Timeline]]:
+    """Timelines that their own events moved in the last batches: how many, and those furthest behind.
+
+    Args:
+        state: The pipeline.
+        batches: In how many of the last batches.
+        most: How many are returned.
+    """
+    first = state.processed[-batches:][0].batch_id
+    rows = state.lake.rows(
+        tables.WATERMARKS,
+        state.versions[tables.WATERMARKS],
+        columns=["_batch_id", "_timeline", "watermark", "released"],
+        filters=[("_batch_id", ">=", first)],
+    )
+    own = rows.filter(pc.is_valid(rows["_timeline"]))
+    by_timeline = own.group_by("_timeline").aggregate([("watermark", "max"), ("released", "max")])
+    behind = by_timeline.sort_by("watermark_max").slice(0, most).to_pylist()
+    shown = [Timeline(row["_timeline"], row["watermark_max"], row["released_max"]) for row in behind]
+    return by_timeline.num_rows, shown
+
+
+@dataclass(frozen=True)
+class BatchLine:
+    """A committed batch as a row of the page: what it did, in numbers and words."""
+
+    commit: Commit
+    records: int
+    ordered: int | None
+    refused: int | None
+    note: str
+
+    @property
+    def took_us(self) -> int:
+        """How long it took from its plan to its commit, microseconds."""
+        return round((self.commit.committed_at - self.commit.plan.planned_at).total_seconds() * 1e6)
+
+
+def batches(state: State, most: int) -> list[BatchLine]:
+    """The last batches, the newest first."""
+    return [_batch(commit, state) for commit in reversed(state.commits[-most:])]
+
+
+def _batch(commit: Commit, state: State) -> BatchLine:
+    plan, counts = commit.plan, commit.counts
+    if plan.kind == "ingest":
+        return BatchLine(
+            commit, counts.get("records", 0), None, None, f"{plural(counts.get('files', 0), 'file')} read"
+        )
+    if plan.kind == "backfill":
+        return BatchLine(commit, 0, None, None, "days of window tables computed anew")
+    closed = window_closed(counts, [window.name for window in state.spec.windows])
+    letters = sum(refused(counts).values()) + sum(closed.values())
+    notes = ["the end of input was flushed"] if plan.input.get("flush") else []
+    notes += [f"accepted although a check failed: {commit.reason}"] if commit.reason is not None else []
+    in_order = ordered(counts) if state.spec.outputs.ordered_events else None
+    return BatchLine(commit, plan_end(plan) - plan.first_seq, in_order, letters, "; ".join(notes))
+
+
+def adds_up(found: list[Place], counts: Counts) -> bool:
+    """Whether the places hold all records."""
+    return sum(place.records for place in found) == counts.get("records", 0)
+
+
+def clocks(state: State) -> Mapping[str, int | None]:
+    """First and last arrival of the log, microseconds since the epoch."""
+    last = state.ingested[-1].counts if state.ingested else {}
+    return {"first_us": last.get("first_clock_us"), "last_us": last.get("clock_us")}

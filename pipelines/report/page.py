@@ -1,0 +1,99 @@
+"""The page itself: what is read of a pipeline, filled into the template.
+
+Here: the parts of the page, and the promise that it needs nothing else and runs no script but its own. Not here:
+what stands in a part (its siblings), where the page is written (report_command.py).
+"""
+
+import base64
+import hashlib
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from pipelines.report import accounts, letters, log_charts, values, windows, words
+from pipelines.report.state import State, state_of
+from pipelines.report_text import watermark_text
+from pipelines.totals import sums
+from resources.workspace import Workspace
+from timeops.spec import Spec
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_LAST_BATCHES = 50
+_SHOWN_TIMELINES = 12
+
+
+def page_of(workspace: Workspace) -> str:
+    """The page of a pipeline as of its last commit, as HTML. Nothing is written, and Spark is not needed."""
+    state = state_of(workspace)
+    about = {"spec": workspace.spec, "written": workspace.clock.now()}
+    if state is None:
+        return _rendered("not_run.html.j2", about)
+    by_reason = accounts.letters_by_reason(state)
+    workspace.tell("reading counts")
+    found = about | {
+        "state": state,
+        "places": (places := accounts.places(state)),
+        "adds_up": accounts.adds_up(places, state.counts),
+        "sources": accounts.sources(state),
+        "clocks": accounts.clocks(state),
+        "by_window": accounts.windows(state),
+        "watermark": watermark_text(state.position),
+        "in_all": (sum(by_reason.values()), by_reason),
+        "batches": accounts.batches(state, _LAST_BATCHES),
+        "timelines": _timelines(state),
+        "last_batches": _LAST_BATCHES,
+    }
+    workspace.tell("drawing the log")
+    charts = log_charts.log_charts(state)
+    workspace.tell("reading windows")
+    parts = [windows.window_part(state, window) for window in workspace.spec.windows]
+    workspace.tell("reading dead letters")
+    shown = letters.newest_letters(state, by_reason)
+    return _rendered("page.html.j2", found | {"charts": charts, "windows": parts, "letters": shown})
+
+
+def _timelines(state: State) -> tuple[int, list[accounts.Timeline]] | None:
+    if not state.spec.time.over or not state.processed:
+        return None
+    return accounts.timelines(state, _LAST_BATCHES, _SHOWN_TIMELINES)
+
+
+def _rendered(template: str, found: dict[str, object]) -> str:
+    spec = found["spec"]
+    assert isinstance(spec, Spec)
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,  # names, expressions and payloads are other people's text
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": values.number,
+        "share": values.share,
+        "instant": values.instant,
+        "instant_us": values.instant_us,
+        "second": values.second,
+        "length": values.length,
+        "plural": values.plural,
+        "length_of": len,
+        "before_start": lambda commits: sums(commits).get("before_start", 0),
+    }
+    style, script = (_TEMPLATES / "page.css").read_text(), (_TEMPLATES / "filter.js").read_text()
+    return environment.get_template(template).render(
+        found
+        | {
+            "time_lines": words.of_time(spec),
+            "source_lines": words.of_sources(spec),
+            "window_lines": [(window.name, words.of_window(window)) for window in spec.windows],
+            "style": Markup(style),
+            "script": Markup(script),
+            # The browser runs this one script and loads nothing, whatever a payload says.
+            "policy": f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src '{_hash(script)}'",
+        }
+    )
+
+
+def _hash(script: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"

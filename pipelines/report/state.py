@@ -1,0 +1,98 @@
+"""What a pipeline's tables say at its last commit, read once for the whole page.
+
+Here: the commits, the versions that belong together, positions after batches. Not here: what the page makes of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from pipelines.totals import sums
+from resources import tables
+from resources.batches import Commit, Plan
+from resources.lake import Lake
+from resources.workspace import Position, Workspace, plan_end
+from timeops.spec import Spec
+
+
+@dataclass(frozen=True)
+class State:
+    """A pipeline at a commit.
+
+    Attributes:
+        spec: The spec as it is now.
+        lake: The tables.
+        commits: All commits, by batch; at least one.
+        pending: A batch that is not committed.
+    """
+
+    spec: Spec
+    lake: Lake
+    commits: Sequence[Commit]
+    pending: Plan | None
+
+    @property
+    def last(self) -> Commit:
+        """The commit that everything is read at."""
+        return self.commits[-1]
+
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """Version of each table that belongs to the last commit."""
+        return self.last.table_versions
+
+    @cached_property
+    def ingested(self) -> list[Commit]:
+        """The batches that read input."""
+        return [commit for commit in self.commits if commit.plan.kind == "ingest"]
+
+    @cached_property
+    def processed(self) -> list[Commit]:
+        """The batches that judged records."""
+        return [commit for commit in self.commits if commit.plan.kind == "process"]
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """What became of all processed records."""
+        return sums(self.processed)
+
+    @property
+    def log_end(self) -> int:
+        """How many records the log has."""
+        return plan_end(self.ingested[-1].plan) if self.ingested else 0
+
+    @property
+    def processed_end(self) -> int:
+        """How many of them are processed."""
+        return plan_end(self.processed[-1].plan) if self.processed else 0
+
+    @property
+    def spec_has_changed(self) -> bool:
+        """Whether the spec is another one than that of the last commit."""
+        return self.last.plan.fingerprint != self.spec.fingerprint()
+
+    @cached_property
+    def position(self) -> Position:
+        """Where the pipeline stands."""
+        if not self.processed:
+            return Position()
+        return self.positions_from(self.processed[-1].batch_id)[self.processed[-1].batch_id]
+
+    def positions_from(self, batch_id: int) -> dict[int, Position]:
+        """The position after each processed batch from one on."""
+        rows = self.lake.rows(
+            tables.WATERMARKS,
+            self.versions[tables.WATERMARKS],
+            filters=[("_batch_id", ">=", batch_id), ("_timeline", "=", None)],
+        )
+        return {row["_batch_id"]: Position.of(row) for row in rows.to_pylist()}
+
+
+def state_of(workspace: Workspace) -> State | None:
+    """The state of a pipeline at its last commit; None before the first."""
+    if not workspace.exists:
+        return None
+    commits = workspace.batches.history()
+    if not commits:
+        return None
+    return State(workspace.spec, workspace.lake, commits, workspace.batches.pending())

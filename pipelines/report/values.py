@@ -1,0 +1,103 @@
+"""Values as people read them: numbers, shares, instants, lengths of time, whatever an aggregate may give.
+
+Here: one value to one text. Not here: which values are shown.
+"""
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from timeops.epoch import instant_of
+
+_UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000))
+_LONGEST = 2_000
+
+
+def number(count: int | None) -> str:
+    """A count with commas; empty for None."""
+    return "" if count is None else f"{count:,}"
+
+
+def share(part: int, whole: int) -> str:
+    """A part in percent, never rounded to nothing or to all when it is not."""
+    if not whole:
+        return ""
+    percent = 100 * part / whole
+    if 0 < percent < 0.1:
+        return "< 0.1 %"
+    if 99.9 < percent < 100:
+        return "> 99.9 %"
+    return f"{percent:.1f} %"
+
+
+def instant(at: datetime | None) -> str:
+    """An instant as UTC without its zone, and with no more of a fraction than there is."""
+    if at is None:
+        return ""
+    text = at.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ")
+    return text.rstrip("0") if at.microsecond else text
+
+
+def second(at: datetime) -> str:
+    """As `instant`, cut off to the second."""
+    return instant(at.replace(microsecond=0))
+
+
+def instant_us(us: int | None) -> str:
+    """As `instant`, of microseconds since the epoch."""
+    return "" if us is None else instant(instant_of(us))
+
+
+def length(us: int | None) -> str:
+    """A length of time by its two largest units, cut off; empty for None."""
+    if us is None:
+        return ""
+    rest, sign = abs(us), "-" if us < 0 else ""
+    parts: list[str] = []
+    for unit, size in _UNITS:
+        count, rest = divmod(rest, size)
+        if count or parts:
+            parts.append(f"{count} {unit}" if count else "")
+        if len(parts) == 2:
+            break
+    return sign + " ".join(part for part in parts if part) if parts else f"{us} µs"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """A count with its noun."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number, which `bool` is not here."""
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def any_value(value: Any) -> str:
+    """A value of any type that a table may hold, in one line; a long one is cut."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, int | Decimal):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.0f}"
+    if isinstance(value, list | dict | tuple):
+        return shortened(json.dumps(value, default=_inside, ensure_ascii=False))
+    return shortened(value if isinstance(value, str) else str(_inside(value)))
+
+
+def shortened(text: str, most: int = _LONGEST) -> str:
+    """A text of which a page shows no more than so many letters."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} letters in all)"
+
+
+def _inside(value: object) -> object:
+    """A value inside a list, struct or map, as JSON has it."""
+    if isinstance(value, datetime):
+        return instant(value) if value.tzinfo else value.isoformat(sep=" ")
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, date | timedelta | Decimal):
+        return str(value)
+    return repr(value)

@@ -1,0 +1,162 @@
+"""The settings of a pipeline in words, for people who have not read its spec.
+
+Here: sentences. Not here: numbers of what has happened (accounts.py).
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+
+from markupsafe import Markup
+
+from pipelines.report.values import instant_us
+from timeops.durations import format_duration
+from timeops.spec import FilesSource, Spec, TimeSpec, TolerancePolicy, WindowSpec
+from timeops.spec_emission import Early
+from timeops.spec_time import Periodic
+
+REASONS = {
+    "malformed": "the record does not fit the schema of its source",
+    "no_arrival_time": "nothing says when the record arrived",
+    "no_timestamp": "the record has no event time",
+    "bad_timestamp": "what should be the event time is no time",
+    "bad_expression": "the event time cannot be computed from the record",
+    "duplicate": "an earlier record is of the same event",
+    "early": "its event time is too far ahead of its arrival",
+    "late_arrival": "it arrived too long after its event time",
+    "out_of_order": "it came behind the watermark: results for its time were final",
+    "window_closed": "all windows of the event had closed; the event itself was accepted",
+}
+"""Why a record is refused, by the reason of its dead letter."""
+
+STAGES = {"malformed": "ingest", "no_arrival_time": "ingest", "window_closed": "window"}
+"""The stage that refuses for a reason, where it is not `time`."""
+
+_OUT_OF_ORDER = {
+    "drop": "An event behind the watermark is refused, with a dead letter.",
+    "adjust": "An event behind the watermark is moved to it.",
+    "keep": "An event behind the watermark keeps its time; the windows decide whether it is too late.",
+}
+_IDLE = {
+    "exclude_split": "A split that is silent{for_so_long} no longer holds the watermark back.",
+    "arrival_clock": "The watermark stays at most the late tolerance behind the latest arrival.",
+    "window_close": "Windows close although no event comes{for_so_long}.",
+}
+
+Lines = list[tuple[str, str]]
+"""What is said of, and what: a plain text, or Markup, in which the spec's own text is escaped."""
+
+
+def of_sources(spec: Spec) -> Lines:
+    """A line for each source: what is read."""
+    return [(source.name, _source(source)) for source in spec.sources]
+
+
+def of_time(spec: Spec) -> Lines:
+    """Lines of what event time is, how the watermark follows it, and what is refused."""
+    time = spec.time
+    lines: Lines = [("Event time", _event_time(time)), ("Watermark", _joined(_watermark(spec)))]
+    lines.append(("Out of order", _OUT_OF_ORDER[time.out_of_order]))
+    if time.late is not None:
+        lines.append(("Late", _off("arrives more than {} after its event time", time.late)))
+    if time.early is not None:
+        lines.append(("Early", _off("has an event time more than {} ahead of its arrival", time.early)))
+    if time.deduplicate_by and time.within is not None:
+        said = Markup("Of records with the same {} and event times at most {} apart the first counts.")
+        lines.append(("Duplicates", said.format(_codes(time.deduplicate_by), format_duration(time.within))))
+    if time.start_at is not None:
+        lines.append(("Start", f"Results for whole windows from {instant_us(time.start_us)} UTC on."))
+    if time.end_of_input == "flush":
+        lines.append(("End of input", "When all input is read, everything is released and closed."))
+    return lines
+
+
+def of_window(window: WindowSpec) -> str:
+    """What a window is, and when it gives results."""
+    parts: list[str] = [_shape(window)]
+    if window.group_columns:
+        parts.append(Markup("One row for each {}.").format(_codes(window.group_columns)))
+    if window.where is not None:
+        parts.append(Markup("Only events where {}.").format(code(window.where)))
+    if window.having is not None:
+        parts.append(Markup("Only results where {}.").format(code(window.having)))
+    if window.allowed_lateness:
+        parts.append(f"Takes late events for {format_duration(window.allowed_lateness)} after its end.")
+    if isinstance(window.emit, Early):
+        every = format_duration(window.emit.early)
+        parts.append(f"Gives results before its end, every {every}, and the last one when it closes.")
+    elif window.emit == "on_time":
+        parts.append("Gives a result at its end, and revises it for late events until it closes.")
+    return _joined(parts)
+
+
+def _source(source: FilesSource) -> str:
+    arrival = code(source.arrival_time) if source.arrival_time else "the time of its file"
+    said = Markup("{} files {}; a record arrived at {}.")
+    parts: list[str] = [said.format(source.format.upper(), code(source.path), arrival)]
+    if source.timestamp_by:
+        parts.append(Markup("Event time here: {}.").format(code(source.timestamp_by)))
+    if source.split:
+        parts.append(Markup("Split by {}.").format(code(source.split)))
+    if source.out_of_orderness is not None:
+        parts.append(Markup("Out-of-orderness here: {}.").format(format_duration(source.out_of_orderness)))
+    return _joined(parts)
+
+
+def _event_time(time: TimeSpec) -> str:
+    if time.timestamp_by is None:
+        return "When a record arrived, where its source says nothing else."
+    parts: list[str] = [Markup("{}.").format(code(time.timestamp_by))]
+    if time.time_zone != "UTC":
+        parts.append(f"Times without a zone are those of {time.time_zone}.")
+    if time.unit != "microsecond":
+        parts.append(f"Rounded down to the {time.unit}.")
+    return _joined(parts)
+
+
+def _off(by: str, policy: TolerancePolicy) -> str:
+    what = "is refused" if policy.policy == "drop" else "is moved to the edge of that"
+    return f"An event that {by.format(format_duration(policy.tolerance))} {what}."
+
+
+def _watermark(spec: Spec) -> Iterator[str]:
+    time = spec.time
+    newest = "the newest event of the slowest split" if spec.uses_splits else "the newest event"
+    behind = format_duration(time.out_of_orderness) + " behind" if time.out_of_orderness else "at"
+    yield f"Stays {behind} {newest}; what lies behind it is final."
+    if time.over:
+        yield Markup("Each {} has a watermark of its own (a timeline).").format(_codes(time.over))
+    if isinstance(time.emit, Periodic):
+        yield f"Events see it move once every {format_duration(time.emit.every)} of the clock of arrivals."
+    if time.idle is not None:
+        for_so_long = f" for {format_duration(time.idle.timeout)}" if time.idle.timeout else ""
+        yield _IDLE[time.idle.advance].format(for_so_long=for_so_long)
+
+
+def _shape(window: WindowSpec) -> str:
+    lengths = {
+        "size": window.size,
+        "hop": window.hop,
+        "step": window.step,
+        "gap": window.gap,
+        "at most": window.max_duration,
+    }
+    said = [f"{name} {_length(value)}" for name, value in lengths.items() if value]
+    zone = [f"days of {window.time_zone}"] if window.time_zone else []
+    return f"{window.kind.capitalize()} window{': ' if said else ''}{', '.join([*said, *zone])}."
+
+
+def code(expression: str) -> Markup:
+    """An expression in one line, as code."""
+    return Markup("<code>{}</code>").format(" ".join(expression.split()))
+
+
+def _codes(expressions: Iterable[str]) -> Markup:
+    return Markup(", ").join(code(one) for one in expressions)
+
+
+def _joined(sentences: Iterable[str]) -> Markup:
+    return Markup(" ").join(sentences)
+
+
+def _length(length: timedelta | str) -> str:
+    return length if isinstance(length, str) else format_duration(length)

@@ -1,0 +1,1 @@
+"""The page of a pipeline, on tables that are written by hand."""
