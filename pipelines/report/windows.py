@@ -73,7 +73,8 @@ def window_part(state: State, window: WindowSpec) -> WindowPart:
     names = [name for name in wanted if name in stored]
     by = "window_end" if window.kind in ("cumulative", "sliding") else "window_start"
     newest = newest_rows(state.lake, table, version, names, by=by, most=MOST_ROWS).to_pylist()
-    rows = sorted(newest[:SHOWN_ROWS], key=lambda row: (row[by], row["window_end"]), reverse=True)
+    by_group = sorted(newest[:SHOWN_ROWS], key=_named(window.group_columns))
+    rows = sorted(by_group, key=lambda row: (row[by], row["window_end"]), reverse=True)
     in_all = state.lake.row_count(table, version)
     chart, drawn, said = _chart(window, newest, by)
     return WindowPart(
