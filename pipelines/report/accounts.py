@@ -115,7 +115,7 @@ def _records_by_source(state: State) -> Mapping[str, int]:
 def windows(state: State) -> list[WindowPlaces]:
     """Where accepted events went, window by window."""
     counts, found = state.counts, []
-    for window in state.spec.windows:
+    for window in state.spec.event_windows:
         table = tables.window_table(window.name)
         found.append(
             WindowPlaces(

@@ -73,6 +73,8 @@ def of_time(spec: Spec) -> Lines:
 def of_window(window: WindowSpec) -> str:
     """What a window is, and when it gives results."""
     parts: list[str] = [_shape(window)]
+    if window.input is not None:
+        parts.append(Markup("Over the final results of {}, each at its end.").format(code(window.input)))
     if window.group_columns:
         parts.append(Markup("One row for each {}.").format(_codes(window.group_columns)))
     if window.where is not None:
@@ -80,7 +82,8 @@ def of_window(window: WindowSpec) -> str:
     if window.having is not None:
         parts.append(Markup("Only results where {}.").format(code(window.having)))
     if window.allowed_lateness:
-        parts.append(f"Takes late events for {format_duration(window.allowed_lateness)} after its end.")
+        what = "late events" if window.input is None else "results of late events"
+        parts.append(f"Takes {what} for {format_duration(window.allowed_lateness)} after its end.")
     if isinstance(window.emit, Early):
         every = format_duration(window.emit.early)
         parts.append(f"Gives results before its end, every {every}, and the last one when it closes.")
