@@ -17,26 +17,24 @@ from dagster import (
 )
 from dagster_pyspark import LazyPySparkResource
 
-from assets.checks import CHECKS, run_checks
+from assets.checks import expectations, run_checks
 from assets.commits import batch_of, is_accepted, stage_of
 from assets.failures import RETRIES, told_to_dagster
 from assets.live import OpenWorkspace, key, pool_of
-from resources import tables
 from resources.quality import Checked, Expectation
 from timeops.spec import Spec
 
 
 def live_checks(spec: Spec, open_workspace: OpenWorkspace) -> list[AssetChecksDefinition]:
     """The checks of a pipeline's live assets."""
-    checked = [name for name in CHECKS if name != "window_results" or spec.windows]
-    if not spec.outputs.ordered_events:
-        checked.remove(tables.ORDERED_EVENTS)
-    return [_checks_of(spec, open_workspace, name) for name in checked]
+    return [_checks_of(spec, open_workspace, name, all_of) for name, all_of in expectations(spec).items() if all_of]
 
 
-def _checks_of(spec: Spec, open_workspace: OpenWorkspace, name: str) -> AssetChecksDefinition:
+def _checks_of(
+    spec: Spec, open_workspace: OpenWorkspace, name: str, all_of: Sequence[Expectation]
+) -> AssetChecksDefinition:
     asset = key(spec, name)
-    specs = [_spec_of(expectation, asset.path) for expectation in CHECKS[name]]
+    specs = [_spec_of(expectation, asset.path) for expectation in all_of]
 
     @multi_asset_check(specs=specs, name=f"{spec.name}__{name}_checks", pool=pool_of(spec), retry_policy=RETRIES)
     @told_to_dagster
@@ -44,7 +42,7 @@ def _checks_of(spec: Spec, open_workspace: OpenWorkspace, name: str) -> AssetChe
         workspace = open_workspace(spark)
         plan = batch_of(workspace, context.run.run_id)
         if plan is None:
-            for expectation in CHECKS[name]:
+            for expectation in all_of:
                 yield _passed_idle(expectation, asset.path)
             return
         accepted = is_accepted(workspace, plan) is not None
@@ -71,7 +69,7 @@ def _result(checked: Checked, asset: Sequence[str], batch: int, *, accepted: boo
         asset_key=list(asset),
         check_name=checked.expectation.name,
         passed=checked.passed,
-        severity=AssetCheckSeverity.ERROR if blocks else AssetCheckSeverity.WARN,
+        severity=AssetCheckSeverity.ERROR if blocks or checked.is_error else AssetCheckSeverity.WARN,
         description=checked.message,
         metadata={
             "batch": MetadataValue.int(batch),

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from assets.alerts import alerts_of, check_alert
 from assets.recounted import recount_of_batch, recounted
 from assets.timelines import RELEASED, one_timeline, timelines_before
 from resources import tables
@@ -20,7 +21,7 @@ from resources.batches import Plan
 from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
 from resources.workspace import Workspace, records_in
 from timeops import columns as c
-from timeops.spec import WindowSpec
+from timeops.spec import Spec, WindowSpec
 
 _CHUNK = 65_536  # release numbers are compared in stretches of so many, so that no core sorts a whole batch
 
@@ -76,14 +77,30 @@ _INCONSISTENT = """detail IS NULL
     OR (reason IN ('out_of_order', 'window_closed')) <> (_watermark IS NOT NULL)"""
 
 
+def expectations(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
+    """The checks of each asset of a pipeline, those included that its alerts ask for."""
+    alerts = alerts_of(spec)
+    found = {}
+    for asset, always in CHECKS.items():
+        is_written = {"window_results": bool(spec.windows), tables.ORDERED_EVENTS: spec.outputs.ordered_events}
+        found[asset] = always if is_written.get(asset, True) else ()
+        if asset in alerts:
+            found[asset] = (*found[asset], alerts[asset])
+    return found
+
+
 def run_checks(workspace: Workspace, plan: Plan, asset: str) -> list[Checked]:
     """Runs the checks of an asset (a key of CHECKS) on what a batch wrote."""
+    asked = expectations(workspace.spec)[asset]
+    alerts = [check_alert(workspace, plan, one) for one in asked if one not in CHECKS[asset]]
+    if len(alerts) == len(asked):
+        return alerts
     run = {
         tables.ORDERED_EVENTS: _check_releases,
         "window_results": _check_windows,
         tables.DEAD_LETTERS: _check_letters,
     }
-    return run[asset](workspace, plan)
+    return [*run[asset](workspace, plan), *alerts]
 
 
 def _check_releases(workspace: Workspace, plan: Plan) -> list[Checked]:

@@ -15,6 +15,7 @@ from dagster import (
     AssetMaterialization,
     AssetsDefinition,
     Config,
+    FreshnessPolicy,
     MaterializeResult,
     MetadataValue,
     asset,
@@ -81,8 +82,17 @@ def _stage(
         output_required=False,
         pool=pool_of(spec),
         retry_policy=RETRIES,
+        freshness_policy=_freshness(spec) if name == "batches" else None,
     )
     return lambda stage: described(told_to_dagster(stage))
+
+
+def _freshness(spec: Spec) -> FreshnessPolicy | None:
+    """How long ago the last batch may be, as Dagster's daemon watches it; it asks for an age that is an error."""
+    levels = spec.alerts.freshness
+    if levels is None or levels.error is None:
+        return None
+    return FreshnessPolicy.time_window(fail_window=levels.error, warn_window=levels.warn)
 
 
 def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:

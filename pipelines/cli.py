@@ -181,6 +181,8 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
         with DagsterInstance.get() as instance, telling(name) as tell:
             done = run_pipeline(file, settings, options, instance=instance, tell=tell)
         show_report(Workspace(file, settings.warehouse), done)
+        for sentence in done.alerts:
+            say(f"{name}: {sentence}")
         if done.waiting:
             say(f"{name}: {len(done.waiting)} file(s) are younger than `settle`: run again to take them.")
         if done.held_back:

@@ -53,12 +53,14 @@ class RunReport:
         counts: Sums of their counts.
         waiting: Files that were too young.
         held_back: One sentence for each file that could not be taken.
+        alerts: What checks that hold nothing back have found, a sentence for each.
     """
 
     batches: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
     held_back: tuple[str, ...] = ()
+    alerts: tuple[str, ...] = ()
 
 
 def run_pipeline(
@@ -93,7 +95,7 @@ def run_pipeline(
             tell("starting Spark")
         local_session(session_config())
         before = _last_batch(workspace)
-        _run_once(file, settings, options, instance, tell)
+        report.alerts += _run_once(file, settings, options, instance, tell)
         if _last_batch(workspace) == before:
             return report
         _add(report, workspace, after=before)
@@ -134,8 +136,8 @@ def _run_once(
     options: RunOptions,
     instance: DagsterInstance,
     tell: Callable[[str], None],
-) -> None:
-    """One micro-batch as one Dagster run."""
+) -> tuple[str, ...]:
+    """One micro-batch as one Dagster run; what its checks have found that hold nothing back."""
     definitions = build_definitions(settings, [file], accepted=options.accepted, tell=tell)
     job = definitions.resolve_job_def(job_name(file))
     config = {"max_events_per_batch": options.max_events_per_batch, "end_of_input": options.end_of_input}
@@ -145,7 +147,8 @@ def _run_once(
     attended = {ATTENDED_TAG: "true"}
     result = job.execute_in_process(instance=instance, raise_on_error=False, run_config=run_config, tags=attended)
     if result.success:
-        return
+        evaluations = result.get_asset_check_evaluations()
+        return tuple(f"check {one.check_name}: {one.description}" for one in evaluations if not one.passed)
     workspace = Workspace(file, settings.warehouse)
     plan = batch_of(workspace, result.run_id) if workspace.exists else None
     if plan is not None:

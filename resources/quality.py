@@ -53,11 +53,13 @@ class Checked:
         expectation: What was expected.
         broken: What differs; empty when it passed.
         sample: Some of the rows that break it, where rows can show it.
+        is_error: A failure is more than a warning, although it holds nothing back.
     """
 
     expectation: Expectation
     broken: tuple[Measured, ...]
     sample: tuple[Mapping[str, Any], ...] = ()
+    is_error: bool = False
 
     @property
     def passed(self) -> bool:

@@ -16,6 +16,9 @@ nux: {enabled: false}
 concurrency:
   pools: {granularity: run, default_limit: 1}
 run_queue: {dequeue_interval_seconds: 1}
+
+# `alerts.freshness` of a spec: the daemon looks at the age of the last batch.
+freshness: {enabled: true}
 """
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel, ValidationError
 
+from timeops.spec_alerts import AgeLevels, Alerts, ShareLevels
 from timeops.spec_expressions import RESERVED_COLUMNS
 from timeops.spec_messages import Path, Problem, problems_of, spec_error
 from timeops.spec_model import Outputs, Partitions, Spec, rules_between_parts
@@ -48,6 +49,9 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
     ("outputs",): Outputs,
     ("windows",): WindowSpec,
     ("partitions",): Partitions,
+    ("alerts",): Alerts,
+    ("alerts", "dead_letter_rate"): ShareLevels,
+    ("alerts", "freshness"): AgeLevels,
 }
 
 

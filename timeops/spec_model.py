@@ -13,6 +13,7 @@ from zoneinfo import available_timezones
 from pydantic import BeforeValidator, Field, model_validator
 
 from timeops.expression_tokens import plain_column
+from timeops.spec_alerts import Alerts
 from timeops.spec_between import between_sources, has_event_time, source_problems, user_problems
 from timeops.spec_chains import chain_problems, inputs_of, missing_of_over
 from timeops.spec_fields import Day, Flag, PipelineName, SpecModel, one_of
@@ -65,6 +66,10 @@ class Spec(SpecModel):
         default=None,
         description="When Dagster runs the pipeline by itself: a cron text (UTC), or {on_new_input: 15 seconds}; "
         "default: never.",
+    )
+
+    alerts: Alerts = Field(
+        default=Alerts(), description="How many dead letters, and how old results, are worth a warning or an error."
     )
 
     @model_validator(mode="after")
@@ -125,11 +130,11 @@ class Spec(SpecModel):
         """Return the spec as JSON that is equal for specs of equal meaning.
 
         Lengths of time and sizes are in one spelling, keys and windows in one order. What has its default
-        value is left out, so a key that a later version adds changes nothing for specs without it. So is the
-        schedule: when a pipeline runs changes no result.
+        value is left out, so a key that a later version adds changes nothing for specs without it. So are the
+        schedule and the alerts: they change no result.
         """
         data: dict[str, Any] = self.model_dump(
-            mode="json", by_alias=True, exclude_defaults=True, exclude={"schedule"}
+            mode="json", by_alias=True, exclude_defaults=True, exclude={"schedule", "alerts"}
         )
         for source in data["sources"]:
             source["schema"] = " ".join(source["schema"].split())

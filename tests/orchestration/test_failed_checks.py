@@ -1,7 +1,8 @@
 """Checks that fail: what each of them says, and what a failed one does to the batch."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,11 +21,14 @@ from assets.time_adjustment import adjust_time
 from assets.windows import aggregate_windows
 from pipelines.cli import main
 from resources.batches import Plan
+from resources.clock import FixedClock
 from resources.workspace import Workspace
 from tests.orchestration.landing import land, table
 from tests.orchestration.test_live_runs import pipeline
 from timeops.dead_letters import time_letters
+from timeops.epoch import instant_of
 from timeops.rules import TimeRules
+from timeops.spec_alerts import Alerts
 
 RUN = "a run of this test"
 
@@ -210,3 +214,33 @@ def test_a_batch_with_a_failed_check_waits_until_an_operator_accepts_it(
     assert {row["state"] for row in table(settings.warehouse, file.spec, "batches") if row["_batch_id"] == 1} >= {
         "accepted"
     }
+
+
+@pytest.mark.parametrize(
+    ("asset", "alerts", "is_error", "says"),
+    [
+        ("dead_letters", {"dead_letter_rate": {"warn": "1 %", "error": "90 %"}}, False, "beyond the 1 that 1 % are"),
+        ("dead_letters", {"dead_letter_rate": {"error": "2 %"}}, True, "beyond the 2 that 2 % are"),
+        ("dead_letters", {"dead_letter_rate": {"warn": "90 %"}}, None, ""),
+        ("ordered_events", {"freshness": {"warn": "1 min", "error": "90 min"}}, False, "seconds beyond 1 minute"),
+        ("ordered_events", {"freshness": {"error": "30 min"}}, True, "seconds beyond 30 minutes"),
+        ("ordered_events", {"freshness": {"error": "2 hours"}}, None, ""),
+    ],
+)
+def test_alerts_are_told_with_their_level_and_hold_nothing_back(
+    batch: Batch, asset: str, alerts: dict[str, object], is_error: bool | None, says: str
+) -> None:
+    """The watermark of the batch is an hour behind the clock."""
+    spec = batch.workspace.spec.model_copy(update={"alerts": Alerts.model_validate(alerts)})
+    watermark_us = batch.workspace.position_after(batch.plan.batch_id).watermark_us
+    assert watermark_us is not None
+    clock = FixedClock(instant_of(watermark_us) + timedelta(hours=1))
+    file = replace(batch.workspace.file, spec=spec)
+    workspace = replace(batch.workspace, file=file, clock=clock)
+    *others, told = run_checks(workspace, batch.plan, asset)
+    assert all(other.passed for other in others)
+    assert told.expectation.name in alerts
+    assert not told.expectation.blocking
+    assert told.passed == (is_error is None)
+    assert told.is_error == bool(is_error)
+    assert says in told.message

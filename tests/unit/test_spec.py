@@ -279,6 +279,10 @@ GOOD = {
     "a sorted list": changed("windows.0.aggregates.l", "array_sort(collect_list(x))"),
     "a first day": changed("partitions.start", "2013-01-01"),
     "arrival order of files": changed("sources.0.order", "position"),
+    "alerts": changed(
+        "alerts",
+        {"dead_letter_rate": {"warn": "0.5 %", "error": "10%"}, "freshness": {"error": "1 hour"}},
+    ),
     "a cron schedule": changed("schedule", "*/5 * * * MON-FRI"),
     "a schedule by name": changed("schedule", "@hourly"),
     "a run when input comes": changed("schedule", {"on_new_input": "15 seconds"}),
@@ -348,6 +352,10 @@ BAD_FOR_SCHEMA_TOO = [
     ("sources.0.idle", {}, "sources[0].idle.timeout", "the key is missing"),
     ("sources.0.idle", {"timeout": "1 s", "timout": "1 s"}, "sources[0].idle.timout", "did you mean `timeout`?"),
     ("sources.0.live", True, "sources[0].live", "not supported yet"),
+    ("alerts", {"dead_letters": "1 %"}, "alerts.dead_letters", "unknown key `dead_letters`"),
+    ("alerts.dead_letter_rate", "1 %", "alerts.dead_letter_rate", "a mapping of keys to values"),
+    ("alerts.dead_letter_rate", {"warn": 1}, "alerts.dead_letter_rate.warn", "a share such as `1 %`"),
+    ("alerts.freshness", {"warn": "0 s"}, "alerts.freshness.warn", "longer than zero"),
     ("schedule", "every minute", "schedule", "which has 2 fields"),
     ("schedule", "* * * * * *", "schedule", "which has 6 fields"),
     ("schedule", 5, "schedule", "or {on_new_input: 15 seconds}"),
@@ -535,6 +543,10 @@ BAD_FOR_PARSER_ONLY = [
     ("windows.1", over_w(), "windows[1].allowed_lateness", "less than that of `w`"),
     ("windows.1", over_w(), "windows[1].group_by", "add `big` to `group_by`"),
     ("partitions.start", "2013-02-30", "partitions.start", "a day such as"),
+    ("alerts.dead_letter_rate", {"warn": "101 %"}, "alerts.dead_letter_rate.warn", "at most 100 %"),
+    ("alerts.dead_letter_rate", {}, "alerts.dead_letter_rate", "neither `warn` nor `error`"),
+    ("alerts.freshness", {"warn": "1 h", "error": "1 h"}, "alerts.freshness.warn", "no less than `error`"),
+    ("alerts.freshness", {"warn": "30 s"}, "alerts.freshness.warn", "at least 1 minute"),
     ("schedule", "61 * * * *", "schedule", "found `61` as the minute, which is out of range"),
     ("schedule", {"on_new_input": "2 s"}, "schedule.on_new_input", "whole seconds, at least 5"),
     ("schedule", {"on_new_input": "5500 ms"}, "schedule.on_new_input", "whole seconds, at least 5"),
@@ -693,6 +705,15 @@ def test_another_meaning_has_another_fingerprint(path: str, value: object) -> No
     assert parse(changed(path, value)).fingerprint() != parse(SMALL).fingerprint()
 
 
+def test_alerts_are_shares_and_ages_and_change_no_fingerprint() -> None:
+    spec = parse(changed("alerts", {"dead_letter_rate": {"warn": "2.5 %"}, "freshness": {"error": "90 min"}}))
+    assert spec.alerts.dead_letter_rate is not None
+    assert (spec.alerts.dead_letter_rate.warn, spec.alerts.dead_letter_rate.error) == (0.025, None)
+    assert spec.alerts.freshness is not None
+    assert spec.alerts.freshness.error == timedelta(minutes=90)
+    assert spec.fingerprint() == parse(SMALL).fingerprint()
+
+
 def test_when_a_pipeline_runs_changes_no_result_and_so_no_fingerprint() -> None:
     scheduled = parse(changed("schedule", "0  3 * * Sun"))
     assert scheduled.schedule == "0 3 * * sun"
@@ -722,6 +743,9 @@ def test_every_key_of_the_schema_is_described() -> None:
         "WindowSpec",
         "Early",
         "Outputs",
+        "Alerts",
+        "ShareLevels",
+        "AgeLevels",
         "Partitions",
         "OnNewInput",
     } == set(models)
