@@ -82,9 +82,13 @@ def windows_of(window: Window, t_us: int) -> list[Interval]:
 
 
 def next_window(window: Window, after: Interval) -> Interval:
-    """The window on the grid of a tumbling or hopping definition that follows another."""
+    """The window on the grid of a definition whose end follows that of another."""
     if window.calendar is not None:
         return calendar_window(after[1], *window.calendar)
+    if window.kind == "cumulative":
+        start, end = after
+        begins = end if end == start + window.size_us else start
+        return begins, end + window.step_us
     hop = window.hop_us if window.kind == "hopping" else window.size_us
     return after[0] + hop, after[1] + hop
 

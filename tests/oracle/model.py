@@ -207,4 +207,5 @@ def check_emission(window: Window, rules: TimeRules) -> None:
     refuse(window.kind == "session" and not once, "emit", "the oracle revises no sessions")
     refuse(window.having is not None and not once, "having", "the oracle takes it with on_close only")
     refuse(window.empty and not once, "empty", "the oracle takes it with on_close only")
-    refuse(window.empty and window.kind not in ("tumbling", "hopping"), "empty", "is for tumbling and hopping")
+    on_grid = window.kind in ("tumbling", "hopping", "cumulative")
+    refuse(window.empty and not on_grid, "empty", "is for windows on a grid")

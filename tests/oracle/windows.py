@@ -4,6 +4,7 @@ The keeper is told W and the clock; it moves neither.
 """
 
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from tests.oracle.grids import floor, next_window, windows_of
 from tests.oracle.model import Group, Interval, Record, Window
@@ -54,7 +55,7 @@ class WindowKeeper:
         self.flushed: set[Key] = set()  # what a flush closed stays closed
         self.records: dict[int, Record] = {}  # every event that reached a window
         self.times: dict[int, int] = {}  # its _timestamp
-        self.reached: list[Key] = []  # every window that ever held an event
+        self.reached: dict[Key, None] = {}  # every window that ever held an event, in the order of the first
         self.emptied: set[Key] = set()  # empty windows already given
         self.made: list[WindowResult] = []  # by the present item, not yet stamped with W
 
@@ -118,7 +119,7 @@ class WindowKeeper:
         self.keep(record, t)
         for start, end in open_ones:
             self.get_or_open((timeline, start, end, group), watermark).seqs.append(record.seq)
-            self.reached.append((timeline, start, end, group))
+            self.reached[(timeline, start, end, group)] = None
         return Placing("in_windows", tuple(missed))
 
     def get_or_open(self, key: Key, watermark: int | None) -> OpenWindow:
@@ -217,12 +218,12 @@ class WindowKeeper:
             self.settle_empty(timeline, watermark, everything)
 
     def settle_empty(self, timeline: str, watermark: int | None, everything: bool) -> None:
-        """Closed windows without events, from a group's first to the timeline's last that held one."""
+        """Closed windows without events, from a group's first to the timeline's last that held one, by their ends."""
         reached = [key for key in self.reached if key[0] == timeline]
         for group in dict.fromkeys(key[3] for key in reached):
-            current = min((key[1], key[2]) for key in reached if key[3] == group)
-            last_start = max(key[1] for key in reached)
-            while current[0] <= last_start:
+            current = min(((key[1], key[2]) for key in reached if key[3] == group), key=itemgetter(1))
+            last_end = max(key[2] for key in reached)
+            while current[1] <= last_end:
                 key = (timeline, *current, group)
                 closed = everything or self.is_closed(key, watermark)
                 if closed and key not in self.reached and key not in self.emptied:

@@ -109,6 +109,39 @@ def test_empty_windows_are_given_between_a_groups_first_and_the_timelines_last()
     assert [row.window_start for row in open_end] == [0, 10, 10, 20, 20]
 
 
+def test_empty_cumulative_windows_go_by_their_ends_and_gaps_of_hopping_windows_hold_none() -> None:
+    cumulative = Window("w", "cumulative", size_us=9, step_us=3, empty=True)
+    found = run([*log(4, 16), Control(1, "flush")], TimeRules(), [cumulative]).windows["w"]
+    assert contents(found) == {
+        (0, 6): (0,),
+        (0, 9): (0,),
+        (9, 12): (),
+        (9, 15): (),
+        (9, 18): (1,),
+    }
+    gapped = Window("w", "hopping", size_us=3, hop_us=5, empty=True)
+    found = run(log(1, 12, 14), TimeRules(), [gapped]).windows["w"]
+    assert contents(found) == {(0, 3): (0,), (5, 8): (), (10, 13): (1,)}
+
+
+def test_an_empty_window_waits_for_an_event_in_a_later_window() -> None:
+    window = Window("w", "tumbling", size_us=10, empty=True, where=lambda record: record.payload.get("x") is not None)
+    items: list[Record | Control] = [
+        Record(0, 0, 5, payload={"x": 1}),
+        Record(1, 1, 35),
+        Record(2, 2, 42, payload={"x": 1}),
+        Record(3, 3, 50),
+    ]
+    found = run(items, TimeRules(), [window]).windows["w"]
+    assert [(row.window_start, row.events, row.watermark_us) for row in found] == [
+        (0, (0,), 35),
+        (10, (), 42),
+        (20, (), 42),
+        (30, (), 42),
+        (40, (2,), 50),
+    ]
+
+
 def test_calendar_days_follow_local_midnight_through_both_dst_changes() -> None:
     hour = UNITS["hour"]
     window = Window("w", "tumbling", calendar=("day", "Europe/Berlin"))
