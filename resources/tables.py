@@ -33,6 +33,11 @@ def window_table(name: str) -> str:
     return f"windows/{name}"
 
 
+def seen_groups_table(name: str) -> str:
+    """Return the table of the groups that the window with this name, which has `empty`, has seen."""
+    return f"_state/seen_groups/{name}"
+
+
 def history_table(name: str) -> str:
     """Return the table of all revisions of the window with this name."""
     return f"history/{name}"

@@ -86,6 +86,32 @@ def end_after(limit_us: Column, window: WindowSpec) -> Column:
     return last_end(limit_us, window) + F.lit(window.end_step_us)
 
 
+def ends_between(after_us: Column, limit_us: Column, window: WindowSpec) -> Column:
+    """ARRAY<BIGINT>: the ends on the grid behind one limit and at most another, earliest first; null for none.
+
+    There may be very many: see `count_between`.
+    """
+    if window.calendar is not None:
+        return _local_firsts(after_us, limit_us, window)
+    first, last = end_after(after_us, window), last_end(limit_us, window)
+    return F.when(first <= last, F.sequence(first, last, F.lit(window.end_step_us)))
+
+
+def count_between(after_us: Column, limit_us: Column, window: WindowSpec) -> Column:
+    """BIGINT: how many ends on the grid lie behind one limit and are at most another; below zero for none.
+
+    Days that a zone left out, in the whole of history a few, count as well.
+    """
+    first, last = last_end(after_us, window), last_end(limit_us, window)
+    if window.calendar is None:
+        return ((last - first) / F.lit(window.end_step_us)).cast("bigint")
+    days = [F.to_date(_local(limit, window)) for limit in (first, last)]
+    if window.calendar[0] == "day":
+        return F.datediff(days[1], days[0]).cast("bigint")
+    months = [F.year(day) * 12 + F.month(day) for day in days]
+    return (months[1] - months[0]).cast("bigint")
+
+
 def _one_end(window: WindowSpec) -> int:
     return 0 if window.kind == "snapshot" else window.offset_us + window.size_us
 
@@ -110,9 +136,24 @@ def _local_first_after(limit_us: Column, window: WindowSpec) -> Column:
     return F.when(following > limit_us, following).otherwise(_local_midnight(limit_us, window, 2))
 
 
+def _local_firsts(after_us: Column, limit_us: Column, window: WindowSpec) -> Column:
+    """The midnights behind one limit and at most another; a day that a zone left out has that of the next."""
+    unit, zone = window.calendar or ("day", "UTC")
+    first, last = (F.date_trunc(unit, _local(limit, window)) for limit in (after_us, limit_us))
+    step = F.expr(f"INTERVAL 1 {unit}")  # one more than asked for, as the clocks may go back over midnight
+    days = F.when(first <= last, F.sequence(first, last + step, step))
+    midnights = F.array_distinct(F.transform(days, lambda day: to_us(F.to_utc_timestamp(day, zone))))
+    return F.filter(midnights, lambda end: (end > after_us) & (end <= limit_us))
+
+
+def _local(instant_us: Column, window: WindowSpec) -> Column:
+    """An instant as the clocks of the window's zone show it."""
+    return F.from_utc_timestamp(to_instant(instant_us), (window.calendar or ("day", "UTC"))[1])
+
+
 def _local_midnight(limit_us: Column, window: WindowSpec, later: int) -> Column:
     """The midnight with which the local day or month of a limit begins, or a later one."""
     unit, zone = window.calendar or ("day", "UTC")
-    first = F.date_trunc(unit, F.from_utc_timestamp(to_instant(limit_us), zone))
+    first = F.date_trunc(unit, _local(limit_us, window))
     shifted = first + F.expr(f"INTERVAL {later} {unit}")
     return to_us(F.to_utc_timestamp(shifted, zone))

@@ -144,7 +144,8 @@ def windowed(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> 
         window: The keys of one of a spec's `windows` as a mapping, or a window of a spec that was read.
 
     Returns:
-        One row per window and group, as in the table `windows/<name>`: its last revision.
+        One row per window and group, as in the table `windows/<name>`: its last revision. With `empty`, where a group
+        would get more than `empty_max` rows without an event, computing it fails with a sentence that says so.
 
     Raises:
         SpecError: The window is wrong, or does not go with `time`.

@@ -1,4 +1,4 @@
-"""When a window gives results: the keys `emit` and `revise_every` of a spec's windows.
+"""When a window gives results: the keys `emit`, `revise_every`, `history` and `empty` of a spec's windows.
 
 Here: the keys, and what they ask of the other keys of a window. Not here: what they ask of `time` (spec_model.py),
 the results (revisions.py).
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from timeops.durations import micros
-from timeops.spec_fields import Duration, Flag, PositiveDuration, SpecModel, read_keys
+from timeops.spec_fields import Duration, Flag, PositiveDuration, SpecModel, WholeNumber, read_keys
 from timeops.spec_messages import Problem, ProblemsError, did_you_mean, show
 from timeops.spec_shapes import WindowShape
 
@@ -56,6 +56,15 @@ class WindowEmission(WindowShape):
         description="Write every revision to the table history/<name>, with what it replaced and the late events "
         "that caused it.",
     )
+    empty: Flag = Field(
+        default=False,
+        description="tumbling, hopping, cumulative: also give windows with no event, between a group's first and the "
+        "timeline's last window that holds one.",
+    )
+    empty_max: WholeNumber = Field(
+        default=10_000,
+        description="With empty: at most so many windows with no event of one group in one batch; more are refused.",
+    )
 
     @property
     def allowed_lateness_us(self) -> int:
@@ -82,6 +91,7 @@ class WindowEmission(WindowShape):
         if "revise_every" in self.model_fields_set and self.emit != "on_time":
             found = "`revise_every` has no effect without `emit: on_time`"
             yield Problem(found, remedy="write that, or leave it out", at=("revise_every",))
+        yield from self._empty_problems()
         if not self.revises:
             if self.history:
                 found = "`history` has no effect on a window that gives one result"
@@ -99,3 +109,15 @@ class WindowEmission(WindowShape):
             found = "found an allowed lateness, and `early`, which says nothing of late events"
             remedy = "write `emit: on_time`, or leave `allowed_lateness` out"
             yield Problem(found, "results before the end, or revisions behind it", remedy, ("emit",))
+
+    def _empty_problems(self) -> Iterable[Problem]:
+        if "empty_max" in self.model_fields_set and not self.empty:
+            found = "`empty_max` has no effect without `empty: true`"
+            yield Problem(found, remedy="write that, or leave it out", at=("empty_max",))
+        if self.empty and not self.closes_on_grid:
+            found = f"`empty` has no effect on a {self.kind} window, which lies on no grid: it is there by its events"
+            remedy = "leave it out, or write `kind: tumbling or hopping or cumulative`"
+            yield Problem(found, remedy=remedy, at=("empty",))
+        elif self.empty and self.revises:
+            found = "`empty` of a window that revises its results is not supported yet"
+            yield Problem(found, remedy="leave it or `emit` out", at=("empty",))

@@ -138,6 +138,8 @@ def _emission_rules() -> list[Json]:
     early: Json = {"required": ["emit"], "properties": {"emit": {"type": "object"}}}
     revised: Json = {"required": ["emit"], "properties": {"emit": {"not": {"const": "on_close"}}}}
     once: Json = {"kind": {"not": {"const": "session"}}, "having": False}
+    empty: Json = {"required": ["empty"], "properties": {"empty": {"const": True}}}
+    on_grid: Json = {"kind": {"not": {"enum": ["session", "sliding", "snapshot"]}}, "emit": {"const": "on_close"}}
     on_time: Json = {"required": ["allowed_lateness"], "properties": {"allowed_lateness": {"pattern": "[1-9]"}}}
     return [
         {"if": _given("history"), "then": {"anyOf": [revised, {"properties": {"history": {"const": False}}}]}},
@@ -145,6 +147,8 @@ def _emission_rules() -> list[Json]:
         {"if": _given("emit", "on_time"), "then": on_time},
         {"if": early, "then": {"properties": {"allowed_lateness": _ZERO}}},
         {"if": revised, "then": {"properties": once}},
+        {"if": empty, "then": {"properties": on_grid}},
+        {"if": _given("empty_max"), "then": empty},
     ]
 
 

@@ -29,8 +29,6 @@ class WindowSpec(WindowEmission):
     """One window table: per window and group, one row of aggregates."""
 
     LATER: ClassVar[Mapping[str, str]] = {
-        "empty": "rows for windows with no event",
-        "empty_max": "rows for windows with no event",
     }
 
     name: Name = Field(description="Name of the window; its table is windows/<name>.")

@@ -15,6 +15,7 @@ from timeops.changes import LATE_EVENTS
 from timeops.closing_any_time import with_first_watermarks
 from timeops.columns import LATENESS, W_BEFORE, W_SET_BY, WATERMARK, to_instant
 from timeops.contents import END, OPEN_IN, START, group_names
+from timeops.empty_windows import Span, given_watermark, with_empty
 from timeops.grids import start_of
 from timeops.revisions import CAUSE, IS_FINAL, REVISION, revised_contents
 from timeops.spec import TimeSpec, WindowSpec
@@ -29,6 +30,8 @@ def window_results(
     open_events: DataFrame,
     window: WindowSpec,
     *,
+    seen: DataFrame | None = None,
+    only: Span | None = None,
     flushed: bool = False,
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> DataFrame:
@@ -39,12 +42,14 @@ def window_results(
         open_events: Events of earlier stretches that `still_needed` kept; for sessions and sliding windows those of
             `in_open_windows`, and for windows that revise their results with `__w_before` and `_clock` as they came.
         window: The window.
+        seen: With `empty` the groups that earlier stretches have seen, see seen_groups.py; by default none.
+        only: Of windows with no event, those that are asked for; see `empty_windows.with_empty`.
         flushed: The stretch ends with a flushing end of input: every window closes.
         keep: Gives a frame with the same rows, computed once: what results are made of is read several times.
 
     Returns:
-        One row per window and group that holds an event and passes `having`, and per revision; with `time.start_at`
-        only of windows that begin there or later (A2): `window_start`,
+        One row per window and group that holds an event, or with `empty` is owed a row without, and passes `having`,
+        and per revision; with `time.start_at` only of windows that begin there or later (A2): `window_start`,
         `window_end`, group columns, aggregates, `_revision` INT, `_is_final` BOOLEAN, `_watermark` (just after the
         item at which it was given; null where a flush gave it); with `history` also `_late_events`.
     """
@@ -63,7 +68,11 @@ def window_results(
         results = with_first_watermarks(_aggregated(closed, sessions.KEYS, window), adjusted, window)
     else:
         found = keep(_of_grid(events, adjusted, window, flushed=flushed))
+        if window.empty:
+            found = keep(with_empty(found, adjusted, window, seen, flushed=flushed, only=only))
         results = gridded.with_starts(found, adjusted, window)
+        if window.empty:
+            results = results.withColumn(WATERMARK, given_watermark(window))
     once = results.withColumns({REVISION: F.lit(0), IS_FINAL: F.lit(True)})
     return _shaped(once, window, adjusted.rules.time.start_us)
 

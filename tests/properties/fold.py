@@ -22,6 +22,7 @@ from timeops.duplicates import first_times
 from timeops.extraction import timeline
 from timeops.ordering import release
 from timeops.rules import SourceTime, TimeRules
+from timeops.seen_groups import once, seen_groups
 from timeops.spec import TimeSpec, WindowSpec
 from timeops.tally import accepted_tally
 from timeops.timelines import STATE_SCHEMA, LogClock
@@ -54,6 +55,7 @@ class Carried:
     open_events: DataFrame | None = None
     session_events: DataFrame | None = None
     first_times: DataFrame | None = None
+    seen: Mapping[str, DataFrame] = field(default_factory=dict)
 
 
 def run(
@@ -127,14 +129,28 @@ def _stretch(
         return Carried(adjusted.state, held, first_times=times)
     for window in windows:
         known = in_sessions if window.is_linked and not window.revises else on_grids
-        results = window_results(adjusted, known, window, flushed=flushed, keep=lambda frame: frame.localCheckpoint())
+        results = window_results(
+            adjusted,
+            known,
+            window,
+            seen=carried.seen.get(window.name),
+            flushed=flushed,
+            keep=lambda frame: frame.localCheckpoint(),
+        )
         _gather_results(results, window, out)
     sessions = tuple(window for window in windows if window.is_linked and not window.revises)
     grids = tuple(window for window in windows if window not in sessions)
     needed = still_needed(_since(on_grids, adjusted), adjusted.state, grids)
     open_now = in_open_windows(all_events(adjusted, in_sessions), adjusted.state, sessions, time)
     kept = [(frame.limit(0) if flushed else frame).localCheckpoint() for frame in (needed, open_now)]
-    return Carried(adjusted.state, held, kept[0], kept[1], times)
+    seen = {window.name: _seen(carried, adjusted, window) for window in windows if window.empty}
+    return Carried(adjusted.state, held, kept[0], kept[1], times, seen)
+
+
+def _seen(carried: Carried, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    fresh = seen_groups(adjusted.accepted, window)
+    before = carried.seen.get(window.name)
+    return (fresh if before is None else once(before.unionByName(fresh), window)).localCheckpoint()
 
 
 def _first_times(known: DataFrame | None, adjusted: Adjusted) -> DataFrame:

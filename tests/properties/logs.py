@@ -213,6 +213,7 @@ def shape_of(window: WindowSpec) -> oracle.Window:
         allowed_lateness_us=window.allowed_lateness_us,
         emit=window.emit if isinstance(window.emit, str) else ("early", early_us or 0),
         revise_every_us=window.revise_every_us,
+        empty=window.empty,
     )
     if window.kind == "session":
         return replace(bare, gap_us=window.gap_us, max_duration_us=window.max_duration_us)

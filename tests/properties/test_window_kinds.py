@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from tests.oracle.grids import calendar_window
@@ -16,7 +16,7 @@ from tests.properties.logs import BASE_US, Event, Log, generate
 from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
 from timeops import slices
 from timeops.grid_bounds import may_close_between, needed_from
-from timeops.grids import close_time, end_after, ends_of, last_closed, last_end, start_of
+from timeops.grids import close_time, count_between, end_after, ends_between, ends_of, last_closed, last_end, start_of
 from timeops.spec import TimeSpec, WindowSpec
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -24,7 +24,7 @@ START_US = BASE_US // 40 * 40  # a start of every grid below
 EDGES = (0, 1, 9, 10, 11, 14, 15, 16, 20)  # of windows of 10 us, and of those with a lateness of 5 us
 
 
-def window(name: str, lateness: str = "0 us", **keys: str) -> WindowSpec:
+def window(name: str, lateness: str = "0 us", **keys: str | bool) -> WindowSpec:
     aggregates = {"seqs": "array_sort(collect_set(_arrival_seq))"}
     return WindowSpec(
         name=name, group_by=("case",), aggregates=aggregates, allowed_lateness=lateness, **({"kind": name} | keys)
@@ -62,7 +62,10 @@ def logs_of(cases: Sequence[Sequence[int]], *, cut: bool) -> list[Log]:
 
 def test_events_on_every_edge_in_every_order_give_the_oracles_windows(spark: SparkSession) -> None:
     time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep")
-    windows = tuple(window(name, "5 us", **keys) for name, keys in SHAPES.items())
+    windows = (
+        *(window(name, "5 us", **keys) for name, keys in SHAPES.items()),
+        window("emptied", "5 us", kind="cumulative", size="4 us", step="2 us", empty=True),
+    )
     logs = logs_of(list(product(EDGES, repeat=3)), cut=True)
     out = run(spark, logs, time, windows, parts=(0, 1, 2))
     for log in logs:
@@ -160,6 +163,21 @@ def test_local_days_and_months_tile_the_line_through_every_change_of_the_clocks(
             assert [(row[f"{kind.name}_from"], *row[kind.name])] == [calendar_window(row["t"], unit, zone)], row
     days = sorted({(row["day_from"], row["day"][0]) for row in found})
     assert [end for _, end in days[:-1]] == [start for start, _ in days[1:]]
+    limits = [F.lit(days[place][0] - 1) for place in (3, -3)]
+    [between] = spark.range(1).select(*_between(day, limits), *_between(month, limits)).collect()
+    assert between["day_ends"] == [start for start, _ in days[3:-2]]
+    assert between["month_ends"] == sorted({row["month_from"] for row in found} & set(between["day_ends"]))
+    left_out = 1 if zone == "Pacific/Apia" else 0  # 2011-12-30
+    assert between["day_count"] == len(between["day_ends"]) + left_out
+    assert between["month_count"] == len(between["month_ends"])
+
+
+def _between(kind: WindowSpec, limits: Sequence[Column]) -> list[Column]:
+    ends = ends_between(limits[0], limits[1] + F.lit(1), kind)
+    return [
+        ends.alias(f"{kind.name}_ends"),
+        count_between(limits[0], limits[1] + F.lit(1), kind).alias(f"{kind.name}_count"),
+    ]
 
 
 def test_where_the_clocks_go_back_over_midnight_the_first_midnight_counts(spark: SparkSession) -> None:

@@ -260,6 +260,7 @@ GOOD = {
     "late sessions": changed(
         "windows.0", session(gap="30 min", allowed_lateness="1 min"), changed("time.out_of_order", "keep")
     ),
+    "rows for empty windows": changed("windows.0.empty_max", 5, changed("windows.0.empty", True)),
     "hop longer than size": changed("windows.0", hopping(hop="2 hours", offset="90 minutes")),
     "closed on the left": changed("windows.0.closed", "left"),
     "grouped over": changed("time.over", ["upper(t)"], changed("windows.0.group_by", ["UPPER( t ) AS big"])),
@@ -433,8 +434,12 @@ BAD_FOR_SCHEMA_TOO = [
     ("windows.0", {**WINDOW, "size": "1 month", "offset": "0 s"}, "windows[0].offset", "begin at local midnight"),
     ("windows.0.size", "2 months", "windows[0].size", "`1 month` for the months of the calendar"),
     ("windows.0.size", "P1Y", "windows[0].size", "`1 month` for the months of the calendar"),
-    ("windows.0.empty", True, "windows[0].empty", "not supported yet"),
-    ("windows.0.empty_max", 5, "windows[0].empty_max", "not supported yet"),
+    ("windows.0.empty", "yes", "windows[0].empty", "true or false"),
+    ("windows.0.empty_max", 5, "windows[0].empty_max", "no effect without `empty: true`"),
+    ("windows.0", {**WINDOW, "empty": True, "empty_max": 0}, "windows[0].empty_max", "a whole number, at least 1"),
+    ("windows.0", {**session(gap="1 s"), "empty": True}, "windows[0].empty", "which lies on no grid"),
+    ("windows.0", {**WINDOW, "kind": "sliding", "empty": True}, "windows[0].empty", "which lies on no grid"),
+    ("windows.0", {**WINDOW, "empty": True, "emit": {"early": "1 s"}}, "windows[0].empty", "not supported yet"),
     ("windows.0.history", True, "windows[0].history", "no effect on a window that gives one result"),
     ("windows.0.revise_every", "1 s", "windows[0].revise_every", "no effect without `emit: on_time`"),
     ("windows.1", over_w(kind="session", size=None, gap="1 s"), "windows[1].from", "session window over the results"),

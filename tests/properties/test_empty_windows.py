@@ -1,0 +1,83 @@
+"""Windows that give rows without an event too: equal to the oracle, whole and cut, whatever moves the watermark."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.properties.fold import run
+from tests.properties.logs import BASE_US, FAR_US, Event, Log, generate
+from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
+from timeops.empty_windows import told_in_words
+from timeops.errors import TidemarkError
+from timeops.rules import SourceTime
+from timeops.spec import TimeSpec, WindowSpec
+
+
+def emptied(name: str, **keys: Any) -> WindowSpec:
+    aggregates = {"seqs": "array_sort(collect_set(_arrival_seq))"}
+    return WindowSpec(name=name, empty=True, aggregates=aggregates, **({"group_by": ("case", "v")} | keys))
+
+
+def near(logs: Sequence[Log]) -> list[Log]:
+    """The logs without times that lie thousands of years apart: every window between them would be a row."""
+    return [log for log in logs if not {event.event_us for event in log.events} & set(FAR_US)]
+
+
+# What moves the watermark, each with a grid. Where `where`, a gap or the clock comes between, rows wait for events.
+MODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "periods": (
+        {"out_of_order": "keep", "emit": {"every": "30 us"}},
+        {"kind": "tumbling", "size": "10 us", "where": "v > 1", "allowed_lateness": "12 us"},
+    ),
+    "clock": (
+        {"late": {"tolerance": "7 us", "policy": "adjust"}, "idle": {"advance": "arrival_clock"}},
+        {"kind": "hopping", "size": "4 us", "hop": "10 us", "closed": "right", "group_by": ("case",)},
+    ),
+    "idle_splits": (
+        {"out_of_order": "keep", "idle": {"advance": "exclude_split", "timeout": "6 us"}},
+        {"kind": "cumulative", "size": "30 us", "step": "10 us", "offset": "7 us", "allowed_lateness": "12 us"},
+    ),
+    "silence": (
+        {"out_of_order": "adjust", "idle": {"advance": "window_close", "timeout": "6 us"}},
+        {"kind": "hopping", "size": "20 us", "hop": "10 us", "where": "v > 1"},
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rows_without_an_event_are_those_of_the_oracle_wherever_the_log_is_cut(
+    spark: SparkSession, mode: str
+) -> None:
+    turn = list(MODES).index(mode)
+    time_keys, keys = MODES[mode]
+    time = TimeSpec(timestamp_by="e", over=("case",), **time_keys)
+    window = emptied("w", **keys)
+    first = SourceTime("s", "e", "UTC", 0, 6)
+    sources = (first, replace(first, name="r")) if mode == "idle_splits" else ()
+    logs = [replace(log, cuts=log.cuts[:1]) for log in near(generate(seed=turn, cases=90))]
+    flush = bool(turn % 2)
+    out = run(spark, logs, time, (window,), sources=sources, parts=(0, 1), flush=flush)
+    for log in logs:
+        assert_equal_to_oracle(log, out, time, (window,), sources, flush=flush)
+    assert_nothing_lost(logs, out)
+    assert sum(not row[3] for rows in out.windows["w"].values() for row in rows) > 100
+
+
+def test_a_time_that_is_far_off_is_refused_before_a_row_is_made(spark: SparkSession) -> None:
+    events = tuple(Event(seq, BASE_US + seq, t, 2) for seq, t in enumerate([BASE_US, BASE_US + 5, FAR_US[1]]))
+    time, window = TimeSpec(timestamp_by="e", over=("case",)), emptied("w", kind="tumbling", size="1 us")
+    with pytest.raises(TidemarkError) as caught, told_in_words():
+        run(spark, [Log("c", events)], time, (window,))
+    assert caught.value.found.startswith(
+        'The window `w` gives to the group {"case":"c","v":2} 248299999999999998 rows for windows with no event, '
+        "more than its `empty_max`, 10000, in one batch: they end from 2023-11-14 22:13:20.000001 to "
+    )
+    assert "raise `empty_max`" in caught.value.remedy
+    most = window.model_copy(update={"empty_max": 4})
+    out = run(spark, [Log("c", events[:2])], time, (most,), flush=True)
+    assert len(out.windows["w"]["c"]) == 6
+    with pytest.raises(TidemarkError, match=" 4 rows for windows with no event"), told_in_words():
+        run(spark, [Log("c", events[:2])], time, (most.model_copy(update={"empty_max": 3}),), flush=True)
