@@ -25,6 +25,7 @@ from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.adjustment import Adjusted
 from timeops.chained import as_events, with_results
+from timeops.epoch import us_of
 from timeops.errors import LakeError, SpecError
 from timeops.rules import TimeRules
 from timeops.spec import Spec, WindowSpec
@@ -66,7 +67,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
     with at_work(workspace, plan):
         prepare(workspace.lake, workspace.base())
         days = between_days(first, last)
-        rows = results_of_log(workspace, window).where(sql_condition(days))
+        rows = results_of_log(workspace, window, first, last).where(sql_condition(days))
         stamped = rows.withColumn(c.BATCH, batch_column(plan))
         expect = workspace.ready_for(table, stamped)
         written = workspace.lake.replace(table, stamped, where=days, attempt=plan.attempt, expect=expect)
@@ -98,12 +99,21 @@ def refuse_two_meanings_of_time(workspace: Workspace) -> None:
 
 def between_days(first: date, last: date) -> Filters:
     """Which windows start on the days from `first` to `last` (UTC)."""
-    start, end = (datetime.combine(day, time(0), UTC) for day in (first, last + timedelta(days=1)))
+    start, end = _midnights(first, last)
     return [("window_start", ">=", start), ("window_start", "<", end)]
 
 
-def results_of_log(workspace: Workspace, window: WindowSpec) -> DataFrame:
-    """The results of a window that the processed part of the log gives, from the empty state."""
+def _midnights(first: date, last: date) -> tuple[datetime, datetime]:
+    """The instants with which the first day begins and the last one ends."""
+    start, end = (datetime.combine(day, time(0), UTC) for day in (first, last + timedelta(days=1)))
+    return start, end
+
+
+def results_of_log(workspace: Workspace, window: WindowSpec, first: date, last: date) -> DataFrame:
+    """The results of a window that the processed part of the log gives, from the empty state.
+
+    All of windows that hold events; of those without any, which any time may have many of, the ones of some days.
+    """
     log = workspace.read_base(tables.RAW_EVENTS, filters=[(c.SEQ, "<", workspace.processed_end())])
     position = workspace.position()
     rules = TimeRules.of(workspace.spec)
@@ -112,17 +122,21 @@ def results_of_log(workspace: Workspace, window: WindowSpec) -> DataFrame:
     adjusted = judged_from_empty(log, workspace, position.clock_us, splits=splits, way=way)
     if not position.final:
         adjusted = replace(adjusted, state=timelines_before(workspace, position))
-    return _results(adjusted, workspace.spec, window, flushed=position.final)
+    start, end = map(us_of, _midnights(first, last))
+    return _results(adjusted, workspace.spec, window, only=(start, end), flushed=position.final)
 
 
-def _results(adjusted: Adjusted, spec: Spec, window: WindowSpec, *, flushed: bool) -> DataFrame:
+def _results(
+    adjusted: Adjusted, spec: Spec, window: WindowSpec, *, only: tuple[int, int] | None, flushed: bool
+) -> DataFrame:
     """Last revisions of a window over a judged log, computed with those of the windows that it goes over."""
     if window.input is not None:
         source = input_of(spec, window)
-        results = _results(adjusted, spec, source, flushed=flushed)
+        results = _results(adjusted, spec, source, only=None, flushed=flushed)
         adjusted = with_results(adjusted, as_events(results, source, spec.windows, spec.time.over))
     nothing = adjusted.accepted.limit(0)
-    return last_revisions(window_results(adjusted, nothing, window, flushed=flushed), window)
+    results = window_results(adjusted, nothing, window, only=only, flushed=flushed)
+    return last_revisions(results, window)
 
 
 def days_in(keys: Sequence[str]) -> tuple[date, date]:

@@ -26,6 +26,8 @@ there are then at most about a million."""
 FEW_RECORDS = 50_000
 """A batch of at most so many records takes longer to plan than to compute, on two cores as on many."""
 
+BASE_EVERY = 16  # batches
+
 
 @dataclass(frozen=True)
 class Stretch:
@@ -154,6 +156,13 @@ def replace_events(workspace: Workspace, plan: Plan, table: str, rows: DataFrame
     stamped = rows.withColumn(BATCH, batch_column(plan)).repartitionByRange(TIMESTAMP)
     expect, few = workspace.ready(table), has_few_records(plan)
     workspace.lake.replace(table, stamped, where=where, attempt=plan.attempt, expect=expect, are_few=few)
+
+
+def base_is_due(workspace: Workspace, plan: Plan) -> bool:
+    """Whether a state that is kept as a base and changes is written anew as a base: every so many batches."""
+    last = workspace.batches.last_commit("process")
+    before = last.batch_id if last else -1
+    return plan.batch_id // BASE_EVERY != before // BASE_EVERY
 
 
 def flushes(plan: Plan) -> bool:

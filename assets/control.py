@@ -27,8 +27,8 @@ _OF_STATE = ("time.emit", "time.idle")
 _OF_INGESTION = ("path", "options", "order", "arrival_time", "settle", "max_files", "max_bytes")
 _CHANGEABLE_IN_SOURCE = (*_OF_INGESTION, "timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
 # Open windows keep their events, so these apply to all windows that close from now on; a backfill gives them to the
-# past as well.
-_CHANGEABLE_IN_WINDOW = ("aggregates", "having")
+# past as well. What is refused for being too much gives no row at all.
+_CHANGEABLE_IN_WINDOW = ("aggregates", "having", "empty_max")
 
 
 def recorded_specs(workspace: Workspace) -> list[dict[str, Any]]:

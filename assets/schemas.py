@@ -25,6 +25,7 @@ from timeops.duplicates import FIRST_TIMES_SCHEMA
 from timeops.errors import SpecError
 from timeops.instants import with_instant
 from timeops.rules import TimeRules
+from timeops.seen_groups import seen_groups
 from timeops.spec import check_payload_columns
 from timeops.timelines import STATE_SCHEMA
 from timeops.watermarks import Way
@@ -161,6 +162,10 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
         found[tables.SESSION_EVENTS] = marked.select(*session_columns(payload)).schema.add(_BATCH_FIELD)
     if workspace.spec.revised_windows:
         found[tables.REVISED_EVENTS] = adjusted.accepted.select(*revised_columns(payload)).schema.add(_BATCH_FIELD)
+    for window in workspace.spec.windows:
+        if window.empty:
+            seen = seen_groups(adjusted.accepted, window)
+            found[tables.seen_groups_table(window.name)] = seen.schema.add(_BATCH_FIELD)
     if workspace.keeps_timelines:
         found[tables.TIMELINES] = StructType([*TIMELINE_SCHEMA.fields, _BATCH_FIELD])
     if workspace.spec.time.deduplicate_by:

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from assets.commits import batch_column, has_few_records
+from assets.commits import base_is_due, batch_column, has_few_records
 from assets.control import check_spec
 from resources import tables
 from resources.batches import Plan
@@ -23,7 +23,6 @@ from timeops.timelines import STATE_SCHEMA, LogClock, under_clock, under_out_of_
 
 RELEASED = "released"  # events of the timeline that have a _release_seq
 TIMELINE_SCHEMA = StructType([*STATE_SCHEMA.fields, StructField(RELEASED, LongType())])
-BASE_EVERY = 16  # batches
 BROADCAST_TIMELINES = 1_000_000
 """As many as every core may be sent; beyond it events and timelines are shuffled to each other."""
 
@@ -90,7 +89,8 @@ def write_timelines(
     """
     rows = after.withColumn(c.BATCH, batch_column(plan))
     expect, few = workspace.ready(tables.TIMELINES), has_few_records(plan)
-    if _base_is_due(workspace, plan):
+    # A change of the spec may have moved every timeline.
+    if base_is_due(workspace, plan) or check_spec(workspace):
         workspace.lake.replace(tables.TIMELINES, rows, where=(), attempt=plan.attempt, expect=expect, are_few=few)
         return
     state = F.struct("max_t", "watermark", "computed", "last_clock", "max_close", "splits", RELEASED)
@@ -124,10 +124,3 @@ def watermark_rows(before: DataFrame, after: DataFrame, clock: Column, *, final:
         F.lit(final).alias("final"),
         F.create_map(F.lit("released"), F.col(RELEASED) - F.coalesce("__released", F.lit(0))).alias("counts"),
     )
-
-
-def _base_is_due(workspace: Workspace, plan: Plan) -> bool:
-    """Every so many batches, and where a change of the spec may have moved every timeline."""
-    last = workspace.batches.last_commit("process")
-    before = last.batch_id if last else -1
-    return plan.batch_id // BASE_EVERY != before // BASE_EVERY or check_spec(workspace)

@@ -14,12 +14,14 @@ from assets.kept_events import events_of, write_events
 from assets.linked_events import write_linked_events
 from assets.revisions import write_revisions
 from assets.schemas import open_columns, payload_of, revised_columns
+from assets.seen_groups import seen_before, write_seen_groups
 from assets.stretch import Judged, judged_batch
 from resources import tables
 from resources.batches import Plan
 from resources.rows import small_frame
 from resources.workspace import Workspace
 from timeops import columns as c
+from timeops.empty_windows import may_wait, told_in_words
 from timeops.grid_bounds import may_close_between
 from timeops.spec import WindowSpec
 from timeops.windows import window_results
@@ -54,15 +56,19 @@ def aggregate_windows(workspace: Workspace, plan: Plan) -> Windowed:
         write_linked_events(workspace, judged)
     for window in spec.chained_windows:
         write_kept_results(workspace, with_fresh_results(workspace, judged, window), window)
+    for window in spec.windows:
+        if window.empty:
+            write_seen_groups(workspace, judged, window)
     return Windowed(results)
 
 
 def _may_give(workspace: Workspace, window: WindowSpec, judged: Judged) -> bool:
     """Whether windows may give results in this batch: when they close, or revise what they gave.
 
-    Of several timelines some may close whenever there are records.
+    Of several timelines some may close whenever there are records. A row without an event may have waited for one.
     """
-    if workspace.keeps_timelines or window.revises:
+    waits = window.empty and may_wait(window, judged.adjusted.rules)
+    if workspace.keeps_timelines or window.revises or waits:
         return judged.after.clock_us is not None
     return closes_any(window, judged)
 
@@ -81,16 +87,18 @@ def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> 
         judged = with_fresh_results(workspace, judged, window)
     known = events_of(workspace, _kept_for(window))
     few = has_few_records(plan)
-    results = window_results(
-        judged.adjusted,
-        known,
-        window,
-        flushed=flushes(plan),
-        keep=lambda frame: frame if few else frame.localCheckpoint(),
-    )
-    rows = results.withColumn(c.BATCH, batch_column(plan))
-    expect = workspace.ready_for(table, rows)
-    written = workspace.lake.append(table, rows, attempt=plan.attempt, expect=expect, are_few=few)
+    with told_in_words():
+        results = window_results(
+            judged.adjusted,
+            known,
+            window,
+            seen=seen_before(workspace, window) if window.empty else None,
+            flushed=flushes(plan),
+            keep=lambda frame: frame if few and not window.empty else frame.localCheckpoint(),
+        )
+        rows = results.withColumn(c.BATCH, batch_column(plan))
+        expect = workspace.ready_for(table, rows)
+        written = workspace.lake.append(table, rows, attempt=plan.attempt, expect=expect, are_few=few)
     return written.rows
 
 

@@ -39,6 +39,7 @@ from resources.rows import small_frame
 from timeops import columns as c
 from timeops.case_values import JSON_OPTIONS, read_row, text_of
 from timeops.cases import FINAL, HELD, LETTERS, NONE, ORDERED, WINDOWS, Case
+from timeops.empty_windows import told_in_words
 from timeops.epoch import instant_of
 from timeops.spec import Spec
 from timeops.timelines import STATE_SCHEMA
@@ -91,9 +92,11 @@ def run_cases(
     logs = [log for number, case in enumerate(cases) for log in logs_of(number, case)]
     flushing = [log.name for log in logs if _flushes(cases[log.case], spec)]
     rules = rules_for_many_logs(spec, records.payload.names)
-    stretches = _fold(spark, records, logs, flushing, rules)
+    with told_in_words():
+        stretches = _fold(spark, records, logs, flushing, rules)
+        rows = _collected(stretches, schemas)
     revised = {WINDOWS + w.name: w.key_columns for w in spec.revised_windows}
-    written = _Written(_collected(stretches, schemas), len(stretches), frozenset(flushing), revised)
+    written = _Written(rows, len(stretches), frozenset(flushing), revised)
     return [_outcomes(number, case, logs, written, list(schemas)) for number, case in enumerate(cases)]
 
 

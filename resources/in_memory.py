@@ -24,6 +24,7 @@ from timeops.duplicates import FIRST_TIMES_SCHEMA, first_times
 from timeops.extraction import timeline
 from timeops.ordering import release
 from timeops.rules import TimeRules
+from timeops.seen_groups import once, seen_groups
 from timeops.spec import Spec, TimeSpec, WindowSpec
 from timeops.spec_chains import inputs_of
 from timeops.timelines import LogClock, clock_watermark
@@ -79,6 +80,7 @@ class Carried:
         open_events: Events that some window on a grid still needs, with the watermark that each met.
         session_events: Events of sessions that are open.
         first_times: Records that are no duplicates, duplicates.FIRST_TIMES_SCHEMA.
+        seen: Of each window with `empty` the groups that it has seen.
         open_results: By window over another one the results that it still needs.
     """
 
@@ -87,6 +89,7 @@ class Carried:
     open_events: DataFrame
     session_events: DataFrame
     first_times: DataFrame
+    seen: Mapping[str, DataFrame]
     open_results: Mapping[str, DataFrame] = field(default_factory=dict)
 
     def of(self, logs: Sequence[str]) -> "Carried":
@@ -97,6 +100,7 @@ class Carried:
             self.open_events.where(F.col(LOG).isin(*logs)),
             self.session_events.where(F.col(LOG).isin(*logs)),
             self.first_times.where(F.get_json_object("key", "$[0]").isin(*logs)),
+            {name: frame.where(log_of_timeline().isin(*logs)) for name, frame in self.seen.items()},
             {name: frame.where(log_of_timeline().isin(*logs)) for name, frame in self.open_results.items()},
         )
 
@@ -112,6 +116,7 @@ class Carried:
             _kept(self.open_events),
             _kept(self.session_events),
             _kept(self.first_times),
+            {name: _kept(frame) for name, frame in self.seen.items()},
             {name: _kept(frame) for name, frame in self.open_results.items()},
         )
 
@@ -155,7 +160,8 @@ def fold_stretch(
     if not isinstance(before, Carried):
         nothing = adjusted.accepted.limit(0)
         no_times = empty_frame(items.sparkSession, FIRST_TIMES_SCHEMA)
-        before = Carried(adjusted.before, nothing, nothing, nothing, no_times)
+        seen = {w.name: seen_groups(nothing, w) for w in rules.time.windows if w.empty}
+        before = Carried(adjusted.before, nothing, nothing, nothing, no_times, seen)
     released = release(before.held.unionByName(adjusted.accepted), adjusted.state, flushed=flushed)
     in_sequence = released.sequence.withColumn(IN_SEQUENCE, F.lit(True))
     results, open_results = _results(adjusted, before, flushed=flushed)
@@ -182,7 +188,8 @@ def _results(
             known = before.open_results.get(window.name, stretch.accepted.limit(0))
             both = known.unionByName(stretch.accepted)
             needed[window.name] = still_needed(both.limit(0) if flushed else both, adjusted.state, (window,))
-        found = window_results(stretch, known, window, flushed=flushed, keep=_kept)
+        seen = before.seen.get(window.name)
+        found = window_results(stretch, known, window, seen=seen, flushed=flushed, keep=_kept)
         fed = any(one.input == window.name for one in windows)
         results[window.name] = _kept(found) if fed else found
     return results, needed
@@ -197,14 +204,19 @@ def _carried(adjusted: Adjusted, before: Carried, held: DataFrame, *, flushed: b
         times = times.unionByName(first_times(adjusted.accepted, adjusted.refused))
     if flushed or not windows:
         nothing = adjusted.accepted.limit(0)
-        return Carried(state, held, nothing, nothing, times)
+        return Carried(state, held, nothing, nothing, times, before.seen)
     return Carried(
         state,
         held,
         still_needed(before.open_events.unionByName(adjusted.accepted), state, grids),
         in_open_windows(all_events(adjusted, before.session_events), state, sessions, adjusted.rules.time),
         times,
+        {w.name: _seen_after(before.seen[w.name], adjusted, w) for w in windows if w.empty},
     )
+
+
+def _seen_after(before: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    return once(before.unionByName(seen_groups(adjusted.accepted, window)), window)
 
 
 def log_of_timeline() -> Column:

@@ -105,6 +105,7 @@ class Workspace:
         session_events = (tables.SESSION_EVENTS,) if self.spec.linked_windows else ()
         revised = (tables.REVISED_EVENTS,) if self.spec.revised_windows else ()
         results = [tables.open_results_table(window.name) for window in self.spec.chained_windows]
+        seen = tuple(tables.seen_groups_table(window.name) for window in self.spec.windows if window.empty)
         timelines = (tables.TIMELINES,) if self.keeps_timelines else ()
         first_times = (tables.FIRST_TIMES,) if self.spec.time.deduplicate_by else ()
         return (
@@ -114,6 +115,7 @@ class Workspace:
             *session_events,
             *revised,
             *results,
+            *seen,
             *timelines,
             *first_times,
             *self.result_tables,

@@ -29,6 +29,9 @@ def chain_problems(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
         elif inputs[0].input is not None:
             found = f"`{window.input}` takes the results of this window in turn"
             yield Problem(found, "windows that lead back to one of events", at=at)
+        elif inputs[-1].empty:
+            found = f"`{window.input}` has `empty: true`: some of its rows may come when this window is closed"
+            yield Problem(found, "a window whose rows are all given when it closes", at=at)
         elif window.allowed_lateness < inputs[-1].allowed_lateness:
             found = (
                 f"found {format_duration(window.allowed_lateness)}, less than that of `{window.input}`, whose "

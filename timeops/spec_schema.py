@@ -153,7 +153,11 @@ def _emission_rules() -> list[Json]:
 
 
 def _input_rule() -> Json:
-    over_results: Json = {"kind": {"not": {"enum": ["session", "sliding"]}}, "emit": {"const": "on_close"}}
+    over_results: Json = {
+        "kind": {"not": {"enum": ["session", "sliding"]}},
+        "emit": {"const": "on_close"},
+        "empty": {"const": False},
+    }
     return {"if": _given("from"), "then": {"properties": over_results}}
 
 

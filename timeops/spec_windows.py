@@ -5,7 +5,7 @@ Here: the keys of a window. Not here: which keys give a shape (spec_shapes.py), 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -27,9 +27,6 @@ def _not_empty(value: object) -> object:
 
 class WindowSpec(WindowEmission):
     """One window table: per window and group, one row of aggregates."""
-
-    LATER: ClassVar[Mapping[str, str]] = {
-    }
 
     name: Name = Field(description="Name of the window; its table is windows/<name>.")
     input: Name | None = Field(
@@ -89,6 +86,9 @@ class WindowSpec(WindowEmission):
         if self.revises:
             found = "a window over results gives one itself: they are final, and none of them is late"
             yield Problem(found, "on_close", at=("emit",))
+        if self.empty:
+            found = "rows without a result, of a window over the results of another, are not supported yet"
+            yield Problem(found, remedy="leave it out", at=("empty",))
         for alias, aggregate in self.aggregates.items():
             if mentions(aggregate, "_arrival_seq"):
                 found = "`_arrival_seq` is a number of records, and the events here are results"

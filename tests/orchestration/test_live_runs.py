@@ -8,7 +8,7 @@ import pytest
 from dagster import AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
 
-from assets import timelines
+from assets import commits
 from assets.backfill import between_days
 from pipelines.definitions import build_definitions
 from pipelines.runner import RunOptions, RunReport, run_pipeline
@@ -183,7 +183,7 @@ def test_adjusted_events_equal_the_oracle_and_a_live_owner_keeps_a_second_run_ou
 def test_every_substream_has_a_watermark_of_its_own_and_the_clock_moves_those_of_silent_ones_too(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timelines, "BASE_EVERY", 2)  # batch 1 writes a base, 2 another, 3 changes
+    monkeypatch.setattr(commits, "BASE_EVERY", 2)  # batch 1 writes a base, 2 another, 3 changes
     by_clock = "late: {tolerance: 20 s, policy: adjust}\n  idle: {advance: arrival_clock}"
     file, settings = made = pipeline(tmp_path, "devices", "keep", over="k", time=by_clock, sessions=True)
     land(tmp_path / "in_devices", 300, seed=7)

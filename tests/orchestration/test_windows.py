@@ -47,6 +47,8 @@ windows:
      history: true,      group_by: [k], aggregates: {n: count(*), total: sum(v)}}
   - {name: at_each, kind: hopping, size: 1 minute, hop: 30 s, allowed_lateness: 30 s, emit: on_time,
      revise_every: 0 s, aggregates: {n: count(*)}}
+  - {name: quiet, kind: tumbling, size: 10 s, allowed_lateness: 3 s, empty: true, where: v > 2, group_by: [k],
+     aggregates: {n: count(*), total: sum(v)}}
   - {name: soon, kind: tumbling, size: 2 minutes, emit: {early: 15 s}, group_by: [k], aggregates: {n: count(*)}}
   - {name: five, kind: tumbling, size: 5 minutes, closed: right, from: revised, allowed_lateness: 2 minutes,
      group_by: [k], aggregates: {n: sum(n), total: sum(total)}}
@@ -70,12 +72,14 @@ def test_windows_of_every_kind_in_batches_give_the_oracles_tables_and_days_rebui
     with DagsterInstance.ephemeral() as instance:
         assert go(made, instance, RunOptions(max_events_per_batch=400)).batches == 2
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
-        for name in ("revised", "five"):
+        for name in ("revised", "quiet", "five"):
             live = table(settings.warehouse, file.spec, f"windows/{name}")
             assert live
             materialize_days(made, instance, name)
             rebuilt = table(settings.warehouse, file.spec, f"windows/{name}")
             assert without_batch(rebuilt) == without_batch(live), name
+        totals = {row["total"] for row in table(settings.warehouse, file.spec, "windows/quiet") if row["n"] == 0}
+        assert totals == {None}, "what Spark gives over no rows"
         revised = table(settings.warehouse, file.spec, "windows/revised")
         assert {row["_is_final"] for row in revised} == {True, False}
         assert max(row["_revision"] for row in revised) > 1

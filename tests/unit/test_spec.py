@@ -444,6 +444,7 @@ BAD_FOR_SCHEMA_TOO = [
     ("windows.0.revise_every", "1 s", "windows[0].revise_every", "no effect without `emit: on_time`"),
     ("windows.1", over_w(kind="session", size=None, gap="1 s"), "windows[1].from", "session window over the results"),
     ("windows.1", over_w(emit={"early": "1 s"}), "windows[1].emit", "they are final"),
+    ("windows.1", over_w(empty=True), "windows[1].empty", "rows without a result"),
     ("windows.0.emit", "on_tim", "windows[0].emit", "did you mean `on_time`?"),
     ("windows.0.emit", {"early": "0 s"}, "windows[0].emit.early", "longer than zero"),
     ("windows.0.emit", {"early": "1 s", "late": "1 s"}, "windows[0].emit.late", "unknown key"),
@@ -546,6 +547,7 @@ BAD_FOR_PARSER_ONLY = [
     ),
     ("windows.1", over_w(where="user > 1"), "windows[1].where", "who runs the pipeline"),
     ("windows.1", over_w(), "windows[1].allowed_lateness", "less than that of `w`"),
+    ("windows.1", over_w(), "windows[1].from", "`w` has `empty: true`"),
     ("windows.1", over_w(), "windows[1].group_by", "add `big` to `group_by`"),
     ("partitions.start", "2013-02-30", "partitions.start", "a day such as"),
     ("alerts.dead_letter_rate", {"warn": "101 %"}, "alerts.dead_letter_rate.warn", "at most 100 %"),
@@ -558,6 +560,7 @@ BAD_FOR_PARSER_ONLY = [
 ]
 
 BASES = {
+    "`w` has `empty: true`": changed("windows.0.empty", True),
     "less than that of `w`": changed("windows.0.allowed_lateness", "1 min", changed("time.out_of_order", "keep")),
     "add `big` to `group_by`": changed("time.over", ["upper(t)"], changed("windows.0.group_by", ["upper(t) AS big"])),
     "no idle timeout for source `s`": changed("sources.0.split", "x"),
