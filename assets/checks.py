@@ -16,12 +16,13 @@ from pyspark.sql import functions as F
 from assets.alerts import alerts_of, check_alert
 from assets.recounted import recount_of_batch, recounted
 from assets.timelines import RELEASED, one_timeline, timelines_before
+from assets.window_checks import DENSE_REVISIONS, ONE_FINAL_ROW, WINDOW_RECOUNT, asked_of, check_windows
 from resources import tables
 from resources.batches import Plan
 from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
 from resources.workspace import Workspace, records_in
 from timeops import columns as c
-from timeops.spec import Spec, WindowSpec
+from timeops.spec import Spec
 
 _CHUNK = 65_536  # release numbers are compared in stretches of so many, so that no core sorts a whole batch
 
@@ -54,16 +55,10 @@ CONSISTENT_LETTERS = Expectation(
     holds="every dead letter has a known reason, a sentence, and the lateness that its reason asks for",
     remedy="read the rows; the counts by reason may still be right",
 )
-ONE_FINAL_ROW = Expectation(
-    name="one_final_row",
-    holds="a window and group has one final row",
-    remedy="do not use the window table of this batch; report the rows, then `tidemark run` retries the batch",
-    blocking=True,
-)
 
 CHECKS: Mapping[str, tuple[Expectation, ...]] = {
     tables.ORDERED_EVENTS: (ORDER, BEHIND_WATERMARK),
-    "window_results": (ONE_FINAL_ROW,),
+    "window_results": (ONE_FINAL_ROW, DENSE_REVISIONS, WINDOW_RECOUNT),
     tables.DEAD_LETTERS: (RECOUNT, CONSERVATION, CONSISTENT_LETTERS),
 }
 """The checks of each asset, in the order in which they run."""
@@ -78,15 +73,11 @@ _INCONSISTENT = """detail IS NULL
 
 
 def expectations(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
-    """The checks of each asset of a pipeline, those included that its alerts ask for."""
+    """The checks of each asset of a pipeline: those whose tables it has, and those that its alerts ask for."""
+    releases = CHECKS[tables.ORDERED_EVENTS] if spec.outputs.ordered_events else ()
+    found = {**CHECKS, tables.ORDERED_EVENTS: releases, "window_results": asked_of(spec)}
     alerts = alerts_of(spec)
-    found = {}
-    for asset, always in CHECKS.items():
-        is_written = {"window_results": bool(spec.windows), tables.ORDERED_EVENTS: spec.outputs.ordered_events}
-        found[asset] = always if is_written.get(asset, True) else ()
-        if asset in alerts:
-            found[asset] = (*found[asset], alerts[asset])
-    return found
+    return {asset: (*always, alerts[asset]) if asset in alerts else always for asset, always in found.items()}
 
 
 def run_checks(workspace: Workspace, plan: Plan, asset: str) -> list[Checked]:
@@ -97,7 +88,7 @@ def run_checks(workspace: Workspace, plan: Plan, asset: str) -> list[Checked]:
         return alerts
     run = {
         tables.ORDERED_EVENTS: _check_releases,
-        "window_results": _check_windows,
+        "window_results": check_windows,
         tables.DEAD_LETTERS: _check_letters,
     }
     return [*run[asset](workspace, plan), *alerts]
@@ -159,38 +150,6 @@ def _timelines_around(workspace: Workspace, plan: Plan) -> tuple[DataFrame, Data
         return before, one_timeline(workspace, workspace.position_after(plan.batch_id))
     written = workspace.lake.read(tables.TIMELINES, filters=[(c.BATCH, "=", plan.batch_id)])
     return before, written
-
-
-def _check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
-    """Final rows per window and group, among the windows that the batch wrote."""
-    windows = workspace.spec.windows
-    frames = [_doubled(workspace, plan, window) for window in windows]
-    doubled = frames[0]
-    for frame in frames[1:]:
-        doubled = doubled.unionByName(frame)
-    found = {
-        row["window_name"]: row["n"] for row in doubled.groupBy("window_name").agg(F.count("*").alias("n")).collect()
-    }
-    measured = [
-        Measured(f"windows and groups of {w.name} with more than one", 0, found.get(w.name, 0)) for w in windows
-    ]
-    return [check(ONE_FINAL_ROW, measured, lambda: _sample(doubled))]
-
-
-def _doubled(workspace: Workspace, plan: Plan, window: WindowSpec) -> DataFrame:
-    """Windows and groups with several rows; of those that are revised, the table holds the last alone."""
-    name, groups = window.name, window.group_columns
-    whole = workspace.lake.read(tables.window_table(name))
-    first = whole.where(F.col(c.BATCH) == plan.batch_id).agg(F.min("window_start").alias("first"))
-    values = F.to_json(F.struct(*[F.col(f"`{group}`") for group in groups])) if groups else F.lit("{}")
-    return (
-        whole.crossJoin(F.broadcast(first))
-        .where("window_start >= first")
-        .groupBy("window_start", "window_end", values.alias("group_values"))  # sessions may share their start
-        .agg(F.count("*").alias("rows"))
-        .where("rows > 1")
-        .select(F.lit(name).alias("window_name"), "window_start", "group_values", "rows")
-    )
 
 
 def _check_letters(workspace: Workspace, plan: Plan) -> list[Checked]:

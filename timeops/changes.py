@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from timeops.spec import WindowSpec
 
 CHANGE = "_change_type"  # STRING: insert, update_preimage or update_postimage
+PREIMAGE = "update_preimage"
 LATE_EVENTS = "_late_events"
 """ARRAY<BIGINT>: the `_arrival_seq` of the late events that a revision has and the one before had not."""
 
@@ -42,6 +43,6 @@ def changes(results: DataFrame, known: DataFrame, window: WindowSpec) -> DataFra
     old = replaced.select(*[F.col(f"`{key}`") for key in keys], f"{_REPLACED}.*")
     return (
         found.select(*columns, kind.alias(CHANGE))
-        .unionByName(old.withColumn(CHANGE, F.lit("update_preimage")), allowMissingColumns=True)
+        .unionByName(old.withColumn(CHANGE, F.lit(PREIMAGE)), allowMissingColumns=True)
         .select(*columns, CHANGE)
     )

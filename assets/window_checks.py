@@ -1,0 +1,97 @@
+"""Checks of the windows that a batch wrote: one final row each, revisions without gaps, results computed once more.
+
+Here: the expectations, and what each counts. Not here: how results are computed once more (window_recount.py), checks
+of other tables (checks.py).
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from assets.window_recount import Look, can_recount, differing, group_values, looks_at
+from resources import tables
+from resources.batches import Plan
+from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, check
+from resources.workspace import Workspace
+from timeops import columns as c
+from timeops.changes import CHANGE, PREIMAGE
+from timeops.epoch import instant_of
+from timeops.spec import Spec, WindowSpec
+
+_MOST_SHOWN = 100  # differing windows are counted up to here
+
+ONE_FINAL_ROW = Expectation(
+    name="one_final_row",
+    holds="a window and group has one final row",
+    remedy="do not use the window table of this batch; report the rows, then `tidemark run` retries the batch",
+    blocking=True,
+)
+DENSE_REVISIONS = Expectation(
+    name="dense_revisions",
+    holds="with `history`, the revisions of a window and group are 0, 1, 2, … up to the one in the window table",
+    remedy="do not use the history of this batch; report the rows, then `tidemark run` retries the batch",
+    blocking=True,
+)
+WINDOW_RECOUNT = Expectation(
+    name="window_recount",
+    holds="final results equal what the events in the tables give, computed once more in another way",
+    remedy="results are wrong, or the events are: report the rows; `tidemark accept` takes the batch as it is",
+    blocking=True,
+)
+
+
+def asked_of(spec: Spec) -> tuple[Expectation, ...]:
+    """The checks of a spec's windows: those whose tables it has."""
+    dense = (DENSE_REVISIONS,) if any(window.history for window in spec.windows) else ()
+    recount = (WINDOW_RECOUNT,) if spec.outputs.ordered_events else ()
+    return (ONE_FINAL_ROW, *dense, *recount) if spec.windows else ()
+
+
+def check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
+    """Checks the results that a batch wrote; windows of which it wrote none cost nothing."""
+    asked = asked_of(workspace.spec)
+    looks = looks_at(workspace, plan)
+    written = [(window, looks[window.name]) for window in workspace.spec.windows if window.name in looks]
+    found = [
+        _none_of([_doubled(workspace, *one) for one in written], ONE_FINAL_ROW, "windows and groups with several")
+    ]
+    if DENSE_REVISIONS in asked:
+        gaps = [_with_gaps(workspace, plan, *one) for one in written if one[0].history]
+        found.append(_none_of(gaps, DENSE_REVISIONS, "windows and groups whose revisions have gaps"))
+    if WINDOW_RECOUNT in asked:
+        wrong = [differing(workspace, *one) for one in written if one[1].spans and can_recount(one[0])]
+        found.append(_none_of(wrong, WINDOW_RECOUNT, "windows and groups whose results differ"))
+    return found
+
+
+def _none_of(frames: Sequence[DataFrame], expectation: Expectation, what: str) -> Checked:
+    found = reduce(DataFrame.unionByName, frames).limit(_MOST_SHOWN + 1).collect() if frames else []
+    sample = [row.asDict(recursive=True) for row in found[:SAMPLE_ROWS]]
+    return check(expectation, [Measured(what, 0, len(found))], lambda: sample)
+
+
+def _doubled(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:
+    """Windows and groups with several rows; of those that are revised, the table holds the last alone."""
+    rows = _since(workspace, tables.window_table(window.name), look)
+    keys = ("window_start", "window_end", group_values(window.group_columns))  # sessions may share their start
+    doubled = rows.groupBy(*keys).agg(F.count("*").alias("rows")).where("rows > 1")
+    return doubled.select(F.lit(window.name).alias("window_name"), "window_start", "group_values", "rows")
+
+
+def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -> DataFrame:
+    """Windows and groups of the batch of whose revisions one is missing, in the history or behind it."""
+    keys = ("window_start", "window_end", group_values(window.group_columns))
+    rows = _since(workspace, tables.window_table(window.name), look).where(F.col(c.BATCH) == plan.batch_id)
+    now = rows.select(*keys, F.col("_revision").alias("last"))
+    history = _since(workspace, tables.history_table(window.name), look).where(F.col(CHANGE) != PREIMAGE)
+    given = history.groupBy(*keys).agg(F.count("*").alias("n"), F.max("_revision").alias("highest"))
+    both = now.join(given, ["window_start", "window_end", "group_values"], "left")
+    gap = F.coalesce((F.col("n") != F.col("last") + 1) | (F.col("highest") != F.col("last")), F.lit(True))
+    return both.where(gap).withColumn("window_name", F.lit(window.name)).drop("highest")
+
+
+def _since(workspace: Workspace, table: str, look: Look) -> DataFrame:
+    """The rows of a table from the first window on that the batch wrote."""
+    return workspace.lake.read(table, filters=[("window_start", ">=", instant_of(look.first_us))])

@@ -1,0 +1,154 @@
+"""Windows that a batch closed, computed once more from the tables of events, by comparing times with starts and ends.
+
+Here: which windows, which events are in them, what differs. Not here: the rules of windows (timeops/), of which this
+shares nothing but the reading of the user's expressions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType, FloatType, MapType
+
+from resources import tables
+from resources.batches import Plan
+from resources.rows import small_frame
+from resources.workspace import Workspace
+from timeops import columns as c
+from timeops.adjustment import KEPT
+from timeops.epoch import instant_of
+from timeops.expression_tokens import mentions
+from timeops.safely import null_if_it_fails
+from timeops.spec import WindowSpec
+
+MOST_WINDOWS = 12
+"""Of each definition so many windows of a batch are computed again, chosen by a hash: each is compared with every
+event of their time."""
+
+_START, _END = "window_start", "window_end"
+_FROM, _TO = "__from", "__to"  # start and end of a window that is computed again
+_RELATIVE = 1e-9  # what floating-point sums may differ by, as their order does
+
+Span = tuple[int, int]
+"""Start and end, microseconds."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a batch wrote of a window.
+
+    Attributes:
+        first_us: Start of the first of its windows, microseconds.
+        spans: Some of those that are closed.
+    """
+
+    first_us: int
+    spans: tuple[Span, ...] = ()
+
+
+def can_recount(window: WindowSpec) -> bool:
+    """Whether the tables of events have all that the window's expressions name."""
+    texts = (*window.aggregates.values(), *(text for _, text in window.group_expressions), window.where or "")
+    return not any(mentions(text, name) for text in texts for name in (c.SOURCE, c.SPLIT))
+
+
+def looks_at(workspace: Workspace, plan: Plan) -> dict[str, Look]:
+    """What a batch wrote of each window, in one job; nothing of those of which it wrote no row."""
+    frames = []
+    for window in workspace.spec.windows:
+        of_batch = [(c.BATCH, "=", plan.batch_id)]
+        rows = workspace.lake.read(tables.window_table(window.name), filters=of_batch)
+        final = rows.where("_is_final").select(_START, _END).distinct()
+        chosen = final.orderBy(F.xxhash64(_START, _END), _START, _END).limit(MOST_WINDOWS)
+        first = rows.agg(F.min(_START).alias(_START)).withColumn(_END, F.lit(None).cast("timestamp"))
+        frames.append(first.unionByName(chosen).withColumn("name", F.lit(window.name)))
+    looks: dict[str, Look] = {}
+    both = reduce(DataFrame.unionByName, frames).where(F.col(_START).isNotNull())
+    for row in both.select("name", c.to_us(_START).alias("start"), c.to_us(_END).alias("end")).collect():
+        look = looks.get(row["name"], Look(row["start"]))
+        spans = look.spans if row["end"] is None else (*look.spans, (row["start"], row["end"]))
+        looks[row["name"]] = Look(min(look.first_us, row["start"]), spans)
+    return looks
+
+
+def group_values(names: Sequence[str]) -> Column:
+    """`group_values`: the values of group columns as JSON, so that definitions with other groups have one shape."""
+    values = F.to_json(F.struct(*[F.col(f"`{name}`") for name in names]), {"ignoreNullFields": "false"})
+    return (values if names else F.lit("{}")).alias("group_values")
+
+
+def differing(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:
+    """Final results that are not what the events in the tables give: `window_name`, start, end, `group_values`."""
+    names, spans = window.key_columns, look.spans
+    rows = workspace.lake.read(tables.window_table(window.name), filters=[(_START, ">=", instant_of(look.first_us))])
+    asked = small_frame(workspace.spark, spans, f"{_FROM} BIGINT, {_TO} BIGINT")
+    asked = F.broadcast(asked.select(c.to_instant(_FROM).alias(_FROM), c.to_instant(_TO).alias(_TO)))
+    again = _again(_events(workspace, window, spans), asked, window)
+    written = rows.where("_is_final").join(asked, (F.col(_START) == F.col(_FROM)) & (F.col(_END) == F.col(_TO)))
+    old = written.select(*[F.col(f"`{name}`") for name in names], *window.aggregates, F.lit(True).alias("here"))
+    both = old.alias("old").join(again.alias("again"), c.same_in("old", "again", names), "full")
+    differs = [~_same(F.col(f"old.`{name}`"), F.col(f"again.`{name}`"), rows, name) for name in window.aggregates]
+    is_old, is_again = F.col("old.here").isNotNull(), F.col("again.here").isNotNull()
+    wrong = is_old & is_again & reduce(or_, differs)
+    if not window.empty:
+        wrong = wrong | (is_old & ~is_again)
+    if not workspace.spec.time.over and not window.is_linked:  # otherwise a group may close later, or have its own
+        wrong = wrong | (is_again & ~is_old)
+    keys = [F.coalesce(f"old.`{name}`", f"again.`{name}`").alias(name) for name in names]
+    named = F.lit(window.name).alias("window_name")
+    return both.where(wrong).select(*keys).select(named, _START, _END, group_values(window.group_columns))
+
+
+def _events(workspace: Workspace, window: WindowSpec, spans: Sequence[Span]) -> DataFrame:
+    """The events of the time of some windows, with `__at` and `__met`, the watermark behind which one came."""
+
+    def within(name: str, column: str) -> DataFrame:
+        first, last = min(start for start, _ in spans), max(end for _, end in spans)
+        between = [(column, ">=", instant_of(first)), (column, "<=", instant_of(last))]
+        return workspace.lake.read(name, filters=between)
+
+    if window.input is not None:
+        results = within(tables.window_table(window.input), _END).where("_is_final")
+        return results.withColumns({"__at": F.col(_END), "__met": F.lit(None).cast("timestamp")})
+    ordered, held = within(tables.ORDERED_EVENTS, c.TIMESTAMP), within(tables.HELD_EVENTS, c.TIMESTAMP)
+    both = ordered.drop(c.RELEASE_SEQ).unionByName(held)
+    met = F.when(F.array_contains(c.ADJUSTED_BY, KEPT), F.col(c.WATERMARK))
+    return both.withColumns({"__at": F.col(c.TIMESTAMP), "__met": met})
+
+
+def _again(events: DataFrame, asked: DataFrame, window: WindowSpec) -> DataFrame:
+    """What the windows that are asked for give of the events in them."""
+    passing = events
+    if window.where is not None:
+        passing = passing.where(F.coalesce(null_if_it_fails(events, window.where), F.lit(False)))
+    groups = {f"__of_{name}": null_if_it_fails(events, text) for name, text in window.group_expressions}
+    placed = passing.withColumns(groups).join(asked, _is_in(window))
+    named = [F.col(f"`{of}`").alias(name) for of, name in zip(groups, window.group_columns, strict=True)]
+    aggregates = [F.expr(text).alias(name) for name, text in window.aggregates.items()]
+    found = placed.groupBy(F.col(_FROM).alias(_START), F.col(_TO).alias(_END), *named).agg(*aggregates)
+    return (found if window.having is None else found.where(window.having)).withColumn("here", F.lit(True))
+
+
+def _is_in(window: WindowSpec) -> Column:
+    """BOOLEAN: an event is in a window by its time, and did not come when that one had closed."""
+    at, start, end = F.col("__at"), F.col(_FROM), F.col(_TO)
+    begins_inside = window.kind in ("session", "snapshot") or (window.closed == "left" and not window.is_linked)
+    ends_inside = window.kind in ("session", "sliding", "snapshot") or window.closed == "right"
+    inside = (at >= start if begins_inside else at > start) & (at <= end if ends_inside else at < end)
+    lasts = end + F.expr(f"INTERVAL {window.allowed_lateness_us} MICROSECONDS")
+    had_closed = F.col("__met") > lasts if ends_inside else F.col("__met") >= lasts
+    return inside & ~F.coalesce(had_closed, F.lit(False))
+
+
+def _same(old: Column, again: Column, rows: DataFrame, name: str) -> Column:
+    """BOOLEAN, never null: equal, or of floating-point numbers nearly so."""
+    kind = rows.schema[name].dataType
+    if isinstance(kind, MapType):
+        old, again = F.sort_array(F.map_entries(old)), F.sort_array(F.map_entries(again))
+    if not isinstance(kind, DoubleType | FloatType):
+        return old.eqNullSafe(again)
+    near = F.abs(old - again) <= F.lit(_RELATIVE) * F.greatest(F.abs(old), F.abs(again))
+    return old.eqNullSafe(again) | F.coalesce(near, F.lit(False))
