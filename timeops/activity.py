@@ -16,7 +16,7 @@ from timeops.maxima import with_maxima_before
 from timeops.rules import TimeRules
 from timeops.silences import GATHERED, clock_gives, close_asked, gathered, may_have_raised
 from timeops.splits import POSITION, allows, splits_of, splits_watermark
-from timeops.timelines import LogClock, with_asked
+from timeops.timelines import LogClock, clock_watermark, with_asked
 
 _LAST, _AFTER, _ASKED = "__last_clock", "__splits_after", "__asked_by_event"
 
@@ -46,7 +46,7 @@ def asking_by_activity(
         after = {name: F.greatest(name, f"{name}__own") for name in own}
         rows = rows.withColumn(_AFTER, _splits(after, rules, splits))
         asked = F.when(F.col(T).isNotNull(), splits_watermark(F.col(_AFTER), clock_us, rules))
-    rows, by_clock = rows.withColumn(_ASKED, asked), F.lit(None).cast("bigint")
+    rows, by_clock = rows.withColumn(_ASKED, asked), clock_watermark(clock_us, rules.time)
     if rules.clock_raises_single_timelines:
         before = {name: F.col(name) for name in own}
         closes = [before[_close(number)] for number in range(len(rules.windows_to_close))]

@@ -193,6 +193,20 @@ def test_an_event_stays_named_when_the_clock_comes_to_the_same_watermark_after_i
         assert_equal_to_oracle(log, out, time, (), flush=False)
 
 
+def test_the_arrival_clock_raises_the_watermark_of_splits_too(spark: SparkSession) -> None:
+    """The slowest split allows 105, the clock at record 2 gives 120."""
+    came = [(100, 105, "x"), (130, 131, "y"), (112, 110, "x")]
+    events = tuple(Event(seq, BASE_US + at, BASE_US + t, 2, split=of) for seq, (at, t, of) in enumerate(came))
+    log = Log("c", events)
+    late = {"tolerance": "10 us", "policy": "adjust"}
+    time = TimeSpec(timestamp_by="e", over=("case",), late=late, idle={"advance": "arrival_clock"})
+    sources = (SourceTime("s", "e", "UTC", 0),)
+    for way in WAYS:
+        out = run(spark, [log], time, (), sources=sources, way=way)
+        assert [letter[-3:] for letter in out.letters["2"]] == [(BASE_US + 120, None, None)]
+        assert_equal_to_oracle(log, out, time, (), sources, flush=False)
+
+
 def assert_nothing_lost(logs: Sequence[Log], out: Gathered) -> None:
     """Conservation: records = ordered + held + dead letters of the stages ingest and time."""
     kept = sum(len(rows) for rows in (*out.ordered.values(), *out.held.values()))
