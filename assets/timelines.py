@@ -19,7 +19,8 @@ from resources.rows import small_frame
 from resources.workspace import Position, Workspace
 from timeops import columns as c
 from timeops.rules import TimeRules
-from timeops.timelines import STATE_SCHEMA, LogClock, under_clock, under_out_of_orderness
+from timeops.timelines import STATE_SCHEMA, LogClock
+from timeops.timelines_after import under_clock, under_out_of_orderness
 
 RELEASED = "released"  # events of the timeline that have a _release_seq
 TIMELINE_SCHEMA = StructType([*STATE_SCHEMA.fields, StructField(RELEASED, LongType())])

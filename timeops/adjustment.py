@@ -37,7 +37,8 @@ from timeops.policies import judge_arrival
 from timeops.rules import TimeRules
 from timeops.silences import GATHERED
 from timeops.spec import TimeSpec
-from timeops.timelines import LogClock, asking, clock_steps, state_after, steps_of
+from timeops.timelines import LogClock, asking, clock_steps, steps_of
+from timeops.timelines_after import state_after
 from timeops.watermarks import Scanned, Way, scan, with_setter
 
 KEPT = "kept_out_of_order"

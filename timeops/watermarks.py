@@ -1,7 +1,7 @@
 """The exact watermark just before every event that it can matter for, without sorting the log.
 
 Here: which scan finds it, and who set it. Not here: the scans (scans.py), the state that a stretch of the log leaves
-(timelines.py), what is done with an event behind its watermark (adjustment.py).
+(timelines_after.py), what is done with an event behind its watermark (adjustment.py).
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,109 @@
+"""How timelines come out of a stretch of the log: by their own events, by the clock, by a change of the spec.
+
+Here: the state behind the stretch. Not here: what it consists of (timelines.py), the watermark of each event
+(watermarks.py).
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from timeops.columns import ASKED, CLOCK, SETTER, TIMELINE, T, to_us
+from timeops.rules import TimeRules
+from timeops.silences import clock_gives, close_asked, gathered_in_state
+from timeops.splits import SPLITS_TYPE, allows, of_state, splits_after, splits_watermark
+from timeops.timelines import CLOCK_SETS, STATE_SCHEMA, LogClock, clock_watermark, event_of
+
+
+def state_after(moves: DataFrame, steps: DataFrame, state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
+    """The timelines after a stretch of the log.
+
+    Args:
+        moves: As for `steps_of`, with `__t`; where the rules follow activity, all events of the timelines, with
+            `_source`, `_split` and `_clock`.
+        steps: What `steps_of` gives for them.
+        state: STATE_SCHEMA before the stretch.
+        rules: The rules of time.
+        clock: The clock of the log.
+    """
+    moved = _highest(moves, "computed", F.max(T).alias("__max_t"))
+    both = state.join(moved, TIMELINE, "full").withColumn("max_t", F.greatest("max_t", "__max_t"))
+    if rules.follows_activity:
+        both = both.drop("last_clock", "max_close", "splits").join(_gathered_after(moves, state, rules), TIMELINE)
+    after = under_clock(_raised(both, "computed"), rules, clock)
+    if rules.time.emit_every_us is None:
+        seen = {"watermark": F.col("computed"), "watermark_set_by": F.col("computed_set_by")}
+        after = after.withColumns(seen)
+    else:
+        after = _raised(after.join(_highest(steps, "watermark"), TIMELINE, "left"), "watermark")
+    return after.withColumn("clock", clock.after).select(*STATE_SCHEMA.names)
+
+
+def _gathered_after(moves: DataFrame, state: DataFrame, rules: TimeRules) -> DataFrame:
+    """`_timeline`, `last_clock`, `max_close` and `splits` after a stretch."""
+    closes = {f"__close{i}": close_asked(F.col(T), window) for i, window in enumerate(rules.windows_to_close)}
+    latest = [F.max(column).alias(name) for name, column in closes.items()]
+    fresh = moves.groupBy(TIMELINE).agg(F.max(to_us(CLOCK)).alias("__last"), *latest)
+    both = state.select(TIMELINE, "last_clock", "max_close").join(fresh, TIMELINE, "full")
+    reached = [F.greatest(F.get("max_close", F.lit(i)), F.col(name)) for i, name in enumerate(closes)]
+    after = both.select(
+        TIMELINE,
+        F.greatest("last_clock", "__last").alias("last_clock"),
+        F.array(*reached).cast("array<bigint>").alias("max_close"),
+    )
+    if rules.uses_splits:
+        return after.join(splits_after(moves, state, rules), TIMELINE)
+    return after.withColumn("splits", F.lit(None).cast(SPLITS_TYPE))
+
+
+def under_clock(state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
+    """The timelines when the clock has come to a later instant and they had no event: it may raise all of them."""
+    if not rules.clock_moves:
+        return state
+    if rules.clock_raises_single_timelines:
+        given = clock_gives(gathered_in_state(rules, clock.first), clock.after, rules)
+    else:
+        given = clock_watermark(clock.after, rules.time)
+    asked = F.struct(given.alias(ASKED), F.lit(CLOCK_SETS).cast("bigint").alias(SETTER))
+    for name in ("computed", "watermark"):
+        state = _raised(state.withColumn(f"__new_{name}", F.when(given.isNotNull(), asked)), name).drop(
+            f"__new_{name}"
+        )
+    return state
+
+
+def under_out_of_orderness(state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
+    """The timelines from the place in the log on where the out-of-orderness became another.
+
+    A smaller one raises the computed watermarks. A larger one takes effect when the largest t has moved on, as a
+    watermark never goes back.
+
+    Args:
+        state: Rows with the columns of STATE_SCHEMA, and others.
+        rules: The rules with the new one.
+        clock: The clock of the log, at the end of what was processed.
+    """
+    if rules.uses_splits:
+        asked = splits_watermark(of_state(F.col("splits"), rules, clock.first), clock.after, rules)
+    else:
+        asked = allows(F.col("max_t"), rules.tolerance_us())
+    setter = F.when(asked <= F.col("computed"), F.col("computed_set_by"))
+    return state.withColumns({"computed": F.greatest("computed", asked), "computed_set_by": setter})
+
+
+def _highest(rows: DataFrame, name: str, *more: Column) -> DataFrame:
+    """Per timeline the highest watermark that rows ask for, and who asked first, as `__new_<name>`."""
+    asked = F.when(F.col(ASKED).isNotNull(), F.struct(ASKED, SETTER))
+    return rows.groupBy(TIMELINE).agg(F.max(asked).alias(f"__new_{name}"), *more)
+
+
+def _raised(state: DataFrame, name: str) -> DataFrame:
+    """The state with a watermark and its setter raised to `__new_<name>` where that is higher."""
+    new = F.col(f"__new_{name}")
+    rose = F.coalesce(new[ASKED] > F.col(name), new.isNotNull() & F.col(name).isNull())
+    setter = event_of(new[SETTER])
+    return state.withColumns(
+        {
+            name: F.when(rose, new[ASKED]).otherwise(F.col(name)),
+            f"{name}_set_by": F.when(rose, setter).otherwise(F.col(f"{name}_set_by")),
+        }
+    )
