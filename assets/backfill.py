@@ -119,7 +119,7 @@ def results_of_log(workspace: Workspace, window: WindowSpec, first: date, last: 
     rules = TimeRules.of(workspace.spec)
     splits = count_splits(log, small_frame(workspace.spark, [], STATE_SCHEMA), rules)
     way: Way | None = "in_order" if workspace.processed_end() > MOST_RECORDS else None
-    adjusted = judged_from_empty(log, workspace, position.clock_us, splits=splits, way=way)
+    adjusted = judged_from_empty(log, workspace, position, splits=splits, way=way)
     if not position.final:
         adjusted = replace(adjusted, state=timelines_before(workspace, position))
     start, end = map(us_of, _midnights(first, last))

@@ -56,7 +56,7 @@ def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Meas
 
 def _rules_of(workspace: Workspace) -> RecountRules:
     """The numbers of a spec that the recount needs."""
-    spec, rules = workspace.spec, TimeRules.of(workspace.spec)
+    spec, rules, before = workspace.spec, TimeRules.of(workspace.spec), workspace.position()
     time = spec.time
     idle = time.idle.advance if time.idle else None
     return RecountRules(
@@ -77,6 +77,8 @@ def _rules_of(workspace: Workspace) -> RecountRules:
         idle_timeout_us=time.idle_timeout_us,
         windows=tuple(map(_ends_of, rules.windows_to_close)),
         first_clock_us=first_clock_asked_for(workspace),
+        start_clock_us=before.clock_us,
+        start_ended_us=before.clock_before_period_us,
     )
 
 

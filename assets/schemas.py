@@ -14,7 +14,7 @@ from assets.timelines import TIMELINE_SCHEMA, log_clock
 from resources import tables
 from resources.rows import empty_frame, small_frame
 from resources.sources.files import payload_schema, split_of
-from resources.workspace import Workspace
+from resources.workspace import Position, Workspace
 from timeops import columns as c
 from timeops.adjustment import Adjusted, time_adjustment
 from timeops.chained import as_events, with_results
@@ -206,14 +206,16 @@ def _emptied(adjusted: Adjusted, workspace: Workspace) -> Adjusted:
         state=empty(adjusted.state),
         steps=empty(adjusted.steps),
         clock_steps=None if adjusted.clock_steps is None else empty(adjusted.clock_steps),
+        ended=None if adjusted.ended is None else empty(adjusted.ended),
         items=empty(adjusted.items),
     )
 
 
 def judged(
-    items: DataFrame, workspace: Workspace, clock_us: int | None = None, *, splits: int = 1, way: Way | None = None
+    items: DataFrame, workspace: Workspace, after: Position | None = None, *, splits: int = 1, way: Way | None = None
 ) -> Adjusted:
-    """A stretch from the beginning of the log, judged from the empty state; its last clock in microseconds."""
+    """A stretch from the beginning of the log up to a position, judged from the empty state."""
     nothing = small_frame(workspace.spark, [], STATE_SCHEMA)
     rules = TimeRules.of(workspace.spec)
-    return time_adjustment(items, nothing, rules, log_clock(workspace, clock_us), splits=splits, way=way)
+    clock = log_clock(workspace, after or Position())
+    return time_adjustment(items, nothing, rules, clock, splits=splits, way=way)

@@ -80,9 +80,9 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
     if workspace.keeps_timelines:
         start = start.localCheckpoint()
         timelines = start.count()
-    clock_us = _clock_behind(workspace, plan, before)
-    rules, clock = TimeRules.of(workspace.spec), log_clock(workspace, clock_us)
-    items = items_of(workspace, plan)
+    rules, items = TimeRules.of(workspace.spec), items_of(workspace, plan)
+    reached = _clock_behind(workspace, plan, items, before, rules)
+    clock = log_clock(workspace, reached, before)
     keeps = records_in(plan) <= KEPT_RECORDS or rules.follows_activity or bool(rules.time.deduplicate_by)
     spans = spans_of(workspace, items) if rules.time.deduplicate_by else ()
     state = joined_fast(start, timelines)
@@ -100,7 +100,7 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
         # A checkpoint rather than a cache: what follows is planned from its rows, not from the expressions behind.
         adjusted = kept_together(adjusted, lambda frame: frame.localCheckpoint())
     end = adjusted.state.localCheckpoint() if workspace.keeps_timelines else adjusted.state
-    after = _position_after(workspace, plan, before, clock_us, end)
+    after = _position_after(plan, before, reached, end, rules)
     if workspace.keeps_timelines:
         state = joined_fast(end, timelines + records_in(plan))
     else:
@@ -108,32 +108,42 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
     return Judged(plan, replace(adjusted, state=state), before, after, start, spans)
 
 
-def _clock_behind(workspace: Workspace, plan: Plan, before: Position) -> int | None:
-    """The log's clock after the last record of the batch, microseconds; None before the first timed record."""
+def _clock_behind(workspace: Workspace, plan: Plan, items: DataFrame, before: Position, rules: TimeRules) -> Position:
+    """The clocks of the log after the last record of the batch; None before the first timed record."""
     if not records_in(plan):
-        return before.clock_us
+        return Position(clock_us=before.clock_us, clock_before_period_us=before.clock_before_period_us)
     version = workspace.base()[tables.RAW_EVENTS]
     last = [(c.SEQ, "=", plan_end(plan) - 1)]
     rows = workspace.lake.rows(tables.RAW_EVENTS, version, columns=[c.CLOCK], filters=last)
     clock = rows[c.CLOCK][0].as_py()
-    return None if clock is None else us_of(clock)
+    if clock is None:
+        return Position()
+    clock_us, every_us = us_of(clock), rules.time.emit_every_us
+    if every_us is None or not rules.publishes_silences:
+        return Position(clock_us=clock_us)
+    period = clock_us - clock_us % every_us
+    clocks = items.select(c.to_us(c.CLOCK).alias("clock")).where(F.col("clock") < period)
+    ended_us = clocks.agg(F.max("clock").alias("latest")).collect()[0]["latest"]
+    if ended_us is None:  # the batch lies in one period
+        begins_it = before.clock_us is None or before.clock_us < period
+        ended_us = before.clock_us if begins_it else before.clock_before_period_us
+    return Position(clock_us=clock_us, clock_before_period_us=ended_us)
 
 
-def _position_after(
-    workspace: Workspace, plan: Plan, before: Position, clock_us: int | None, state: DataFrame
-) -> Position:
+def _position_after(plan: Plan, before: Position, reached: Position, state: DataFrame, rules: TimeRules) -> Position:
     """The position after the stretch, found by one small job."""
-    by_clock = clock_watermark(F.lit(clock_us).cast("bigint"), workspace.spec.time)
+    seen_us = reached.clock_before_period_us if rules.publishes_silences else reached.clock_us
+    by_clock = clock_watermark(F.lit(seen_us).cast("bigint"), rules.time)
     row = state.agg(
         F.max("max_t").alias("max_t"),
         F.greatest(F.max("watermark"), by_clock).alias("watermark"),
         F.when(F.count("*") == 1, F.any_value("watermark_set_by")).alias("set_by"),
     ).collect()[0]
-    return Position(
+    return replace(
+        reached,
         watermark_us=row["watermark"],
         max_t_us=row["max_t"],
         set_by=row["set_by"],
-        clock_us=clock_us,
         released=before.released,
         final=flushes(plan),
     )

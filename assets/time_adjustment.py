@@ -129,11 +129,13 @@ def _write_timelines(workspace: Workspace, judged: Judged, counts: Mapping[str, 
     """The state of the timelines; a row of the pipeline and one of each timeline that its own events moved."""
     plan, before = judged.plan, judged.timelines
     after = with_released(workspace, judged).localCheckpoint()
-    write_timelines(workspace, plan, before, after, judged.after.clock_us)
+    write_timelines(workspace, plan, before, after, judged.after)
     pipeline = pa.Table.from_pylist([_pipeline_row(judged, counts)], schema=tables.WATERMARKS_SCHEMA)
     clock = F.lit(_instant(judged.after.clock_us)).cast("timestamp")
     moved = watermark_rows(before, after, clock, final=judged.after.final)
-    rows = workspace.spark.createDataFrame(pipeline).unionByName(moved.withColumn(c.BATCH, batch_column(plan)))
+    rows = workspace.spark.createDataFrame(pipeline).unionByName(
+        moved.withColumn(c.BATCH, batch_column(plan)), allowMissingColumns=True
+    )
     expect = workspace.ready(tables.WATERMARKS)
     few = has_few_records(plan)
     workspace.lake.append(tables.WATERMARKS, rows.coalesce(1), attempt=plan.attempt, expect=expect, are_few=few)
@@ -151,6 +153,7 @@ def _pipeline_row(judged: Judged, counts: Mapping[str, int]) -> dict[str, object
         "released": after.released,
         "final": after.final,
         "counts": dict(counts),
+        "clock_before_period": _instant(after.clock_before_period_us),
     }
 
 

@@ -46,7 +46,7 @@ def timelines_before(workspace: Workspace, position: Position) -> DataFrame:
     state = _table(workspace, position) if workspace.keeps_timelines else one_timeline(workspace, position)
     if not check_spec(workspace):
         return state
-    return under_out_of_orderness(state, TimeRules.of(workspace.spec), log_clock(workspace, position.clock_us))
+    return under_out_of_orderness(state, TimeRules.of(workspace.spec), log_clock(workspace, position))
 
 
 def _table(workspace: Workspace, position: Position) -> DataFrame:
@@ -54,14 +54,31 @@ def _table(workspace: Workspace, position: Position) -> DataFrame:
     known = workspace.read_base(tables.TIMELINES)
     latest = known.groupBy(c.TIMELINE).agg(F.max_by(F.struct(*rest), c.BATCH).alias("state"))
     # Rows of timelines that their own events did not move hold an earlier clock, and what it gave.
-    clock = log_clock(workspace, position.clock_us)
+    clock = log_clock(workspace, position)
     state = latest.select(c.TIMELINE, "state.*").withColumn("clock", clock.after)
     return under_clock(state, TimeRules.of(workspace.spec), clock)
 
 
-def log_clock(workspace: Workspace, after_us: int | None) -> LogClock:
-    """The clock of the log, behind a stretch that ends at a clock; microseconds."""
-    return LogClock(F.lit(after_us).cast("bigint"), F.lit(first_clock_asked_for(workspace)).cast("bigint"))
+def log_clock(workspace: Workspace, after: Position, before: Position | None = None) -> LogClock:
+    """The clock of the log around a stretch.
+
+    Args:
+        workspace: The pipeline.
+        after: Where the stretch ends; of it only the clocks are asked for.
+        before: Where it begins; by default with the log.
+    """
+    before = before or Position()
+    return LogClock(
+        _number(after.clock_us),
+        _number(first_clock_asked_for(workspace)),
+        ended=_number(after.clock_before_period_us),
+        start=_number(before.clock_us),
+        start_ended=_number(before.clock_before_period_us),
+    )
+
+
+def _number(us: int | None) -> Column:
+    return F.lit(us).cast("bigint")
 
 
 def first_clock_asked_for(workspace: Workspace) -> int | None:
@@ -75,7 +92,7 @@ def joined_fast(state: DataFrame, timelines: int) -> DataFrame:
 
 
 def write_timelines(
-    workspace: Workspace, plan: Plan, before: DataFrame, after: DataFrame, clock_us: int | None
+    workspace: Workspace, plan: Plan, before: DataFrame, after: DataFrame, position: Position
 ) -> None:
     """Writes the state of the timelines that a batch's events moved, or of all of them when a new base is due.
 
@@ -86,7 +103,7 @@ def write_timelines(
         plan: The batch.
         before: TIMELINE_SCHEMA before the batch.
         after: The same after it.
-        clock_us: The log's clock after it.
+        position: The pipeline's position after it.
     """
     rows = after.withColumn(c.BATCH, batch_column(plan))
     expect, few = workspace.ready(tables.TIMELINES), has_few_records(plan)
@@ -95,7 +112,7 @@ def write_timelines(
         workspace.lake.replace(tables.TIMELINES, rows, where=(), attempt=plan.attempt, expect=expect, are_few=few)
         return
     state = F.struct("max_t", "watermark", "computed", "last_clock", "max_close", "splits", RELEASED)
-    unmoved = under_clock(before, TimeRules.of(workspace.spec), log_clock(workspace, clock_us))
+    unmoved = under_clock(before, TimeRules.of(workspace.spec), log_clock(workspace, position))
     joined = rows.join(unmoved.select(c.TIMELINE, state.alias("__before")), c.TIMELINE, "left")
     changed = joined.where(~F.col("__before").eqNullSafe(state)).drop("__before")
     workspace.lake.append(tables.TIMELINES, changed, attempt=plan.attempt, expect=expect, are_few=few)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -55,6 +56,11 @@ class Records:
     def clock_us(self, case: int, records: int) -> int | None:
         """The clock of a case behind so many of its records, microseconds."""
         return max((us for us in self.arrivals[case][:records] if us is not None), default=None)
+
+    def ended_clock_us(self, case: int, records: int, every_us: int) -> int | None:
+        """The clock of a case behind its last record before the period of such a clock, microseconds."""
+        clocks = list(accumulate((us for us in self.arrivals[case][:records] if us is not None), max))
+        return max((us for us in clocks if us // every_us < clocks[-1] // every_us), default=None)
 
     def first_clock_us(self, case: int) -> int | None:
         """The clock of a case at its first timed record, microseconds."""

@@ -138,16 +138,21 @@ def _fold(
         parts.append(F.lit(False))
     firsts = _map({log.name: records.first_clock_us(log.case) for log in logs})
     before: Carried | DataFrame = small_frame(spark, [], STATE_SCHEMA)
+    clocks: Clocks | None = None
+    every_us = rules.time.time.emit_every_us or 1
     stretches = []
     for number, part in enumerate(parts):
         flushed = bool(flushing) and number == len(parts) - 1
         if isinstance(before, Carried):
             before = (before.of(flushing) if number > _IN_ALL else before).kept()
         known = {log.name: records.clock_us(log.case, log.ends[number]) for log in logs}
+        ended = {log.name: records.ended_clock_us(log.case, log.ends[number], every_us) for log in logs}
         rows = items.where(part).drop("__case", "__first", "__second")
-        stretch = fold_stretch(rows, rules, Clocks(_map(known), firsts), before, flushed=flushed)
-        clocks = small_frame(spark, list(known.items()), f"{LOG} STRING, clock_us BIGINT")
-        stretches.append((stretch, log_watermarks(stretch.carried.state, clocks, rules.time.time)))
+        clocks = Clocks(_map(known), firsts, _map(ended), clocks)
+        stretch = fold_stretch(rows, rules, clocks, before, flushed=flushed)
+        seen = ended if rules.time.publishes_silences else known
+        seen_clocks = small_frame(spark, list(seen.items()), f"{LOG} STRING, clock_us BIGINT")
+        stretches.append((stretch, log_watermarks(stretch.carried.state, seen_clocks, rules.time.time)))
         before = stretch.carried
     return stretches
 

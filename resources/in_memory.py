@@ -64,10 +64,22 @@ class Clocks:
     Attributes:
         after: Behind the stretch.
         first: At the first timed record of each log.
+        ended: Of the last record before the period of emission in which `after` lies; only asked for where periods
+            publish what the clock gave.
+        before: The same three before the stretch; None at the beginning of the logs.
     """
 
     after: Column
     first: Column
+    ended: Column
+    before: "Clocks | None" = None
+
+    def of(self, log: Column) -> LogClock:
+        """The clock of the log that `log` names."""
+        clock = LogClock(self.after[log], self.first[log], log, self.ended[log])
+        if self.before is None:
+            return clock
+        return replace(clock, start=self.before.after[log], start_ended=self.before.ended[log])
 
 
 @dataclass(frozen=True)
@@ -153,8 +165,7 @@ def fold_stretch(
     Raises:
         SpecError: An expression of the spec does not fit the columns.
     """
-    log = log_of_timeline()
-    clock = LogClock(clocks.after[log], clocks.first[log], log)
+    clock = clocks.of(log_of_timeline())
     known = before.first_times if isinstance(before, Carried) else None
     adjusted = _judged(items, rules.time, clock, before.state if isinstance(before, Carried) else before, known)
     if not isinstance(before, Carried):
@@ -235,7 +246,7 @@ def log_watermarks(state: DataFrame, clocks: DataFrame, time: TimeSpec) -> DataF
 
     Args:
         state: The timelines.
-        clocks: `log` and `clock_us` of every log.
+        clocks: `log` and `clock_us` of every log: the latest clock that is seen.
         time: The spec's `time` section.
 
     Returns:

@@ -1,8 +1,8 @@
 """An independent recount of late drops: plain SQL over the arrival log, sharing no code with the pipeline's rules.
 
 Here: the query of late drops and its parameters. Not here: event times (recount_times.py), the watermark where it
-depends on splits or silences (recount_silences.py), duplicates (recount_duplicates.py), and anything of `timeops` (an
-import contract keeps it so): a mistake there must not be repeated here.
+depends on splits or silences (recount_silences.py, recount_periods.py), duplicates (recount_duplicates.py), and
+anything of `timeops` (an import contract keeps it so): a mistake there must not be repeated here.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from resources.recount_duplicates import key_of, marked
+from resources.recount_periods import watched_with_watchers
 from resources.recount_silences import EndsOfWindow, before_and_after
 from resources.recount_times import FIRST_US, SourceRules, by_source, event_us
 
@@ -21,7 +22,8 @@ _BLOCK_ROWS = 4096
 class RecountRules:
     """The numbers that decide, all microseconds; policies are 'drop', 'adjust', 'keep' or None.
 
-    `idle` is 'exclude_split', 'window_close' or None; `windows` are those whose ends window_close asks for.
+    `idle` is 'exclude_split', 'window_close' or None; `windows` are those whose ends window_close asks for. The last
+    two are the clock before the range and that of the last record before its period of emission.
     """
 
     sources: tuple[SourceRules, ...]
@@ -41,6 +43,14 @@ class RecountRules:
     idle_timeout_us: int | None
     windows: tuple[EndsOfWindow, ...]
     first_clock_us: int | None
+    start_clock_us: int | None
+    start_ended_us: int | None
+
+    @property
+    def publishes_silences(self) -> bool:
+        """Whether periods of emission publish what the clock gave."""
+        moves = self.idle is not None or self.clock_tolerance_us is not None
+        return moves and self.emit_every_us is not None
 
 
 def recount(
@@ -99,8 +109,8 @@ WITH timed AS (
     NOT untimed AND NOT duplicate AND NOT ({early}) AND {late} AS is_late,
     CASE WHEN {early} THEN a + {rules.early_us or 0}L WHEN {late} THEN a - {rules.late_us or 0}L ELSE e END AS chosen
   FROM marked
-), watched AS (
-  SELECT *, IF(untimed OR duplicate OR is_early AND {_is(rules.early_policy)}
+), {"events" if rules.publishes_silences else "watched"} AS (
+  SELECT *, clock_now AS own_clock, IF(untimed OR duplicate OR is_early AND {_is(rules.early_policy)}
     OR is_late AND {_is(rules.late_policy)}, NULL, chosen - pmod(chosen, {unit}L)) AS t
   FROM judged
 ), {_behind(rules)}
@@ -118,6 +128,9 @@ FROM judged
 
 def _behind(rules: RecountRules) -> str:
     """SQL of `behind`: how many events were behind the watermark that they saw."""
+    if rules.emit_every_us is not None and rules.publishes_silences:
+        watched = watched_with_watchers(rules.emit_every_us, rules.start_clock_us, rules.start_ended_us)
+        return f"{watched}, {_asked(rules)}, {_behind_asked(rules)}"
     if rules.uses_splits or rules.idle is not None:
         return f"{_asked(rules)}, {_behind_asked(rules)}"
     block, own, before = _what_events_see(rules)
@@ -160,7 +173,7 @@ def _behind_asked(rules: RecountRules) -> str:
         own = period % ("clock_now", "clock_now")
         earlier = f"PARTITION BY line ORDER BY {own} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
         waiting = f"IF({own} > {period % ('clock', 'clock')}, computed, NULL)"
-        seen = f"greatest(watermark, {waiting}, max(after) OVER ({earlier}))"
+        seen = f"greatest(watermark, {waiting}, max(greatest(before, after)) OVER ({earlier}))"
     return f"""behind AS (
   SELECT count_if(t < seen) AS n
   FROM (SELECT t, {seen} AS seen FROM asked LEFT JOIN {{timelines}} ON line = _timeline)

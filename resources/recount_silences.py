@@ -86,7 +86,7 @@ def _of_splits(sources: Sequence[SourceRules], first_clock_us: int | None, *, ex
     coalesce(bool_or(is_listed), false) AS is_listed
   FROM (
     SELECT DISTINCT line, source AS of, part, CAST(NULL AS BIGINT) AS max_t, CAST(NULL AS BIGINT) AS last_clock,
-      false AS is_listed FROM watched WHERE active
+      false AS is_listed FROM watched WHERE active AND source IS NOT NULL
     UNION ALL SELECT line, of, part, max_t, last_clock, false FROM carried
     UNION ALL SELECT line, of, part, NULL, NULL, is_listed FROM listed)
   GROUP BY line, of, part
@@ -131,7 +131,7 @@ def _of_windows(windows: Sequence[EndsOfWindow], timeout_us: int) -> str:
     ]
     columns = "".join(f", {text} AS latest{i}" for i, text in enumerate(latest))
     return f"""silent AS (
-  SELECT line, seq, clock_now, greatest(last_clock, max(clock_now) OVER ({rows})) AS last_now{columns}
+  SELECT line, seq, clock_now, greatest(last_clock, max(own_clock) OVER ({rows})) AS last_now{columns}
   FROM watched LEFT JOIN {{timelines}} ON line = _timeline WHERE active
 ), of_windows AS (
   SELECT line, seq, IF(last_now <= {reached}, greatest({", ".join(closed)}, CAST(NULL AS BIGINT)), NULL) AS closed

@@ -104,6 +104,9 @@ WATERMARKS_SCHEMA = pa.schema(
         ("released", pa.int64()),  # events with a _release_seq so far
         ("final", pa.bool_()),  # flushed: the watermark is past every event, and null
         ("counts", _NUMBERS),
+        # Of the pipeline, where periods of emission publish what the clock gave: the clock of the last record before
+        # the period in which `clock` lies.
+        ("clock_before_period", _INSTANT),
     ]
 )
 

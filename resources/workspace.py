@@ -204,6 +204,8 @@ class Position:
         max_t_us: Largest event time that moved it.
         set_by: `_arrival_seq` after which it had this value first; None where there are several timelines.
         clock_us: Clock after the last processed record.
+        clock_before_period_us: Clock of the last record before the period of emission in which this clock lies; None
+            where no rule asks for it.
         released: How many events have a `_release_seq`.
         final: The end of input was flushed: everything is released and closed.
     """
@@ -212,6 +214,7 @@ class Position:
     max_t_us: int | None = None
     set_by: int | None = None
     clock_us: int | None = None
+    clock_before_period_us: int | None = None
     released: int = 0
     final: bool = False
 
@@ -223,6 +226,7 @@ class Position:
             max_t_us=_us(row["max_timestamp"]),
             set_by=_integer(row["watermark_set_by"]),
             clock_us=_us(row["clock"]),
+            clock_before_period_us=_us(row["clock_before_period"]),
             released=_integer(row["released"]) or 0,
             final=bool(row["final"]),
         )

@@ -34,6 +34,7 @@ from timeops.columns import (
 from timeops.duplicates import with_duplicates
 from timeops.extraction import REFUSED_AT_INGESTION, extract
 from timeops.policies import judge_arrival
+from timeops.publications import ended_clocks, publications, seen_by
 from timeops.rules import TimeRules
 from timeops.silences import GATHERED
 from timeops.spec import TimeSpec
@@ -73,9 +74,11 @@ class Adjusted(JudgedRows):
         rules: What it was judged by.
         before: timelines.STATE_SCHEMA before the stretch.
         state: The same after it.
-        steps: The steps in which the watermark is seen to rise, timelines.steps_of.
+        steps: The steps in which the watermark is seen to rise, timelines.steps_of; publications.publications where
+            periods publish what the clock gave.
         clock_steps: The same for what the clock alone gives all timelines of a log, timelines.clock_steps; None where
-            it gives nothing.
+            it gives nothing, or periods publish it.
+        ended: The clock before each period, publications.ended_clocks; None where they publish nothing of silences.
         items: The records of the stretch.
         clock: The clock of the log.
     """
@@ -85,6 +88,7 @@ class Adjusted(JudgedRows):
     state: DataFrame
     steps: DataFrame
     clock_steps: DataFrame | None
+    ended: DataFrame | None
     items: DataFrame
     clock: LogClock
 
@@ -132,7 +136,9 @@ def time_adjustment(
     else:
         is_watched = F.col(REASON).isNull()
         asked = asking(judged.where(is_watched), rules)
-    scanned = scan(asked, state, rules, way)
+    ended = ended_clocks(items, rules, clock)
+    published = None if ended is None else publications(asked, state, rules, clock, ended)
+    scanned = scan(asked, state, rules, way, published)
     nothing = F.lit(None).cast("bigint")
     refused = judged.where(~is_watched).withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
     if rules.follows_activity:
@@ -148,16 +154,22 @@ def adjusted_from(
     rows: JudgedRows, items: DataFrame, before: DataFrame, rules: TimeRules, clock: LogClock
 ) -> Adjusted:
     """What a stretch becomes, from its judged rows, wherever these are kept; other arguments as `time_adjustment`."""
-    steps = steps_of(rows.moves, before, rules, clock.after)
+    ended = ended_clocks(items, rules, clock)
+    if ended is None:
+        seen = steps = steps_of(rows.moves, before, rules, clock.after)
+    else:
+        steps = publications(rows.moves, before, rules, clock, ended)
+        seen = seen_by(steps, rules, clock)
     return Adjusted(
         accepted=rows.accepted,
         refused=rows.refused,
         moves=rows.moves,
         rules=rules,
         before=before,
-        state=state_after(rows.moves, steps, before, rules, clock),
+        state=state_after(rows.moves, seen, before, rules, clock),
         steps=steps,
         clock_steps=clock_steps(items, rules.time, clock.log),
+        ended=ended,
         items=items,
         clock=clock,
     )

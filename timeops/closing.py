@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
+from timeops.closing_by_periods import BEHIND_ALL, of_periods, published_steps, with_published_watermark
 from timeops.columns import ASKED, BY_CLOCK, LOG, SEQ, TIMELINE, WATERMARK
 from timeops.contents import END
 from timeops.grids import close_time, last_closed
@@ -19,8 +20,6 @@ _FIRST = "__first"
 REACHED = "__reached"  # the watermark at which a window closed, at an item that may raise it further
 OF_SILENCE = (BY_CLOCK, GATHERED)
 """What a step says of the silence before it, where the clock raises timelines one by one."""
-
-_BEHIND_ALL = 2**62  # stands behind every _arrival_seq
 
 
 def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
@@ -38,6 +37,8 @@ def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec
         `wanted` with `_watermark` BIGINT: null for a window that no item closed (a flush does); and `__reached`, the
         watermark that closed it, which is lower where the clock comes to an item first and its event asks for more.
     """
+    if adjusted.ended is not None:
+        return _by_periods(wanted.select(TIMELINE, END), adjusted, window, adjusted.ended)
     if adjusted.rules.clock_raises_single_timelines:
         return _with_silences(wanted.select(TIMELINE, END), adjusted, window)
     by_events = _first_steps(wanted.select(TIMELINE, END), adjusted.steps, window, TIMELINE)
@@ -51,6 +52,13 @@ def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec
     is_first = clock_step["negative_seq"] == first["negative_seq"]
     reached = F.when(is_first, clock_step["w"]).otherwise(first["w"])
     return both.select(TIMELINE, END, first["w"].alias(WATERMARK), reached.alias(REACHED))
+
+
+def _by_periods(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec, ended: DataFrame) -> DataFrame:
+    """Where periods publish what the clock gave, the period may be one in which the timeline had no event."""
+    first = _first_steps(wanted, published_steps(adjusted), window, TIMELINE, *of_periods(adjusted))
+    found = with_published_watermark(first, F.col(_FIRST), close_time(F.col(END), window), adjusted, ended)
+    return found.select(TIMELINE, END, F.col(WATERMARK), F.col(WATERMARK).alias(REACHED))
 
 
 def _with_silences(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
@@ -90,7 +98,7 @@ def steps_with_last_silence(adjusted: Adjusted) -> DataFrame:
     known = gathered_in_state(adjusted.rules, adjusted.clock.first)
     end = adjusted.state.select(
         TIMELINE,
-        F.lit(_BEHIND_ALL).alias(SEQ),
+        F.lit(BEHIND_ALL).alias(SEQ),
         clock_gives(known, adjusted.clock.after, adjusted.rules).alias(BY_CLOCK),
         known.alias(GATHERED),
     )

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
 from timeops.closing import OF_SILENCE, REACHED, steps_with_last_silence, with_watermark_of
+from timeops.closing_by_periods import of_periods, published_steps, with_published_watermark
 from timeops.columns import ASKED, LOG, SEQ, TIMELINE, WATERMARK, floor_to
 from timeops.contents import END
 from timeops.grids import close_time
@@ -36,6 +37,10 @@ def with_first_watermarks(results: DataFrame, adjusted: Adjusted, window: Window
         The rows with `_watermark` BIGINT: null where no item closed it (a flush did).
     """
     closed = results.withColumn(CLOSES_AT, close_time(F.col(END), window))
+    if adjusted.ended is not None:
+        dated = _with_first_step(closed, published_steps(adjusted), TIMELINE, "__first", *of_periods(adjusted))
+        dated = with_published_watermark(dated, F.col("__first"), F.col(CLOSES_AT), adjusted, adjusted.ended)
+        return dated.drop("__first")
     if adjusted.rules.clock_raises_single_timelines:
         steps = steps_with_last_silence(adjusted)
         dated = _with_first_step(closed, steps, TIMELINE, "__first", *OF_SILENCE)

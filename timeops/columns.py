@@ -39,6 +39,7 @@ SETTER = "__setter"  # who asks, so that the first to do so is the largest: see 
 BY_CLOCK = "__clock_w"  # the watermark that the clock gives just before an event; null where it gives none
 LOG = "__log"  # which log a row is of
 PERIOD = "__period"  # start of the event's period of the clock, with periodic emission
+PUBLISHED = "__published"  # what the clock gave a timeline by the beginning of a period: see publications.py
 W_RANK = "__w_rank"  # the setter of __w_before, where the scan knows it
 W_SET_BY = "__w_set_by"  # lowest _arrival_seq after which the watermark had that value
 REASON = "__reason"  # STRING: why rules 0 to 2 or ingestion refused the record

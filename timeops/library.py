@@ -105,8 +105,7 @@ def adjust(events: DataFrame, time: TimeSpec | Mapping[str, Any], arrival_time: 
     payload = tuple(name for name in events.columns if name not in TAKEN)
     no_state = [F.lit(None).cast(field.dataType).alias(field.name) for field in STATE_SCHEMA]
     nothing = events.sparkSession.range(0).select(*no_state)
-    clock = log.select(F.max(c.to_us(c.CLOCK))).scalar()
-    stretch = time_adjustment(log, nothing, TimeRules(rules), LogClock(clock))
+    stretch = time_adjustment(log, nothing, TimeRules(rules), _clock_of(log, TimeRules(rules)))
     stretch = replace(stretch, accepted=stretch.accepted.withColumn(c.WATERMARK, c.to_instant(F.col(c.W_BEFORE))))
     flushed = rules.end_of_input == "flush"
     columns = [*map(quoted, payload), *_EVENT_COLUMNS]
@@ -197,6 +196,17 @@ def _refuse(time: TimeSpec) -> None:
         problems.append(Problem(found, remedy=remedy, at=("time", "idle", "advance")))
     if problems:
         raise spec_error("time", [replace(problem, at=problem.at[1:]) for problem in problems], {})
+
+
+def _clock_of(log: DataFrame, rules: TimeRules) -> LogClock:
+    """The clock behind the log."""
+    clocks = log.select(c.to_us(c.CLOCK).alias("clock"))
+    after = clocks.select(F.max("clock")).scalar()
+    every_us = rules.time.emit_every_us
+    if every_us is None or not rules.publishes_silences:
+        return LogClock(after)
+    ended = clocks.where(F.col("clock") < c.floor_to(after, every_us)).select(F.max("clock"))
+    return LogClock(after, ended=ended.scalar())
 
 
 def _without_events(stretch: Adjusted) -> Adjusted:

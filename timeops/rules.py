@@ -102,6 +102,11 @@ class TimeRules:
         return self.excludes_idle_splits or self.closes_windows
 
     @property
+    def publishes_silences(self) -> bool:
+        """Whether periods of emission publish what the clock gave."""
+        return self.clock_moves and self.time.emit_every_us is not None
+
+    @property
     def windows_to_close(self) -> tuple[WindowSpec, ...]:
         """The windows that the clock may close by themselves."""
         return self.windows if self.closes_windows else ()

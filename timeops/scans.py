@@ -32,6 +32,7 @@ from timeops.columns import (
     T,
     floor_to,
 )
+from timeops.publications import asks_of, seen_in_periods
 from timeops.timelines import STEP, carried, setter_rank
 
 _PLACES = 56  # in a block: see `_packed`. Small blocks leave few rows doubtful, those that their own block passes.
@@ -130,6 +131,18 @@ def by_periods(events: DataFrame, state: DataFrame, every_us: int) -> Found:
         TIMELINE, PERIOD, F.greatest("watermark", F.max("__highest").over(earlier)).alias(W_BEFORE)
     )
     return Found(_only_behind(events.join(seen, [TIMELINE, PERIOD])), setters)
+
+
+def by_publications(events: DataFrame, published: DataFrame, state: DataFrame) -> Found:
+    """Periodic emission where the clock raises watermarks too: as `by_periods`, with what it gave by the period.
+
+    Args:
+        events: As for `in_order`.
+        published: What `publications.publications` gives for them.
+        state: timelines.STATE_SCHEMA before them.
+    """
+    seen = events.join(seen_in_periods(published, state), [TIMELINE, PERIOD])
+    return Found(_only_behind(seen), asks_of(published).select(TIMELINE, ASKED, SETTER))
 
 
 def _blocks(in_blocks: DataFrame, state: DataFrame, setters: int) -> DataFrame:

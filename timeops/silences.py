@@ -71,7 +71,9 @@ def _next_close(limit_us: Column, window: WindowSpec) -> Column:
 
 def clock_that_gives(known: Column, wanted_us: Column, rules: TimeRules) -> Column:
     """The first clock at which a silence raises the watermark to a wanted one; null where it never does."""
-    wanted = wanted_us + F.pmod(-wanted_us, F.lit(rules.time.unit_us))
+    if not rules.clock_raises_single_timelines:  # the arrival clock, at most the late tolerance behind (A2)
+        return _up_to_unit(wanted_us, rules) + F.lit(rules.time.clock_tolerance_us)
+    wanted = _up_to_unit(wanted_us, rules)
     if rules.excludes_idle_splits:
         leaving = F.transform(known["splits"], lambda split: split["idle_at"])
         enough = F.filter(leaving, lambda at: splits_watermark(known["splits"], at, rules) >= wanted)
@@ -83,6 +85,10 @@ def clock_that_gives(known: Column, wanted_us: Column, rules: TimeRules) -> Colu
         closes_at = _next_close(wanted, window) if window.closes_on_grid else latest
         found = F.least(found, F.when(latest >= wanted, closes_at))
     return F.greatest(known["last"], found) + timeout + F.lit(1)
+
+
+def _up_to_unit(wanted_us: Column, rules: TimeRules) -> Column:
+    return wanted_us + F.pmod(-wanted_us, F.lit(rules.time.unit_us))
 
 
 def may_have_raised(known: Column, clock_us: Column, rules: TimeRules) -> Column:

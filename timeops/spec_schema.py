@@ -81,11 +81,9 @@ def _option_rules() -> list[Json]:
 
 
 def _time_rules() -> list[Json]:
-    periodic: Json = {"required": ["emit"], "properties": {"emit": {"type": "object"}}}
     by_clock: Json = {"required": ["idle"], "properties": {"idle": _given("advance", "arrival_clock")}}
     has_key: Json = {"required": ["deduplicate_by"], "properties": {"deduplicate_by": {"minItems": 1}}}
     return [
-        {"if": _given("idle"), "then": {"not": periodic}},
         {"if": by_clock, "then": {"required": ["late"]}},
         {"if": has_key, "then": {"required": ["within"]}},
         {"if": _given("within"), "then": has_key},

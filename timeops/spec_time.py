@@ -4,7 +4,6 @@ Here: the keys and the rules between them. Not here: their effect (extraction.py
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Literal
 
@@ -15,7 +14,7 @@ from timeops.epoch import us_of
 from timeops.expression_tokens import normal_form
 from timeops.spec_expressions import Expression, InstantExpression
 from timeops.spec_fields import Duration, Instant, PositiveDuration, SpecModel, TimeZone, one_of, read_keys
-from timeops.spec_messages import Path, Problem, ProblemsError, not_yet, raise_any, show
+from timeops.spec_messages import Path, Problem, ProblemsError, raise_any, show
 
 _UNIT_US = {"second": 1_000_000, "millisecond": 1_000, "microsecond": 1}
 
@@ -223,6 +222,4 @@ class TimeSpec(SpecModel):
             problems.append(
                 Problem("the key is missing", expected="a duration such as `1 minute`", at=("idle", "timeout"))
             )
-        if self.emit_every_us is not None:
-            problems.append(replace(not_yet("`idle` together with `emit: {every: …}` is"), at=("idle",)))
         return problems

@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from timeops.columns import ASKED, BY_CLOCK, CLOCK, LOG, MIN_US, PERIOD, SEQ, SETTER, TIMELINE, T, floor_to, to_us
 from timeops.rules import TimeRules
-from timeops.silences import GATHERED
+from timeops.silences import GATHERED, clock_gives
 from timeops.spec import TimeSpec
 from timeops.splits import allows
 
@@ -64,6 +64,10 @@ stretch. So the largest is who did it first."""
 STEP = (TIMELINE, SEQ, ASKED, SETTER)
 
 
+def _unknown() -> Column:
+    return F.lit(None).cast("bigint")
+
+
 @dataclass(frozen=True)
 class LogClock:
     """The clock of the log around a stretch.
@@ -74,11 +78,18 @@ class LogClock:
         first: The first clock of the log, of the same kind; null before the first timed record. Only listed splits
             ask for it.
         log: Which log a timeline is of, an expression over `_timeline`; there is one in a pipeline.
+        ended: The clock of the last record before the period of emission in which `after` lies; null for none. This
+            and the next two are of the same kind, and only asked for where periods publish what the clock gave.
+        start: The clock before the stretch.
+        start_ended: To it what `ended` is to `after`.
     """
 
     after: Column
-    first: Column = field(default_factory=lambda: F.lit(None).cast("bigint"))
+    first: Column = field(default_factory=_unknown)
     log: Column = field(default_factory=lambda: F.lit(0))
+    ended: Column = field(default_factory=_unknown)
+    start: Column = field(default_factory=_unknown)
+    start_ended: Column = field(default_factory=_unknown)
 
 
 _BEFORE_ALL = -1  # stands before every _arrival_seq of a stretch
@@ -166,16 +177,23 @@ def steps_of(moves: DataFrame, state: DataFrame, rules: TimeRules, clock_after: 
         on. Where the clock raises single timelines also `__clock_w` and `__gathered`, see silences.py.
     """
     every_us = rules.time.emit_every_us
-    unseen = carried(state.where("computed > coalesce(watermark, computed - 1)"))
+    unseen = waiting(state, rules.time)
     if every_us is None:
         more = (BY_CLOCK, GATHERED) if rules.clock_raises_single_timelines else ()
-        return moves.select(*STEP, *more).unionByName(unseen.select(*STEP), allowMissingColumns=True)
-    waiting = unseen.withColumn(PERIOD, floor_to(F.col("clock"), every_us))
-    both = moves.select(*STEP, PERIOD).unionByName(waiting.select(*STEP, PERIOD))
+        return moves.select(*STEP, *more).unionByName(unseen, allowMissingColumns=True)
+    both = moves.select(*STEP, PERIOD).unionByName(unseen)
     highest = F.max(F.struct(ASKED, SETTER)).alias("asked")
     ended = F.col(PERIOD) < floor_to(clock_after, every_us)
     periods = both.where(ended).groupBy(TIMELINE, PERIOD).agg(F.min(SEQ).alias(SEQ), highest)
     return periods.select(TIMELINE, SEQ, PERIOD, "asked.*")
+
+
+def waiting(state: DataFrame, time: TimeSpec) -> DataFrame:
+    """What was computed before a stretch and is not seen yet: STEP, with periodic emission also `__period`."""
+    unseen = carried(state.where("computed > coalesce(watermark, computed - 1)"))
+    if time.emit_every_us is None:
+        return unseen.select(*STEP)
+    return unseen.withColumn(PERIOD, floor_to(F.col("clock"), time.emit_every_us)).select(*STEP, PERIOD)
 
 
 def clock_steps(items: DataFrame, time: TimeSpec, log: Column) -> DataFrame | None:
@@ -187,9 +205,22 @@ def clock_steps(items: DataFrame, time: TimeSpec, log: Column) -> DataFrame | No
         log: Which log a row is of.
 
     Returns:
-        `__log`, `_arrival_seq`, `__asked_w`; None where the clock moves no watermark.
+        `__log`, `_arrival_seq`, `__asked_w`; None where the clock moves no watermark, or periods publish it.
     """
-    if time.clock_tolerance_us is None:
+    if time.clock_tolerance_us is None or time.emit_every_us is not None:
         return None
     given = clock_watermark(to_us(CLOCK), time)
     return items.select(log.alias(LOG), SEQ, given.alias(ASKED)).where(F.col(ASKED).isNotNull())
+
+
+def clock_alone_gives(known: Column, clock_us: Column, rules: TimeRules) -> Column:
+    """The watermark that a timeline has at a clock by the clock alone, microseconds; null where it gives none.
+
+    Args:
+        known: GATHERED of the timeline, which the arrival clock does not ask for.
+        clock_us: The clock, microseconds; before the first it is null and gives nothing.
+        rules: The rules of time.
+    """
+    if rules.clock_raises_single_timelines:
+        return F.when(clock_us.isNotNull(), clock_gives(known, clock_us, rules))
+    return clock_watermark(clock_us, rules.time)

@@ -7,20 +7,21 @@ Here: the state behind the stretch. Not here: what it consists of (timelines.py)
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from timeops.columns import ASKED, CLOCK, SETTER, TIMELINE, T, to_us
+from timeops.columns import ASKED, CLOCK, SETTER, TIMELINE, T, floor_to, to_us
 from timeops.rules import TimeRules
-from timeops.silences import clock_gives, close_asked, gathered_in_state
+from timeops.silences import close_asked, gathered_in_state
 from timeops.splits import SPLITS_TYPE, allows, of_state, splits_after, splits_watermark
-from timeops.timelines import CLOCK_SETS, STATE_SCHEMA, LogClock, clock_watermark, event_of
+from timeops.timelines import CLOCK_SETS, STATE_SCHEMA, LogClock, clock_alone_gives, event_of
 
 
-def state_after(moves: DataFrame, steps: DataFrame, state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
+def state_after(moves: DataFrame, seen: DataFrame, state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
     """The timelines after a stretch of the log.
 
     Args:
         moves: As for `steps_of`, with `__t`; where the rules follow activity, all events of the timelines, with
             `_source`, `_split` and `_clock`.
-        steps: What `steps_of` gives for them.
+        seen: What has been asked for and is seen by the end of the stretch, `_timeline`, `__asked_w` and `__setter`:
+            with periodic emission what `steps_of` or `publications.seen_by` gives for them.
         state: STATE_SCHEMA before the stretch.
         rules: The rules of time.
         clock: The clock of the log.
@@ -29,12 +30,12 @@ def state_after(moves: DataFrame, steps: DataFrame, state: DataFrame, rules: Tim
     both = state.join(moved, TIMELINE, "full").withColumn("max_t", F.greatest("max_t", "__max_t"))
     if rules.follows_activity:
         both = both.drop("last_clock", "max_close", "splits").join(_gathered_after(moves, state, rules), TIMELINE)
-    after = under_clock(_raised(both, "computed"), rules, clock)
+    after = _raised(both, "computed")
+    if rules.time.emit_every_us is not None:
+        after = _raised(after.join(_highest(seen, "watermark"), TIMELINE, "left"), "watermark")
+    after = under_clock(after, rules, clock)
     if rules.time.emit_every_us is None:
-        seen = {"watermark": F.col("computed"), "watermark_set_by": F.col("computed_set_by")}
-        after = after.withColumns(seen)
-    else:
-        after = _raised(after.join(_highest(steps, "watermark"), TIMELINE, "left"), "watermark")
+        after = after.withColumns({"watermark": F.col("computed"), "watermark_set_by": F.col("computed_set_by")})
     return after.withColumn("clock", clock.after).select(*STATE_SCHEMA.names)
 
 
@@ -59,13 +60,15 @@ def under_clock(state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFram
     """The timelines when the clock has come to a later instant and they had no event: it may raise all of them."""
     if not rules.clock_moves:
         return state
-    if rules.clock_raises_single_timelines:
-        given = clock_gives(gathered_in_state(rules, clock.first), clock.after, rules)
-    else:
-        given = clock_watermark(clock.after, rules.time)
-    asked = F.struct(given.alias(ASKED), F.lit(CLOCK_SETS).cast("bigint").alias(SETTER))
-    for name in ("computed", "watermark"):
-        state = _raised(state.withColumn(f"__new_{name}", F.when(given.isNotNull(), asked)), name).drop(
+    given = clock_alone_gives(gathered_in_state(rules, clock.first), clock.after, rules)
+    published = given
+    if rules.time.emit_every_us is not None:
+        published = clock_alone_gives(gathered_in_state(rules, clock.first), clock.ended, rules)
+        if rules.clock_raises_single_timelines:  # what came in the present period is published behind it
+            published = F.when(F.col("last_clock") < floor_to(clock.after, rules.time.emit_every_us), published)
+    for name, asked_us in (("computed", given), ("watermark", published)):
+        asked = F.struct(asked_us.alias(ASKED), F.lit(CLOCK_SETS).cast("bigint").alias(SETTER))
+        state = _raised(state.withColumn(f"__new_{name}", F.when(asked_us.isNotNull(), asked)), name).drop(
             f"__new_{name}"
         )
     return state

@@ -4,16 +4,18 @@ Here: looking it up for few places in the log. Not here: the watermark before ev
 which it reached a value (closing.py, closing_any_time.py).
 """
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
 from timeops.closing import steps_with_last_silence
-from timeops.columns import ASKED, PERIOD, SEQ, TIMELINE, WATERMARK, floor_to
+from timeops.closing_by_periods import periods_to_the_end
+from timeops.columns import ASKED, LOG, PERIOD, SEQ, TIMELINE, WATERMARK, floor_to
 from timeops.log_items import AT
-from timeops.silences import GATHERED, clock_gives
+from timeops.publications import ENDED
+from timeops.silences import GATHERED
 from timeops.stretch_ends import W_START, with_start
-from timeops.timelines import clock_watermark
+from timeops.timelines import clock_alone_gives
 
 AFTER_SEQ = "__after_seq"  # the item, by its place in the log; AT is the clock there
 
@@ -22,6 +24,7 @@ _IS_WANTED = "__is_wanted"
 _CELL = "__cell"
 _CELL_PLACES = 1 << 16  # shares the log among the cores; any number gives the same result
 _CELL_US = 60_000_000
+_PERIOD_AT = "__period_at"
 _HIGHEST, _NEXT = "__highest", "__next"
 
 
@@ -38,7 +41,10 @@ def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
     """
     rules, every_us = adjusted.rules, adjusted.rules.time.emit_every_us
     silent = rules.clock_raises_single_timelines
-    steps = steps_with_last_silence(adjusted) if silent else adjusted.steps
+    if adjusted.ended is not None:
+        steps = periods_to_the_end(adjusted)
+    else:
+        steps = steps_with_last_silence(adjusted) if silent else adjusted.steps
     step_place, wanted_place = F.col(SEQ), F.col(AFTER_SEQ)
     if every_us is not None:  # what a period asked for is seen from the next one on
         step_place, wanted_place = F.col(PERIOD), floor_to(F.col(AT), every_us) - F.lit(1)
@@ -48,9 +54,24 @@ def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
     both = asked.unionByName(placed, allowMissingColumns=True).withColumn(_CELL, cell)
     found = _with_cells(both, silent=silent).where(_IS_WANTED)
     known = with_start(found, adjusted.before)
-    by_clock = clock_gives(F.col(_NEXT), F.col(AT), rules) if silent else clock_watermark(F.col(AT), rules.time)
+    if adjusted.ended is None:
+        by_clock = clock_alone_gives(F.col(_NEXT), F.col(AT), rules)
+    else:
+        known, by_clock = _with_published(known, adjusted, adjusted.ended)
     stands = F.greatest(_HIGHEST, W_START, by_clock)
     return known.select(TIMELINE, AFTER_SEQ, AT, stands.alias(WATERMARK))
+
+
+def _with_published(rows: DataFrame, adjusted: Adjusted, ended: DataFrame) -> tuple[DataFrame, Column]:
+    """The rows with the clock before the period of `__at`, and what this published of silences."""
+    rules = adjusted.rules
+    period = floor_to(F.col(AT), rules.time.emit_every_us or 1)
+    rows = rows.withColumns({LOG: adjusted.clock.log, _PERIOD_AT: period})
+    rows = rows.join(ended.withColumnRenamed(PERIOD, _PERIOD_AT), [LOG, _PERIOD_AT], "left")
+    given = clock_alone_gives(F.col(_NEXT), F.col(ENDED), rules)
+    if not rules.clock_raises_single_timelines:
+        return rows, given
+    return rows, F.when(F.col(_NEXT)["last"] < F.col(_PERIOD_AT), given)
 
 
 def _with_cells(both: DataFrame, *, silent: bool) -> DataFrame:

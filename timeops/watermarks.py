@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from timeops.columns import ASKED, SETTER, TIMELINE, W_BEFORE, W_RANK, W_SET_BY
 from timeops.rules import TimeRules
-from timeops.scans import by_blocks, by_periods, in_order
+from timeops.scans import by_blocks, by_periods, by_publications, in_order
 from timeops.timelines import event_of, known_setters
 
 
@@ -36,7 +36,9 @@ Way = Literal["in_order", "by_blocks"]
 timelines. By blocks there must be few, as the blocks' carries (one per timeline and 28 or 56 rows) are broadcast."""
 
 
-def scan(asked: DataFrame, state: DataFrame, rules: TimeRules, way: Way) -> Scanned:
+def scan(
+    asked: DataFrame, state: DataFrame, rules: TimeRules, way: Way, published: DataFrame | None = None
+) -> Scanned:
     """Finds the watermark just before each event that may be behind it.
 
     Args:
@@ -45,9 +47,12 @@ def scan(asked: DataFrame, state: DataFrame, rules: TimeRules, way: Way) -> Scan
         state: timelines.STATE_SCHEMA before the first of them.
         rules: The rules of time.
         way: How to find watermarks that are seen at once.
+        published: What `publications.publications` gives; None where periods publish nothing of silences.
     """
     every_us = rules.time.emit_every_us
-    if every_us is not None:
+    if published is not None:
+        found = by_publications(asked, published, state)
+    elif every_us is not None:
         found = by_periods(asked, state, every_us)
     elif way == "by_blocks":
         found = by_blocks(asked, state, clock_moves=rules.clock_moves)

@@ -15,10 +15,11 @@ from resources.settings import Settings
 from resources.workspace import SpecFile
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land, table, us
 from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
-from tests.orchestration.test_live_runs import go, pipeline
+from tests.orchestration.test_live_runs import go, materialize_days, pipeline, without_batch
 from timeops.errors import SpecError
 from timeops.spec import Spec
 
+LATE = "out_of_order"
 TWO_SOURCES = """
 name: merged
 sources:
@@ -140,6 +141,23 @@ def test_the_clock_closes_the_windows_of_silent_timelines_as_the_oracle_says(
     with DagsterInstance.ephemeral() as instance:
         assert go(made, instance, RunOptions(max_events_per_batch=400)).batches == 2
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+
+
+def test_periods_show_what_the_clock_gave_and_days_recomputed_from_the_log_are_the_same(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    silence = "idle: {advance: window_close, timeout: 8 s}\n  emit: {every: 5 s}"
+    file, settings = made = pipeline(tmp_path, "paced", "drop", over="k", time=silence, sparse=False)
+    land(tmp_path / "in_paced", 500, seed=24)
+    with DagsterInstance.ephemeral() as instance:
+        assert go(made, instance, RunOptions(max_events_per_batch=260)).batches == 2
+        assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+        by_clock = [row for row in table(settings.warehouse, file.spec, "dead_letters") if row["reason"] == LATE]
+        assert {row["watermark_set_by"] is None for row in by_clock} == {True, False}
+        live = table(settings.warehouse, file.spec, "windows/per_minute")
+        materialize_days(made, instance, "per_minute")
+        rebuilt = table(settings.warehouse, file.spec, "windows/per_minute")
+        assert without_batch(rebuilt) == without_batch(live)
 
 
 def test_a_column_of_two_types_in_two_sources_is_refused_before_anything_is_written(

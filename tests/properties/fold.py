@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from resources.rows import small_frame
 from resources.split_count import count_splits
-from tests.properties.logs import Log, clocks_after, first_clocks, items
+from tests.properties.logs import Log, clocks_after, ended_clocks, first_clocks, items
 from timeops.adjustment import Adjusted, JudgedRows, adjusted_from, time_adjustment
 from timeops.columns import to_us
 from timeops.dead_letters import time_letters, window_letters
@@ -74,10 +74,19 @@ def run(
     rules = TimeRules(time, sources, uses_splits=bool(sources), windows=windows)
     out = Gathered(windows={window.name: defaultdict(list) for window in windows}, aggregates=aggregates)
     carried = Carried(small_frame(spark, [], STATE_SCHEMA))
+    before = LogClock(F.lit(None).cast("bigint"))
     for part in parts:
         flushed = flush and part == parts[-1]
         rows = items(spark, logs, part).localCheckpoint()
-        clock = LogClock(clocks_after(logs, part), first_clocks(logs), log=F.col("_timeline"))
+        clock = LogClock(
+            clocks_after(logs, part),
+            first_clocks(logs),
+            log=F.col("_timeline"),
+            ended=ended_clocks(logs, part, time.emit_every_us or 1),
+            start=before.after,
+            start_ended=before.ended,
+        )
+        before = clock
         carried = _stretch(rows, clock, rules, carried, out, way=way, flushed=flushed)
     assert carried.held is not None
     for row in carried.held.withColumn("ts", to_us("_timestamp")).collect():

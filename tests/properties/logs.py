@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -99,6 +100,11 @@ def clocks_after(logs: Iterable[Log], part: int | None) -> Column:
     return _by_timeline({log.timeline: _clock(log.events[: _end(log, part)]) for log in logs})
 
 
+def ended_clocks(logs: Iterable[Log], part: int | None, every_us: int) -> Column:
+    """Each log's clock behind the last record before the period of its clock behind a part of it, for such a row."""
+    return _by_timeline({log.timeline: _ended(log.events[: _end(log, part)], every_us) for log in logs})
+
+
 def first_clocks(logs: Iterable[Log]) -> Column:
     """Each log's first clock, for a row with `_timeline`."""
     timed = {log.timeline: [e.arrival_us for e in log.events if e.arrival_us is not None][:1] for log in logs}
@@ -117,6 +123,11 @@ def _with_clock(log: Log, part: int | None) -> Iterable[tuple[Event, int | None]
 
 def _clock(events: Sequence[Event]) -> int | None:
     return max((event.arrival_us for event in events if event.arrival_us is not None), default=None)
+
+
+def _ended(events: Sequence[Event], every_us: int) -> int | None:
+    clocks = list(accumulate((e.arrival_us for e in events if e.arrival_us is not None), max))
+    return max((clock for clock in clocks if clock // every_us < clocks[-1] // every_us), default=None)
 
 
 def _end(log: Log, part: int | None) -> int:

@@ -35,11 +35,19 @@ def time_specs(draw: st.DrawFn, mode: str, turn: int) -> TimeSpec:
         out_of_order=draw(turned(["keep", "drop", "keep", "adjust"], turn)),
         late=draw(tolerance if mode == "clock" else st.one_of(st.none(), tolerance)),
         early=draw(st.one_of(st.none(), tolerance)),
-        emit={"every": draw(turned(["30 us", "4 us"], turn))} if mode == "periods" else "on_event",
+        emit=draw(turned(_emissions(mode), turn)),
         idle=_IDLE[mode] | draw(st.just({}) if mode == "clock" else timeout) if mode in _IDLE else None,
         deduplicate_by=KEY if "duplicates" in mode else (),
         within=draw(turned(["8 us", "0 us", "2 us", "70 us"], turn)) if "duplicates" in mode else None,
     )
+
+
+def _emissions(mode: str) -> Sequence[Any]:
+    """Where the clock moves watermarks, one of the two tests tries them by periods."""
+    periods = [{"every": "30 us"}, {"every": "4 us"}]
+    if mode == "periods":
+        return periods
+    return ["on_event", periods[1], "on_event", periods[0]] if mode in _IDLE else ["on_event"]
 
 
 _IDLE = {

@@ -148,6 +148,11 @@ SETTINGS = {
         "windows[0].size=10 s",
         "windows[0].allowed_lateness=3 s",
     ],
+    "silence": [
+        "time.emit={every: 4 s}",
+        "time.idle={advance: window_close, timeout: 3 s}",
+        "windows[0].size=10 s",
+    ],
 }
 
 

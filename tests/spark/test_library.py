@@ -128,6 +128,11 @@ def test_the_clock_and_periods_go_by_arrival(events: DataFrame) -> None:
     periods = adjust(events, {"timestamp_by": "at", "emit": {"every": "1 minute"}}, arrival_time="came")
     assert (ids(periods.held), periods.dead_letters.count()) == (["a", "b", "c"], 0)
     assert [row["watermark"] for row in periods.watermarks.collect()] == [None]
+    both = adjust(
+        events, {**clock, "out_of_orderness": "20 s", "emit": {"every": "10 s"}}, arrival_time="came"
+    ).watermarks.withColumn("w", clock_of("watermark"))
+    # What the clock gave at the first record, which is the last one before the period of the others.
+    assert [(row["w"], row["watermark_set_by"]) for row in both.collect()] == [("11:59:56", None)]
 
 
 @pytest.mark.parametrize(

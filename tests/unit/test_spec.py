@@ -247,6 +247,9 @@ GOOD = {
         changed("time.idle", {"advance": "exclude_split"}),
     ),
     "windows closed by the clock": changed("time.idle", {"advance": "window_close", "timeout": "1 min"}),
+    "the clock's watermarks by periods": changed(
+        "time", {**SMALL["time"], "emit": {"every": "1 s"}, "idle": {"advance": "window_close", "timeout": "1 min"}}
+    ),
     "no event time": changed("time", {"unit": "second", "end_of_input": "flush"}),
     "zero tolerance without event time": changed("time", {"out_of_orderness": "0 s"}),
     "processing time in a zone": changed("sources.0.arrival_time", "t", changed("time", {"time_zone": "Asia/Tokyo"})),
