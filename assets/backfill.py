@@ -4,7 +4,7 @@ Here: reading the whole log up to the last committed batch, and replacing days i
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 
@@ -14,6 +14,7 @@ from assets.chained import input_of
 from assets.commits import MOST_RECORDS, at_work, batch_column
 from assets.control import check_spec, meaning_of_time, recorded_specs
 from assets.schemas import judged as judged_from_empty
+from assets.stretch import KEPT_RECORDS
 from assets.timelines import timelines_before
 from resources import tables
 from resources.batches import prepare
@@ -23,7 +24,7 @@ from resources.rows import small_frame
 from resources.split_count import count_splits
 from resources.workspace import Workspace
 from timeops import columns as c
-from timeops.adjustment import Adjusted
+from timeops.adjustment import Adjusted, kept_together
 from timeops.chained import as_events, with_results
 from timeops.epoch import us_of
 from timeops.errors import LakeError, SpecError
@@ -120,23 +121,42 @@ def results_of_log(workspace: Workspace, window: WindowSpec, first: date, last: 
     splits = count_splits(log, small_frame(workspace.spark, [], STATE_SCHEMA), rules)
     way: Way | None = "in_order" if workspace.processed_end() > MOST_RECORDS else None
     adjusted = judged_from_empty(log, workspace, position, splits=splits, way=way)
+    few = workspace.processed_end() <= KEPT_RECORDS
+    if few:
+        adjusted = kept_together(adjusted, _kept)
     if not position.final:
         adjusted = replace(adjusted, state=timelines_before(workspace, position))
     start, end = map(us_of, _midnights(first, last))
-    return _results(adjusted, workspace.spec, window, only=(start, end), flushed=position.final)
+    keep = _kept if few else _as_it_is
+    return _results(adjusted, workspace.spec, window, only=(start, end), flushed=position.final, keep=keep)
 
 
 def _results(
-    adjusted: Adjusted, spec: Spec, window: WindowSpec, *, only: tuple[int, int] | None, flushed: bool
+    adjusted: Adjusted,
+    spec: Spec,
+    window: WindowSpec,
+    *,
+    only: tuple[int, int] | None,
+    flushed: bool,
+    keep: Callable[[DataFrame], DataFrame],
 ) -> DataFrame:
     """Last revisions of a window over a judged log, computed with those of the windows that it goes over."""
     if window.input is not None:
         source = input_of(spec, window)
-        results = _results(adjusted, spec, source, only=None, flushed=flushed)
-        adjusted = with_results(adjusted, as_events(results, source, spec.windows, spec.time.over))
+        results = _results(adjusted, spec, source, only=None, flushed=flushed, keep=keep)
+        # Results are few, and what they are made of would be planned again wherever they are read.
+        adjusted = with_results(adjusted, as_events(_kept(results), source, spec.windows, spec.time.over))
     nothing = adjusted.accepted.limit(0)
-    results = window_results(adjusted, nothing, window, only=only, flushed=flushed)
+    results = window_results(adjusted, nothing, window, only=only, flushed=flushed, keep=keep)
     return last_revisions(results, window)
+
+
+def _kept(frame: DataFrame) -> DataFrame:
+    return frame.localCheckpoint()
+
+
+def _as_it_is(frame: DataFrame) -> DataFrame:
+    return frame
 
 
 def days_in(keys: Sequence[str]) -> tuple[date, date]:
