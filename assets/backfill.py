@@ -10,7 +10,6 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from pyspark.sql import DataFrame
 
-from assets.chained import input_of
 from assets.commits import MOST_RECORDS, at_work, batch_column
 from assets.control import check_spec, meaning_of_time, recorded_specs
 from assets.schemas import judged as judged_from_empty
@@ -30,6 +29,7 @@ from timeops.epoch import us_of
 from timeops.errors import LakeError, SpecError
 from timeops.rules import TimeRules
 from timeops.spec import Spec, WindowSpec
+from timeops.spec_chains import input_of
 from timeops.timelines import STATE_SCHEMA
 from timeops.watermarks import Way
 from timeops.windows import last_revisions, window_results
@@ -142,7 +142,7 @@ def _results(
 ) -> DataFrame:
     """Last revisions of a window over a judged log, computed with those of the windows that it goes over."""
     if window.input is not None:
-        source = input_of(spec, window)
+        source = input_of(window, spec.windows)
         results = _results(adjusted, spec, source, only=None, flushed=flushed, keep=keep)
         # Results are few, and what they are made of would be planned again wherever they are read.
         adjusted = with_results(adjusted, as_events(_kept(results), source, spec.windows, spec.time.over))

@@ -13,21 +13,17 @@ from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.chained import as_events, result_columns, with_results
 from timeops.spec import Spec, WindowSpec
-
-
-def input_of(spec: Spec, window: WindowSpec) -> WindowSpec:
-    """The window whose results another one takes."""
-    return next(one for one in spec.windows if one.name == window.input)
+from timeops.spec_chains import input_of
 
 
 def kept_columns(spec: Spec, window: WindowSpec) -> list[str]:
     """Columns, but its batch, of the table of results that a window over them still needs."""
-    return [*result_columns(input_of(spec, window)), c.TIMESTAMP, c.TIMELINE]
+    return [*result_columns(input_of(window, spec.windows)), c.TIMESTAMP, c.TIMELINE]
 
 
 def with_fresh_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> Judged:
     """A judged batch with the results that it wrote of a window's input, as the events that came in it."""
-    spec, source = workspace.spec, input_of(workspace.spec, window)
+    spec, source = workspace.spec, input_of(window, workspace.spec.windows)
     written = workspace.lake.read(
         tables.window_table(source.name), filters=[(c.BATCH, "=", judged.plan.batch_id), ("_is_final", "=", True)]
     )

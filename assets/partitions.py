@@ -32,8 +32,8 @@ def window_assets(spec: Spec, open_workspace: OpenWorkspace) -> list[AssetsDefin
 
 def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> AssetsDefinition:
     table = tables.window_table(window.name)
-    # Windows of today are there as soon as they are closed, so today is a partition too.
     inputs = [] if window.input is None else [key(spec, tables.window_table(window.input))]
+    # Windows of today are there as soon as they are closed, so today is a partition too.
     days = DailyPartitionsDefinition(start_date=spec.partitions.start.isoformat(), timezone="UTC", end_offset=1)
 
     @asset(

@@ -45,21 +45,26 @@ def aggregate_windows(workspace: Workspace, plan: Plan) -> Windowed:
     judged = judged_batch(workspace, plan)
     spec, payload = workspace.spec, payload_of(workspace)
     results: dict[str, int] = {}
-    for window in (*spec.event_windows, *spec.chained_windows):
-        gives = _may_give(workspace, window, judged)
-        results[window.name] = _write_results(workspace, judged, window) if gives else 0
+    for window in spec.event_windows:
+        results[window.name] = _write_any_results(workspace, judged, window)
+    for window in spec.chained_windows:
+        over_results = with_fresh_results(workspace, judged, window)
+        results[window.name] = _write_any_results(workspace, over_results, window)
+        write_kept_results(workspace, over_results, window)
     if spec.grid_windows:
         write_events(workspace, judged, tables.OPEN_EVENTS, spec.grid_windows, open_columns(payload))
     if spec.revised_windows:
         write_events(workspace, judged, tables.REVISED_EVENTS, spec.revised_windows, revised_columns(payload))
     if spec.linked_windows:
         write_linked_events(workspace, judged)
-    for window in spec.chained_windows:
-        write_kept_results(workspace, with_fresh_results(workspace, judged, window), window)
     for window in spec.windows:
         if window.empty:
             write_seen_groups(workspace, judged, window)
     return Windowed(results)
+
+
+def _write_any_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> int:
+    return _write_results(workspace, judged, window) if _may_give(workspace, window, judged) else 0
 
 
 def _may_give(workspace: Workspace, window: WindowSpec, judged: Judged) -> bool:
@@ -83,8 +88,6 @@ def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> 
         return write_revisions(workspace, judged, window)
     plan = judged.plan
     table = tables.window_table(window.name)
-    if window.input is not None:
-        judged = with_fresh_results(workspace, judged, window)
     known = events_of(workspace, _kept_for(window))
     few = has_few_records(plan)
     with told_in_words():

@@ -26,7 +26,7 @@ from timeops.ordering import release
 from timeops.rules import TimeRules
 from timeops.seen_groups import once, seen_groups
 from timeops.spec import Spec, TimeSpec, WindowSpec
-from timeops.spec_chains import inputs_of
+from timeops.spec_chains import input_of, inputs_first
 from timeops.timelines import LogClock, clock_watermark
 from timeops.windows import all_events, in_open_windows, late_for_windows, still_needed, window_results
 
@@ -191,10 +191,10 @@ def _results(
     windows, over = adjusted.rules.windows, adjusted.rules.time.over
     results: dict[str, DataFrame] = {}
     needed: dict[str, DataFrame] = {}
-    for window in sorted(windows, key=lambda window: len(inputs_of(window, windows))):
+    for window in inputs_first(windows):
         stretch, known = adjusted, before.of_window(window)
         if window.input is not None:
-            source = next(one for one in windows if one.name == window.input)
+            source = input_of(window, windows)
             stretch = with_results(adjusted, as_events(results[source.name], source, windows, over))
             known = before.open_results.get(window.name, stretch.accepted.limit(0))
             both = known.unionByName(stretch.accepted)

@@ -20,6 +20,7 @@ from timeops.adjustment import Adjusted
 from timeops.columns import CLOCK, SEQ, TIMELINE, WATERMARK, same_in, to_instant, to_us
 from timeops.contents import END, group_names
 from timeops.errors import TidemarkError
+from timeops.grid_bounds import LONGEST_MONTH_US
 from timeops.gridded import KEYS
 from timeops.grids import close_time, count_between, end_after, ends_between, last_closed
 from timeops.log_items import AT
@@ -32,7 +33,6 @@ from timeops.watermark_at import AFTER_SEQ, watermarks_after
 Span = tuple[int, int]
 """Windows that begin at or behind an instant and before another, microseconds."""
 
-_LONGEST_MONTH_US = 32 * 86_400_000_000
 _REACH_BEFORE, _REACH_AFTER = "__reach_before", "__reach_after"
 _BEHIND, _UPTO, _HELD = "__behind", "__upto", "__held"  # of the ends of windows: from, to, and how many hold events
 _REACHED_BY, _REACHED_W = "__reached_by", "__reached_w"
@@ -118,7 +118,7 @@ def _owed(
     if only is None:
         spans = spans.withColumn(_UPTO, _unless_too_many(window))
     else:
-        longest_us = _LONGEST_MONTH_US if window.calendar else window.size_us
+        longest_us = LONGEST_MONTH_US if window.calendar else window.size_us
         last_us = F.least(_UPTO, F.lit(only[1] + longest_us))
         spans = spans.withColumns({_BEHIND: F.greatest(_BEHIND, F.lit(only[0])), _UPTO: last_us})
     ends = F.explode(ends_between(F.col(_BEHIND), F.col(_UPTO), window)).alias(END)

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from timeops.epoch import instant_of
 from timeops.spec import WindowSpec
 
-_LONGEST_MONTH_US = 32 * 86_400_000_000
+LONGEST_MONTH_US = 32 * 86_400_000_000
 
 
 def may_close_between(before_us: int | None, after_us: int | None, window: WindowSpec) -> bool:
@@ -34,7 +34,7 @@ def needed_from(watermark_us: int, window: WindowSpec) -> int:
     """
     reached = watermark_us - window.allowed_lateness_us - window.ends_inside_us
     if window.calendar is not None:
-        return reached - _LONGEST_MONTH_US
+        return reached - LONGEST_MONTH_US
     if window.kind in ("sliding", "snapshot"):
         return reached - (window.size_us if window.kind == "sliding" else 0)
     first_open_end = window.offset_us + window.size_us

@@ -55,6 +55,16 @@ def inputs_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> list[WindowS
     return found[::-1]
 
 
+def input_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> WindowSpec:
+    """The window whose results a window takes."""
+    return inputs_of(window, windows)[-1]
+
+
+def inputs_first(windows: Sequence[WindowSpec]) -> tuple[WindowSpec, ...]:
+    """The windows in an order in which each stands behind those that it goes over."""
+    return tuple(sorted(windows, key=lambda window: len(inputs_of(window, windows))))
+
+
 def missing_of_over(window: WindowSpec, windows: Iterable[WindowSpec], over: Sequence[str]) -> list[str]:
     """What a window has to group by and does not: the expressions of `over`, or the columns that hold them."""
     inputs = inputs_of(window, windows)

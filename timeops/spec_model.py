@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from timeops.expression_tokens import plain_column
 from timeops.spec_alerts import Alerts
 from timeops.spec_between import between_sources, has_event_time, source_problems, user_problems
-from timeops.spec_chains import chain_problems, inputs_of, missing_of_over
+from timeops.spec_chains import chain_problems, inputs_first, missing_of_over
 from timeops.spec_fields import Day, Flag, PipelineName, SpecModel, one_of
 from timeops.spec_messages import Problem, ProblemsError, raise_any
 from timeops.spec_schedule import Schedule
@@ -108,8 +108,7 @@ class Spec(SpecModel):
     @property
     def chained_windows(self) -> tuple[WindowSpec, ...]:
         """The windows over the results of others, in an order in which each can be computed."""
-        chained = [window for window in self.windows if window.input is not None]
-        return tuple(sorted(chained, key=lambda window: len(inputs_of(window, self.windows))))
+        return tuple(window for window in inputs_first(self.windows) if window.input is not None)
 
     @property
     def grid_windows(self) -> tuple[WindowSpec, ...]:
