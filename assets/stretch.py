@@ -24,9 +24,10 @@ from timeops.rules import TimeRules
 from timeops.timelines import clock_watermark
 
 KEPT_RECORDS = 1_000_000
-"""Batches of at most so many records are judged once and kept for all stages. A larger one is judged anew by each:
-that is a scan of the log, which costs less than writing all its rows aside. Where the rules follow the activity of
-timelines, or look for duplicates, it is more than a scan, and every batch is kept."""
+"""Batches of at most so many records are judged once and kept for all stages. A larger one is judged anew by each,
+from the carries of its blocks, which are kept: that is a scan of the log, which costs less than writing all its rows
+aside. Where the rules follow the activity of timelines, or look for duplicates, it is more than a scan, and every batch
+is kept."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
         first_times=known_first_times(workspace, spans) if spans else None,
         way="in_order" if has_few_records(plan) else None,
         keep=lambda frame: frame.localCheckpoint() if keeps else frame,
+        keep_few=lambda frame: frame if keeps else frame.localCheckpoint(),
     )
     if keeps:
         # A checkpoint rather than a cache: what follows is planned from its rows, not from the expressions behind.

@@ -5,6 +5,7 @@ Here: the work that is timed. Each piece reads a Delta log, and writes what it f
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -38,12 +39,18 @@ def judged_windows(log: DataFrame, shape: dict[str, str], out: Path, *, ordered:
     window = WindowSpec(name="w", group_by=("k",), aggregates=AGGREGATES, **shape)
     rules = TimeRules(time, windows=(window,))
     clock = LogClock(log.select(F.unix_micros(F.max("_clock"))).scalar())
-    adjusted = time_adjustment(log, small_frame(log.sparkSession, [], STATE_SCHEMA), rules, clock)
-    results = window_results(adjusted, adjusted.accepted.limit(0), window, keep=lambda frame: frame.localCheckpoint())
+    adjusted = time_adjustment(log, small_frame(log.sparkSession, [], STATE_SCHEMA), rules, clock, keep_few=kept)
+    adjusted = replace(adjusted, state=kept(adjusted.state))
+    results = window_results(adjusted, adjusted.accepted.limit(0), window, keep=kept)
     written(results, out / "windows")
     written(time_letters(adjusted.refused, PAYLOAD, rules), out / "dead_letters")
     if ordered:
         write_in_order(adjusted, out)
+
+
+def kept(frame: DataFrame) -> DataFrame:
+    """The same rows, computed now, as the stages of a pipeline keep them."""
+    return frame.localCheckpoint()
 
 
 def write_in_order(adjusted: Adjusted, out: Path) -> None:

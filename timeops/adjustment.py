@@ -103,6 +103,7 @@ def time_adjustment(
     first_times: DataFrame | None = None,
     way: Way | None = None,
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+    keep_few: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> Adjusted:
     """Judges every record of a stretch of the log.
 
@@ -117,6 +118,7 @@ def time_adjustment(
         way: See `watermarks.Way`; by default by blocks, with `over` in order.
         keep: Gives a frame with the same rows, computed once: the extracted records are read several times, and so
             is what they ask for where the rules follow activity.
+        keep_few: The same for what is small beside the records, which every use of the result would find again.
 
     Returns:
         Accepted and refused records and the state after the stretch.
@@ -138,7 +140,7 @@ def time_adjustment(
         asked = asking(judged.where(is_watched), rules)
     ended = ended_clocks(items, rules, clock)
     published = None if ended is None else publications(asked, state, rules, clock, ended)
-    scanned = scan(asked, state, rules, way, published)
+    scanned = scan(asked, state, rules, way, published=published, keep_few=keep_few)
     nothing = F.lit(None).cast("bigint")
     refused = judged.where(~is_watched).withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
     if rules.follows_activity:
@@ -146,7 +148,9 @@ def time_adjustment(
         refused = refused.unionByName(early_or_late, allowMissingColumns=True)
     if rules.time.out_of_order == "drop":
         refused = refused.unionByName(_dropped(scanned, rules), allowMissingColumns=True)
-    moves = scanned.events.select(TIMELINE, SEQ, T, ASKED, SETTER, *_more_of_moves(rules))
+    moves = scanned.moves
+    if moves is None or rules.follows_activity:
+        moves = asked.select(TIMELINE, SEQ, T, ASKED, SETTER, *_more_of_moves(rules))
     return adjusted_from(JudgedRows(_accepted(scanned, rules.time), refused, moves), items, state, rules, clock)
 
 

@@ -111,9 +111,12 @@ def _first_steps(wanted: DataFrame, steps: DataFrame, window: WindowSpec, of: st
     Steps are first grouped by the last window that they close, so that few rows are left to be ordered. `__first` has
     `negative_seq`, `w`, and `more` columns of the step.
     """
-    step = F.struct((-F.col(SEQ)).alias("negative_seq"), F.col(ASKED).alias("w"), *more)
     last = last_closed(F.col(ASKED), window).alias(END)
-    marks = steps.where(F.col(ASKED).isNotNull()).groupBy(of, last).agg(F.max(step).alias(_FIRST))
+    # Numbers one by one: for a maximum of several Spark would sort all steps.
+    firsts = [F.min_by(name, SEQ).alias(name) for name in (ASKED, *more)]
+    by_window = steps.where(F.col(ASKED).isNotNull()).groupBy(of, last).agg(F.min(SEQ).alias(SEQ), *firsts)
+    step = F.struct((-F.col(SEQ)).alias("negative_seq"), F.col(ASKED).alias("w"), *more)
+    marks = by_window.withColumn(_FIRST, step)
     asked = wanted.select(of, END, F.lit(True).alias("__wanted"))
     both = asked.unionByName(marks.select(of, END, _FIRST), allowMissingColumns=True)
     from_above = Window.partitionBy(of).orderBy(F.desc(END))  # with peers: the window itself counts

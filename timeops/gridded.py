@@ -58,8 +58,18 @@ def closed_contents(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *
     Returns:
         The rows with `__end`, and the group columns of `contents.with_groups`.
     """
-    each = place(events, window).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
+    if window.overlaps:
+        each = place(events, window).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
+    else:
+        each = _in_its_window(events, window)
     return with_groups(closes_in(each, adjusted, window, flushed=flushed), window)
+
+
+def _in_its_window(events: DataFrame, window: WindowSpec) -> DataFrame:
+    """The events that are in a window, with its `__end`, where an event is in one at most: `place` in short."""
+    passing = events.where(~filtered(events, window)).withColumn(END, last_end_of(F.col(T_FINAL), window))
+    is_open = F.coalesce(close_time(F.col(END), window) > F.col(W_BEFORE), F.lit(True))
+    return passing.where(F.col(END).isNotNull() & is_open)
 
 
 def closes_in(rows: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:

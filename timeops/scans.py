@@ -8,11 +8,13 @@ By blocks, for few timelines: the log is cut into blocks of consecutive `_arriva
 highest watermark that each block's events ask for; the highest of all earlier blocks and of the carried state is the
 block's *carry*. A row at or above the carry and everything its own block asks for is on time whatever the order
 inside the block. That is nearly every row: it needs no shuffle and no exact watermark. Only the other, *doubtful*
-rows, and those that may have set their watermark, go through a window by block.
+rows, and those that may have set their watermark, go through a window by block. Carries are few beside the log, and
+so are the rows that may move a watermark, those above their carry: whoever asks several times keeps both.
 
 By periods there is nothing to order: a period's events all see what the periods before it asked for.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
@@ -41,6 +43,7 @@ _BLOCK = "__block"
 _CARRY = "__carry"  # STRUCT<__asked_w, __setter>: the highest before the block
 _TOP = "__top"  # the highest watermark asked for up to the end of the block
 _LOWEST = "__lowest_t"
+_MAX_T = "__max_t_before"  # the largest t before the block
 _IS_EVENT = "__is_event"
 
 
@@ -53,10 +56,13 @@ class Found:
             that watermark, where the scan knows it.
         setters: `_timeline`, `__asked_w`, `__setter` of the stretch's events, where it must be looked up; None where
             the events have it.
+        moves: `_timeline`, `_arrival_seq`, `__t`, `__asked_w`, `__setter` of the events that may raise the watermark
+            or the largest t, where the scan knows them; None where it may be any.
     """
 
     events: DataFrame
     setters: DataFrame | None
+    moves: DataFrame | None = None
 
 
 def in_order(events: DataFrame, state: DataFrame) -> Found:
@@ -74,17 +80,21 @@ def in_order(events: DataFrame, state: DataFrame) -> Found:
     return Found(_seen(seen, F.col("__seen")).drop("__seen", _IS_EVENT), None)
 
 
-def by_blocks(events: DataFrame, state: DataFrame, *, clock_moves: bool) -> Found:
+def by_blocks(
+    events: DataFrame, state: DataFrame, *, clock_moves: bool, keep_few: Callable[[DataFrame], DataFrame]
+) -> Found:
     """The pruned scan: only doubtful rows and their possible setters are shuffled.
 
     Args:
         events: As for `in_order`.
         state: timelines.STATE_SCHEMA before them.
         clock_moves: The clock may be the setter of a watermark too.
+        keep_few: Gives a frame with the same rows, computed once; asked for the carries and the moves.
     """
     setters = 2 if clock_moves else 1  # of a row
     in_blocks = events.withColumn(_BLOCK, floor_to(F.col(SEQ), _PLACES // setters))
-    rows = in_blocks.join(F.broadcast(_blocks(in_blocks, state, setters)), [TIMELINE, _BLOCK])
+    blocks = keep_few(_blocks(in_blocks, state, setters))
+    rows = in_blocks.join(F.broadcast(blocks), [TIMELINE, _BLOCK])
     nothing = F.lit(None).cast("bigint")
     doubtful = F.coalesce(F.col(T) < F.col(_TOP), F.lit(False))
     on_time = rows.where(~doubtful).select(*events.columns, nothing.alias(W_BEFORE), nothing.alias(W_RANK))
@@ -105,7 +115,9 @@ def by_blocks(events: DataFrame, state: DataFrame, *, clock_moves: bool) -> Foun
     earlier = Window.partitionBy(TIMELINE, _BLOCK).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
     inside = slim.withColumn("__seen", F.max("__rising").over(earlier)).where(_IS_EVENT)
     resolved = _seen(inside, F.greatest("__seen", _CARRY)).select(*on_time.columns)
-    return Found(on_time.unionByName(resolved), None)
+    is_largest = F.coalesce(F.col(T) > F.col(_MAX_T), F.col(T).isNotNull())
+    moves = keep_few(rows.where(rises | is_largest).select(TIMELINE, SEQ, T, ASKED, SETTER))
+    return Found(on_time.unionByName(resolved), None, moves)
 
 
 def _seen(rows: DataFrame, asked: Column) -> DataFrame:
@@ -146,17 +158,24 @@ def by_publications(events: DataFrame, published: DataFrame, state: DataFrame) -
 
 
 def _blocks(in_blocks: DataFrame, state: DataFrame, setters: int) -> DataFrame:
-    """Per timeline and block: carry, the highest watermark up to its end (top), and its lowest t."""
+    """Per timeline and block: carry, the highest watermark up to its end (top), its lowest t, the largest before."""
     earlier = Window.partitionBy(TIMELINE).orderBy(_BLOCK).rowsBetween(Window.unboundedPreceding, -1)
     of_block = in_blocks.groupBy(TIMELINE, _BLOCK)
-    packed = of_block.agg(F.max(_packed(setters)).alias("__packed"), F.min(T).alias(_LOWEST))
+    packed = of_block.agg(
+        F.max(_packed(setters)).alias("__packed"), F.min(T).alias(_LOWEST), F.max(T).alias("__max_t")
+    )
     highest = packed.withColumn("__highest", _unpacked(F.col("__packed"), setters))
     asked = F.struct(F.col("computed").alias(ASKED), setter_rank("computed_set_by").alias(SETTER))
-    before = state.select(TIMELINE, F.when(F.col("computed").isNotNull(), asked).alias("__before"))
+    before = state.select(TIMELINE, F.when(F.col("computed").isNotNull(), asked).alias("__before"), "max_t")
     known = highest.join(before, TIMELINE, "left")
-    blocks = known.withColumn(_CARRY, F.greatest("__before", F.max("__highest").over(earlier)))
+    blocks = known.withColumns(
+        {
+            _CARRY: F.greatest("__before", F.max("__highest").over(earlier)),
+            _MAX_T: F.greatest("max_t", F.max("__max_t").over(earlier)),
+        }
+    )
     top = F.greatest(F.col(_CARRY)[ASKED], F.col("__highest")[ASKED])
-    return blocks.select(TIMELINE, _BLOCK, _CARRY, top.alias(_TOP), _LOWEST)
+    return blocks.select(TIMELINE, _BLOCK, _CARRY, top.alias(_TOP), _LOWEST, _MAX_T)
 
 
 _MIDDLE_US = (MIN_US + MAX_US) // 2

@@ -153,6 +153,12 @@ class WindowShape(SpecModel):
         return self.kind not in ("session", "sliding", "snapshot")
 
     @property
+    def overlaps(self) -> bool:
+        """Whether an event may be in several windows."""
+        is_wide = self.kind == "hopping" and self.size_us > self.end_step_us
+        return is_wide or self.kind in ("cumulative", "sliding", "session")
+
+    @property
     def offset_us(self) -> int:
         """Shift of the grid against the epoch in microseconds."""
         return micros(self.offset)

@@ -4,6 +4,7 @@ Here: which scan finds it, and who set it. Not here: the scans (scans.py), the s
 (timelines_after.py), what is done with an event behind its watermark (adjustment.py).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,10 +26,12 @@ class Scanned:
             may be behind it, null where it is on time whatever the order was; and what `timelines.asking` adds.
         setters: `_timeline`, `__asked_w`, `__setter`: who first asked for a watermark that a later event may find
             standing; several rows may name the same one. None where the events have `__w_rank`.
+        moves: As of `scans.Found`.
     """
 
     events: DataFrame
     setters: DataFrame | None
+    moves: DataFrame | None
 
 
 Way = Literal["in_order", "by_blocks"]
@@ -37,7 +40,13 @@ timelines. By blocks there must be few, as the blocks' carries (one per timeline
 
 
 def scan(
-    asked: DataFrame, state: DataFrame, rules: TimeRules, way: Way, published: DataFrame | None = None
+    asked: DataFrame,
+    state: DataFrame,
+    rules: TimeRules,
+    way: Way,
+    *,
+    published: DataFrame | None = None,
+    keep_few: Callable[[DataFrame], DataFrame] = lambda frame: frame,
 ) -> Scanned:
     """Finds the watermark just before each event that may be behind it.
 
@@ -48,6 +57,7 @@ def scan(
         rules: The rules of time.
         way: How to find watermarks that are seen at once.
         published: What `publications.publications` gives; None where periods publish nothing of silences.
+        keep_few: As for `scans.by_blocks`.
     """
     every_us = rules.time.emit_every_us
     if published is not None:
@@ -55,11 +65,11 @@ def scan(
     elif every_us is not None:
         found = by_periods(asked, state, every_us)
     elif way == "by_blocks":
-        found = by_blocks(asked, state, clock_moves=rules.clock_moves)
+        found = by_blocks(asked, state, clock_moves=rules.clock_moves, keep_few=keep_few)
     else:
         found = in_order(asked, state)
     setters = None if found.setters is None else found.setters.unionByName(known_setters(state))
-    return Scanned(events=found.events, setters=setters)
+    return Scanned(events=found.events, setters=setters, moves=found.moves)
 
 
 def with_setter(behind: DataFrame, setters: DataFrame | None) -> DataFrame:
