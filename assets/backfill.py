@@ -32,7 +32,7 @@ from timeops.spec import Spec, WindowSpec
 from timeops.spec_chains import input_of
 from timeops.timelines import STATE_SCHEMA
 from timeops.watermarks import Way
-from timeops.windows import last_revisions, window_results
+from timeops.windows import last_revisions, passing, window_results
 
 
 def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: date, run_id: str) -> int:
@@ -148,7 +148,7 @@ def _results(
         adjusted = with_results(adjusted, as_events(_kept(results), source, spec.windows, spec.time.over))
     nothing = adjusted.accepted.limit(0)
     results = window_results(adjusted, nothing, window, only=only, flushed=flushed, keep=keep)
-    return last_revisions(results, window)
+    return passing(last_revisions(results, window))
 
 
 def _kept(frame: DataFrame) -> DataFrame:

@@ -8,16 +8,18 @@ from pyspark.sql import DataFrame
 
 from assets.commits import batch_column, flushes, has_few_records
 from assets.kept_events import events_of
+from assets.seen_groups import seen_before
 from assets.stretch import Judged
 from resources import tables
 from resources.filters import Filters
 from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.changes import changes
+from timeops.empty_windows import told_in_words
 from timeops.epoch import instant_of
 from timeops.grid_bounds import needed_from
 from timeops.spec import WindowSpec
-from timeops.windows import last_revisions, window_results
+from timeops.windows import last_revisions, passing, window_results
 
 
 def write_revisions(workspace: Workspace, judged: Judged, window: WindowSpec) -> int:
@@ -28,17 +30,23 @@ def write_revisions(workspace: Workspace, judged: Judged, window: WindowSpec) ->
     """
     plan, table = judged.plan, tables.window_table(window.name)
     known = events_of(workspace, tables.REVISED_EVENTS)
-    results = window_results(
-        judged.adjusted, known, window, flushed=flushes(plan), keep=lambda frame: frame.localCheckpoint()
-    ).localCheckpoint()
-    fresh = last_revisions(results, window)
-    written = fresh.count()
-    if not written:
+    with told_in_words():
+        results = window_results(
+            judged.adjusted,
+            known,
+            window,
+            seen=seen_before(workspace, window) if window.empty else None,
+            flushed=flushes(plan),
+            keep=lambda frame: frame.localCheckpoint(),
+        ).localCheckpoint()
+    last = last_revisions(results, window).localCheckpoint()
+    if last.isEmpty():
         return 0
+    fresh = passing(last)
     not_final: Filters = [("_is_final", "=", False)]
     old = workspace.read_base(table, filters=[*_of_open_windows(workspace, judged, window), *not_final])
     rows = fresh.withColumn(c.BATCH, batch_column(plan)).unionByName(
-        _others(old, fresh, window), allowMissingColumns=True
+        _others(old, last, window), allowMissingColumns=True
     )
     expect, few = workspace.ready_for(table, rows), has_few_records(plan)
     workspace.lake.replace(table, rows, where=not_final, attempt=plan.attempt, expect=expect, are_few=few)
@@ -47,7 +55,7 @@ def write_revisions(workspace: Workspace, judged: Judged, window: WindowSpec) ->
         rows = changes(results, old.drop(c.BATCH), window).withColumn(c.BATCH, batch_column(plan))
         expect = workspace.ready_for(history, rows)
         workspace.lake.append(history, rows, attempt=plan.attempt, expect=expect, are_few=few)
-    return written
+    return fresh.count()
 
 
 def _of_open_windows(workspace: Workspace, judged: Judged, window: WindowSpec) -> Filters:
@@ -59,6 +67,6 @@ def _of_open_windows(workspace: Workspace, judged: Judged, window: WindowSpec) -
     return [("window_start", ">=", instant_of(max(first_us, c.MIN_US)))]
 
 
-def _others(old: DataFrame, fresh: DataFrame, window: WindowSpec) -> DataFrame:
-    """The old rows that no fresh one replaces."""
-    return old.alias("old").join(fresh.alias("new"), c.same_in("old", "new", window.key_columns), "left_anti")
+def _others(old: DataFrame, last: DataFrame, window: WindowSpec) -> DataFrame:
+    """The old rows of windows that the batch gives no revision of."""
+    return old.alias("old").join(last.alias("new"), c.same_in("old", "new", window.key_columns), "left_anti")

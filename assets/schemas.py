@@ -18,7 +18,7 @@ from resources.workspace import Position, Workspace
 from timeops import columns as c
 from timeops.adjustment import Adjusted, time_adjustment
 from timeops.chained import as_events, with_results
-from timeops.changes import LATE_EVENTS, changes
+from timeops.changes import LATE_EVENTS, PASSES, changes
 from timeops.contents import OPEN_IN
 from timeops.dead_letters import time_letters
 from timeops.duplicates import FIRST_TIMES_SCHEMA
@@ -185,7 +185,7 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
         if window.input is not None:
             kept = stretch.accepted.select(*[F.col(f"`{name}`") for name in kept_columns(spec, window)])
             found[tables.open_results_table(window.name)] = kept.schema.add(_BATCH_FIELD)
-        current = results.drop(LATE_EVENTS)
+        current = results.drop(LATE_EVENTS, PASSES)
         if window.history:
             found[tables.history_table(window.name)] = changes(results, current, window).schema.add(_BATCH_FIELD)
         found[tables.window_table(window.name)] = current.schema.add(_BATCH_FIELD)

@@ -16,7 +16,7 @@ from resources.batches import Plan
 from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, check
 from resources.workspace import Workspace
 from timeops import columns as c
-from timeops.changes import CHANGE, PREIMAGE
+from timeops.changes import CHANGE, DELETE, PREIMAGE
 from timeops.epoch import instant_of
 from timeops.spec import Spec, WindowSpec
 
@@ -30,7 +30,8 @@ ONE_FINAL_ROW = Expectation(
 )
 DENSE_REVISIONS = Expectation(
     name="dense_revisions",
-    holds="with `history`, the revisions of a window and group are 0, 1, 2, … up to the one in the window table",
+    holds="with `history`, the revisions of a window and group are 0, 1, 2, … up to the one in the window table "
+    "(with `having`, those of them that pass)",
     remedy="do not use the history of this batch; report the rows, then `tidemark run` retries the batch",
     blocking=True,
 )
@@ -85,10 +86,13 @@ def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look)
     keys = ("window_start", "window_end", group_values(window.group_columns))
     rows = _since(workspace, tables.window_table(window.name), look).where(F.col(c.BATCH) == plan.batch_id)
     now = rows.select(*keys, F.col("_revision").alias("last"))
-    history = _since(workspace, tables.history_table(window.name), look).where(F.col(CHANGE) != PREIMAGE)
+    history = _since(workspace, tables.history_table(window.name), look)
+    history = history.where(~F.col(CHANGE).isin(PREIMAGE, DELETE))
     given = history.groupBy(*keys).agg(F.count("*").alias("n"), F.max("_revision").alias("highest"))
     both = now.join(given, ["window_start", "window_end", "group_values"], "left")
-    gap = F.coalesce((F.col("n") != F.col("last") + 1) | (F.col("highest") != F.col("last")), F.lit(True))
+    # Of revisions that did not pass `having` there are no rows.
+    all_there = F.lit(True) if window.having else F.col("n") == F.col("last") + 1
+    gap = ~F.coalesce(all_there & (F.col("highest") == F.col("last")), F.lit(False))
     return both.where(gap).withColumn("window_name", F.lit(window.name)).drop("highest")
 
 

@@ -28,7 +28,7 @@ from timeops.seen_groups import once, seen_groups
 from timeops.spec import Spec, TimeSpec, WindowSpec
 from timeops.spec_chains import input_of, inputs_first
 from timeops.timelines import LogClock, clock_watermark
-from timeops.windows import all_events, in_open_windows, late_for_windows, still_needed, window_results
+from timeops.windows import all_events, in_open_windows, late_for_windows, passing, still_needed, window_results
 
 LOG = "__of_log"
 IN_SEQUENCE = "__in_sequence"
@@ -200,7 +200,7 @@ def _results(
             both = known.unionByName(stretch.accepted)
             needed[window.name] = still_needed(both.limit(0) if flushed else both, adjusted.state, (window,))
         seen = before.seen.get(window.name)
-        found = window_results(stretch, known, window, seen=seen, flushed=flushed, keep=_kept)
+        found = passing(window_results(stretch, known, window, seen=seen, flushed=flushed, keep=_kept))
         fed = any(one.input == window.name for one in windows)
         results[window.name] = _kept(found) if fed else found
     return results, needed

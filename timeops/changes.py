@@ -8,10 +8,13 @@ from pyspark.sql import functions as F
 
 from timeops.spec import WindowSpec
 
-CHANGE = "_change_type"  # STRING: insert, update_preimage or update_postimage
-PREIMAGE = "update_preimage"
+CHANGE = "_change_type"  # STRING: insert, update_preimage, update_postimage or delete
+PREIMAGE, DELETE = "update_preimage", "delete"
 LATE_EVENTS = "_late_events"
 """ARRAY<BIGINT>: the `_arrival_seq` of the late events that a revision has and the one before had not."""
+
+PASSES = "__passes"
+"""BOOLEAN, never null: a revision passes `having`. One that does not takes away the row of those that did."""
 
 _IS_KNOWN, _REPLACED = "__is_known", "__replaced"
 
@@ -26,23 +29,25 @@ def changes(results: DataFrame, known: DataFrame, window: WindowSpec) -> DataFra
         window: The window.
 
     Returns:
-        For each result a row `insert`, when it is the first of its window and group, or `update_postimage`, with its
-        `_late_events`; and for the latter one row more, `update_preimage`, which holds what it replaces.
+        For each result a row `insert`, where its window and group had none, or `update_postimage`, with its
+        `_late_events`; and for the latter one row more, `update_preimage`, which holds what it replaces. A revision
+        that no longer passes `having` is a row `delete`, which holds what it takes away, with its `_late_events`.
     """
     keys = window.key_columns
-    others = [name for name in results.columns if name not in (*keys, LATE_EVENTS)]
-    both = results.withColumn(_IS_KNOWN, F.lit(False)).unionByName(
-        known.withColumn(_IS_KNOWN, F.lit(True)), allowMissingColumns=True
+    others = [name for name in results.columns if name not in (*keys, LATE_EVENTS, PASSES)]
+    columns = [F.col(f"`{name}`") for name in results.columns if name != PASSES]
+    passes = F.col(PASSES) if PASSES in results.columns else F.lit(True)
+    both = results.withColumns({PASSES: passes, _IS_KNOWN: F.lit(False)}).unionByName(
+        known.withColumns({PASSES: F.lit(True), _IS_KNOWN: F.lit(True)}), allowMissingColumns=True
     )
     by_revision = Window.partitionBy(*[F.col(f"`{key}`") for key in keys]).orderBy("_revision")
-    before = F.lag(F.struct(*[F.col(f"`{name}`") for name in others])).over(by_revision)
-    found = both.withColumn(_REPLACED, before).where(~F.col(_IS_KNOWN))
-    kind = F.when(F.col(_REPLACED).isNull(), "insert").otherwise("update_postimage")
-    replaced = found.where(F.col(_REPLACED).isNotNull())
-    columns = [F.col(f"`{name}`") for name in results.columns]
-    old = replaced.select(*[F.col(f"`{key}`") for key in keys], f"{_REPLACED}.*")
-    return (
-        found.select(*columns, kind.alias(CHANGE))
-        .unionByName(old.withColumn(CHANGE, F.lit(PREIMAGE)), allowMissingColumns=True)
-        .select(*columns, CHANGE)
-    )
+    shown = F.when(F.col(PASSES), F.struct(*[F.col(f"`{name}`") for name in others]))
+    found = both.withColumn(_REPLACED, F.lag(shown).over(by_revision)).where(~F.col(_IS_KNOWN))
+    was_shown = F.col(_REPLACED).isNotNull()
+    kind = F.when(was_shown, "update_postimage").otherwise("insert")
+    given = found.where(PASSES).select(*columns, kind.alias(CHANGE))
+    taken = F.when(F.col(PASSES), PREIMAGE).otherwise(DELETE)
+    cause = F.when(~F.col(PASSES), F.col(LATE_EVENTS)).alias(LATE_EVENTS)
+    of_keys = [F.col(f"`{key}`") for key in keys]
+    old = found.where(was_shown).select(*of_keys, f"{_REPLACED}.*", cause, taken.alias(CHANGE))
+    return given.unionByName(old)

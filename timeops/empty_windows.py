@@ -35,11 +35,12 @@ Span = tuple[int, int]
 
 _REACH_BEFORE, _REACH_AFTER = "__reach_before", "__reach_after"
 _BEHIND, _UPTO, _HELD = "__behind", "__upto", "__held"  # of the ends of windows: from, to, and how many hold events
-_REACHED_BY, _REACHED_W = "__reached_by", "__reached_w"
+_REACHED_BY = "__reached_by"
+REACHED_W = "__reached_w"  # BIGINT: the watermark just after the item at which a row was owed; null for no such item
 _OWED = "rows for windows with no event, more than its `empty_max`"
 
 
-def with_empty(
+def empty_rows(
     found: DataFrame,
     adjusted: Adjusted,
     window: WindowSpec,
@@ -48,10 +49,11 @@ def with_empty(
     flushed: bool,
     only: Span | None,
 ) -> DataFrame:
-    """Adds the rows of windows with no event to those of the windows that close in a stretch.
+    """The rows of windows with no event that a stretch gives.
 
     Args:
-        found: Results by gridded.KEYS and `contents.group_names`, with the aggregates.
+        found: Those of the windows that close in it and hold events, by gridded.KEYS and `contents.group_names`, with
+            the aggregates.
         adjusted: The stretch.
         window: The window.
         seen: `seen_groups.seen_groups` before the stretch; None for none.
@@ -59,8 +61,8 @@ def with_empty(
         only: Windows that are asked for, of which any number may be empty; None for all, of which `empty_max` may.
 
     Returns:
-        The rows with `__reached_w`, see `given_watermark`. Computing them fails where a group is owed too many: see
-        `told_in_words`.
+        Rows of the columns of `found`, and `__reached_w`, see `given_watermark`. Computing them fails where a group
+        is owed too many: see `told_in_words`.
     """
     fresh = reaching(adjusted.accepted, window)
     known = seen_groups(adjusted.accepted.limit(0), window) if seen is None else seen
@@ -69,12 +71,11 @@ def with_empty(
     if may_wait(window, adjusted.rules):
         dated = owed.join(_reached(owed, known, fresh, adjusted), [*KEYS], "left")
     else:
-        dated = owed.withColumn(_REACHED_W, nothing)
+        dated = owed.withColumn(REACHED_W, nothing)
     aggregates = [F.expr(text).alias(name) for name, text in window.aggregates.items()]
     of_nothing = adjusted.accepted.where(F.lit(False)).agg(*aggregates)
     typed = [F.col(name).cast(found.schema[name].dataType).alias(name) for name in window.aggregates]
-    empty = dated.crossJoin(F.broadcast(of_nothing.select(*typed)))
-    return found.withColumn(_REACHED_W, nothing).unionByName(empty)
+    return dated.crossJoin(F.broadcast(of_nothing.select(*typed)))
 
 
 def may_wait(window: WindowSpec, rules: TimeRules) -> bool:
@@ -87,12 +88,12 @@ def may_wait(window: WindowSpec, rules: TimeRules) -> bool:
 
 
 def given_watermark(window: WindowSpec) -> Column:
-    """`_watermark` of rows of `with_empty` that have the one just after the item that closed the window.
+    """`_watermark` of rows of `empty_rows` that have the one just after the item that closed the window.
 
     Where an event came into this or a later window behind that item, it is the one just after that event.
     """
-    was_closed = F.col(_REACHED_W) >= close_time(F.col(END), window)
-    return F.when(was_closed, F.col(_REACHED_W)).otherwise(F.col(WATERMARK))
+    was_closed = F.col(REACHED_W) >= close_time(F.col(END), window)
+    return F.when(was_closed, F.col(REACHED_W)).otherwise(F.col(WATERMARK))
 
 
 def _owed(
@@ -169,8 +170,8 @@ def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, adjusted: Adjus
         *KEYS, F.col(_REACHED_BY)["seq"].alias(AFTER_SEQ), F.col(_REACHED_BY)["at"].alias(AT)
     ).where(F.col(AFTER_SEQ) >= 0)
     places = by_item.select(TIMELINE, AFTER_SEQ, AT).distinct()
-    stood = watermarks_after(places, adjusted).select(TIMELINE, AFTER_SEQ, F.col(WATERMARK).alias(_REACHED_W))
-    return by_item.join(stood, [TIMELINE, AFTER_SEQ]).select(*KEYS, _REACHED_W)
+    stood = watermarks_after(places, adjusted).select(TIMELINE, AFTER_SEQ, F.col(WATERMARK).alias(REACHED_W))
+    return by_item.join(stood, [TIMELINE, AFTER_SEQ]).select(*KEYS, REACHED_W)
 
 
 def _unless_too_many(window: WindowSpec) -> Column:

@@ -24,7 +24,7 @@ from timeops.spec_between import without_event_time
 from timeops.spec_messages import Problem, spec_error
 from timeops.spec_model import rules_between_parts
 from timeops.timelines import STATE_SCHEMA, LogClock
-from timeops.windows import last_revisions, late_for_windows, window_results
+from timeops.windows import last_revisions, late_for_windows, passing, window_results
 
 _EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
 
@@ -166,7 +166,7 @@ def windowed(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> 
     flushed = events.time.end_of_input == "flush"
     read = _window(events, window)
     results = window_results(stretch, stretch.accepted.limit(0), read, flushed=flushed)
-    return last_revisions(results, read)
+    return passing(last_revisions(results, read))
 
 
 def window_dead_letters(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> DataFrame:

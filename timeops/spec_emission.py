@@ -118,6 +118,3 @@ class WindowEmission(WindowShape):
             found = f"`empty` has no effect on a {self.kind} window, which lies on no grid: it is there by its events"
             remedy = "leave it out, or write `kind: tumbling or hopping or cumulative`"
             yield Problem(found, remedy=remedy, at=("empty",))
-        elif self.empty and self.revises:
-            found = "`empty` of a window that revises its results is not supported yet"
-            yield Problem(found, remedy="leave it or `emit` out", at=("empty",))

@@ -135,9 +135,9 @@ def _kind_rules() -> list[Json]:
 def _emission_rules() -> list[Json]:
     early: Json = {"required": ["emit"], "properties": {"emit": {"type": "object"}}}
     revised: Json = {"required": ["emit"], "properties": {"emit": {"not": {"const": "on_close"}}}}
-    once: Json = {"kind": {"not": {"const": "session"}}, "having": False}
+    once: Json = {"kind": {"not": {"const": "session"}}}
     empty: Json = {"required": ["empty"], "properties": {"empty": {"const": True}}}
-    on_grid: Json = {"kind": {"not": {"enum": ["session", "sliding", "snapshot"]}}, "emit": {"const": "on_close"}}
+    on_grid: Json = {"kind": {"not": {"enum": ["session", "sliding", "snapshot"]}}}
     on_time: Json = {"required": ["allowed_lateness"], "properties": {"allowed_lateness": {"pattern": "[1-9]"}}}
     return [
         {"if": _given("history"), "then": {"anyOf": [revised, {"properties": {"history": {"const": False}}}]}},

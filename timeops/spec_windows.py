@@ -71,11 +71,7 @@ class WindowSpec(WindowEmission):
         return self
 
     def _result_problems(self) -> list[Problem]:
-        problems = [*self.emission_problems(), *self._name_problems(), *self._input_problems()]
-        if self.revises and self.having is not None:
-            found = "`having` of a window that revises its results is not supported yet"
-            problems.append(Problem(found, remedy="filter where the table is read", at=("having",)))
-        return problems
+        return [*self.emission_problems(), *self._name_problems(), *self._input_problems()]
 
     def _input_problems(self) -> Iterable[Problem]:
         if self.input is None:

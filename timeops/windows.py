@@ -5,17 +5,18 @@ differs by kind (gridded.py, sessions.py); storage of open events.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from timeops import gridded, sessions, slices, sliding
 from timeops.adjustment import Adjusted
-from timeops.changes import LATE_EVENTS
+from timeops.changes import LATE_EVENTS, PASSES
 from timeops.closing_any_time import with_first_watermarks
 from timeops.columns import LATENESS, W_BEFORE, W_SET_BY, WATERMARK, to_instant
 from timeops.contents import END, OPEN_IN, START, group_names
-from timeops.empty_windows import Span, given_watermark, with_empty
+from timeops.empty_windows import REACHED_W, Span, empty_rows, given_watermark
 from timeops.grids import start_of
 from timeops.revisions import CAUSE, IS_FINAL, REVISION, revised_contents
 from timeops.spec import TimeSpec, WindowSpec
@@ -43,7 +44,7 @@ def window_results(
             `in_open_windows`, and for windows that revise their results with `__w_before` and `_clock` as they came.
         window: The window.
         seen: With `empty` the groups that earlier stretches have seen, see seen_groups.py; by default none.
-        only: Of windows with no event, those that are asked for; see `empty_windows.with_empty`.
+        only: Of windows with no event, those that are asked for; see `empty_windows.empty_rows`.
         flushed: The stretch ends with a flushing end of input: every window closes.
         keep: Gives a frame with the same rows, computed once: what results are made of is read several times.
 
@@ -51,30 +52,49 @@ def window_results(
         One row per window and group that holds an event, or with `empty` is owed a row without, and passes `having`,
         and per revision; with `time.start_at` only of windows that begin there or later (A2): `window_start`,
         `window_end`, group columns, aggregates, `_revision` INT, `_is_final` BOOLEAN, `_watermark` (just after the
-        item at which it was given; null where a flush gave it); with `history` also `_late_events`.
+        item at which it was given; null where a flush gave it); with `history` also `_late_events`. Revisions that
+        do not pass `having` are rows too: where a window revises its results and has one, `__passes` tells; see
+        `passing`.
     """
+    owed = partial(empty_rows, adjusted=adjusted, window=window, seen=seen, flushed=flushed, only=only)
+    events = all_events(adjusted, open_events)
     if window.revises:
         contents = revised_contents(open_events, adjusted, window, flushed=flushed, keep=keep)
-        keys = (*gridded.KEYS, REVISION, IS_FINAL, WATERMARK)
-        causes = [F.array_sort(F.collect_list(CAUSE)).alias(LATE_EVENTS)] if window.history else []
-        found = _aggregated(contents, keys, window, *causes)
-        return _shaped(found.withColumn(START, start_of(F.col(END), window)), window, adjusted.rules.time.start_us)
-    events = all_events(adjusted, open_events)
-    if window.is_linked:
+        results = _with_revisions(contents, window)
+        if window.empty:
+            results = keep(results)
+            final = results.where(IS_FINAL).drop(START, REVISION, IS_FINAL, WATERMARK, LATE_EVENTS)
+            results = results.unionByName(_given_once(_dated(owed(final), adjusted, window), window))
+    elif window.is_linked:
         if window.kind == "session":
             closed = sessions.closed_contents(events, adjusted, window, flushed=flushed)
         else:
             closed = sliding.closed_contents(events, adjusted, window, flushed=flushed, keep=keep)
-        results = with_first_watermarks(_aggregated(closed, sessions.KEYS, window), adjusted, window)
+        found = _aggregated(closed, sessions.KEYS, window)
+        results = _given_once(with_first_watermarks(found, adjusted, window), window)
     else:
         found = keep(_of_grid(events, adjusted, window, flushed=flushed))
         if window.empty:
-            found = keep(with_empty(found, adjusted, window, seen, flushed=flushed, only=only))
-        results = gridded.with_starts(found, adjusted, window)
-        if window.empty:
-            results = results.withColumn(WATERMARK, given_watermark(window))
-    once = results.withColumns({REVISION: F.lit(0), IS_FINAL: F.lit(True)})
-    return _shaped(once, window, adjusted.rules.time.start_us)
+            found = keep(found.unionByName(owed(found), allowMissingColumns=True))
+        results = _given_once(_dated(found, adjusted, window), window)
+    return _shaped(results, window, adjusted.rules.time.start_us)
+
+
+def _with_revisions(contents: DataFrame, window: WindowSpec) -> DataFrame:
+    causes = [F.array_sort(F.collect_list(CAUSE)).alias(LATE_EVENTS)] if window.history else []
+    found = _aggregated(contents, (*gridded.KEYS, REVISION, IS_FINAL, WATERMARK), window, *causes)
+    return found.withColumn(START, start_of(F.col(END), window))
+
+
+def _dated(found: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    """Results of closed windows on a grid with their `__start`, and `_watermark` BIGINT as they were given."""
+    dated = gridded.with_starts(found, adjusted, window)
+    return dated.withColumn(WATERMARK, given_watermark(window)).drop(REACHED_W) if window.empty else dated
+
+
+def _given_once(results: DataFrame, window: WindowSpec) -> DataFrame:
+    causes = {LATE_EVENTS: F.array().cast("array<bigint>")} if window.history else {}
+    return results.withColumns({REVISION: F.lit(0), IS_FINAL: F.lit(True), **causes})
 
 
 def _of_grid(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
@@ -87,7 +107,7 @@ def _of_grid(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flush
 
 def _shaped(results: DataFrame, window: WindowSpec, start_us: int | None) -> DataFrame:
     whole = results if start_us is None else results.where(F.col(START) >= F.lit(start_us))
-    shaped = whole.select(
+    rows = whole.select(
         to_instant(START).alias("window_start"),
         to_instant(END).alias("window_end"),
         *[F.col(value).alias(name) for value, name in zip(group_names(window), window.group_columns, strict=True)],
@@ -97,11 +117,23 @@ def _shaped(results: DataFrame, window: WindowSpec, start_us: int | None) -> Dat
         to_instant(WATERMARK).alias(WATERMARK),
         *([LATE_EVENTS] if window.history else []),
     )
-    return shaped if window.having is None else shaped.where(window.having)
+    if window.having is None:
+        return rows
+    if window.revises:
+        return rows.withColumn(PASSES, F.coalesce(F.expr(window.having), F.lit(False)))
+    return rows.where(window.having)
+
+
+def passing(results: DataFrame) -> DataFrame:
+    """Those of the results that `window_results` gave which pass `having`."""
+    return results.where(PASSES).drop(PASSES) if PASSES in results.columns else results
 
 
 def last_revisions(results: DataFrame, window: WindowSpec) -> DataFrame:
-    """Of each window and group the last of the results that `window_results` gave, without `_late_events`."""
+    """Of each window and group the last of the results that `window_results` gave, without `_late_events`.
+
+    It may be one that does not pass `having`.
+    """
     if not window.revises:
         return results
     results = results.drop(LATE_EVENTS)

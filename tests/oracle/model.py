@@ -205,7 +205,5 @@ def check_emission(window: Window, rules: TimeRules) -> None:
     refuse(window.revise_every_us < 0, "revise_every_us", "is from 0 up")
     once = window.emit == "on_close"
     refuse(window.kind == "session" and not once, "emit", "the oracle revises no sessions")
-    refuse(window.having is not None and not once, "having", "the oracle takes it with on_close only")
-    refuse(window.empty and not once, "empty", "the oracle takes it with on_close only")
     on_grid = window.kind in ("tumbling", "hopping", "cumulative")
     refuse(window.empty and not on_grid, "empty", "is for windows on a grid")

@@ -126,7 +126,7 @@ def _window(spec: Spec, number: int) -> oracle.Window:
 
 
 def assert_tables_equal_the_oracle(warehouse: Path, spec: Spec, *, flush: bool = False) -> None:
-    """Compares every table, row by row."""
+    """Compares every table, row by row; a window with `having` is one that shows no two events."""
     want = expected(warehouse, spec, flush=flush)
     assert sorted((e.seq, e.timestamp_us, e.timeline, e.release_seq, e.adjusted_by) for e in want.ordered) == sorted(
         (
@@ -154,7 +154,7 @@ def assert_tables_equal_the_oracle(warehouse: Path, spec: Spec, *, flush: bool =
             key = (r.timeline, r.window_start, r.window_end, r.group) if window.revises else (len(last),)
             span = (r.window_start, r.window_end, r.group)
             last[key] = (*span, len(r.events), r.watermark_us, r.revision, r.is_final)
-        results = list(last.values())
+        results = [result for result in last.values() if window.having is None or result[3] != 2]
         rows = table(warehouse, spec, f"windows/{window.name}")
         found = [
             (

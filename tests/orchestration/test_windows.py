@@ -19,7 +19,7 @@ from tests.orchestration.reported import assert_the_report_tells_what_the_tables
 from tests.orchestration.test_live_runs import go, materialize_days, without_batch
 from timeops.spec import Spec
 
-PREIMAGE = "update_preimage"
+PREIMAGE, DELETE = "update_preimage", "delete"
 SHOWN = ("n", "total", "_revision", "_is_final", "_watermark")
 SPEC = """
 name: kinds
@@ -44,9 +44,9 @@ windows:
   - {name: instants, kind: snapshot, aggregates: {n: count(*)}}
   - {name: days, kind: tumbling, size: 1 day, time_zone: Asia/Kathmandu, aggregates: {n: count(*)}}
   - {name: revised, kind: tumbling, size: 1 minute, allowed_lateness: 2 minutes, emit: on_time, revise_every: 20 s,
-     history: true,      group_by: [k], aggregates: {n: count(*), total: sum(v)}}
+     history: true, group_by: [k], aggregates: {n: count(*), total: sum(v)}}
   - {name: at_each, kind: hopping, size: 1 minute, hop: 30 s, allowed_lateness: 30 s, emit: on_time,
-     revise_every: 0 s, aggregates: {n: count(*)}}
+     revise_every: 0 s, history: true, group_by: [k], aggregates: {n: count(*), total: sum(v)}, having: n != 2}
   - {name: quiet, kind: tumbling, size: 10 s, allowed_lateness: 3 s, empty: true, where: v > 2, group_by: [k],
      aggregates: {n: count(*), total: sum(v)}}
   - {name: soon, kind: tumbling, size: 2 minutes, emit: {early: 15 s}, group_by: [k], aggregates: {n: count(*)}}
@@ -86,9 +86,28 @@ def test_windows_of_every_kind_in_batches_give_the_oracles_tables_and_days_rebui
         assert go(made, instance, RunOptions(end_of_input="flush")).batches == 1
         assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
         assert_history_leads_to_the_last_revisions(settings.warehouse, file.spec)
+        for name in ("revised", "at_each"):
+            assert_changes_played_back_give_the_table(settings.warehouse, file.spec, name)
     page = assert_the_report_tells_what_the_tables_hold(settings.warehouse, file)
     assert "past every event: the end of input was flushed" in page
     assert page.count("data:image/svg+xml;base64,") == 2 + len(file.spec.windows)
+
+
+def assert_changes_played_back_give_the_table(warehouse: Path, spec: Spec, name: str) -> None:
+    """As a reader of Delta's change data would: each row inserted, replaced or taken away, in their order."""
+    keys = ("window_start", "window_end", "k")
+    stands: dict[tuple[object, ...], list[Any]] = {}
+    changes = [row for row in table(warehouse, spec, f"history/{name}") if row["_change_type"] != PREIMAGE]
+    for row in sorted(changes, key=lambda row: (row["_batch_id"], row["_revision"], row["_change_type"] == DELETE)):
+        key, shown = tuple(row[name] for name in keys), [row[name] for name in SHOWN]
+        if row["_change_type"] == DELETE:
+            assert stands.pop(key) == shown
+        else:
+            assert (key in stands) == (row["_change_type"] == "update_postimage")
+            stands[key] = shown
+    assert (name == "at_each") == any(row["_change_type"] == DELETE for row in changes)
+    current = table(warehouse, spec, f"windows/{name}")
+    assert {tuple(row[name] for name in keys): [row[name] for name in SHOWN] for row in current} == stands
 
 
 def assert_history_leads_to_the_last_revisions(warehouse: Path, spec: Spec) -> None:

@@ -27,7 +27,7 @@ from timeops.spec import TimeSpec, WindowSpec
 from timeops.tally import accepted_tally
 from timeops.timelines import STATE_SCHEMA, LogClock
 from timeops.watermarks import Way
-from timeops.windows import all_events, in_open_windows, late_for_windows, still_needed, window_results
+from timeops.windows import all_events, in_open_windows, late_for_windows, passing, still_needed, window_results
 
 Rows = dict[str, list[tuple[Any, ...]]]
 PAYLOAD = ("case", "e", "v")
@@ -146,7 +146,7 @@ def _stretch(
             flushed=flushed,
             keep=lambda frame: frame.localCheckpoint(),
         )
-        _gather_results(results, window, out)
+        _gather_results(passing(results), window, out)
     sessions = tuple(window for window in windows if window.is_linked and not window.revises)
     grids = tuple(window for window in windows if window not in sessions)
     needed = still_needed(_since(on_grids, adjusted), adjusted.state, grids)

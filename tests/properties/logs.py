@@ -239,9 +239,10 @@ def shape_of(window: WindowSpec) -> oracle.Window:
 
 
 def window_of(window: WindowSpec) -> oracle.Window:
-    """The oracle's words for a window whose filter is `v > 1` and whose group, if any, is `v`."""
+    """The oracle's words for a window whose filter is `v > 1`, with a group `v` or none, that shows no two events."""
     return replace(
         shape_of(window),
+        having=(lambda records: len(records) != 2) if window.having else None,
         where=(lambda record: int(str(record.payload["v"])) > 1) if window.where else None,
         group=lambda record: (
             (record.payload["case"], record.payload["v"])

@@ -30,7 +30,8 @@ def near(logs: Sequence[Log]) -> list[Log]:
 MODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "periods": (
         {"out_of_order": "keep", "emit": {"every": "30 us"}},
-        {"kind": "tumbling", "size": "10 us", "where": "v > 1", "allowed_lateness": "12 us"},
+        {"kind": "tumbling", "size": "10 us", "where": "v > 1", "allowed_lateness": "12 us"}
+        | {"emit": "on_time", "revise_every": "10 us", "having": "size(seqs) != 2"},
     ),
     "clock": (
         {"late": {"tolerance": "7 us", "policy": "adjust"}, "idle": {"advance": "arrival_clock"}},
@@ -42,7 +43,7 @@ MODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "silence": (
         {"out_of_order": "adjust", "idle": {"advance": "window_close", "timeout": "6 us"}},
-        {"kind": "hopping", "size": "20 us", "hop": "10 us", "where": "v > 1"},
+        {"kind": "hopping", "size": "20 us", "hop": "10 us", "where": "v > 1", "emit": {"early": "10 us"}},
     ),
 }
 

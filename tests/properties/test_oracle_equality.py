@@ -101,6 +101,8 @@ def window_specs(draw: st.DrawFn, turn: int, *, lateness: bool) -> WindowSpec:
         keys["emit"] = {"early": draw(turned(["10 us", "3 us", "60 us"], turn))}
     if draw(turned([False, True], turn)):
         keys["where"] = "v > 1"
+    if draw(turned([True, False, False], turn)):
+        keys["having"] = "size(seqs) != 2"  # a revision may pass, the next one not, and the one behind it again
     return WindowSpec(**keys)
 
 

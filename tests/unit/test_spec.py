@@ -264,6 +264,9 @@ GOOD = {
         "windows.0", session(gap="30 min", allowed_lateness="1 min"), changed("time.out_of_order", "keep")
     ),
     "rows for empty windows": changed("windows.0.empty_max", 5, changed("windows.0.empty", True)),
+    "early results and rows for empty windows, filtered": changed(
+        "windows.0", {**WINDOW, "emit": {"early": "1 s"}, "empty": True, "having": "n > 1"}
+    ),
     "hop longer than size": changed("windows.0", hopping(hop="2 hours", offset="90 minutes")),
     "closed on the left": changed("windows.0.closed", "left"),
     "grouped over": changed("time.over", ["upper(t)"], changed("windows.0.group_by", ["UPPER( t ) AS big"])),
@@ -442,7 +445,6 @@ BAD_FOR_SCHEMA_TOO = [
     ("windows.0", {**WINDOW, "empty": True, "empty_max": 0}, "windows[0].empty_max", "a whole number, at least 1"),
     ("windows.0", {**session(gap="1 s"), "empty": True}, "windows[0].empty", "which lies on no grid"),
     ("windows.0", {**WINDOW, "kind": "sliding", "empty": True}, "windows[0].empty", "which lies on no grid"),
-    ("windows.0", {**WINDOW, "empty": True, "emit": {"early": "1 s"}}, "windows[0].empty", "not supported yet"),
     ("windows.0.history", True, "windows[0].history", "no effect on a window that gives one result"),
     ("windows.0.revise_every", "1 s", "windows[0].revise_every", "no effect without `emit: on_time`"),
     ("windows.1", over_w(kind="session", size=None, gap="1 s"), "windows[1].from", "session window over the results"),
@@ -458,7 +460,6 @@ BAD_FOR_SCHEMA_TOO = [
         "windows[0].emit",
         "has no earlier result to revise",
     ),
-    ("windows.0", {**WINDOW, "emit": {"early": "1 s"}, "having": "n > 1"}, "windows[0].having", "not supported yet"),
     ("windows.0.allowed_lateness", "1 s", "windows[0].allowed_lateness", "no accepted event is ever late"),
     ("windows.0.aggregates", {}, "windows[0].aggregates", "at least one aggregate"),
     ("windows.0.aggregates", ["count(*)"], "windows[0].aggregates", "a mapping of keys to values"),
