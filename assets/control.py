@@ -24,7 +24,7 @@ _CHANGEABLE = ("time", "partitions")
 _NOT_CHANGEABLE = ("time.over", "time.deduplicate_by", "time.within", "time.start_at")
 # These may change the state that is kept between batches: then there is nothing to go on from.
 _OF_STATE = ("time.emit", "time.idle")
-_OF_INGESTION = ("path", "options", "order", "arrival_time", "settle", "max_files", "max_bytes")
+_OF_INGESTION = ("path", "options", "order", "arrival_time", "settle", "max_files", "max_bytes", "alignment")
 _CHANGEABLE_IN_SOURCE = (*_OF_INGESTION, "timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
 # Open windows keep their events, so these apply to all windows that close from now on; a backfill gives them to the
 # past as well. What is refused for being too much gives no row at all.

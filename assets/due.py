@@ -87,6 +87,7 @@ def _unprocessed(workspace: Workspace) -> str:
 def _of_files(workspace: Workspace, found: Waiting) -> str:
     counts = {
         "new": len(found.ready) + found.left,
+        "of sources that wait for others": found.ahead,
         "younger than `settle`": len(found.waiting),
         "held back": len(found.errors),
     }

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from assets.alignment import aligned
 from assets.commits import FEW_RECORDS, at_work, batch_column
 from assets.schemas import payload_of
 from resources import tables
@@ -40,7 +41,8 @@ class Ingested:
         before_start: Records that arrived before what `time.start_at` asks for, and were left out.
         files: Files read.
         waiting: Files younger than `settle`.
-        left: Files for the next ingestion.
+        left: Files for a later ingestion.
+        ahead: How many of them wait for other sources.
         errors: One sentence for each file held back.
     """
 
@@ -49,6 +51,7 @@ class Ingested:
     files: int = 0
     waiting: int = 0
     left: int = 0
+    ahead: int = 0
     errors: tuple[str, ...] = ()
 
 
@@ -79,8 +82,13 @@ class Waiting:
 
     @property
     def left(self) -> int:
-        """How many files are left for the next ingestion."""
+        """How many files are left for a later ingestion."""
         return sum(found.left for found in self.found.values())
+
+    @property
+    def ahead(self) -> int:
+        """How many of those left wait because their source is ahead of others."""
+        return sum(found.ahead for found in self.found.values())
 
     @property
     def errors(self) -> tuple[InputError, ...]:
@@ -89,18 +97,17 @@ class Waiting:
 
 
 def waiting_input(workspace: Workspace) -> Waiting:
-    """What the sources have that the log does not, found without Spark.
+    """What the sources have that the log does not, as far as the next ingestion reads it; found without Spark.
 
     Raises:
         InputError: The path of a source leads nowhere.
     """
     now = workspace.clock.now()
-    return Waiting(
-        {
-            source.name: discover(source, workspace.file.folder, known_files(workspace, source), now)
-            for source in workspace.spec.sources
-        }
-    )
+    found = {
+        source.name: discover(source, workspace.file.folder, known_files(workspace, source), now)
+        for source in workspace.spec.sources
+    }
+    return Waiting(aligned(workspace, found))
 
 
 def known_files(workspace: Workspace, source: FilesSource) -> Mapping[str, FileState]:
@@ -123,7 +130,8 @@ def ingest(workspace: Workspace, run_id: str) -> Ingested:
         BusyError: Another run is at work.
     """
     found = waiting_input(workspace)
-    seen = Ingested(waiting=len(found.waiting), left=found.left, errors=tuple(error.found for error in found.errors))
+    errors = tuple(error.found for error in found.errors)
+    seen = Ingested(waiting=len(found.waiting), left=found.left, ahead=found.ahead, errors=errors)
     if not found.ready and not found.touched:
         return seen
     workspace.tell(f"reading {len(found.ready)} file{'' if len(found.ready) == 1 else 's'}")

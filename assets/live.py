@@ -24,11 +24,12 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from assets import metadata as show
+from assets.alignment import is_aligned, must_process_first
 from assets.commits import batch_of, is_accepted, next_stretch, stage_of, take_on
 from assets.control import check_spec
 from assets.dead_letters import write_dead_letters
 from assets.failures import RETRIES, told_to_dagster
-from assets.ingestion import ingest
+from assets.ingestion import ingest, waiting_input
 from assets.schemas import create_tables
 from assets.stretch import forget
 from assets.time_adjustment import adjust_time
@@ -110,6 +111,9 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
         if pending is not None and pending.kind == "process":
             context.log.info("batch %s was not committed: it is finished before new input is read", pending.batch_id)
             done = None
+        elif must_process_first(workspace):
+            context.log.info("aligned sources are judged by what was processed: that comes before new input is read")
+            done = None
         else:
             done = ingest(workspace, context.run.run_id)
             for error in done.errors:
@@ -128,6 +132,7 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
                         **({"before_start_at": done.before_start} if done and spec.time.start_at else {}),
                         "files_read": done.files if done else 0,
                         "files_waiting": done.waiting if done else 0,
+                        **({"files_ahead": done.ahead} if done and is_aligned(spec) else {}),
                         "files_held_back": len(done.errors) if done else 0,
                     }
                 ),
@@ -249,4 +254,6 @@ def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
 
 
 def _flush(workspace: Workspace, config: BatchSettings) -> bool:
-    return (config.end_of_input or workspace.spec.time.end_of_input) == "flush"
+    """Whether the end of input is flushed behind what was read: not while files are left for later ingestions."""
+    asked = (config.end_of_input or workspace.spec.time.end_of_input) == "flush"
+    return asked and not waiting_input(workspace).ready

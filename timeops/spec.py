@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar, overload
 from pydantic import BaseModel, ValidationError
 
 from timeops.spec_alerts import AgeLevels, Alerts, ShareLevels
+from timeops.spec_alignment import Alignment
 from timeops.spec_expressions import RESERVED_COLUMNS
 from timeops.spec_messages import Path, Problem, problems_of, spec_error
 from timeops.spec_model import Outputs, Partitions, Spec, rules_between_parts
@@ -42,6 +43,7 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
     (): Spec,
     ("sources",): FilesSource,
     ("sources", "idle"): SourceIdle,
+    ("sources", "alignment"): Alignment,
     ("time",): TimeSpec,
     ("time", "late"): TolerancePolicy,
     ("time", "early"): TolerancePolicy,

@@ -42,7 +42,7 @@ def source_problems(sources: Sequence[FilesSource], time: TimeSpec, *, has_windo
     """What is wrong between the sources and `time`."""
     if not sources:
         return []
-    problems = [*_overridden(sources, time), *_idle_problems(sources, time)]
+    problems = [*_overridden(sources, time), *_idle_problems(sources, time), *_alignment_problems(sources, time)]
     if not has_event_time(sources, time):
         problems.extend(without_event_time(time))
     for position, source in enumerate(sources):
@@ -83,6 +83,27 @@ def _idle_problems(sources: Sequence[FilesSource], time: TimeSpec) -> Iterable[P
             found = f"there is no idle timeout for source `{source.name}`"
             expected = "`timeout` here, or `idle: {timeout: …}` in every source"
             yield Problem(found, expected, at=("time", "idle", "timeout"))
+
+
+def _alignment_problems(sources: Sequence[FilesSource], time: TimeSpec) -> Iterable[Problem]:
+    """Alignment needs another source to wait for, and an event time by which they drift apart."""
+    aligned = [(i, source.alignment) for i, source in enumerate(sources) if source.alignment is not None]
+    if not aligned:
+        return
+    groups = [alignment.group for _, alignment in aligned]
+    for position, alignment in aligned:
+        if groups.count(alignment.group) == 1:
+            found = f"`{alignment.group}` is the group of this source alone, so nothing waits for anything"
+            remedy = "give another source `alignment` with this group, or leave `alignment` out"
+            at: Path = ("sources", position, "alignment", "group")
+            yield Problem(found, "a group of several sources", remedy, at)
+    if not has_event_time(sources, time):
+        found = "`alignment` goes by event time, and without `timestamp_by` there is none but the arrival time"
+        remedy = "set `timestamp_by`, or leave `alignment` out"
+        yield Problem(found, remedy=remedy, at=("sources", aligned[0][0], "alignment"))
+    if time.idle is not None:
+        found = "`idle` together with `alignment` is not supported yet: a source that waits would be taken for silent"
+        yield Problem(found, remedy="leave one of them out", at=("time", "idle"))
 
 
 def without_event_time(time: TimeSpec) -> Iterable[Problem]:

@@ -185,6 +185,9 @@ def _unknown_key(at: Path, model: type[BaseModel]) -> Problem:
     later: Mapping[str, str] = getattr(model, "LATER", {})
     if key in later:
         return replace(not_yet(f"`{key}` ({later[key]}) is", "leave the key out"), at=at)
+    without_effect: Mapping[str, str] = getattr(model, "WITHOUT_EFFECT", {})
+    if key in without_effect:
+        return Problem(f"`{key}` has no effect here: {without_effect[key]}", remedy="leave the key out", at=at)
     known = [field.alias or name for name, field in model.model_fields.items()]
     near = did_you_mean(key, [*known, *later])
     return Problem(f"unknown key `{key}`", expected="one of " + ", ".join(known), remedy=near, at=at)

@@ -14,6 +14,7 @@ from timeops.spec_windows import ALIAS_SCHEMA
 Json = dict[str, Any]
 
 _ZERO = {"pattern": "^[^1-9]*$"}
+_NOT_ALIGNED: Json = {"sources": {"items": {"properties": {"alignment": False}}}}
 
 
 def spec_json_schema() -> Json:
@@ -22,7 +23,7 @@ def spec_json_schema() -> Json:
     parts: Json = schema["$defs"]
     schema["properties"]["sources"] |= {"minItems": 1}
     schema["allOf"] = _rules_between_parts()
-    parts["FilesSource"]["allOf"] = [*_option_rules(), {"if": _given("splits"), "then": {"required": ["split"]}}]
+    parts["FilesSource"]["allOf"] = [*_option_rules(), *_source_rules()]
     parts["FilesSource"]["properties"]["rename"]["propertyNames"] = {"minLength": 1}
     parts["TimeSpec"]["allOf"] = _time_rules()
     parts["Idle"]["allOf"] = _idle_rules()
@@ -80,6 +81,14 @@ def _option_rules() -> list[Json]:
     return rules
 
 
+def _source_rules() -> list[Json]:
+    one_file: Json = {"properties": {"alignment": {"properties": {"update_interval": False}}}}
+    return [
+        {"if": _given("splits"), "then": {"required": ["split"]}},
+        {"if": _given("arrival_time"), "then": one_file},
+    ]
+
+
 def _time_rules() -> list[Json]:
     by_clock: Json = {"required": ["idle"], "properties": {"idle": _given("advance", "arrival_clock")}}
     has_key: Json = {"required": ["deduplicate_by"], "properties": {"deduplicate_by": {"minItems": 1}}}
@@ -111,7 +120,7 @@ def _event_time_rule() -> Json:
     }
     return {
         "if": {"not": {"anyOf": [in_time, in_source]}},
-        "then": {"properties": {"time": {"properties": without}}},
+        "then": {"properties": {"time": {"properties": without}, **_NOT_ALIGNED}},
     }
 
 
@@ -168,12 +177,14 @@ def _rules_between_parts() -> list[Json]:
             "outputs": {"required": ["ordered_events"], "properties": {"ordered_events": {"const": False}}}
         },
     }
+    in_silence = {"required": ["time"], "properties": {"time": _given("idle")}}
     has_over = {
         "required": ["time"],
         "properties": {"time": {"required": ["over"], "properties": {"over": {"minItems": 1}}}},
     }
     return [
         _event_time_rule(),
+        {"if": in_silence, "then": {"properties": _NOT_ALIGNED}},
         {"if": writes_no_events, "then": has_windows},
         {"if": _given("partitions"), "then": has_windows},
         {"if": {"not": keeps}, "then": _every_window({"properties": {"allowed_lateness": _ZERO}})},

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Wit
 from timeops.durations import micros
 from timeops.errors import SpecError
 from timeops.expression_tokens import mentions
+from timeops.spec_alignment import Alignment
 from timeops.spec_expressions import Expression, InstantExpression, column_name_problems
 from timeops.spec_fields import (
     ByteSize,
@@ -123,10 +124,9 @@ class FilesSource(SpecModel):
     """Files that arrive in a folder."""
 
     LATER: ClassVar[Mapping[str, str]] = {
-        "alignment": "alignment of sources",
-        "unaligned": "alignment of sources",
         "live": "ticks of a source with an arrival expression",
     }
+    WITHOUT_EFFECT: ClassVar[Mapping[str, str]] = {"unaligned": "every source of files can stop between two files"}
 
     name: Name = Field(description="Name of the source; it stands in `_source`.")
     kind: Annotated[Literal["files"], one_of("files", later=LATER_SOURCE_KINDS)] = Field(
@@ -180,6 +180,9 @@ class FilesSource(SpecModel):
         default=None, description="Out-of-orderness of this source's splits; overrides time.out_of_orderness."
     )
     idle: SourceIdle | None = Field(default=None, description="When this source's splits are idle.")
+    alignment: Alignment | None = Field(
+        default=None, description="Waiting for sources of a group that are behind: {group: g, max_drift: 1 minute}."
+    )
     settle: Duration = Field(
         default=timedelta(seconds=5), description="A file younger than this is left for the next run."
     )
@@ -214,6 +217,11 @@ class FilesSource(SpecModel):
             found = "`_arrival_time` is what this expression defines"
             expected = "an expression over columns of the record"
             problems.append(Problem(found, expected=expected, at=("arrival_time",)))
+        given = self.alignment.model_fields_set if self.alignment is not None else ()
+        if self.arrival_time is not None and "update_interval" in given:
+            found = "`update_interval` has no effect with `arrival_time`: what a file spans is known when it was read"
+            remedy = "leave it out: one file is read at a time"
+            problems.append(Problem(found, remedy=remedy, at=("alignment", "update_interval")))
         raise_any(problems)
         return self
 

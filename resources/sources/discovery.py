@@ -27,9 +27,11 @@ class Discovery:
     Attributes:
         ready: To be read now, in path order.
         waiting: Younger than `settle`.
-        left: How many files are beyond max_files or max_bytes; they come with the next ingestion.
+        left: How many files are beyond max_files, max_bytes or what `alignment` lets be read at once; they come with
+            a later ingestion.
         errors: Each names one file; that file only is held back.
         touched: Known files with a new modification time and the same bytes: states to remember.
+        ahead: How many of those left wait because the source is ahead of others that it is aligned with.
     """
 
     ready: tuple[FileRange, ...]
@@ -37,6 +39,7 @@ class Discovery:
     left: int
     errors: tuple[InputError, ...]
     touched: tuple[FileState, ...] = ()
+    ahead: int = 0
 
 
 def discover(source: FilesSource, base: Path, known: Mapping[str, FileState], now: datetime) -> Discovery:
@@ -109,13 +112,13 @@ def _check_path(source: FilesSource, base: Path) -> None:
 def _examine_within_bounds(
     source: FilesSource, candidates: Sequence[Candidate]
 ) -> tuple[list[FileRange], list[FileState], list[InputError], int]:
-    """Read files in path order up to max_files or max_bytes: (ready, touched, errors, number left)."""
+    """Read files in path order as far as one ingestion goes: (ready, touched, errors, number left)."""
     ready: list[FileRange] = []
     touched: list[FileState] = []
     errors: list[InputError] = []
     queue, room_bytes = list(candidates), source.max_bytes
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        while batch := _fitting(queue, source.max_files - len(ready), room_bytes, at_least_one=not ready):
+        while batch := _fitting(source, queue, ready, room_bytes):
             queue = queue[len(batch) :]
             for file, outcome in zip(batch, pool.map(partial(examine, source), batch), strict=True):
                 if isinstance(outcome, FileRange):
@@ -128,11 +131,29 @@ def _examine_within_bounds(
     return ready, touched, errors, len(queue)
 
 
-def _fitting(queue: Sequence[Candidate], files: int, room_bytes: int, *, at_least_one: bool) -> list[Candidate]:
+def _fitting(
+    source: FilesSource, queue: Sequence[Candidate], ready: Sequence[FileRange], room_bytes: int
+) -> list[Candidate]:
+    """The next files of the queue that may be read together with those that are ready; at least one in all."""
     batch: list[Candidate] = []
-    for file in queue[: max(files, 0)]:
-        if file.new_bytes > room_bytes and not (at_least_one and not batch):
+    oldest_us = min((file.modified_us for file in ready), default=None)
+    newest_us = max((file.modified_us for file in ready), default=None)
+    for file in queue[: max(_most_files(source) - len(ready), 0)]:
+        oldest_us = min(file.modified_us, file.modified_us if oldest_us is None else oldest_us)
+        newest_us = max(file.modified_us, file.modified_us if newest_us is None else newest_us)
+        fits = file.new_bytes <= room_bytes and _in_interval(source, newest_us - oldest_us)
+        if not fits and (ready or batch):
             break
         batch.append(file)
         room_bytes -= file.new_bytes
     return batch
+
+
+def _most_files(source: FilesSource) -> int:
+    # What arrivals an expression gives is known when a file was read, so that an aligned source stops behind each.
+    one_by_one = source.alignment is not None and source.arrival_time is not None
+    return 1 if one_by_one else source.max_files
+
+
+def _in_interval(source: FilesSource, span_us: int) -> bool:
+    return source.alignment is None or span_us <= source.alignment.update_interval_us

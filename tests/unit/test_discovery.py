@@ -277,3 +277,37 @@ def test_max_bytes_bounds_an_ingestion_but_at_least_one_file_is_read(tmp_path: P
     assert (names(found), found.left) == (["a.csv"], 3)
     after = look(tmp_path, given, known(found))
     assert (names(after), after.left) == (["b.csv", "c.csv"], 1)
+
+
+def aligned(path: str = "in/*.csv", **settings: object) -> FilesSource:
+    return source(path, alignment={"group": "g", "max_drift": "1 min", "update_interval": "10 s"}, **settings)
+
+
+def test_an_aligned_source_gives_one_interval_of_its_files_at_once_but_at_least_one(tmp_path: Path) -> None:
+    for name, seconds in (("a", 20), ("b", 10), ("c", 15), ("d", 9), ("e", 200), ("f", 300)):
+        land(tmp_path / "in" / f"{name}.csv", modified=AN_HOUR_AGO + timedelta(seconds=seconds))
+    state: dict[str, FileState] = {}
+    taken = []
+    for left in (3, 2, 1, 0):
+        found = look(tmp_path, aligned(), state)
+        taken.append(names(found))
+        assert (found.left, found.ahead) == (left, 0)
+        state |= known(found)
+    assert taken == [["a.csv", "b.csv", "c.csv"], ["d.csv"], ["e.csv"], ["f.csv"]], "d is 11 s before a"
+
+
+def test_bad_files_are_no_part_of_an_interval_and_other_limits_hold_beside_it(tmp_path: Path) -> None:
+    land(tmp_path / "in" / "a.csv.gz", "no gzip", AN_HOUR_AGO - timedelta(minutes=1))
+    for name in "bcd":
+        land(tmp_path / "in" / f"{name}.csv")
+    found = look(tmp_path, aligned(path="in/*"))
+    assert (names(found), found.left, len(found.errors)) == (["b.csv", "c.csv", "d.csv"], 0, 1)
+    assert names(look(tmp_path, aligned(path="in/*", max_files=2))) == ["b.csv", "c.csv"]
+
+
+def test_an_aligned_source_with_arrivals_of_its_own_gives_one_file_at_once(tmp_path: Path) -> None:
+    for name in "bcd":
+        land(tmp_path / "in" / f"{name}.csv")
+    given = source(alignment={"group": "g", "max_drift": "1 min"}, arrival_time="timestamp_seconds(a)")
+    found = look(tmp_path, given)
+    assert (names(found), found.left) == (["b.csv"], 2)

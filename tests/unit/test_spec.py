@@ -222,6 +222,16 @@ def two_sources(**keys: object) -> list[dict[str, Any]]:
     return [*SMALL["sources"], {**SMALL["sources"][0], "name": "other", **keys}]
 
 
+def aligned(**keys: object) -> dict[str, Any]:
+    """An alignment in the group `g`."""
+    return {"group": "g", "max_drift": "1 min", **keys}
+
+
+def two_aligned(**keys: object) -> list[dict[str, Any]]:
+    """Two sources of one group, the second with more keys."""
+    return [{**source, "alignment": aligned()} | more for source, more in zip(two_sources(), ({}, keys), strict=True)]
+
+
 def over_w(**keys: object) -> dict[str, Any]:
     """A window over the results of `w`; a key that is None is left out."""
     keys = {"name": "hours", "from": "w", "aggregates": {"m": "max(n)"}, "kind": "tumbling", "size": "1 h", **keys}
@@ -237,6 +247,7 @@ GOOD = {
     ),
     "several sources": changed("sources", two_sources(timestamp_by="t", time_zone="Asia/Tokyo")),
     "only one source has an event time": changed("sources", two_sources(timestamp_by="t"), changed("time", ...)),
+    "aligned sources": changed("sources", two_aligned(alignment=aligned(max_drift="0 s", update_interval="1 min"))),
     "listed splits": changed("sources.0.splits", ["0", "1"], changed("sources.0.split", "x")),
     "idle splits": changed(
         "time.idle", {"advance": "exclude_split", "timeout": "1 min"}, changed("sources.0.split", "x")
@@ -351,8 +362,14 @@ BAD_FOR_SCHEMA_TOO = [
     ("sources.0.split", "", "sources[0].split", "empty text"),
     ("sources.0.splits", ["a"], "sources[0].splits", "no effect without `split`"),
     ("sources.0.splits", "a", "sources[0].splits", "a list, such as [a, b]"),
-    ("sources.0.alignment", {"group": "g"}, "sources[0].alignment", "not supported yet"),
-    ("sources.0.unaligned", "allow", "sources[0].unaligned", "not supported yet"),
+    ("sources.0.alignment", "g", "sources[0].alignment", "a mapping of keys to values"),
+    ("sources.0.alignment", {"group": "g"}, "sources[0].alignment.max_drift", "the key is missing"),
+    ("sources.0.alignment", {"group": "a-b", "max_drift": "1 s"}, "sources[0].alignment.group", "letters, digits"),
+    ("sources.0.alignment", {"group": "g", "max_drift": 60}, "sources[0].alignment.max_drift", "bare number 60"),
+    ("sources.0.alignment", aligned(update_interval="0 s"), "alignment.update_interval", "longer than zero"),
+    ("sources.0.alignment", aligned(drift="1 s"), "sources[0].alignment.drift", "unknown key `drift`"),
+    ("sources.0.unaligned", "allow", "sources[0].unaligned", "can stop between two files"),
+    ("sources", two_aligned(arrival_time="t", alignment=aligned(update_interval="1 s")), "interval", "one file"),
     ("sources.0.timestamp_by", 1700000000, "sources[0].timestamp_by", "timestamp_seconds"),
     ("sources.0.out_of_orderness", 60, "sources[0].out_of_orderness", "bare number 60"),
     ("sources.0.idle", {"timeout": "0 s"}, "sources[0].idle.timeout", "longer than zero"),
@@ -486,6 +503,8 @@ BAD_FOR_PARSER_ONLY = [
     ("sources.0.splits", ["a", "a"], "sources[0].splits[1]", "stands twice"),
     ("time.idle", {"advance": "exclude_split", "timeout": "1 s"}, "time.idle.advance", "several splits"),
     ("time.idle", {"advance": "exclude_split"}, "time.idle.timeout", "no idle timeout for source `s`"),
+    ("sources.0.alignment", aligned(), "sources[0].alignment.group", "the group of this source alone"),
+    ("sources", two_aligned(alignment=aligned(group="h"))[1:], "sources[0].alignment.group", "of this source alone"),
     ("sources", two_sources(order="position"), "sources[1].order", "one order for all sources"),
     ("sources", two_sources(out_of_orderness="1500 us"), "sources[1].out_of_orderness", "whole number of millis"),
     ("sources.0.arrival_time", "now()", "sources[0].arrival_time", "reads the clock"),
@@ -601,6 +620,20 @@ def test_a_longest_duration_of_sessions_is_refused_under_keep() -> None:
     keep = changed("time.out_of_order", "keep")
     spec = changed("windows.0", session(gap="1 s", max_duration="1 h"), keep)
     assert "windows[0].max_duration: found a longest duration under `out_of_order: keep`" in message(spec)
+    assert not schema_accepts(spec)
+
+
+@pytest.mark.parametrize("advance", ["exclude_split", "window_close"])
+def test_who_waits_for_others_is_not_silent_so_alignment_and_idle_are_refused_together(advance: str) -> None:
+    idle = {"advance": advance, "timeout": "1 min"}
+    spec = changed("time.idle", idle, changed("sources", two_aligned()))
+    assert "time.idle: `idle` together with `alignment` is not supported yet" in message(spec)
+    assert not schema_accepts(spec)
+
+
+def test_alignment_without_an_event_time_is_refused() -> None:
+    spec = changed("time", ..., changed("sources", two_aligned()))
+    assert "sources[0].alignment: `alignment` goes by event time, and without `timestamp_by`" in message(spec)
     assert not schema_accepts(spec)
 
 
@@ -751,6 +784,7 @@ def test_every_key_of_the_schema_is_described() -> None:
         "Periodic",
         "Idle",
         "SourceIdle",
+        "Alignment",
         "TolerancePolicy",
         "WindowSpec",
         "Early",
