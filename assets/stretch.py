@@ -26,8 +26,8 @@ from timeops.timelines import clock_watermark
 KEPT_RECORDS = 1_000_000
 """Batches of at most so many records are judged once and kept for all stages. A larger one is judged anew by each,
 from the carries of its blocks, which are kept: that is a scan of the log, which costs less than writing all its rows
-aside. Where the rules follow the activity of timelines, or look for duplicates, it is more than a scan, and every batch
-is kept."""
+aside. Where the rules follow the activity of timelines, or look for duplicates, it is more than a scan, and every
+batch is kept."""
 
 
 @dataclass(frozen=True)
