@@ -16,7 +16,7 @@ from pyspark.sql.types import DoubleType, FloatType, MapType
 from resources import tables
 from resources.batches import Plan
 from resources.rows import small_frame
-from resources.workspace import Workspace
+from resources.workspace import Workspace, records_in
 from timeops import columns as c
 from timeops.adjustment import KEPT
 from timeops.epoch import instant_of
@@ -24,9 +24,8 @@ from timeops.expression_tokens import mentions
 from timeops.safely import null_if_it_fails
 from timeops.spec import WindowSpec
 
-MOST_WINDOWS = 12
-"""Of each definition so many windows of a batch are computed again, chosen by a hash: each is compared with every
-event of their time."""
+_COMPARISONS = 2_000_000  # about what a second is enough for
+_FEWEST, _MOST = 12, 1_000
 
 _START, _END = "window_start", "window_end"
 _FROM, _TO = "__from", "__to"  # start and end of a window that is computed again
@@ -49,6 +48,14 @@ class Look:
     spans: tuple[Span, ...] = ()
 
 
+def most_windows(records: int) -> int:
+    """How many windows of each definition are computed again after a batch: of a small batch all, of others a sample.
+
+    Each is compared with every event of their time. They are chosen by a hash.
+    """
+    return max(_FEWEST, min(_MOST, _COMPARISONS // max(records, 1)))
+
+
 def can_recount(window: WindowSpec) -> bool:
     """Whether the tables of events have all that the window's expressions name."""
     texts = (*window.aggregates.values(), *(text for _, text in window.group_expressions), window.where or "")
@@ -57,12 +64,12 @@ def can_recount(window: WindowSpec) -> bool:
 
 def looks_at(workspace: Workspace, plan: Plan) -> dict[str, Look]:
     """What a batch wrote of each window, in one job; nothing of those of which it wrote no row."""
-    frames = []
+    frames, most = [], most_windows(records_in(plan))
     for window in workspace.spec.windows:
         of_batch = [(c.BATCH, "=", plan.batch_id)]
         rows = workspace.lake.read(tables.window_table(window.name), filters=of_batch)
         final = rows.where("_is_final").select(_START, _END).distinct()
-        chosen = final.orderBy(F.xxhash64(_START, _END), _START, _END).limit(MOST_WINDOWS)
+        chosen = final.orderBy(F.xxhash64(_START, _END), _START, _END).limit(most)
         first = rows.agg(F.min(_START).alias(_START)).withColumn(_END, F.lit(None).cast("timestamp"))
         frames.append(first.unionByName(chosen).withColumn("name", F.lit(window.name)))
     looks: dict[str, Look] = {}
