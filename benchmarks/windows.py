@@ -40,7 +40,7 @@ def judged_windows(log: DataFrame, shape: dict[str, str], out: Path, *, ordered:
     rules = TimeRules(time, windows=(window,))
     clock = LogClock(log.select(F.unix_micros(F.max("_clock"))).scalar())
     adjusted = time_adjustment(log, small_frame(log.sparkSession, [], STATE_SCHEMA), rules, clock, keep_few=kept)
-    adjusted = replace(adjusted, state=kept(adjusted.state))
+    adjusted = replace(adjusted, state=F.broadcast(kept(adjusted.state)))
     results = window_results(adjusted, adjusted.accepted.limit(0), window, keep=kept)
     written(results, out / "windows")
     written(time_letters(adjusted.refused, PAYLOAD, rules), out / "dead_letters")
