@@ -38,6 +38,7 @@ from timeops.publications import ended_clocks, publications, seen_by
 from timeops.rules import TimeRules
 from timeops.silences import GATHERED
 from timeops.spec import TimeSpec
+from timeops.ticks import with_ticks
 from timeops.timelines import LogClock, asking, clock_steps, steps_of
 from timeops.timelines_after import state_after
 from timeops.watermarks import Scanned, Way, scan, with_setter
@@ -138,7 +139,7 @@ def time_adjustment(
     else:
         is_watched = F.col(REASON).isNull()
         asked = asking(judged.where(is_watched), rules)
-    ended = ended_clocks(items, rules, clock)
+    ended = ended_clocks(with_ticks(items, clock.ticks), rules, clock)
     published = None if ended is None else publications(asked, state, rules, clock, ended)
     scanned = scan(asked, state, rules, way, published=published, keep_few=keep_few)
     nothing = F.lit(None).cast("bigint")
@@ -158,7 +159,8 @@ def adjusted_from(
     rows: JudgedRows, items: DataFrame, before: DataFrame, rules: TimeRules, clock: LogClock
 ) -> Adjusted:
     """What a stretch becomes, from its judged rows, wherever these are kept; other arguments as `time_adjustment`."""
-    ended = ended_clocks(items, rules, clock)
+    by_clock = with_ticks(items, clock.ticks)
+    ended = ended_clocks(by_clock, rules, clock)
     if ended is None:
         seen = steps = steps_of(rows.moves, before, rules, clock.after)
     else:
@@ -172,7 +174,7 @@ def adjusted_from(
         before=before,
         state=state_after(rows.moves, seen, before, rules, clock),
         steps=steps,
-        clock_steps=clock_steps(items, rules.time, clock.log),
+        clock_steps=clock_steps(by_clock, rules.time, clock.log),
         ended=ended,
         items=items,
         clock=clock,

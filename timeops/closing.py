@@ -8,13 +8,15 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
-from timeops.closing_by_periods import BEHIND_ALL, of_periods, published_steps, with_published_watermark
+from timeops.closing_by_periods import of_periods, published_steps, with_published_watermark
 from timeops.columns import ASKED, BY_CLOCK, LOG, SEQ, TIMELINE, WATERMARK
 from timeops.contents import END
 from timeops.grids import close_time, last_closed
 from timeops.log_items import AT, CLOCK_BEFORE, ITEM, clocks_of, first_item_at
 from timeops.silences import GATHERED, clock_gives, clock_that_gives, gathered_in_state
 from timeops.spec import WindowSpec
+from timeops.ticks import BEHIND_ALL
+from timeops.timelines import clock_after_silence
 
 _FIRST = "__first"
 REACHED = "__reached"  # the watermark at which a window closed, at an item that may raise it further
@@ -94,12 +96,15 @@ def with_watermark_of(rows: DataFrame, step: Column, closes_at: Column, adjusted
 
 
 def steps_with_last_silence(adjusted: Adjusted) -> DataFrame:
-    """The steps of a stretch, and what the clock has given every timeline behind its last event."""
+    """The steps of a stretch, and what the clock has given every timeline behind its last event.
+
+    The latter is what the stretch's tick gives, where no record before it gave as much.
+    """
     known = gathered_in_state(adjusted.rules, adjusted.clock.first)
     end = adjusted.state.select(
         TIMELINE,
         F.lit(BEHIND_ALL).alias(SEQ),
-        clock_gives(known, adjusted.clock.after, adjusted.rules).alias(BY_CLOCK),
+        clock_gives(known, clock_after_silence(adjusted.clock, adjusted.rules), adjusted.rules).alias(BY_CLOCK),
         known.alias(GATHERED),
     )
     return adjusted.steps.unionByName(end.withColumn(ASKED, F.col(BY_CLOCK)), allowMissingColumns=True)

@@ -13,9 +13,8 @@ from timeops.columns import ASKED, LOG, PERIOD, PUBLISHED, SEQ, TIMELINE, WATERM
 from timeops.log_items import AT, CLOCK_BEFORE, ITEM, first_item_at
 from timeops.publications import ASKED_BEFORE, ENDED, PREVIOUS, with_asked_before
 from timeops.silences import GATHERED, clock_that_gives, gathered_in_state
+from timeops.ticks import BEHIND_ALL
 from timeops.timelines import clock_alone_gives
-
-BEHIND_ALL = 2**62  # stands behind every _arrival_seq
 
 
 def periods_to_the_end(adjusted: Adjusted) -> DataFrame:

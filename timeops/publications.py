@@ -27,7 +27,7 @@ def ended_clocks(items: DataFrame, rules: TimeRules, clock: LogClock) -> DataFra
     """The periods of a stretch of the log, each with the clock before it.
 
     Args:
-        items: The records of the stretch.
+        items: The records of the stretch, and its tick.
         rules: The rules of time.
         clock: The clock of the log.
 

@@ -25,6 +25,7 @@ from timeops.log_items import AT, CLOCK_BEFORE, ITEM, clocks_of, first_item_at
 from timeops.sliding import MADE, contents_so_far
 from timeops.spec import WindowSpec
 from timeops.stretch_ends import W_END, W_START, with_both_ends
+from timeops.ticks import with_ticks
 from timeops.watermark_at import AFTER_SEQ, watermarks_after
 
 RANK = "__rank"
@@ -189,7 +190,8 @@ def _watermarks_around(ends: DataFrame, adjusted: Adjusted) -> DataFrame:
     log = adjusted.clock.log
     ends = ends.withColumn(LOG, log)
     wanted = ends.select(LOG, F.col(RANK).alias(AT)).distinct()
-    items = first_item_at(wanted, clocks_of(adjusted.items, log)).withColumnRenamed(AT, RANK)
+    clocks = clocks_of(with_ticks(adjusted.items, adjusted.clock.ticks), log)
+    items = first_item_at(wanted, clocks).withColumnRenamed(AT, RANK)
     reached = ends.join(items.where(F.col(ITEM).isNotNull()), [LOG, RANK])
     seq = F.col(ITEM)["seq"]
     just_before = F.struct((seq - 1).alias(AFTER_SEQ), F.coalesce(CLOCK_BEFORE, _CLOCK_START).alias(AT))

@@ -16,6 +16,7 @@ from timeops.rules import TimeRules
 from timeops.silences import GATHERED, clock_gives
 from timeops.spec import TimeSpec
 from timeops.splits import allows
+from timeops.ticks import Ticks
 
 _SPLITS = ArrayType(
     StructType(
@@ -73,8 +74,8 @@ class LogClock:
     """The clock of the log around a stretch.
 
     Attributes:
-        after: The clock behind the stretch, microseconds: a literal, or an expression over `_timeline` where a frame
-            holds several logs, each with timelines of its own.
+        after: The clock behind the stretch and its tick, microseconds: a literal, or an expression over `_timeline`
+            where a frame holds several logs, each with timelines of its own.
         first: The first clock of the log, of the same kind; null before the first timed record. Only listed splits
             ask for it.
         log: Which log a timeline is of, an expression over `_timeline`; there is one in a pipeline.
@@ -82,6 +83,7 @@ class LogClock:
             and the next two are of the same kind, and only asked for where periods publish what the clock gave.
         start: The clock before the stretch.
         start_ended: To it what `ended` is to `after`.
+        ticks: The ticks with which the stretch ends; None for none.
     """
 
     after: Column
@@ -90,6 +92,7 @@ class LogClock:
     ended: Column = field(default_factory=_unknown)
     start: Column = field(default_factory=_unknown)
     start_ended: Column = field(default_factory=_unknown)
+    ticks: Ticks | None = None
 
 
 _BEFORE_ALL = -1  # stands before every _arrival_seq of a stretch
@@ -200,7 +203,7 @@ def clock_steps(items: DataFrame, time: TimeSpec, log: Column) -> DataFrame | No
     """The watermark that the clock alone gives all timelines of a log, at every item of a stretch.
 
     Args:
-        items: Records of the stretch.
+        items: Records of the stretch, and its tick.
         time: The spec's `time` section.
         log: Which log a row is of.
 
@@ -211,6 +214,17 @@ def clock_steps(items: DataFrame, time: TimeSpec, log: Column) -> DataFrame | No
         return None
     given = clock_watermark(to_us(CLOCK), time)
     return items.select(log.alias(LOG), SEQ, given.alias(ASKED)).where(F.col(ASKED).isNotNull())
+
+
+def clock_after_silence(clock: LogClock, rules: TimeRules) -> Column:
+    """The clock behind a stretch as silences go by it, microseconds.
+
+    To windows that close in a silence a tick is like an event one microsecond later: an event at the very instant of
+    the timeout beats it, a tick does not.
+    """
+    if clock.ticks is None or not rules.closes_windows:
+        return clock.after
+    return clock.after + F.when(clock.ticks.stand, F.lit(1)).otherwise(F.lit(0))
 
 
 def clock_alone_gives(known: Column, clock_us: Column, rules: TimeRules) -> Column:

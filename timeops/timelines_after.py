@@ -11,7 +11,14 @@ from timeops.columns import ASKED, CLOCK, SETTER, TIMELINE, T, floor_to, to_us
 from timeops.rules import TimeRules
 from timeops.silences import close_asked, gathered_in_state
 from timeops.splits import SPLITS_TYPE, allows, of_state, splits_after, splits_watermark
-from timeops.timelines import CLOCK_SETS, STATE_SCHEMA, LogClock, clock_alone_gives, event_of
+from timeops.timelines import (
+    CLOCK_SETS,
+    STATE_SCHEMA,
+    LogClock,
+    clock_after_silence,
+    clock_alone_gives,
+    event_of,
+)
 
 
 def state_after(moves: DataFrame, seen: DataFrame, state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
@@ -60,10 +67,11 @@ def under_clock(state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFram
     """The timelines when the clock has come to a later instant and they had no event: it may raise all of them."""
     if not rules.clock_moves:
         return state
-    given = clock_alone_gives(gathered_in_state(rules, clock.first), clock.after, rules)
+    known, reached = gathered_in_state(rules, clock.first), clock_after_silence(clock, rules)
+    given = clock_alone_gives(known, reached, rules)
     published = given
     if rules.time.emit_every_us is not None:
-        published = clock_alone_gives(gathered_in_state(rules, clock.first), clock.ended, rules)
+        published = clock_alone_gives(known, clock.ended, rules)
         if rules.clock_raises_single_timelines:  # what came in the present period is published behind it
             published = F.when(F.col("last_clock") < floor_to(clock.after, rules.time.emit_every_us), published)
     for name, asked_us in (("computed", given), ("watermark", published)):

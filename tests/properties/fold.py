@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from resources.rows import small_frame
 from resources.split_count import count_splits
-from tests.properties.logs import Log, clocks_after, ended_clocks, first_clocks, items
+from tests.properties.logs import Log, clocks_after, ended_clocks, first_clocks, items, ticks_of
 from timeops.adjustment import Adjusted, JudgedRows, adjusted_from, time_adjustment
 from timeops.columns import to_us
 from timeops.dead_letters import time_letters, window_letters
@@ -85,6 +85,7 @@ def run(
             ended=ended_clocks(logs, part, time.emit_every_us or 1),
             start=before.after,
             start_ended=before.ended,
+            ticks=ticks_of(spark, logs, part),
         )
         before = clock
         carried = _stretch(rows, clock, rules, carried, out, way=way, flushed=flushed)

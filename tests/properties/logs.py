@@ -5,7 +5,7 @@ Each log is a case with a timeline of its own (`case`), so that one Spark job ju
 
 import json
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -13,9 +13,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from resources.rows import small_frame
 from tests import oracle
 from timeops.rules import SourceTime
 from timeops.spec import TimeSpec, WindowSpec
+from timeops.ticks import Ticks
 
 BASE_US = 1_700_000_000_000_000
 SPLITS = (("s", "x"), ("s", None), ("r", None), ("s", "y"))  # source and split of generated events
@@ -45,11 +47,12 @@ class Event:
 
 @dataclass(frozen=True)
 class Log:
-    """One case: its events in log order, numbered over all cases."""
+    """One case: its events in log order, numbered over all cases; by part the clock of the tick behind it, if any."""
 
     case: str
     events: tuple[Event, ...]
     cuts: tuple[int, ...] = field(default=())
+    ticks: tuple[int | None, ...] = field(default=())
 
     @property
     def timeline(self) -> str:
@@ -84,6 +87,31 @@ def generate(seed: int, cases: int, *, longest: int = 24, spread_us: int = 40) -
     return logs
 
 
+def with_ticks(logs: Sequence[Log], seed: int) -> list[Log]:
+    """The logs with ticks behind most of their parts, at a clock that may stand still, or go on for long."""
+    rng = random.Random(seed)
+    found = []
+    for log in logs:
+        ticks: list[int | None] = []
+        for part in range(len(log.cuts) + 1):
+            known = replace(log, ticks=tuple(ticks))
+            clock = _latest(_clocks(known, part)) or BASE_US
+            step = rng.choice([0, -3, 1, 2, rng.randint(1, 10), rng.randint(1, 40), rng.randint(1, 400)])
+            ticks.append(None if rng.random() < 0.2 else clock + step)
+        found.append(replace(log, ticks=tuple(ticks)))
+    return found
+
+
+def ticks_of(spark: SparkSession, logs: Iterable[Log], part: int | None) -> Ticks | None:
+    """The ticks behind a part of the logs."""
+    ticked = {log.timeline: _latest(_clocks(log, part)) for log in logs if _tick(log, part) is not None}
+    if not ticked:
+        return None
+    rows = small_frame(spark, list(ticked.items()), "_timeline STRING, clock_us BIGINT")
+    at = rows.select("_timeline", F.timestamp_micros("clock_us").alias("_clock"))
+    return Ticks(at, _by_timeline(ticked).isNotNull())
+
+
 def items(spark: SparkSession, logs: Iterable[Log], part: int | None = None) -> DataFrame:
     """The records of all logs; with `part` only those of that stretch between each log's cuts."""
     rows = [
@@ -97,17 +125,17 @@ def items(spark: SparkSession, logs: Iterable[Log], part: int | None = None) -> 
 
 def clocks_after(logs: Iterable[Log], part: int | None) -> Column:
     """Each log's clock behind a part of it, for a row with `_timeline`."""
-    return _by_timeline({log.timeline: _clock(log.events[: _end(log, part)]) for log in logs})
+    return _by_timeline({log.timeline: _latest(_clocks(log, part)) for log in logs})
 
 
 def ended_clocks(logs: Iterable[Log], part: int | None, every_us: int) -> Column:
-    """Each log's clock behind the last record before the period of its clock behind a part of it, for such a row."""
-    return _by_timeline({log.timeline: _ended(log.events[: _end(log, part)], every_us) for log in logs})
+    """Each log's clock behind the last item before the period of its clock behind a part of it, for such a row."""
+    return _by_timeline({log.timeline: _ended(_clocks(log, part), every_us) for log in logs})
 
 
 def first_clocks(logs: Iterable[Log]) -> Column:
     """Each log's first clock, for a row with `_timeline`."""
-    timed = {log.timeline: [e.arrival_us for e in log.events if e.arrival_us is not None][:1] for log in logs}
+    timed = {log.timeline: _timed(_clocks(log, None))[:1] for log in logs}
     return _by_timeline({timeline: first[0] for timeline, first in timed.items() if first})
 
 
@@ -116,22 +144,38 @@ def _by_timeline(known: Mapping[str, int | None]) -> Column:
 
 
 def _with_clock(log: Log, part: int | None) -> Iterable[tuple[Event, int | None]]:
-    events = stretch(log, part)
-    first = _end(log, part) - len(events)
-    return [(event, _clock(log.events[: first + i + 1])) for i, event in enumerate(events)]
+    clock = _latest(_clocks(log, part - 1)) if part else None
+    found = []
+    for event in stretch(log, part):
+        clock = _latest([clock, event.arrival_us])
+        found.append((event, clock))
+    return found
 
 
-def _clock(events: Sequence[Event]) -> int | None:
-    return max((event.arrival_us for event in events if event.arrival_us is not None), default=None)
+def _clocks(log: Log, part: int | None) -> list[int | None]:
+    """Arrivals of the records and clocks of the ticks of a log up to the end of a part, in their order."""
+    clocks: list[int | None] = []
+    for one in range(1 + (len(log.cuts) if part is None else part)):
+        clocks += [event.arrival_us for event in stretch(log, one)]
+        clocks.append(_tick(log, one))
+    return clocks
 
 
-def _ended(events: Sequence[Event], every_us: int) -> int | None:
-    clocks = list(accumulate((e.arrival_us for e in events if e.arrival_us is not None), max))
-    return max((clock for clock in clocks if clock // every_us < clocks[-1] // every_us), default=None)
+def _tick(log: Log, part: int | None) -> int | None:
+    return log.ticks[part] if part is not None and part < len(log.ticks) else None
 
 
-def _end(log: Log, part: int | None) -> int:
-    return len(log.events) if part is None else (*log.cuts, len(log.events), len(log.events))[part]
+def _timed(clocks: Iterable[int | None]) -> list[int]:
+    return [clock for clock in clocks if clock is not None]
+
+
+def _latest(clocks: Iterable[int | None]) -> int | None:
+    return max(_timed(clocks), default=None)
+
+
+def _ended(clocks: Iterable[int | None], every_us: int) -> int | None:
+    came = list(accumulate(_timed(clocks), max))
+    return max((clock for clock in came if clock // every_us < came[-1] // every_us), default=None)
 
 
 def stretch(log: Log, part: int | None) -> Sequence[Event]:
@@ -174,7 +218,7 @@ def judged_by_oracle(
     flush: bool = False,
 ) -> oracle.Outcome:
     """The oracle's outcome of one case."""
-    records: list[oracle.Record | oracle.Control] = [
+    records = [
         oracle.Record(
             seq=event.seq,
             arrival_us=event.arrival_us,
@@ -188,9 +232,27 @@ def judged_by_oracle(
         )
         for event in log.events
     ]
+    log_items = list(_with_controls(log, records, flush=flush))
+    return oracle.run(log_items, rules_of(time, sources), [window_of(window) for window in windows])
+
+
+def _with_controls(
+    log: Log, records: Sequence[oracle.Record], *, flush: bool
+) -> Iterator[oracle.Record | oracle.Control]:
+    """The records with the ticks between them, and the flush behind them."""
+    last = -1
+    ends = (*log.cuts, len(log.events))
+    for position in range(len(records) + 1):
+        yield from (
+            oracle.Control(last, "tick", clock)
+            for end, clock in zip(ends, log.ticks, strict=False)
+            if end == position and clock is not None
+        )
+        if position < len(records):
+            yield records[position]
+            last = records[position].seq
     if flush:
-        records.append(oracle.Control(log.events[-1].seq if log.events else -1, "flush"))
-    return oracle.run(records, rules_of(time, sources), [window_of(window) for window in windows])
+        yield oracle.Control(last, "flush")
 
 
 def rules_of(time: TimeSpec, sources: Sequence[SourceTime] = ()) -> oracle.TimeRules:

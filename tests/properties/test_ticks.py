@@ -1,0 +1,85 @@
+"""Ticks: the fast stages equal the oracle on generated logs with ticks behind their stretches.
+
+Each mode tries the first of its windows, and all of them with `--hypothesis-profile=thorough`.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from pyspark.sql import SparkSession
+
+from tests.properties.fold import run
+from tests.properties.logs import BASE_US, Event, Log, generate, with_ticks
+from tests.properties.test_empty_windows import near
+from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
+from timeops.rules import SourceTime
+from timeops.spec import TimeSpec, WindowSpec
+
+CASES = 220  # logs of a mode
+PARTS = (0, 1)
+
+
+def window(**keys: Any) -> WindowSpec:
+    aggregates = {"seqs": "array_sort(collect_set(_arrival_seq))"}
+    return WindowSpec(**({"name": "w", "group_by": ("case",), "aggregates": aggregates} | keys))
+
+
+ON_TIME = window(
+    name="on_time", kind="tumbling", size="10 us", allowed_lateness="25 us", emit="on_time", revise_every="10 us"
+)
+EARLY = window(name="early", kind="hopping", size="30 us", hop="10 us", emit={"early": "10 us"})
+SLIDING = window(name="sliding", kind="sliding", size="10 us", emit={"early": "3 us"}, group_by=("case", "v"))
+SESSION = window(name="session", kind="session", gap="7 us", group_by=("case", "v"), where="v > 1")
+EMPTY = window(name="empty", kind="tumbling", size="10 us", empty=True, group_by=("case", "v"), empty_max=100_000)
+CLOSED_RIGHT = window(name="right", kind="cumulative", size="20 us", step="10 us", offset="7 us", closed="right")
+
+LATE = {"tolerance": "7 us", "policy": "adjust"}
+EVERY = {"every": "8 us"}
+BY_CLOCK = {"advance": "arrival_clock"}
+IDLE_SPLITS = {"advance": "exclude_split", "timeout": "6 us"}
+SILENCE = {"advance": "window_close", "timeout": "6 us"}
+
+# What a tick can move, each with windows of some kinds.
+MODES: dict[str, tuple[dict[str, Any], tuple[WindowSpec, ...]]] = {
+    "revisions": ({"out_of_order": "keep", "out_of_orderness": "9 us"}, (ON_TIME, SLIDING)),
+    "periods": ({"out_of_order": "keep", "emit": EVERY}, (EARLY, ON_TIME)),
+    "clock": ({"out_of_order": "keep", "late": LATE, "idle": BY_CLOCK}, (ON_TIME, SESSION)),
+    "clock_periods": ({"late": LATE, "idle": BY_CLOCK, "emit": EVERY}, (SESSION, EARLY)),
+    "splits": ({"out_of_order": "keep", "idle": IDLE_SPLITS}, (ON_TIME, SESSION)),
+    "splits_periods": ({"out_of_order": "adjust", "idle": IDLE_SPLITS, "emit": EVERY}, (SLIDING, CLOSED_RIGHT)),
+    "silence": ({"out_of_order": "keep", "idle": SILENCE}, (EMPTY, ON_TIME, SESSION)),
+    "silence_periods": ({"out_of_order": "keep", "idle": SILENCE, "emit": EVERY}, (ON_TIME, SESSION)),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_logs_with_ticks_give_what_the_oracle_gives(spark: SparkSession, mode: str) -> None:
+    turn = list(MODES).index(mode)
+    keys, windows = MODES[mode]
+    if settings.get_current_profile_name() != "thorough":
+        windows = windows[:1]
+    time = TimeSpec(timestamp_by="e", over=("case",), **keys)
+    sources: tuple[SourceTime, ...] = ()
+    if mode.startswith("splits"):
+        sources = (SourceTime("s", "e", "UTC", 0, 6, ("x",) if turn % 2 else ()), SourceTime("r", "e", "UTC", 3, 11))
+    halves = [replace(log, cuts=log.cuts[:1]) for log in near(generate(seed=turn, cases=CASES))]
+    logs = with_ticks(halves, seed=turn)
+    flush = mode == "clock_periods"
+    out = run(spark, logs, time, windows, sources=sources, parts=PARTS, flush=flush)
+    for log in logs:
+        assert_equal_to_oracle(log, out, time, windows, sources, flush=flush)
+    assert_nothing_lost(logs, out)
+
+
+def test_a_tick_at_the_instant_of_the_timeout_closes_a_window_and_a_record_does_not(spark: SparkSession) -> None:
+    time = TimeSpec(timestamp_by="e", over=("case",), idle=SILENCE)
+    tumbling = window(kind="tumbling", size="10 us")
+    came = Event(0, BASE_US + 20, BASE_US + 5, 2)
+    at_the_instant = Event(1, BASE_US + 26, None, 2)
+    ticked = Log("c", (came,), ticks=(BASE_US + 26,))
+    recorded = Log("d", (came, at_the_instant))
+    closed = run(spark, [ticked], time, (tumbling,), parts=(0,)).windows["w"]
+    assert closed["c"] == [(BASE_US, BASE_US + 10, ("c",), (0,), 0, True, BASE_US + 10)]
+    assert not run(spark, [recorded], time, (tumbling,), parts=(0,)).windows["w"]["d"]
