@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from assets.commits import MOST_RECORDS, at_work, batch_column
 from assets.control import check_spec, meaning_of_time, recorded_specs
+from assets.pieces import pieces_of_log, results_by_pieces
 from assets.schemas import judged as judged_from_empty
 from assets.stretch import KEPT_RECORDS
 from assets.timelines import timelines_before
@@ -115,6 +116,10 @@ def results_of_log(workspace: Workspace, window: WindowSpec, first: date, last: 
 
     All of windows that hold events; of those without any, which any time may have many of, the ones of some days.
     """
+    start, end = map(us_of, _midnights(first, last))
+    pieces = pieces_of_log(workspace)
+    if any(piece.tick_us is not None for piece in pieces):
+        return results_by_pieces(workspace, window, pieces, (start, end))
     log = workspace.read_base(tables.RAW_EVENTS, filters=[(c.SEQ, "<", workspace.processed_end())])
     position = workspace.position()
     rules = TimeRules.of(workspace.spec)
@@ -126,7 +131,6 @@ def results_of_log(workspace: Workspace, window: WindowSpec, first: date, last: 
         adjusted = kept_together(adjusted, _kept)
     if not position.final:
         adjusted = replace(adjusted, state=timelines_before(workspace, position))
-    start, end = map(us_of, _midnights(first, last))
     keep = _kept if few else _as_it_is
     return _results(adjusted, workspace.spec, window, only=(start, end), flushed=position.final, keep=keep)
 

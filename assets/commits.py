@@ -15,9 +15,9 @@ from resources.batches import Plan, prepare
 from resources.filters import Filters
 from resources.owner import this_process
 from resources.spark import tuned_for_few_rows
-from resources.workspace import Workspace, records_in
+from resources.workspace import Workspace, plan_end, records_in, tick_of
 from timeops.columns import BATCH, TIMESTAMP
-from timeops.errors import LakeError
+from timeops.errors import BusyError, LakeError
 
 MOST_RECORDS = 25_000_000
 """A longer backlog is cut into batches: each core is sent a number for every block of a batch's records, and of these
@@ -31,22 +31,24 @@ BASE_EVERY = 16  # batches
 
 @dataclass(frozen=True)
 class Stretch:
-    """A range of the log to process, and whether the end of input follows it.
+    """A range of the log to process, and whether a tick or the end of input follows it.
 
     Attributes:
         first_seq: First `_arrival_seq`.
         end_seq: End of the range, not in it.
         flushes: The end of input is flushed behind it.
+        tick_us: Clock of the tick behind it, microseconds; None for no tick.
     """
 
     first_seq: int
     end_seq: int
     flushes: bool
+    tick_us: int | None = None
 
     @property
     def is_empty(self) -> bool:
         """Nothing to do."""
-        return self.first_seq == self.end_seq and not self.flushes
+        return self.first_seq == self.end_seq and not self.flushes and self.tick_us is None
 
 
 @contextmanager
@@ -75,20 +77,21 @@ def has_few_records(plan: Plan) -> bool:
     return records_in(plan) <= FEW_RECORDS
 
 
-def next_stretch(workspace: Workspace, max_events: int | None, *, flush: bool) -> Stretch:
+def next_stretch(workspace: Workspace, max_events: int | None, *, flush: bool, tick_us: int | None = None) -> Stretch:
     """What the next batch processes: what a failed one left, else what follows the last one.
 
     Args:
         workspace: The pipeline.
         max_events: At most so many records in one batch; by default, and at most, MOST_RECORDS.
         flush: Flush behind the last record of the log.
+        tick_us: Clock of a tick to stand behind the last record of the log, microseconds; None for no tick.
 
     Raises:
         LakeError: The pipeline was flushed and new records came since.
     """
     pending = workspace.batches.pending()
     if pending is not None and pending.kind == "process":
-        return Stretch(pending.first_seq, int(pending.end_seq or 0), bool(pending.input.get("flush")))
+        return stretch_of(pending)
     first, end = workspace.processed_end(), workspace.log_end()
     flushed = workspace.position().final
     if flushed and end > first:
@@ -96,7 +99,14 @@ def next_stretch(workspace: Workspace, max_events: int | None, *, flush: bool) -
     most = min(max_events or MOST_RECORDS, MOST_RECORDS)
     if first + most < end:
         return Stretch(first, first + most, flushes=False)
-    return Stretch(first, end, flushes=flush and not flushed and end > 0)
+    if flushed or flush:
+        return Stretch(first, end, flushes=flush and not flushed and end > 0)
+    return Stretch(first, end, flushes=False, tick_us=tick_us)
+
+
+def stretch_of(plan: Plan) -> Stretch:
+    """What a processing batch processes."""
+    return Stretch(plan.first_seq, plan_end(plan), flushes(plan), tick_of(plan))
 
 
 def flushed_already(workspace: Workspace) -> LakeError:
@@ -116,6 +126,12 @@ def take_on(workspace: Workspace, stretch: Stretch, run_id: str) -> Plan:
         BusyError: Another run is at work.
     """
     last = workspace.batches.last_commit()
+    ticks = {} if stretch.tick_us is None else {"tick_us": stretch.tick_us}
+    if ticks and stretch.end_seq != workspace.log_end():
+        raise BusyError(
+            "Another run has read more input meanwhile, so a tick would not stand behind it. Nothing was changed.",
+            remedy="Run again.",
+        )
     plan = workspace.batches.begin(
         "process",
         this_process(run_id),
@@ -123,7 +139,7 @@ def take_on(workspace: Workspace, stretch: Stretch, run_id: str) -> Plan:
         after=last.batch_id if last else None,
         first_seq=stretch.first_seq,
         end_seq=stretch.end_seq,
-        input={"flush": stretch.flushes},
+        input={"flush": stretch.flushes, **ticks},
         fingerprint=workspace.spec.fingerprint(),
     )
     prepare(workspace.lake, workspace.base())

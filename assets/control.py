@@ -1,4 +1,4 @@
-"""Control items of the log: the spec as it is from a place in the log on, and the end of input.
+"""Control items of the log: the spec as it is from a place in the log on, ticks, and the end of input.
 
 Here: which changes of a spec a running pipeline takes, and the rows of `log_control`. Not here: their effect on
 event time (timeops/).
@@ -12,11 +12,12 @@ import pyarrow as pa
 from assets.commits import flushes
 from resources import tables
 from resources.batches import Plan
-from resources.workspace import Position, Workspace, plan_end
+from resources.workspace import Position, Workspace, plan_end, tick_of
+from timeops.epoch import instant_of
 from timeops.errors import SpecError
 from timeops.spec import Spec
 
-SPEC, END_OF_INPUT = "spec", "end_of_input"
+SPEC, END_OF_INPUT, TICK = "spec", "end_of_input", "tick"
 
 # Parts of a spec whose change makes sense from the next record on. A change of any other part would make one table
 # hold rows of two meanings.
@@ -24,7 +25,7 @@ _CHANGEABLE = ("time", "partitions")
 _NOT_CHANGEABLE = ("time.over", "time.deduplicate_by", "time.within", "time.start_at")
 # These may change the state that is kept between batches: then there is nothing to go on from.
 _OF_STATE = ("time.emit", "time.idle")
-_OF_INGESTION = ("path", "options", "order", "arrival_time", "settle", "max_files", "max_bytes", "alignment")
+_OF_INGESTION = ("path", "options", "order", "arrival_time", "live", "settle", "max_files", "max_bytes", "alignment")
 _CHANGEABLE_IN_SOURCE = (*_OF_INGESTION, "timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
 # Open windows keep their events, so these apply to all windows that close from now on; a backfill gives them to the
 # past as well. What is refused for being too much gives no row at all.
@@ -90,6 +91,11 @@ def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
                 "argument": workspace.spec.canonical_json(),
                 "reason": "the pipeline's first batch" if plan.first_seq == 0 else "the spec file changed",
             }
+        )
+    tick_us = tick_of(plan)
+    if tick_us is not None:
+        rows.append(
+            {"_after_seq": plan_end(plan) - 1, "kind": TICK, "clock": instant_of(tick_us), "reason": "live run"}
         )
     if flushes(plan):
         rows.append(

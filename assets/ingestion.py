@@ -22,12 +22,14 @@ from resources.owner import this_process
 from resources.sources.changes import FileRange, FileState
 from resources.sources.discovery import Discovery, discover
 from resources.sources.files import ensure_unchanged, read_files, split_of
-from resources.workspace import Workspace
+from resources.workspace import LAST_ARRIVAL, LAST_SEEN, Workspace
 from timeops import columns as c
+from timeops.epoch import us_of
 from timeops.errors import InputError
 from timeops.instants import BAD, FAILED, US, with_instant
 from timeops.rules import TimeRules
 from timeops.spec import FilesSource
+from timeops.tick_clock import LastArrival
 
 _A = "__arrival_us"
 
@@ -217,8 +219,31 @@ def _write_log(
             expect = workspace.ready(tables.RAW_EVENTS)
             few = log.rows <= FEW_RECORDS
             workspace.lake.append(tables.RAW_EVENTS, rows, attempt=plan.attempt, expect=expect, are_few=few)
+        arrivals = _last_arrivals(workspace, plan, log)
     clocks = {"clock_us": clock_us, "first_clock_us": first_us}
-    return log.rows, {name: us for name, us in clocks.items() if us is not None}
+    return log.rows, {name: us for name, us in clocks.items() if us is not None} | arrivals
+
+
+def _last_arrivals(workspace: Workspace, plan: Plan, log: Numbered) -> dict[str, int]:
+    """The last arrival of each source and when it was seen: of this ingestion, else as an earlier one left it.
+
+    Only ticks ask for it, and there are none where a source has a time of its own.
+    """
+    sources = workspace.spec.sources
+    if not all(source.follows_wall_clock for source in sources):
+        return {}
+    if len(sources) == 1:
+        came = {sources[0].name: max((us for us in log.highest.values() if us is not None), default=None)}
+    else:
+        by_source = log.frame.groupBy(c.SOURCE).agg(F.max(_A).alias("arrival_us"))
+        came = {row[c.SOURCE]: row["arrival_us"] for row in by_source.collect()}
+    counts: dict[str, int] = {}
+    for name, before in workspace.last_arrivals().items():
+        arrival_us = came.get(name)
+        last = before if arrival_us is None else LastArrival(arrival_us, us_of(plan.planned_at))
+        if last is not None:
+            counts |= {f"{LAST_ARRIVAL}.{name}": last.arrival_us, f"{LAST_SEEN}.{name}": last.seen_us}
+    return counts
 
 
 def _with_arrival(records: DataFrame, source: FilesSource, time_zone: str) -> DataFrame:

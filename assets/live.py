@@ -25,13 +25,14 @@ from pydantic import Field
 
 from assets import metadata as show
 from assets.alignment import is_aligned, must_process_first
-from assets.commits import batch_of, is_accepted, next_stretch, stage_of, take_on
+from assets.commits import Stretch, batch_of, is_accepted, next_stretch, stage_of, take_on
 from assets.control import check_spec
 from assets.dead_letters import write_dead_letters
 from assets.failures import RETRIES, told_to_dagster
 from assets.ingestion import ingest, waiting_input
 from assets.schemas import create_tables
 from assets.stretch import forget
+from assets.ticks import NO_EFFECT, clock_of_tick
 from assets.time_adjustment import adjust_time
 from assets.time_metadata import of_time_adjustment
 from assets.windows import aggregate_windows, days_of_batch
@@ -47,6 +48,7 @@ class BatchSettings(Config):
 
     max_events_per_batch: int | None = Field(default=None, description="At most so many records of the log.", ge=1)
     end_of_input: str | None = Field(default=None, description="`flush` or `hold`; by default as the spec says.")
+    live: bool = Field(default=False, description="Behind the last record write a tick: all input has been read.")
 
 
 def live_assets(spec: Spec, open_workspace: OpenWorkspace) -> list[AssetsDefinition]:
@@ -118,8 +120,9 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
             done = ingest(workspace, context.run.run_id)
             for error in done.errors:
                 context.log.warning(error)
-        flush = _flush(workspace, config)
-        if not (done and done.records) and next_stretch(workspace, None, flush=flush).is_empty:
+        if config.live and not spec.heeds_ticks:
+            context.log.info("live has no effect: %s", NO_EFFECT)
+        if not (done and done.records) and _next(workspace, config).is_empty:
             context.log.info("nothing new")
             return
         yield MaterializeResult(
@@ -150,7 +153,7 @@ def _ordered_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefiniti
         context: AssetExecutionContext, spark: LazyPySparkResource, config: BatchSettings
     ) -> Iterator[MaterializeResult[None]]:
         workspace = open_workspace(spark)
-        stretch = next_stretch(workspace, config.max_events_per_batch, flush=_flush(workspace, config))
+        stretch = _next(workspace, config)
         if stretch.is_empty:
             context.log.info("nothing new")
             return
@@ -251,6 +254,11 @@ def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
         )
 
     return batches
+
+
+def _next(workspace: Workspace, config: BatchSettings) -> Stretch:
+    tick_us = clock_of_tick(workspace) if config.live else None
+    return next_stretch(workspace, config.max_events_per_batch, flush=_flush(workspace, config), tick_us=tick_us)
 
 
 def _flush(workspace: Workspace, config: BatchSettings) -> bool:

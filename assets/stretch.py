@@ -10,16 +10,16 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assets.commits import flushes, has_few_records
+from assets.clocks import clock_around, clocks_behind
+from assets.commits import flushes, has_few_records, stretch_of
 from assets.first_times import Span, known_first_times, spans_of
-from assets.timelines import joined_fast, log_clock, one_timeline, timelines_before
+from assets.timelines import joined_fast, one_timeline, timelines_before
 from resources import tables
 from resources.batches import Plan
 from resources.split_count import count_splits
 from resources.workspace import Position, Workspace, plan_end, records_in
 from timeops import columns as c
 from timeops.adjustment import Adjusted, kept_together, time_adjustment
-from timeops.epoch import us_of
 from timeops.rules import TimeRules
 from timeops.timelines import clock_watermark
 
@@ -82,8 +82,9 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
         start = start.localCheckpoint()
         timelines = start.count()
     rules, items = TimeRules.of(workspace.spec), items_of(workspace, plan)
-    reached = _clock_behind(workspace, plan, items, before, rules)
-    clock = log_clock(workspace, reached, before)
+    stretch = stretch_of(plan)
+    reached = clocks_behind(workspace, stretch, items, before, rules)
+    clock = clock_around(workspace, stretch, before, reached)
     keeps = records_in(plan) <= KEPT_RECORDS or rules.follows_activity or bool(rules.time.deduplicate_by)
     spans = spans_of(workspace, items) if rules.time.deduplicate_by else ()
     state = joined_fast(start, timelines)
@@ -108,28 +109,6 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
     else:
         state = one_timeline(workspace, after)
     return Judged(plan, replace(adjusted, state=state), before, after, start, spans)
-
-
-def _clock_behind(workspace: Workspace, plan: Plan, items: DataFrame, before: Position, rules: TimeRules) -> Position:
-    """The clocks of the log after the last record of the batch; None before the first timed record."""
-    if not records_in(plan):
-        return Position(clock_us=before.clock_us, clock_before_period_us=before.clock_before_period_us)
-    version = workspace.base()[tables.RAW_EVENTS]
-    last = [(c.SEQ, "=", plan_end(plan) - 1)]
-    rows = workspace.lake.rows(tables.RAW_EVENTS, version, columns=[c.CLOCK], filters=last)
-    clock = rows[c.CLOCK][0].as_py()
-    if clock is None:
-        return Position()
-    clock_us, every_us = us_of(clock), rules.time.emit_every_us
-    if every_us is None or not rules.publishes_silences:
-        return Position(clock_us=clock_us)
-    period = clock_us - clock_us % every_us
-    clocks = items.select(c.to_us(c.CLOCK).alias("clock")).where(F.col("clock") < period)
-    ended_us = clocks.agg(F.max("clock").alias("latest")).collect()[0]["latest"]
-    if ended_us is None:  # the batch lies in one period
-        begins_it = before.clock_us is None or before.clock_us < period
-        ended_us = before.clock_us if begins_it else before.clock_before_period_us
-    return Position(clock_us=clock_us, clock_before_period_us=ended_us)
 
 
 def _position_after(plan: Plan, before: Position, reached: Position, state: DataFrame, rules: TimeRules) -> Position:

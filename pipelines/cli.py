@@ -57,6 +57,7 @@ def main() -> None:
     type=click.Choice(["flush", "hold"]),
     help="flush: release and close everything at the end; hold: keep it open. [default: as the spec says]",
 )
+@click.option("--live", is_flag=True, help="End with a tick: all input has been read, and the clock goes on.")
 @overrides_option
 @verbose_option
 def run(
@@ -65,6 +66,7 @@ def run(
     warehouse: Path | None,
     max_events_per_batch: int | None,
     end_of_input: str | None,
+    live: bool,
     overrides: tuple[str, ...],
     verbose: bool,
 ) -> None:
@@ -73,13 +75,32 @@ def run(
     Exit status: 0 done, also when nothing is new; 2 bad spec or usage; 1 a failure, a failed blocking check, or files
     that were held back.
     """
+    if live and end_of_input == "flush":
+        raise click.UsageError("--live goes on, and --end-of-input flush ends it: found both, expected one of them.")
     with in_words(verbose=verbose):
         from pipelines.runner import RunOptions
 
         files = read_specs(specs, overrides)
-        options = RunOptions(max_events_per_batch=max_events_per_batch, end_of_input=end_of_input)
+        if live:
+            _check_live(files, end_of_input)
+        options = RunOptions(max_events_per_batch=max_events_per_batch, end_of_input=end_of_input, live=live)
         if not run_all(files, settings_of(warehouse), options):
             sys.exit(FAILED)
+
+
+def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
+    """Refuses ticks behind a flush, and says where they have no effect."""
+    from assets.ticks import NO_EFFECT
+
+    for file in files:
+        if (end_of_input or file.spec.time.end_of_input) == "flush":
+            raise SpecError(
+                f"{file.path.name}: --live has no effect: at the end of its input {file.spec.name} is flushed.",
+                expected="`end_of_input: hold`",
+                remedy="leave --live out, or write `--end-of-input hold`",
+            )
+        if not file.spec.heeds_ticks:
+            say(f"{file.spec.name}: --live has no effect: {NO_EFFECT}.")
 
 
 @main.command()

@@ -14,11 +14,12 @@ from assets.commits import batch_of
 from assets.due import has_unprocessed
 from assets.failures import ATTENDED_TAG
 from assets.ingestion import Waiting, waiting_input
+from assets.ticks import clock_of_tick
 from pipelines.definitions import build_definitions, job_name
 from resources.disk import full_disk
 from resources.settings import Settings
 from resources.spark import local_session, session_config
-from resources.workspace import Acceptance, SpecFile, Workspace, silent
+from resources.workspace import Acceptance, SpecFile, Workspace, silent, tick_of
 from timeops.errors import TidemarkError
 
 QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
@@ -36,11 +37,13 @@ class RunOptions:
     Attributes:
         max_events_per_batch: At most so many records in one batch.
         end_of_input: `flush` or `hold` instead of what the spec says.
+        live: When all that waits is processed, end with a tick.
         accepted: A batch to commit although a blocking check fails.
     """
 
     max_events_per_batch: int | None = None
     end_of_input: str | None = None
+    live: bool = False
     accepted: Acceptance | None = None
 
 
@@ -71,7 +74,7 @@ def run_pipeline(
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
 ) -> RunReport:
-    """Ingests and processes all that is waiting.
+    """Ingests and processes all that is waiting; live runs end with a tick.
 
     Args:
         file: The spec.
@@ -99,6 +102,8 @@ def run_pipeline(
         if _last_batch(workspace) == before:
             return report
         _add(report, workspace, after=before)
+        if options.live and _ended_with_tick(workspace):  # by now the wall clock has gone on
+            return report
 
 
 def _settled_input(workspace: Workspace, tell: Callable[[str], None]) -> Waiting:
@@ -114,7 +119,14 @@ def _settled_input(workspace: Workspace, tell: Callable[[str], None]) -> Waiting
 
 def _has_work(workspace: Workspace, found: Waiting, options: RunOptions) -> bool:
     flush = (options.end_of_input or workspace.spec.time.end_of_input) == "flush"
-    return bool(found.ready or found.touched) or has_unprocessed(workspace, flush=flush)
+    if found.ready or found.touched:
+        return True
+    return has_unprocessed(workspace, flush=flush, tick_us=clock_of_tick(workspace) if options.live else None)
+
+
+def _ended_with_tick(workspace: Workspace) -> bool:
+    last = workspace.batches.last_commit()
+    return last is not None and tick_of(last.plan) is not None
 
 
 def _last_batch(workspace: Workspace) -> int:
@@ -140,7 +152,11 @@ def _run_once(
     """One micro-batch as one Dagster run; what its checks have found that hold nothing back."""
     definitions = build_definitions(settings, [file], accepted=options.accepted, tell=tell)
     job = definitions.resolve_job_def(job_name(file))
-    config = {"max_events_per_batch": options.max_events_per_batch, "end_of_input": options.end_of_input}
+    config = {
+        "max_events_per_batch": options.max_events_per_batch,
+        "end_of_input": options.end_of_input,
+        "live": options.live or None,
+    }
     given = {name: value for name, value in config.items() if value is not None}
     ops = {f"{file.spec.name}__{name}": {"config": given} for name in ("raw_events", "ordered_events")}
     run_config = {"ops": ops if given else {}, "loggers": QUIET}

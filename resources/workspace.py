@@ -17,9 +17,15 @@ from resources.filters import Filters
 from resources.lake import Lake, without_spark
 from timeops.epoch import us_of
 from timeops.spec import Spec
+from timeops.tick_clock import LastArrival
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+LAST_ARRIVAL, LAST_SEEN = "last_arrival_us", "last_seen_us"
+"""Counts of an ingestion, with the name of a source behind a dot: when its last record arrived, and when it was read
+by the wall clock."""
 
 
 @dataclass(frozen=True)
@@ -160,9 +166,22 @@ class Workspace:
         return int(last.plan.end_seq or 0) if last else 0
 
     def log_clock_us(self) -> int | None:
-        """Clock after the last record of the log, microseconds; None before the first timed record."""
+        """Clock after the last record or tick of the log, microseconds; None before the first timed record."""
+        last, processed = self.batches.last_commit("ingest"), self.batches.last_commit("process")
+        clocks = [last.counts.get("clock_us") if last else None, tick_of(processed.plan) if processed else None]
+        return max((us for us in clocks if us is not None), default=None)
+
+    def last_arrivals(self) -> dict[str, LastArrival | None]:
+        """The last arrival of each source that the log has; None before its first record with one."""
         last = self.batches.last_commit("ingest")
-        return last.counts.get("clock_us") if last else None
+        counts = last.counts if last else {}
+        found: dict[str, LastArrival | None] = {}
+        for source in self.spec.sources:
+            arrival_us, seen_us = (counts.get(f"{key}.{source.name}") for key in (LAST_ARRIVAL, LAST_SEEN))
+            found[source.name] = None
+            if arrival_us is not None and seen_us is not None:
+                found[source.name] = LastArrival(arrival_us, seen_us)
+        return found
 
     def first_clock_us(self) -> int | None:
         """Clock at the first timed record of the log, microseconds; None before it."""
@@ -243,6 +262,11 @@ def _integer(value: object) -> int | None:
 def plan_end(plan: Plan) -> int:
     """End of a processing plan's range of the log, which such a plan always knows."""
     return int(plan.end_seq or 0)
+
+
+def tick_of(plan: Plan) -> int | None:
+    """Clock of the tick behind a processing plan's range, microseconds; None for no tick."""
+    return _integer(plan.input.get("tick_us"))
 
 
 def records_in(plan: Plan) -> int:

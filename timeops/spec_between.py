@@ -106,6 +106,28 @@ def _alignment_problems(sources: Sequence[FilesSource], time: TimeSpec) -> Itera
         yield Problem(found, remedy="leave one of them out", at=("time", "idle"))
 
 
+def goes_by_clock(time: TimeSpec, windows: Iterable[WindowSpec]) -> bool:
+    """Whether the clock of the log alone can move a watermark or give a result, so that a tick can have an effect."""
+    by_clock = time.idle is not None or time.emit_every_us is not None
+    return by_clock or any(window.follows_clock for window in windows)
+
+
+def live_problems(
+    sources: Sequence[FilesSource], time: TimeSpec, windows: Mapping[int, WindowSpec]
+) -> Iterable[Problem]:
+    """Where `live` of a source brings no tick, or ticks change nothing."""
+    others = [source.name for source in sources if not source.follows_wall_clock]
+    for position, source in enumerate(sources):
+        at: Path = ("sources", position, "live")
+        if source.live and others:
+            found = f"`live` has no effect here: source `{others[0]}` has an `arrival_time` without it"
+            yield Problem(found, "`live: true` in every source with `arrival_time`", "set it, or leave it out", at)
+        elif source.live and not goes_by_clock(time, windows.values()):
+            found = "`live` has no effect here: no rule goes by the clock alone"
+            expected = "`time.idle`, `time.emit: {every: …}`, or a window that revises its results by periods"
+            yield Problem(found, expected, "set one of them, or leave it out", at)
+
+
 def without_event_time(time: TimeSpec) -> Iterable[Problem]:
     """Without `timestamp_by` event time is arrival time, so nothing is early, late or out of order."""
     is_set = {

@@ -86,6 +86,11 @@ class WindowEmission(WindowShape):
         """Whether a window may give more than one result."""
         return self.emit != "on_close"
 
+    @property
+    def follows_clock(self) -> bool:
+        """Whether the clock of the log alone may give a revision: where a period ends in which events came."""
+        return self.early_every_us is not None or (self.emit == "on_time" and self.revise_every_us > 0)
+
     def emission_problems(self) -> Iterable[Problem]:
         """Return what is wrong between the keys."""
         if "revise_every" in self.model_fields_set and self.emit != "on_time":

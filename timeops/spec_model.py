@@ -14,7 +14,14 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from timeops.expression_tokens import plain_column
 from timeops.spec_alerts import Alerts
-from timeops.spec_between import between_sources, has_event_time, source_problems, user_problems
+from timeops.spec_between import (
+    between_sources,
+    goes_by_clock,
+    has_event_time,
+    live_problems,
+    source_problems,
+    user_problems,
+)
 from timeops.spec_chains import chain_problems, inputs_first, missing_of_over
 from timeops.spec_fields import Day, Flag, PipelineName, SpecModel, one_of
 from timeops.spec_messages import Problem, ProblemsError, raise_any
@@ -101,6 +108,11 @@ class Spec(SpecModel):
         return bool(time.over) or time.emit_every_us is not None or self.uses_splits or follows
 
     @property
+    def heeds_ticks(self) -> bool:
+        """Whether the clock alone can move a watermark or give a result, so that a tick can have an effect."""
+        return goes_by_clock(self.time, self.windows)
+
+    @property
     def event_windows(self) -> tuple[WindowSpec, ...]:
         """The windows of events."""
         return tuple(window for window in self.windows if window.input is None)
@@ -177,6 +189,8 @@ def rules_between_parts(
         problems.extend(_over_problems(time, windows))
         problems.extend(_zone_problems(time, sources))
         problems.extend(source_problems(sources, time, has_windows=has_windows))
+        if windows or not has_windows:
+            problems.extend(live_problems(sources, time, windows))
     if outputs is not None and not outputs.ordered_events and not has_windows:
         found = "false with no windows: nothing would be written"
         remedy = "add a window, or leave the key out"

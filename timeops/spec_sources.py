@@ -123,9 +123,6 @@ def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
 class FilesSource(SpecModel):
     """Files that arrive in a folder."""
 
-    LATER: ClassVar[Mapping[str, str]] = {
-        "live": "ticks of a source with an arrival expression",
-    }
     WITHOUT_EFFECT: ClassVar[Mapping[str, str]] = {"unaligned": "every source of files can stop between two files"}
 
     name: Name = Field(description="Name of the source; it stands in `_source`.")
@@ -156,6 +153,10 @@ class FilesSource(SpecModel):
     )
     arrival_time: InstantExpression | None = Field(
         default=None, description="When a record arrived, a Spark SQL expression; default: the file's time."
+    )
+    live: Flag = Field(
+        default=False,
+        description="With arrival_time: it is the machine's time, so a live run may go on from it by the wall clock.",
     )
     order: Annotated[Literal["arrival_time", "position"], one_of("arrival_time", "position")] = Field(
         default="arrival_time",
@@ -197,6 +198,11 @@ class FilesSource(SpecModel):
         return None if self.out_of_orderness is None else micros(self.out_of_orderness)
 
     @property
+    def follows_wall_clock(self) -> bool:
+        """Whether its arrival times are the machine's, so that they go on while nothing comes."""
+        return self.arrival_time is None or self.live
+
+    @property
     def settle_us(self) -> int:
         """Microseconds for which a file must have been at rest."""
         return micros(self.settle)
@@ -222,6 +228,9 @@ class FilesSource(SpecModel):
             found = "`update_interval` has no effect with `arrival_time`: what a file spans is known when it was read"
             remedy = "leave it out: one file is read at a time"
             problems.append(Problem(found, remedy=remedy, at=("alignment", "update_interval")))
+        if self.live and self.arrival_time is None:
+            found = "`live: true` has no effect without `arrival_time`: the time of files is the machine's already"
+            problems.append(Problem(found, remedy="leave it out", at=("live",)))
         raise_any(problems)
         return self
 

@@ -58,10 +58,13 @@ def us(instant: datetime | None) -> int | None:
 
 
 def expected(warehouse: Path, spec: Spec, *, flush: bool) -> oracle.Outcome:
-    """What the oracle makes of the log in `raw_events`."""
+    """What the oracle makes of the log in `raw_events`, with the ticks in `log_control`."""
     log = sorted(table(warehouse, spec, "raw_events"), key=lambda row: row["_arrival_seq"])
     assert [row["_arrival_seq"] for row in log] == list(range(len(log)))
     items: list[oracle.Record | oracle.Control] = [_record(row, spec.time) for row in log]
+    ticks = [row for row in table(warehouse, spec, "log_control") if row["kind"] == "tick"]
+    for tick in sorted(ticks, key=lambda row: row["_control_seq"], reverse=True):
+        items.insert(tick["_after_seq"] + 1, oracle.Control(tick["_after_seq"], "tick", us(tick["clock"])))
     if flush:
         items.append(oracle.Control(len(log) - 1, "flush"))
     sources = TimeRules.of(spec).sources if spec.uses_splits else ()

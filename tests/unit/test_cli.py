@@ -112,6 +112,14 @@ def test_all_specs_are_read_before_anything_runs(folder: Path) -> None:
     assert not (folder / "home").exists()
 
 
+def test_a_live_run_of_a_pipeline_that_is_flushed_is_refused(folder: Path) -> None:
+    (folder / "flushed.yaml").write_text(GOOD.replace("timestamp_by: at", "timestamp_by: at, end_of_input: flush"))
+    done = call("run", "flushed.yaml", "--live")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "flushed.yaml: --live has no effect" in done.stderr
+    assert not (folder / "home").exists()
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -119,6 +127,7 @@ def test_all_specs_are_read_before_anything_runs(folder: Path) -> None:
         ("run", "good.yaml", "--max-events-per-batch", "0"),
         ("run", "good.yaml", "--set"),
         ("run", "good.yaml", "--end-of-input", "later"),
+        ("run", "good.yaml", "--live", "--end-of-input", "flush"),
         ("run", "good.yaml", "--warehouse", "good.yaml"),
         ("test", "good.yaml"),
         ("accept", "good.yaml", "0"),

@@ -232,6 +232,9 @@ def two_aligned(**keys: object) -> list[dict[str, Any]]:
     return [{**source, "alignment": aligned()} | more for source, more in zip(two_sources(), ({}, keys), strict=True)]
 
 
+LIVE = {**SMALL["sources"][0], "arrival_time": "t", "live": True}
+
+
 def over_w(**keys: object) -> dict[str, Any]:
     """A window over the results of `w`; a key that is None is left out."""
     keys = {"name": "hours", "from": "w", "aggregates": {"m": "max(n)"}, "kind": "tumbling", "size": "1 h", **keys}
@@ -263,6 +266,8 @@ GOOD = {
     ),
     "no event time": changed("time", {"unit": "second", "end_of_input": "flush"}),
     "zero tolerance without event time": changed("time", {"out_of_orderness": "0 s"}),
+    "ticks by arrival times": changed("sources.0", LIVE, changed("time.emit", {"every": "1 s"})),
+    "ticks for revisions": changed("sources.0", LIVE, changed("windows.0.emit", {"early": "1 s"})),
     "processing time in a zone": changed("sources.0.arrival_time", "t", changed("time", {"time_zone": "Asia/Tokyo"})),
     "lateness under keep": changed("windows.0.allowed_lateness", "1 min", changed("time.out_of_order", "keep")),
     "zero lateness under drop": changed("windows.0.allowed_lateness", "0 s"),
@@ -375,7 +380,7 @@ BAD_FOR_SCHEMA_TOO = [
     ("sources.0.idle", {"timeout": "0 s"}, "sources[0].idle.timeout", "longer than zero"),
     ("sources.0.idle", {}, "sources[0].idle.timeout", "the key is missing"),
     ("sources.0.idle", {"timeout": "1 s", "timout": "1 s"}, "sources[0].idle.timout", "did you mean `timeout`?"),
-    ("sources.0.live", True, "sources[0].live", "not supported yet"),
+    ("sources.0.live", "yes", "sources[0].live", "true or false"),
     ("alerts", {"dead_letters": "1 %"}, "alerts.dead_letters", "unknown key `dead_letters`"),
     ("alerts.dead_letter_rate", "1 %", "alerts.dead_letter_rate", "a mapping of keys to values"),
     ("alerts.dead_letter_rate", {"warn": 1}, "alerts.dead_letter_rate.warn", "a share such as `1 %`"),
@@ -499,6 +504,9 @@ BAD_FOR_PARSER_ONLY = [
     ("sources.0.timestamp_by", "t", "time.timestamp_by", "every source has its own"),
     ("sources.0.out_of_orderness", "1 s", "time.out_of_orderness", "every source has its own"),
     ("sources.0.idle", {"timeout": "1 s"}, "sources[0].idle", "has no effect without `time.idle"),
+    ("sources.0.live", True, "sources[0].live", "no effect without `arrival_time`"),
+    ("sources.0", LIVE, "sources[0].live", "no rule goes by the clock alone"),
+    ("sources", [LIVE, {**LIVE, "name": "o", "live": False}], "sources[0].live", "source `o` has an `arrival_time`"),
     ("sources.0.split", "rand()", "sources[0].split", "is random"),
     ("sources.0.splits", ["a", "a"], "sources[0].splits[1]", "stands twice"),
     ("time.idle", {"advance": "exclude_split", "timeout": "1 s"}, "time.idle.advance", "several splits"),

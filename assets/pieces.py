@@ -1,0 +1,152 @@
+"""The results of a window from the whole log, piece by piece between its ticks.
+
+Here: the pieces, and what one hands to the next. Not here: writing results (backfill.py), a log without ticks, which
+is judged in one piece.
+
+What is judged is cut at ticks, so each of them costs a piece, as it has cost a batch.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+from pyspark.sql import DataFrame
+
+from assets.clocks import clock_around, clocks_behind
+from assets.commits import Stretch
+from assets.control import TICK
+from assets.timelines import joined_fast
+from resources import tables
+from resources.rows import empty_frame, small_frame
+from resources.split_count import count_splits
+from resources.workspace import Position, Workspace
+from timeops import columns as c
+from timeops.adjustment import Adjusted, kept_together, time_adjustment
+from timeops.chained import as_events, with_results
+from timeops.duplicates import FIRST_TIMES_SCHEMA, first_times
+from timeops.empty_windows import Span
+from timeops.epoch import us_of
+from timeops.rules import TimeRules
+from timeops.seen_groups import once, seen_groups
+from timeops.spec import WindowSpec
+from timeops.spec_chains import input_of
+from timeops.timelines import STATE_SCHEMA
+from timeops.windows import all_events, in_open_windows, last_revisions, still_needed, window_results
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """What a piece hands to the next: the timelines, and by window its open events and the groups it has seen."""
+
+    position: Position
+    state: DataFrame
+    first_times: DataFrame
+    open_events: Mapping[str, DataFrame] = field(default_factory=dict)
+    seen: Mapping[str, DataFrame] = field(default_factory=dict)
+
+
+def pieces_of_log(workspace: Workspace) -> list[Stretch]:
+    """The processed part of the log, cut at its ticks; flushed at its end if it was."""
+    version = workspace.base()[tables.LOG_CONTROL]
+    ticks = workspace.lake.rows(tables.LOG_CONTROL, version, filters=[("kind", "=", TICK)]).to_pylist()
+    pieces, first = [], 0
+    for tick in sorted(ticks, key=lambda row: int(row["_control_seq"])):
+        end = int(tick["_after_seq"]) + 1
+        pieces.append(Stretch(first, end, flushes=False, tick_us=us_of(tick["clock"])))
+        first = end
+    last = Stretch(first, workspace.processed_end(), flushes=workspace.position().final)
+    return pieces if last.is_empty else [*pieces, last]
+
+
+def results_by_pieces(workspace: Workspace, window: WindowSpec, pieces: list[Stretch], only: Span) -> DataFrame:
+    """The last revisions of a window that the log gives, from the empty state.
+
+    Args:
+        workspace: The pipeline.
+        window: The window.
+        pieces: What `pieces_of_log` gives.
+        only: Of windows with no event, those that are asked for.
+    """
+    nothing = small_frame(workspace.spark, [], STATE_SCHEMA)
+    carried = _Carried(Position(), nothing, empty_frame(workspace.spark, FIRST_TIMES_SCHEMA))
+    found = []
+    for number, piece in enumerate(pieces):
+        workspace.tell(f"piece {number + 1} of {len(pieces)}, between ticks of live runs")
+        results, carried = _fold(workspace, window, piece, carried, only)
+        found.append(results)
+    return last_revisions(reduce(DataFrame.unionByName, found), window)
+
+
+def _fold(
+    workspace: Workspace, window: WindowSpec, piece: Stretch, before: _Carried, only: Span
+) -> tuple[DataFrame, _Carried]:
+    """The results that a window gives in a piece, and what is carried on."""
+    adjusted, position = _judged(workspace, piece, before)
+    open_events: dict[str, DataFrame] = {}
+    seen: dict[str, DataFrame] = {}
+    stretch, results = adjusted, adjusted.accepted
+    for one in _chain(window, workspace.spec.windows):
+        if one.input is not None:
+            source = input_of(one, workspace.spec.windows)
+            stretch = with_results(
+                adjusted, as_events(results, source, workspace.spec.windows, workspace.spec.time.over)
+            )
+        known = before.open_events.get(one.name, stretch.accepted.limit(0))
+        results = window_results(
+            stretch,
+            known,
+            one,
+            seen=before.seen.get(one.name),
+            only=only if one.name == window.name else None,
+            flushed=piece.flushes,
+            keep=_kept,
+        ).localCheckpoint()
+        open_events[one.name] = _open_after(stretch, known, one).localCheckpoint()
+        if one.empty:
+            fresh = seen_groups(stretch.accepted, one)
+            earlier = before.seen.get(one.name)
+            both = fresh if earlier is None else once(earlier.unionByName(fresh), one)
+            seen[one.name] = both.localCheckpoint()
+    times = before.first_times
+    if workspace.spec.time.deduplicate_by:
+        times = times.unionByName(first_times(adjusted.accepted, adjusted.refused)).localCheckpoint()
+    return results, _Carried(position, adjusted.state, times, open_events, seen)
+
+
+def _judged(workspace: Workspace, piece: Stretch, before: _Carried) -> tuple[Adjusted, Position]:
+    """A piece, judged, with the position behind it."""
+    rules = TimeRules.of(workspace.spec)
+    of_piece = [(c.SEQ, ">=", piece.first_seq), (c.SEQ, "<", piece.end_seq)]
+    items = workspace.read_base(tables.RAW_EVENTS, filters=of_piece)
+    position = clocks_behind(workspace, piece, items, before.position, rules)
+    lazy = time_adjustment(
+        items,
+        before.state,
+        rules,
+        clock_around(workspace, piece, before.position, position),
+        splits=count_splits(items, before.state, rules),
+        first_times=before.first_times,
+        keep=_kept,
+    )
+    adjusted = kept_together(lazy, _kept)
+    state = adjusted.state.localCheckpoint()
+    return replace(adjusted, state=joined_fast(state, state.count())), position
+
+
+def _open_after(stretch: Adjusted, known: DataFrame, window: WindowSpec) -> DataFrame:
+    """The events that a window still needs behind a piece."""
+    if window.is_linked and not window.revises:
+        return in_open_windows(all_events(stretch, known), stretch.state, (window,), stretch.rules.time)
+    both = known.unionByName(stretch.accepted, allowMissingColumns=True)
+    return still_needed(both, stretch.state, (window,))
+
+
+def _chain(window: WindowSpec, windows: tuple[WindowSpec, ...]) -> Iterator[WindowSpec]:
+    """A window behind those that it goes over."""
+    if window.input is not None:
+        yield from _chain(input_of(window, windows), windows)
+    yield window
+
+
+def _kept(frame: DataFrame) -> DataFrame:
+    return frame.localCheckpoint()

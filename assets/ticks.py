@@ -1,0 +1,31 @@
+"""The tick of a live run: whether one can stand behind the log now, and its clock.
+
+Here: what is looked at. Not here: the estimate of the clock (timeops/tick_clock.py), the batch that takes it
+(commits.py).
+"""
+
+from assets.ingestion import waiting_input
+from resources.workspace import Workspace
+from timeops.epoch import us_of
+from timeops.tick_clock import estimated_clock
+
+NO_EFFECT = "no rule of this spec goes by the clock alone (`idle`, `emit: {every: …}`, windows that revise results)"
+"""Why a tick would change nothing."""
+
+
+def clock_of_tick(workspace: Workspace) -> int | None:
+    """The clock of a tick behind the last record of the log, microseconds.
+
+    Returns:
+        None where there can be none: nothing of the spec heeds it, a source has arrival times that are not the
+        machine's, or no record yet; input waits, or is held back; or the clock of the log has come as far.
+    """
+    spec = workspace.spec
+    if not spec.heeds_ticks or not all(source.follows_wall_clock for source in spec.sources):
+        return None
+    now_us = us_of(workspace.clock.now())  # before the look, so that a file that comes after it is behind the tick
+    found = waiting_input(workspace)
+    if found.ready or found.waiting or found.left or found.errors or not workspace.exists:
+        return None
+    estimate_us, reached_us = estimated_clock(workspace.last_arrivals().values(), now_us), workspace.log_clock_us()
+    return estimate_us if estimate_us is not None and estimate_us > (reached_us or 0) else None

@@ -1,0 +1,137 @@
+"""Ticks of live runs: their clock, and when there is none. No Spark session is started."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from assets.commits import Stretch, next_stretch, take_on
+from assets.control import control_rows
+from assets.ticks import clock_of_tick
+from resources import tables
+from resources.batches import BatchLog
+from resources.clock import FixedClock
+from resources.lake import Lake
+from resources.owner import this_process
+from resources.workspace import Position, SpecFile, Workspace
+from timeops.epoch import instant_of, us_of
+from timeops.errors import BusyError
+from timeops.spec import parse_spec
+from timeops.tick_clock import LastArrival, estimated_clock
+
+SEEN = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SECOND = 1_000_000
+SPEC = """
+name: shop
+sources:
+  - {name: tills, kind: files, path: "in/*.csv", format: csv, schema: "at STRING, t STRING", arrival_time: t, LIVE}
+time: {timestamp_by: at, emit: {every: 1 s}}
+"""
+
+
+def test_the_clock_goes_on_by_the_wall_clock_since_the_last_record_was_seen() -> None:
+    assert estimated_clock([LastArrival(1_000, seen_us=5_000)], now_us=5_300) == 1_300
+
+
+def test_of_several_sources_the_earliest_estimate_counts() -> None:
+    first, second = LastArrival(1_000, seen_us=5_000), LastArrival(900, seen_us=4_000)
+    assert estimated_clock([first, second], now_us=5_000) == 1_000
+    assert estimated_clock([first, LastArrival(900, seen_us=4_950)], now_us=5_000) == 950
+
+
+def test_a_source_without_a_record_holds_the_clock() -> None:
+    assert estimated_clock([LastArrival(1_000, seen_us=5_000), None], now_us=9_000) is None
+
+
+def test_a_wall_clock_that_was_set_back_takes_nothing_from_the_estimate() -> None:
+    assert estimated_clock([LastArrival(1_000, seen_us=5_000)], now_us=4_000) == 1_000
+
+
+def shop(folder: Path, *, spec: str = SPEC.replace("LIVE", "live: true")) -> Workspace:
+    """A pipeline whose last record arrived at 11:00 and was read at 12:00, where its wall clock stands."""
+    (folder / "in").mkdir()
+    file = SpecFile(parse_spec(spec, file="shop.yaml"), folder / "shop.yaml")
+    workspace = Workspace(file, folder / "warehouse", clock=FixedClock(SEEN))
+    lake = Lake(workspace.lake.root)
+    for name in (tables.BATCHES, tables.FILES, tables.LOG_CONTROL, tables.WATERMARKS):
+        lake.create(name, tables.CONTROL_SCHEMAS[name])
+    arrived = us_of(SEEN - timedelta(hours=1))
+    commit(
+        workspace,
+        "ingest",
+        {"clock_us": arrived, "last_arrival_us.tills": arrived, "last_seen_us.tills": us_of(SEEN)},
+    )
+    return workspace
+
+
+def commit(workspace: Workspace, kind: str, counts: dict[str, int], **given: int) -> None:
+    """A batch of one record."""
+    log = BatchLog(workspace.lake)
+    last = log.last_commit()
+    plan = log.begin(
+        "ingest" if kind == "ingest" else "process",
+        this_process("run"),
+        SEEN,
+        after=last.batch_id if last else None,
+        first_seq=0,
+        end_seq=1,
+        input=given,
+        fingerprint=workspace.spec.fingerprint(),
+    )
+    log.commit(plan, counts, {}, SEEN)
+
+
+def test_a_tick_stands_behind_the_log_when_all_input_is_read_and_the_clock_has_gone_on(tmp_path: Path) -> None:
+    workspace = shop(tmp_path)
+    assert clock_of_tick(workspace) is None, "no time has passed"
+    assert isinstance(workspace.clock, FixedClock)
+    workspace.clock.advance(timedelta(seconds=5))
+    assert clock_of_tick(workspace) == us_of(SEEN - timedelta(hours=1)) + 5 * SECOND
+    (tmp_path / "in" / "a.csv").write_text("2026-01-01T12:00:00Z,2026-01-01T12:00:00Z\n")
+    assert clock_of_tick(workspace) is None, "input waits"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [SPEC.replace(", LIVE", ""), SPEC.replace(", arrival_time: t, LIVE", "").replace(", emit: {every: 1 s}", "")],
+    ids=["a source has arrival times of its own", "nothing goes by the clock alone"],
+)
+def test_there_is_no_tick_where_it_cannot_be_or_has_no_effect(tmp_path: Path, spec: str) -> None:
+    workspace = shop(tmp_path, spec=spec)
+    assert isinstance(workspace.clock, FixedClock)
+    workspace.clock.advance(timedelta(hours=5))
+    assert clock_of_tick(workspace) is None
+
+
+def test_the_clock_of_the_log_goes_on_from_a_tick(tmp_path: Path) -> None:
+    workspace = shop(tmp_path)
+    tick_us = us_of(SEEN - timedelta(minutes=1))
+    commit(workspace, "process", {}, tick_us=tick_us)
+    assert workspace.log_clock_us() == tick_us
+    assert isinstance(workspace.clock, FixedClock)
+    workspace.clock.advance(timedelta(minutes=59))
+    assert clock_of_tick(workspace) is None, "the estimate has only come to the tick"
+    workspace.clock.advance(timedelta(seconds=1))
+    assert clock_of_tick(workspace) == tick_us + SECOND
+
+
+def test_a_tick_stands_behind_the_last_record_only_and_is_noted_in_plan_and_log_control(tmp_path: Path) -> None:
+    workspace = shop(tmp_path)
+    assert next_stretch(workspace, None, flush=True, tick_us=7) == Stretch(0, 1, flushes=True)
+    stretch = next_stretch(workspace, None, flush=False, tick_us=7)
+    assert stretch == Stretch(0, 1, flushes=False, tick_us=7)
+    with pytest.raises(BusyError, match="read more input meanwhile"):
+        take_on(workspace, Stretch(0, 0, flushes=False, tick_us=7), "run")
+    plan = workspace.batches.begin(
+        "process",
+        this_process("run"),
+        SEEN,
+        after=0,
+        first_seq=0,
+        end_seq=1,
+        input={"flush": False, "tick_us": 7},
+        fingerprint="f",
+    )
+    assert next_stretch(workspace, None, flush=False) == stretch, "a batch that is tried again has the tick it had"
+    row = control_rows(workspace, plan, Position()).to_pylist()[-1]
+    assert (row["kind"], row["_after_seq"], row["clock"], row["argument"]) == ("tick", 0, instant_of(7), None)
