@@ -26,7 +26,10 @@ def causes_of_delay(workspace: Workspace, plan: Plan, after: Position) -> str:
         *_tolerances(workspace),
         ("clocks that differ, of events and of this machine", _skew(after)),
         ("too little compute", f"{behind:,} records of the log wait for the next batch"),
-        ("no input, or a source that is throttled", f"the last record arrived {_ago(workspace, after.clock_us)}"),
+        (
+            "no input, or a source that is throttled",
+            f"the last record or tick came {_ago(workspace, after.clock_us)}",
+        ),
         ("a sink that is throttled", "compare the durations of this run's steps with those of earlier ones"),
     ]
     lines = [f"| {cause} | {here} |" for cause, here in rows]

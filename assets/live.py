@@ -32,7 +32,7 @@ from assets.failures import RETRIES, told_to_dagster
 from assets.ingestion import ingest, waiting_input
 from assets.schemas import create_tables
 from assets.stretch import forget
-from assets.ticks import NO_EFFECT, clock_of_tick
+from assets.ticks import clock_of_tick, why_never
 from assets.time_adjustment import adjust_time
 from assets.time_metadata import of_time_adjustment
 from assets.windows import aggregate_windows, days_of_batch
@@ -120,8 +120,8 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
             done = ingest(workspace, context.run.run_id)
             for error in done.errors:
                 context.log.warning(error)
-        if config.live and not spec.heeds_ticks:
-            context.log.info("live has no effect: %s", NO_EFFECT)
+        if config.live and (why := why_never(spec)):
+            context.log.info("live has no effect: %s", why)
         if not (done and done.records) and _next(workspace, config).is_empty:
             context.log.info("nothing new")
             return

@@ -7,21 +7,26 @@ Here: what is looked at. Not here: the estimate of the clock (timeops/tick_clock
 from assets.ingestion import waiting_input
 from resources.workspace import Workspace
 from timeops.epoch import us_of
+from timeops.spec import Spec
 from timeops.tick_clock import estimated_clock
 
-NO_EFFECT = "no rule of this spec goes by the clock alone (`idle`, `emit: {every: …}`, windows that revise results)"
-"""Why a tick would change nothing."""
+
+def why_never(spec: Spec) -> str | None:
+    """Why a pipeline has no ticks, whatever comes in; None where it may have them."""
+    if not spec.heeds_ticks:
+        return "no rule of the spec goes by the clock alone (`idle`, `emit: {every: …}`, windows that revise results)"
+    own = [source.name for source in spec.sources if not source.follows_wall_clock]
+    return f"source `{own[0]}` has an `arrival_time` without `live: true`" if own else None
 
 
 def clock_of_tick(workspace: Workspace) -> int | None:
     """The clock of a tick behind the last record of the log, microseconds.
 
     Returns:
-        None where there can be none: nothing of the spec heeds it, a source has arrival times that are not the
-        machine's, or no record yet; input waits, or is held back; or the clock of the log has come as far.
+        None where there can be none now: by the spec, see `why_never`; as a source has no record yet, as input waits
+        or is held back, or as the clock of the log has come as far.
     """
-    spec = workspace.spec
-    if not spec.heeds_ticks or not all(source.follows_wall_clock for source in spec.sources):
+    if why_never(workspace.spec) is not None:
         return None
     now_us = us_of(workspace.clock.now())  # before the look, so that a file that comes after it is behind the tick
     found = waiting_input(workspace)

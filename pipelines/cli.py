@@ -90,7 +90,7 @@ def run(
 
 def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
     """Refuses ticks behind a flush, and says where they have no effect."""
-    from assets.ticks import NO_EFFECT
+    from assets.ticks import why_never
 
     for file in files:
         if (end_of_input or file.spec.time.end_of_input) == "flush":
@@ -99,8 +99,8 @@ def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
                 expected="`end_of_input: hold`",
                 remedy="leave --live out, or write `--end-of-input hold`",
             )
-        if not file.spec.heeds_ticks:
-            say(f"{file.spec.name}: --live has no effect: {NO_EFFECT}.")
+        if why := why_never(file.spec):
+            say(f"{file.spec.name}: --live has no effect: {why}.")
 
 
 @main.command()

@@ -7,7 +7,7 @@ import pytest
 
 from assets.commits import Stretch, next_stretch, take_on
 from assets.control import control_rows
-from assets.ticks import clock_of_tick
+from assets.ticks import clock_of_tick, why_never
 from resources import tables
 from resources.batches import BatchLog
 from resources.clock import FixedClock
@@ -92,12 +92,18 @@ def test_a_tick_stands_behind_the_log_when_all_input_is_read_and_the_clock_has_g
 
 
 @pytest.mark.parametrize(
-    "spec",
-    [SPEC.replace(", LIVE", ""), SPEC.replace(", arrival_time: t, LIVE", "").replace(", emit: {every: 1 s}", "")],
-    ids=["a source has arrival times of its own", "nothing goes by the clock alone"],
+    ("spec", "why"),
+    [
+        (SPEC.replace(", LIVE", ""), "source `tills` has an `arrival_time` without `live: true`"),
+        (
+            SPEC.replace(", arrival_time: t, LIVE", "").replace(", emit: {every: 1 s}", ""),
+            "no rule of the spec goes by the clock alone",
+        ),
+    ],
 )
-def test_there_is_no_tick_where_it_cannot_be_or_has_no_effect(tmp_path: Path, spec: str) -> None:
+def test_there_is_no_tick_where_it_cannot_be_or_has_no_effect(tmp_path: Path, spec: str, why: str) -> None:
     workspace = shop(tmp_path, spec=spec)
+    assert why in (why_never(workspace.spec) or "")
     assert isinstance(workspace.clock, FixedClock)
     workspace.clock.advance(timedelta(hours=5))
     assert clock_of_tick(workspace) is None
