@@ -33,10 +33,15 @@ _LINES = pa.schema(
         "__record": pa.string(),
         "__given": pa.list_(pa.string()),
         "__arrival": pa.int64(),
+        "__ticked": pa.int64(),
         c.SOURCE: pa.string(),
         c.SPLIT: pa.string(),
     }
 )
+
+
+End = tuple[int, int]
+"""A place in a case: behind so many of its records and so many of its ticks."""
 
 
 @dataclass(frozen=True)
@@ -47,24 +52,35 @@ class Records:
         frame: Items of the arrival log with `__case`, the position of their case.
         payload: The payload columns.
         arrivals: Arrival of each record by case, microseconds; None without one.
+        ticks: By case the ticks: behind how many records, and their clock.
     """
 
     frame: DataFrame
     payload: StructType
     arrivals: Sequence[Sequence[int | None]]
+    ticks: Sequence[Sequence[tuple[int, int]]]
 
-    def clock_us(self, case: int, records: int) -> int | None:
-        """The clock of a case behind so many of its records, microseconds."""
-        return max((us for us in self.arrivals[case][:records] if us is not None), default=None)
+    def clock_us(self, case: int, end: End) -> int | None:
+        """The clock of a case behind so many of its items, microseconds."""
+        return max(self._clocks(case, end), default=None)
 
-    def ended_clock_us(self, case: int, records: int, every_us: int) -> int | None:
-        """The clock of a case behind its last record before the period of such a clock, microseconds."""
-        clocks = list(accumulate((us for us in self.arrivals[case][:records] if us is not None), max))
+    def ended_clock_us(self, case: int, end: End, every_us: int) -> int | None:
+        """The clock of a case behind its last item before the period of such a clock, microseconds."""
+        clocks = list(accumulate(self._clocks(case, end), max))
         return max((us for us in clocks if us // every_us < clocks[-1] // every_us), default=None)
 
     def first_clock_us(self, case: int) -> int | None:
-        """The clock of a case at its first timed record, microseconds."""
-        return next((us for us in self.arrivals[case] if us is not None), None)
+        """The clock of a case at its first timed item, microseconds."""
+        return next(iter(self._clocks(case, (len(self.arrivals[case]), len(self.ticks[case])))), None)
+
+    def _clocks(self, case: int, end: End) -> list[int]:
+        """Arrivals of records and clocks of ticks up to a place, in their order."""
+        records, ticks = end
+        found: list[int | None] = []
+        for position in range(records + 1):
+            found += [us for place, us in self.ticks[case][:ticks] if place == position]
+            found += self.arrivals[case][position : min(position + 1, records)]
+        return [us for us in found if us is not None]
 
 
 def read_records(spark: SparkSession, spec: Spec, file: CasesFile, payload: StructType) -> Records:
@@ -97,7 +113,8 @@ def read_records(spark: SparkSession, spec: Spec, file: CasesFile, payload: Stru
             place: Path = ("cases", row["__case"], *at, name)
             problems.append(Problem(f"found {show(record[name])}", expected=f"a value of {kind}", at=place))
     file.complain(problems)
-    return Records(_items(known, payload), payload, arrivals)
+    ticks = [[(place, us_of(clock)) for place, clock in case.ticks] for case in file.cases]
+    return Records(_items(known, payload), payload, arrivals, ticks)
 
 
 def _unquoted(cases: Sequence[Case], payload: StructType) -> Iterator[Problem]:
@@ -123,6 +140,7 @@ def _lines(number: int, case: Case, spec: Spec) -> Iterator[dict[str, Any]]:
             "__record": json.dumps(payload),
             "__given": [name for name, value in payload.items() if value is not None],
             "__arrival": us_of(arrival),
+            "__ticked": max((us_of(clock) for place, clock in case.ticks if place <= seq), default=None),
             c.SOURCE: record.get(c.SOURCE, spec.sources[0].name),
             c.SPLIT: record.get(c.SPLIT),
         }
@@ -157,7 +175,7 @@ def _items(known: DataFrame, payload: StructType) -> DataFrame:
         *[F.col(f"`{name}`") for name in payload.names],
         c.SEQ,
         c.to_instant("__arrival").alias(c.ARRIVAL),
-        c.to_instant(F.max("__arrival").over(earlier)).alias(c.CLOCK),
+        c.to_instant(F.max(F.greatest("__arrival", "__ticked")).over(earlier)).alias(c.CLOCK),
         c.SOURCE,
         c.SPLIT,
         F.col(c.SEQ).alias(c.POSITION),

@@ -6,9 +6,11 @@ Here: which stretches are run, and what stands in the tables after each. Not her
 Each case becomes several logs: one with all records in the first stretch, and for each record one in which it stands
 in a stretch of its own, between what comes before and what comes behind. So three stretches, and one more where some
 cases are flushed and some are not, serve all cases, and show every place between two records as the end of a stretch.
+A tick ends a stretch, so cases with ticks have more of them.
 """
 
 import json
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pipelines.case_differences import CaseOutcomes, Outcome, Row
-from pipelines.case_records import Records
+from pipelines.case_records import End, Records
 from resources.in_memory import (
     IN_SEQUENCE,
     LOG,
@@ -31,6 +33,7 @@ from resources.in_memory import (
     Rules,
     Stretch,
     fold_stretch,
+    log_of_timeline,
     log_watermarks,
     rules_for_many_logs,
     timeline_in_log,
@@ -42,6 +45,7 @@ from timeops.cases import FINAL, HELD, LETTERS, NONE, ORDERED, WINDOWS, Case
 from timeops.empty_windows import told_in_words
 from timeops.epoch import instant_of
 from timeops.spec import Spec
+from timeops.ticks import Ticks
 from timeops.timelines import STATE_SCHEMA
 
 MOST_CUTS = 32
@@ -49,7 +53,6 @@ MOST_CUTS = 32
 
 _TIMELINES, _LOGS = "timelines", "logs"  # beside the tables: watermarks of both
 _STRETCH = "__stretch"  # of a row that was written
-_IN_ALL = 2  # the stretch behind which every log has all of its records
 
 
 @dataclass(frozen=True)
@@ -58,13 +61,15 @@ class Log:
 
     Attributes:
         case: Its position among the cases.
-        cut: How many records are in the first stretch; one in the second, the rest in the third.
+        cut: A stretch ends behind so many records, and another one behind the next record.
         records: How many there are.
+        ticks: Behind how many records its ticks stand.
     """
 
     case: int
     cut: int
     records: int
+    ticks: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -72,9 +77,23 @@ class Log:
         return f"{self.case}:{self.cut}"
 
     @property
-    def ends(self) -> tuple[int, int, int, int]:
-        """How many records there are up to the end of each stretch, the flush included."""
-        return self.cut, min(self.cut + 1, self.records), self.records, self.records
+    def ends(self) -> list[End]:
+        """The end of each stretch; one that has more ticks than the end before is a tick."""
+        found: list[End] = []
+        for place in sorted({self.cut, min(self.cut + 1, self.records), self.records, *self.ticks}):
+            before, count = bisect_left(self.ticks, place), self.ticks.count(place)
+            if place == self.cut or not count:
+                found.append((place, before))
+            found += [(place, before + 1 + number) for number in range(count)]
+        return found
+
+    def end(self, stretch: int) -> End:
+        """The end of a stretch; where the log has fewer, that of its last."""
+        return self.ends[min(stretch, len(self.ends) - 1)]
+
+    def ticks_in(self, stretch: int) -> bool:
+        """Whether a stretch ends with a tick."""
+        return self.end(stretch)[1] > (self.end(stretch - 1)[1] if stretch else 0)
 
 
 def run_cases(
@@ -96,7 +115,7 @@ def run_cases(
         stretches = _fold(spark, records, logs, flushing, rules)
         rows = _collected(stretches, schemas)
     revised = {WINDOWS + w.name: w.key_columns for w in spec.revised_windows}
-    written = _Written(rows, len(stretches), frozenset(flushing), revised)
+    written = _Written(rows, _last(logs), len(stretches), frozenset(flushing), revised)
     return [_outcomes(number, case, logs, written, list(schemas)) for number, case in enumerate(cases)]
 
 
@@ -107,18 +126,25 @@ def logs_of(number: int, case: Case) -> Iterator[Log]:
         number: Its position among the cases.
         case: The case.
     """
-    ends = _step_ends(case)
+    ends = [records for records, _ in _step_ends(case)]
     count = ends[-1]
     some = range(count) if count <= MOST_CUTS else (i * count // MOST_CUTS for i in range(MOST_CUTS))
-    yield from (Log(number, cut, count) for cut in sorted({*some, *ends}))
+    ticks = tuple(place for place, _ in case.ticks)
+    yield from (Log(number, cut, count, ticks) for cut in sorted({*some, *ends}))
 
 
-def _step_ends(case: Case) -> list[int]:
-    ends, count = [], 0
+def _step_ends(case: Case) -> list[End]:
+    ends, records, ticks = [], 0, 0
     for step in case.stretches:
-        count += len(step.records)
-        ends.append(count)
+        records += len(step.records)
+        ticks += step.tick is not None
+        ends.append((records, ticks))
     return ends
+
+
+def _last(logs: Sequence[Log]) -> int:
+    """The stretch behind which every log has all of its items."""
+    return max(len(log.ends) for log in logs) - 1
 
 
 def _flushes(case: Case, spec: Spec) -> bool:
@@ -129,32 +155,46 @@ def _fold(
     spark: SparkSession, records: Records, logs: Sequence[Log], flushing: Sequence[str], rules: Rules
 ) -> list[tuple[Stretch, DataFrame]]:
     """The stretches, each with the watermark of every log behind it."""
-    places = [(log.case, log.name, *log.ends[:2]) for log in logs]
-    cut = small_frame(spark, places, f"__case INT, {LOG} STRING, __first BIGINT, __second BIGINT")
+    last = _last(logs)
+    places = [(log.case, log.name, json.dumps([log.end(part)[0] for part in range(last)])) for log in logs]
+    cut = small_frame(spark, places, f"__case INT, {LOG} STRING, __ends STRING")
     items = records.frame.join(F.broadcast(cut), "__case")
-    first, second = F.col(c.SEQ) < F.col("__first"), F.col(c.SEQ) < F.col("__second")
-    parts = [first, ~first & second, ~second]
-    if flushing and len(flushing) < len(logs):  # these alone go on to the end of input
-        parts.append(F.lit(False))
+    passed = F.filter(F.from_json("__ends", "array<bigint>"), lambda end: end <= F.col(c.SEQ))
+    items = items.withColumn("__part", F.size(passed))
+    parts = last + 1
+    if flushing and (len(flushing) < len(logs) or any(log.ticks for log in logs)):  # these go on to the end of input
+        parts += 1
     firsts = _map({log.name: records.first_clock_us(log.case) for log in logs})
     before: Carried | DataFrame = small_frame(spark, [], STATE_SCHEMA)
     clocks: Clocks | None = None
     every_us = rules.time.time.emit_every_us or 1
     stretches = []
-    for number, part in enumerate(parts):
-        flushed = bool(flushing) and number == len(parts) - 1
+    for number in range(parts):
+        flushed = bool(flushing) and number == parts - 1
         if isinstance(before, Carried):
-            before = (before.of(flushing) if number > _IN_ALL else before).kept()
-        known = {log.name: records.clock_us(log.case, log.ends[number]) for log in logs}
-        ended = {log.name: records.ended_clock_us(log.case, log.ends[number], every_us) for log in logs}
-        rows = items.where(part).drop("__case", "__first", "__second")
-        clocks = Clocks(_map(known), firsts, _map(ended), clocks)
+            before = (before.of(flushing) if number > last else before).kept()
+        known = {log.name: records.clock_us(log.case, log.end(number)) for log in logs}
+        ended = {log.name: records.ended_clock_us(log.case, log.end(number), every_us) for log in logs}
+        rows = items.where(F.col("__part") == number).drop("__case", "__ends", "__part")
+        ticked = {log.name: known[log.name] for log in logs if log.ticks_in(number)}
+        clocks = Clocks(_map(known), firsts, _map(ended), clocks, _ticks(spark, ticked))
         stretch = fold_stretch(rows, rules, clocks, before, flushed=flushed)
         seen = ended if rules.time.publishes_silences else known
         seen_clocks = small_frame(spark, list(seen.items()), f"{LOG} STRING, clock_us BIGINT")
         stretches.append((stretch, log_watermarks(stretch.carried.state, seen_clocks, rules.time.time)))
         before = stretch.carried
     return stretches
+
+
+def _ticks(spark: SparkSession, clocks: Mapping[str, int | None]) -> Ticks | None:
+    """The ticks of logs, by their clocks."""
+    if not clocks:
+        return None
+    rows = small_frame(
+        spark, [(json.dumps([log]), us) for log, us in clocks.items()], f"{c.TIMELINE} STRING, us BIGINT"
+    )
+    items = rows.select(c.TIMELINE, c.to_instant("us").alias(c.CLOCK))
+    return Ticks(items, _map(clocks)[log_of_timeline()].isNotNull())
 
 
 def _map(known: Mapping[str, int | None]) -> Column:
@@ -211,10 +251,12 @@ def _as_json(frame: DataFrame, stretch: int, table: str, columns: StructType) ->
 class _Written:
     """What the stretches wrote: rows by stretch, log and table.
 
-    Also how many stretches there were, which logs were flushed, and the keys of tables whose rows are revised.
+    Also behind which stretch all items are, how many stretches there were, which logs were flushed, and the keys of
+    tables whose rows are revised.
     """
 
     rows: Mapping[tuple[int, str, str], Sequence[Row]]
+    last: int
     stretches: int
     flushed: frozenset[str]
     revised: Mapping[str, Sequence[str]]
@@ -222,7 +264,7 @@ class _Written:
     def final(self, log: str, tables: Sequence[str]) -> Outcome:
         """What stands in the tables when all of a log is done."""
         is_flushed = log in self.flushed
-        return self.outcome(log, tables, self.stretches - 1 if is_flushed else _IN_ALL, final=is_flushed)
+        return self.outcome(log, tables, self.stretches - 1 if is_flushed else self.last, final=is_flushed)
 
     def outcome(self, log: str, tables: Sequence[str], end: int, *, final: bool = False) -> Outcome:
         """What stands in the tables of a log after one of the stretches; `final` if it was flushed by then."""
@@ -278,8 +320,8 @@ def _watermark(us: int | None, *, final: bool) -> datetime | str:
 def _outcomes(number: int, case: Case, logs: Sequence[Log], written: _Written, tables: Sequence[str]) -> CaseOutcomes:
     own = {log.cut: log for log in logs if log.case == number}
     ends = _step_ends(case)
-    whole = own[ends[-1]]
-    steps = [written.outcome(own[end].name, tables, 0) for end in ends[:-1]]
+    whole = own[ends[-1][0]]
+    steps = [written.outcome(own[end[0]].name, tables, own[end[0]].ends.index(end)) for end in ends[:-1]]
     final = {cut: written.final(log.name, tables) for cut, log in own.items()}
     return CaseOutcomes(
         steps=(*steps, final[whole.cut]), cuts={cut: outcome for cut, outcome in final.items() if cut != whole.cut}

@@ -27,6 +27,7 @@ from timeops.rules import TimeRules
 from timeops.seen_groups import once, seen_groups
 from timeops.spec import Spec, TimeSpec, WindowSpec
 from timeops.spec_chains import input_of, inputs_first
+from timeops.ticks import Ticks
 from timeops.timelines import LogClock, clock_watermark
 from timeops.windows import all_events, in_open_windows, late_for_windows, passing, still_needed, window_results
 
@@ -67,16 +68,18 @@ class Clocks:
         ended: Of the last record before the period of emission in which `after` lies; only asked for where periods
             publish what the clock gave.
         before: The same three before the stretch; None at the beginning of the logs.
+        ticks: The ticks with which the stretch ends, `_timeline` one that `log_of_timeline` knows; None for none.
     """
 
     after: Column
     first: Column
     ended: Column
     before: "Clocks | None" = None
+    ticks: Ticks | None = None
 
     def of(self, log: Column) -> LogClock:
         """The clock of the log that `log` names."""
-        clock = LogClock(self.after[log], self.first[log], log, self.ended[log])
+        clock = LogClock(self.after[log], self.first[log], log, self.ended[log], ticks=self.ticks)
         if self.before is None:
             return clock
         return replace(clock, start=self.before.after[log], start_ended=self.before.ended[log])

@@ -91,7 +91,7 @@ def _case_problems(cases: Sequence[Case], spec: Spec) -> Iterator[Problem]:
         if case.name in seen:
             yield Problem(f"found a second case called {show(case.name)}", "distinct names", at=(*at, "name"))
         seen.add(case.name)
-        for problem in (*_record_problems(case, spec), *_table_problems(case, spec)):
+        for problem in (*_record_problems(case, spec), *_tick_problems(case, spec), *_table_problems(case, spec)):
             yield Problem(problem.found, problem.expected, problem.remedy, at + problem.at)
 
 
@@ -136,6 +136,13 @@ def _arrival_problems(record: Row, source: FilesSource, at: Path, spec: Spec, *,
         found = f"the key is missing: {', '.join(keys)} goes by when a record arrived"
         expected = "an instant; records without one arrive together with the record before"
         yield Problem(found, expected, at=(*at, ARRIVAL))
+
+
+def _tick_problems(case: Case, spec: Spec) -> Iterator[Problem]:
+    for number, step in enumerate(case.steps or ()):
+        if step.tick is not None and not spec.heeds_ticks:
+            found = "`tick` has no effect: no rule of the spec goes by the clock alone"
+            yield Problem(found, remedy="leave it out", at=("steps", number, "tick"))
 
 
 def _table_problems(case: Case, spec: Spec) -> Iterator[Problem]:

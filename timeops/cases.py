@@ -7,11 +7,12 @@ values of the rows that are expected, which need the types of Spark (case_values
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, model_validator
 
-from timeops.spec_fields import SpecModel, Text, one_of, read_instant
+from timeops.spec_fields import Instant, SpecModel, Text, one_of, read_instant
 from timeops.spec_messages import (
     Path,
     Problem,
@@ -105,6 +106,7 @@ class Step(SpecModel):
     """A stretch of a case's log, and what is expected after it."""
 
     records: Records = Field(default=(), description="a list of records, each a mapping of columns to values")
+    tick: Instant | None = Field(default=None, description="the clock of a tick behind the records, an instant")
     expect: Expect | None = Field(default=None, description="what should stand in the tables now")
     end_of_input: EndOfInput | None = Field(default=None, description="flush or hold, after the last step")
 
@@ -150,6 +152,14 @@ class Case(SpecModel):
             }
         )
         return (*steps[:-1], last)
+
+    @property
+    def ticks(self) -> tuple[tuple[int, datetime], ...]:
+        """The ticks in their order: behind how many of the case's records, and the clock of each."""
+        ends = accumulate(len(step.records) for step in self.stretches)
+        return tuple(
+            (end, step.tick) for end, step in zip(ends, self.stretches, strict=True) if step.tick is not None
+        )
 
     def places(self) -> Iterator[tuple[Path, Row]]:
         """Each record with the keys that lead to it from the case."""

@@ -180,3 +180,43 @@ def test_a_log_that_is_cut_at_every_record_gives_what_the_whole_gives(spark: Spa
     flushed, held = judge(spec, read_cases(spec.spec, Path("cases.yaml")))
     assert (flushed.said, flushed.holds) == ("", True)
     assert (held.cuts, held.holds) == ((), False)
+
+
+SILENT = """
+name: shop
+sources:
+  - {name: tills, kind: files, path: "in/*.json", format: json, schema: "at STRING"}
+time: {timestamp_by: at, idle: {advance: window_close, timeout: 1 minute}}
+windows:
+  - {name: w, kind: tumbling, size: 5 minutes, aggregates: {n: count(*)}, emit: {early: 2 minutes}}
+"""
+TICKS = """
+cases:
+  - name: a tick at the instant of the timeout closes a silent window, and the clock goes on from it
+    steps:
+      - records:
+          - {at: "2026-01-01T12:01:00Z", _arrival_time: 2026-01-01T12:01:00Z}
+          - {at: "2026-01-01T12:02:00Z", _arrival_time: 2026-01-01T12:02:00Z}
+        expect: {windows/w: [{n: 1, _revision: 0, _is_final: false}]}
+      - tick: 2026-01-01T12:05:59Z
+        expect: {watermark: 2026-01-01T12:02:00Z, windows/w: [{n: 2, _revision: 1, _is_final: false}]}
+      - tick: 2026-01-01T12:06:00Z
+        expect:
+          watermark: 2026-01-01T12:05:00Z
+          windows/w: [{n: 2, _is_final: true, _watermark: 2026-01-01T12:05:00Z}]
+      - records: [{at: "2026-01-01T12:03:00Z", _arrival_time: 2026-01-01T12:05:50Z}]
+        expect: {dead_letters: [{_arrival_seq: 2, reason: out_of_order, _watermark: 2026-01-01T12:05:00Z}]}
+      - tick: 2026-01-01T12:30:00Z
+        end_of_input: flush
+        expect: {watermark: final}
+"""
+
+
+def test_ticks_of_a_case_stand_behind_the_records_of_their_steps(spark: SparkSession, folder: Path) -> None:
+    (folder / "shop.yaml").write_text(SILENT)
+    done = call(cases=TICKS)
+    assert done.exit_code == 0, done.stdout
+    (folder / "shop.yaml").write_text(SPEC)
+    done = call(cases="cases: [{name: c, steps: [{tick: 2026-01-01T12:00:00Z, expect: {watermark: none}}]}]")
+    assert done.exit_code == 2
+    assert "`tick` has no effect" in done.stderr

@@ -132,9 +132,22 @@ def test_a_case_is_cut_before_every_record_and_a_long_one_at_its_steps_and_some_
     record = {"at": "x"}
     steps = [{"records": [record] * 45}, {"records": [record] * 57, "expect": {"watermark": "none"}}]
     short = Case.model_validate({"name": "c", "records": [record] * 3, "expect": {"watermark": "none"}})
-    assert [log.ends for log in logs_of(7, short)] == [(0, 1, 3, 3), (1, 2, 3, 3), (2, 3, 3, 3), (3, 3, 3, 3)]
+    ends = [[records for records, _ in log.ends] for log in logs_of(7, short)]
+    assert ends == [[0, 1, 3], [1, 2, 3], [2, 3], [3]]
     assert [log.name for log in logs_of(7, short)] == ["7:0", "7:1", "7:2", "7:3"]
     long = Case.model_validate({"name": "c", "steps": steps})
     cuts = [log.cut for log in logs_of(0, long)]
     assert {0, 45, 102} <= set(cuts)
     assert len(cuts) == MOST_CUTS + 2
+
+
+def test_a_tick_ends_a_stretch_however_a_case_is_cut() -> None:
+    record, noon = {"at": "x"}, "2026-01-01T12:00:00Z"
+    steps = [
+        {"records": [record], "tick": noon},
+        {"tick": noon},
+        {"records": [record], "expect": {"watermark": "none"}},
+    ]
+    case = Case.model_validate({"name": "c", "steps": steps})
+    behind_first = [(1, 1), (1, 2), (2, 2)]
+    assert [log.ends for log in logs_of(0, case)] == [[(0, 0), *behind_first], [(1, 0), *behind_first], behind_first]
