@@ -6,6 +6,7 @@ the rules, which are those of a pipeline. All of it is lazy: Spark computes what
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, Window
@@ -15,6 +16,8 @@ from timeops import columns as c
 from timeops.adjustment import Adjusted, time_adjustment
 from timeops.arrival import keys_by_arrival
 from timeops.dead_letters import time_letters, window_letters
+from timeops.epoch import us_of
+from timeops.errors import InputError
 from timeops.ordering import RELEASE_ORDER, release
 from timeops.plain_events import TAKEN, arrival_log, no_arrival, quoted
 from timeops.rules import TimeRules
@@ -23,6 +26,7 @@ from timeops.spec import TimeSpec, WindowSpec, read_part
 from timeops.spec_between import without_event_time
 from timeops.spec_messages import Problem, spec_error
 from timeops.spec_model import rules_between_parts
+from timeops.ticks import Ticks
 from timeops.timelines import STATE_SCHEMA, LogClock
 from timeops.windows import last_revisions, late_for_windows, passing, window_results
 
@@ -54,7 +58,13 @@ class AdjustedEvents:
     _has_arrival: bool = field(repr=False)
 
 
-def adjust(events: DataFrame, time: TimeSpec | Mapping[str, Any], arrival_time: str | None = None) -> AdjustedEvents:
+def adjust(
+    events: DataFrame,
+    time: TimeSpec | Mapping[str, Any],
+    arrival_time: str | None = None,
+    *,
+    tick: datetime | None = None,
+) -> AdjustedEvents:
     """Judges events by their time, as a pipeline judges the records of its log.
 
     Args:
@@ -65,6 +75,8 @@ def adjust(events: DataFrame, time: TimeSpec | Mapping[str, Any], arrival_time: 
         arrival_time: Spark SQL that says when an event arrived, read as in a spec's source. Without it the column
             `_arrival_time` says so. With neither, and `_arrival_seq` given, all events arrive at 1970-01-01T00:00Z:
             an error where a rule goes by arrival.
+        tick: An aware instant: all events up to it are there, and the clock has come so far, as in a live run. By
+            default the clock stands still behind the last event.
 
     Returns:
         Accepted, released, held and refused events. Without `_arrival_seq` they are numbered by arrival (those
@@ -73,7 +85,8 @@ def adjust(events: DataFrame, time: TimeSpec | Mapping[str, Any], arrival_time: 
 
     Raises:
         SpecError: `time` or `arrival_time` is wrong, or does not fit the columns.
-        InputError: The events have no order of arrival, or a column that has another meaning here.
+        InputError: The events have no order of arrival, or a column that has another meaning here; or `tick` has no
+            offset.
         TidemarkError: The session has another time zone than UTC, or other settings that change what is meant.
 
     Examples:
@@ -105,7 +118,7 @@ def adjust(events: DataFrame, time: TimeSpec | Mapping[str, Any], arrival_time: 
     payload = tuple(name for name in events.columns if name not in TAKEN)
     no_state = [F.lit(None).cast(field.dataType).alias(field.name) for field in STATE_SCHEMA]
     nothing = events.sparkSession.range(0).select(*no_state)
-    stretch = time_adjustment(log, nothing, TimeRules(rules), _clock_of(log, TimeRules(rules)))
+    stretch = time_adjustment(log, nothing, TimeRules(rules), _clock_of(log, TimeRules(rules), tick))
     stretch = replace(stretch, accepted=stretch.accepted.withColumn(c.WATERMARK, c.to_instant(F.col(c.W_BEFORE))))
     flushed = rules.end_of_input == "flush"
     columns = [*map(quoted, payload), *_EVENT_COLUMNS]
@@ -198,15 +211,28 @@ def _refuse(time: TimeSpec) -> None:
         raise spec_error("time", [replace(problem, at=problem.at[1:]) for problem in problems], {})
 
 
-def _clock_of(log: DataFrame, rules: TimeRules) -> LogClock:
-    """The clock behind the log."""
+def _clock_of(log: DataFrame, rules: TimeRules, tick: datetime | None) -> LogClock:
+    """The clock behind the log and its tick."""
     clocks = log.select(c.to_us(c.CLOCK).alias("clock"))
     after = clocks.select(F.max("clock")).scalar()
+    ticks = None
+    if tick is not None:
+        after = F.greatest(after, F.lit(_us_of_tick(tick)))
+        at = log.sparkSession.range(1).select(
+            F.lit(c.ONE_TIMELINE).alias(c.TIMELINE), c.to_instant(after).alias(c.CLOCK)
+        )
+        ticks = Ticks(at, F.lit(True))
     every_us = rules.time.emit_every_us
     if every_us is None or not rules.publishes_silences:
-        return LogClock(after)
+        return LogClock(after, ticks=ticks)
     ended = clocks.where(F.col("clock") < c.floor_to(after, every_us)).select(F.max("clock"))
-    return LogClock(after, ended=ended.scalar())
+    return LogClock(after, ended=ended.scalar(), ticks=ticks)
+
+
+def _us_of_tick(tick: datetime) -> int:
+    if tick.tzinfo is None:
+        raise InputError(f"tick: found {tick}, which has no offset.", expected="an aware instant, such as one in UTC")
+    return us_of(tick)
 
 
 def _without_events(stretch: Adjusted) -> Adjusted:

@@ -3,6 +3,7 @@
 import doctest
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,21 @@ def test_a_window_must_go_with_the_time_of_the_events(events: DataFrame) -> None
         window_dead_letters(found, {**window, "group_by": ["id"], "allowed_lateness": "1 s"})
     with pytest.raises(SpecError, match="windows, size: the key is missing"):
         windowed(found, {name: value for name, value in window.items() if name != "size"})
+
+
+def test_a_tick_lets_the_clock_go_on_behind_the_last_event(events: DataFrame) -> None:
+    late = {"late": {"tolerance": "5 s", "policy": "adjust"}, "idle": {"advance": "arrival_clock"}}
+    window = {"name": "w", "kind": "tumbling", "size": "10 s", "aggregates": {"n": "count(*)"}}
+    time, tick = {"timestamp_by": "at", "out_of_orderness": "20 s", **late}, datetime(2026, 1, 1, 12, 1, tzinfo=UTC)
+    still = adjust(events, time, "came")
+    assert windowed(still, window).count() == 0
+    ticked = adjust(events, time, "came", tick=tick)
+    assert [row["watermark"].second for row in ticked.watermarks.collect()] == [55]
+    assert ids(ticked.ordered) == ["a", "b", "c"]
+    rows = windowed(ticked, window).select(clock_of("window_start"), "n", clock_of("_watermark")).collect()
+    assert [tuple(row) for row in rows] == [("12:00:00", 3, "12:00:55")]
+    with pytest.raises(InputError, match="which has no offset"):
+        adjust(events, time, "came", tick=tick.replace(tzinfo=None))
 
 
 @pytest.mark.parametrize("advance", ["window_close", "exclude_split"])
