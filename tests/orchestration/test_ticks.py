@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
@@ -28,6 +29,7 @@ time:
   over: [k]
   out_of_orderness: 10 s
   idle: {advance: window_close, timeout: 3 s}
+  emit: EMIT
 windows:
   - {name: early, kind: tumbling, size: 10 s, group_by: [k], aggregates: {n: count(*)}, emit: {early: 5 s}}
   - {name: visits, kind: session, gap: 8 s, group_by: [k], aggregates: {n: count(*)}}
@@ -42,11 +44,12 @@ def ticks(settings: Settings, spec: Spec) -> list[tuple[int, int]]:
     return [(row["_after_seq"], us(row["clock"]) or 0) for row in rows if row["kind"] == "tick"]
 
 
+@pytest.mark.parametrize("emit", ["on_event", "{every: 7 s}"])
 def test_live_runs_tick_behind_their_input_and_the_clock_goes_on_from_there(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, emit: str
 ) -> None:
     path = tmp_path / "ticking.yaml"
-    path.write_text(SPEC)
+    path.write_text(SPEC.replace("EMIT", emit))
     file, settings = made = read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
     land(tmp_path, 240, seed=31, files=1)
     lines = (tmp_path / "f0.jsonl").read_text().splitlines()
