@@ -16,6 +16,11 @@ END = "__end"
 OPEN_IN = "__sessions"
 """ARRAY<STRING> of an event that is kept between stretches: the sessions and sliding windows that it is kept for;
 null for events of the stretch."""
+FLUSHED = "__flushed"
+"""ARRAY<STRUCT<start, end, seq>> of an event: the windows of its group that an earlier flush closed, `seq` the
+largest `_arrival_seq` in each; see flushed_windows.py. No such column where there are none."""
+BY_FLUSH = "__by_flush"  # BOOLEAN of a late event: a flush had closed its last window, the watermark had not
+MISSED_FROM = "__missed_from"  # of such an event of a session: where the session that it missed begins
 
 
 def filtered(frame: DataFrame, window: WindowSpec) -> Column:
@@ -30,6 +35,13 @@ def takes_part(events: DataFrame, window: WindowSpec) -> Column:
     if OPEN_IN not in events.columns:  # none was kept
         return ~filtered(events, window)
     return F.coalesce(F.array_contains(OPEN_IN, window.name), ~filtered(events, window))
+
+
+def flushed_at(events: DataFrame, end_us: Column) -> Column:
+    """BOOLEAN, never null: an earlier flush closed the window of the event's group that has this end."""
+    if FLUSHED not in events.columns:
+        return F.lit(False)
+    return F.exists(FLUSHED, lambda window: window["end"] == end_us)
 
 
 def group_names(window: WindowSpec) -> list[str]:

@@ -27,12 +27,15 @@ from timeops.columns import (
     T,
     to_instant,
 )
-from timeops.contents import MISSED
+from timeops.contents import BY_FLUSH, MISSED, MISSED_FROM
 from timeops.duplicate_folds import FIRST
 from timeops.durations import format_duration
 from timeops.grids import start_of
 from timeops.rules import SourceTime, TimeRules
 from timeops.spec import WindowSpec
+
+FLUSH_HAD_CLOSED = "a flush did so before the pipeline was reopened"
+"""How the sentence ends of a dead letter that no allowed lateness would have let in, as a flush closed its window."""
 
 _SPANS = "array<struct<start: timestamp, end: timestamp>>"
 
@@ -70,19 +73,25 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
         payload: Names of the payload columns.
         window: The window.
     """
+
+    def start(end: Column) -> Column:
+        return F.col(MISSED_FROM) if MISSED_FROM in late.columns else start_of(end, window)
+
     spans = F.transform(
         MISSED,
-        lambda end: F.struct(to_instant(start_of(end, window)).alias("start"), to_instant(end).alias("end")),
+        lambda end: F.struct(to_instant(start(end)).alias("start"), to_instant(end).alias("end")),
     )
     which = "the session" if window.kind == "session" else "the last window"
     closed = f"{which} of {window.name} for this event had closed"
     more = f" more than {format_duration(window.allowed_lateness)} would have let it in"
     by_events = F.concat(F.lit(f"{closed}: an allowed lateness of "), _in_seconds(F.col(LATENESS)), F.lit(more))
+    by_clock = F.lit(f"{closed}: the clock had raised the watermark past it")
+    otherwise = F.when(F.col(BY_FLUSH), F.lit(f"{closed}: {FLUSH_HAD_CLOSED}")).otherwise(by_clock)
     return late.select(
         *_where_from(),
         F.lit("window").alias("stage"),
         F.lit("window_closed").alias("reason"),
-        F.coalesce(by_events, F.lit(f"{closed}: the clock had raised the watermark past it")).alias("detail"),
+        F.coalesce(by_events, otherwise if BY_FLUSH in late.columns else by_clock).alias("detail"),
         F.lit(window.name).alias("window_name"),
         spans.cast(_SPANS).alias("missed_windows"),
         F.col(EVENT_TIME),

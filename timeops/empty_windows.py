@@ -21,7 +21,7 @@ from timeops.columns import CLOCK, SEQ, TIMELINE, WATERMARK, same_in, to_instant
 from timeops.contents import END, group_names
 from timeops.errors import TidemarkError
 from timeops.grid_bounds import LONGEST_MONTH_US
-from timeops.gridded import KEYS
+from timeops.gridded import KEYS, closes_in
 from timeops.grids import close_time, count_between, end_after, ends_between, last_closed
 from timeops.log_items import AT
 from timeops.rules import TimeRules
@@ -45,6 +45,7 @@ def empty_rows(
     adjusted: Adjusted,
     window: WindowSpec,
     seen: DataFrame | None,
+    stay_closed: DataFrame | None,
     *,
     flushed: bool,
     only: Span | None,
@@ -57,6 +58,7 @@ def empty_rows(
         adjusted: The stretch.
         window: The window.
         seen: `seen_groups.seen_groups` before the stretch; None for none.
+        stay_closed: Windows that an earlier flush closed: their rows were given. None for none.
         flushed: As for `windows.window_results`.
         only: Windows that are asked for, of which any number may be empty; None for all, of which `empty_max` may.
 
@@ -66,7 +68,10 @@ def empty_rows(
     """
     fresh = reaching(adjusted.accepted, window)
     known = seen_groups(adjusted.accepted.limit(0), window) if seen is None else seen
-    owed = _owed(found, known, fresh, adjusted, window, flushed=flushed, only=only)
+    given = found.select(*KEYS, *group_names(window))
+    if stay_closed is not None:
+        given = given.unionByName(closes_in(stay_closed, adjusted, window, flushed=flushed).select(*given.columns))
+    owed = _owed(given, known, fresh, adjusted, window, flushed=flushed, only=only)
     nothing = F.lit(None).cast("bigint")
     if may_wait(window, adjusted.rules):
         dated = owed.join(_reached(owed, known, fresh, adjusted), [*KEYS], "left")
@@ -97,7 +102,7 @@ def given_watermark(window: WindowSpec) -> Column:
 
 
 def _owed(
-    found: DataFrame,
+    given: DataFrame,
     seen: DataFrame,
     fresh: DataFrame,
     adjusted: Adjusted,
@@ -106,10 +111,13 @@ def _owed(
     flushed: bool,
     only: Span | None,
 ) -> DataFrame:
-    """The windows without an event that the stretch gives, by gridded.KEYS and group columns."""
+    """The windows without an event that the stretch gives, by gridded.KEYS and group columns.
+
+    `given` are those of which there is a row: they close in the stretch and hold events, or a flush closed them.
+    """
     groups = group_names(window)
     keys = [TIMELINE, *groups]
-    held = found.select(*keys, F.col(END).alias(FIRST_END), F.lit(1).alias(_HELD))
+    held = given.select(*keys, F.col(END).alias(FIRST_END), F.lit(1).alias(_HELD))
     both = seen.select(*keys, FIRST_END, F.lit(0).alias(_HELD)).unionByName(held)
     of_groups = both.groupBy(*keys).agg(F.min(FIRST_END).alias(FIRST_END), F.sum(_HELD).alias(_HELD))
     spans = of_groups.join(_given_between(seen, fresh, adjusted, window, flushed=flushed), TIMELINE)
@@ -124,7 +132,7 @@ def _owed(
         spans = spans.withColumns({_BEHIND: F.greatest(_BEHIND, F.lit(only[0])), _UPTO: last_us})
     ends = F.explode(ends_between(F.col(_BEHIND), F.col(_UPTO), window)).alias(END)
     each = spans.where(F.col(_BEHIND) < F.col(_UPTO)).select(*keys, ends)
-    return each.alias("each").join(found.alias("held"), same_in("each", "held", [*KEYS, *groups]), "left_anti")
+    return each.alias("each").join(given.alias("held"), same_in("each", "held", [*KEYS, *groups]), "left_anti")
 
 
 def _given_between(

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from timeops.adjustment import Adjusted
 from timeops.closing import REACHED, closing_watermarks
 from timeops.columns import LATENESS, T_FINAL, TIMELINE, W_BEFORE
-from timeops.contents import END, FILTERED, MISSED, START, filtered, with_groups
+from timeops.contents import BY_FLUSH, END, FILTERED, FLUSHED, MISSED, START, filtered, flushed_at, with_groups
 from timeops.grids import close_time, ends_of, last_end_of, start_of
 from timeops.spec import WindowSpec
 from timeops.stretch_ends import W_END, W_START, with_both_ends
@@ -25,7 +25,8 @@ def place(accepted: DataFrame, window: WindowSpec) -> DataFrame:
     """Adds the windows that each accepted event is in, and those that it missed.
 
     Args:
-        accepted: Events with `__timestamp` and `__w_before` (microseconds; null: on time for certain).
+        accepted: Events with `__timestamp` and `__w_before` (microseconds; null: on time for certain), and where the
+            pipeline was reopened with `__flushed`.
         window: The window.
 
     Returns:
@@ -35,6 +36,8 @@ def place(accepted: DataFrame, window: WindowSpec) -> DataFrame:
     nothing = F.array().cast("array<bigint>")
     placed = accepted.withColumn(FILTERED, filtered(accepted, window))
     placed = placed.withColumn("__all", F.when(F.col(FILTERED), nothing).otherwise(ends_of(F.col(T_FINAL), window)))
+    if FLUSHED in accepted.columns:
+        return _placed_beside_flushed(placed, window).drop("__all")
     closed = F.col(W_BEFORE).isNotNull()
     missed = F.filter("__all", lambda end: close_time(end, window) <= F.col(W_BEFORE))
     is_open = F.filter("__all", lambda end: close_time(end, window) > F.col(W_BEFORE))
@@ -44,6 +47,26 @@ def place(accepted: DataFrame, window: WindowSpec) -> DataFrame:
             ENDS: F.when(closed, is_open).otherwise(F.col("__all")),
         }
     ).drop("__all")
+
+
+def _placed_beside_flushed(placed: DataFrame, window: WindowSpec) -> DataFrame:
+    """Adds `__ends` and `__missed` where a flush may have closed windows before."""
+
+    def is_closed(end: Column) -> Column:
+        by_watermark = F.coalesce(close_time(end, window) <= F.col(W_BEFORE), F.lit(False))
+        return by_watermark | flushed_at(placed, end)
+
+    if window.kind != "sliding":
+        is_open = F.filter("__all", lambda end: ~is_closed(end))
+        return placed.withColumns({MISSED: F.filter("__all", is_closed), ENDS: is_open})
+    nothing = F.array().cast("array<bigint>")
+    first, last = F.get("__all", F.lit(0)), F.get("__all", F.lit(1))
+    # Others of the group made instants that were flushed; the last possible one decides whether the event goes on.
+    some = is_closed(first) | F.exists(FLUSHED, lambda one: (one["end"] >= first) & (one["end"] <= last))
+    goes_on = ~F.col(FILTERED) & ~is_closed(last)
+    missed = F.when(~F.col(FILTERED) & is_closed(last), F.col("__all")).when(goes_on & some, F.array(first))
+    ends = F.when(goes_on, F.array(last)).otherwise(nothing)
+    return placed.withColumns({MISSED: missed.otherwise(nothing), ENDS: ends})
 
 
 def closed_contents(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
@@ -58,7 +81,7 @@ def closed_contents(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *
     Returns:
         The rows with `__end`, and the group columns of `contents.with_groups`.
     """
-    if window.overlaps:
+    if window.overlaps or FLUSHED in events.columns:
         each = place(events, window).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
     else:
         each = _in_its_window(events, window)
@@ -95,10 +118,18 @@ def with_starts(results: DataFrame, adjusted: Adjusted, window: WindowSpec) -> D
 
 
 def late_events(events: DataFrame, window: WindowSpec) -> DataFrame:
-    """Events for which every window had closed when they came, with `__missed` (ends) and `__lateness_us`."""
-    late = place(events.where(F.col(W_BEFORE).isNotNull()), window).where(missed_all())
+    """Events for which every window had closed when they came, with `__missed` (ends) and `__lateness_us`.
+
+    Where they have `__flushed`, also `__by_flush`: the watermark had not closed the last of them, so `__lateness_us`
+    is null.
+    """
+    reopened = FLUSHED in events.columns
+    late = place(events if reopened else events.where(F.col(W_BEFORE).isNotNull()), window).where(missed_all())
     last = close_time(F.element_at(MISSED, -1), window)
     late = late.withColumn(LATENESS, F.col(W_BEFORE) - last + F.lit(1))
+    if reopened:
+        by_flush = F.coalesce(last > F.col(W_BEFORE), F.lit(True))
+        late = late.withColumns({BY_FLUSH: by_flush, LATENESS: F.when(~by_flush, F.col(LATENESS))})
     # Of sliding windows the event would have made one by itself, the first.
     return late.withColumn(MISSED, F.slice(MISSED, 1, 1)) if window.kind == "sliding" else late
 

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
 from timeops.columns import LATENESS, SEQ, T_FINAL, TIMELINE, W_BEFORE
-from timeops.contents import END, MISSED, START, group_names, takes_part, with_groups
+from timeops.contents import BY_FLUSH, END, MISSED, MISSED_FROM, START, group_names, takes_part, with_groups
+from timeops.flushed_sessions import refused_by_flush
 from timeops.grids import close_time
 from timeops.session_folds import CHAIN, LAST, RISKY, cut_long, merge_late
 from timeops.spec import TimeSpec, WindowSpec
@@ -26,7 +27,9 @@ KEYS: tuple[str, ...] = (TIMELINE, START, END)
 _BEGINS = "__begins"
 
 
-def sessions_of(events: DataFrame, window: WindowSpec, time: TimeSpec) -> DataFrame:
+def sessions_of(
+    events: DataFrame, window: WindowSpec, time: TimeSpec, stay_closed: DataFrame | None = None
+) -> DataFrame:
     """The session of every event that takes part, as it is after the stretch.
 
     Args:
@@ -34,13 +37,17 @@ def sessions_of(events: DataFrame, window: WindowSpec, time: TimeSpec) -> DataFr
             ones of this stretch.
         window: The window.
         time: The spec's `time` section, for its policy.
+        stay_closed: Sessions that an earlier flush closed, see flushed_windows.py; by default none.
 
     Returns:
         The events that pass the window's filter and belong to no session that had closed before the stretch, with
         the group columns of `contents.with_groups`, `__start` and `__end` (microseconds; both null of an event that
-        came too late).
+        came too late). Those that only a flush keeps out are not among them.
     """
-    chains = _chains(with_groups(events.where(takes_part(events, window)), window), window)
+    passing = with_groups(events.where(takes_part(events, window)), window)
+    if stay_closed is not None:
+        passing = passing.join(refused_by_flush(passing, stay_closed, window).select(SEQ), SEQ, "left_anti")
+    chains = _chains(passing, window)
     if time.out_of_order == "keep":
         found = merge_late(chains, window)
     elif window.max_duration is not None:
@@ -75,7 +82,14 @@ def _chains(events: DataFrame, window: WindowSpec) -> DataFrame:
     )
 
 
-def closed_contents(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
+def closed_contents(
+    events: DataFrame,
+    adjusted: Adjusted,
+    window: WindowSpec,
+    *,
+    flushed: bool,
+    stay_closed: DataFrame | None = None,
+) -> DataFrame:
     """Events of the sessions that close in the stretch.
 
     Args:
@@ -83,29 +97,51 @@ def closed_contents(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *
         adjusted: The stretch.
         window: The window.
         flushed: As for `windows.window_results`.
+        stay_closed: As for `sessions_of`.
 
     Returns:
         The events with `__start`, `__end`, and the group columns of `contents.with_groups`.
     """
-    found = sessions_of(events, window, adjusted.rules.time).where(F.col(START).isNotNull())
+    found = sessions_of(events, window, adjusted.rules.time, stay_closed).where(F.col(START).isNotNull())
     if flushed:
         return found
     known = with_end(found, adjusted.state)
     return known.where(close_time(F.col(END), window) <= F.col(W_END)).drop(W_END)
 
 
-def late_events(events: DataFrame, window: WindowSpec, time: TimeSpec) -> DataFrame:
+def late_events(
+    events: DataFrame, window: WindowSpec, time: TimeSpec, stay_closed: DataFrame | None = None
+) -> DataFrame:
     """Events that came when their session had closed, with `__missed` (its end) and `__lateness_us`.
 
-    No open session was within the gap of such an event, so the session would have held it alone.
+    No open session was within the gap of such an event, so the session would have held it alone. With `stay_closed`
+    also events that a flush keeps out, with `__by_flush`, and `__missed_from`, where the session begins that each
+    would have given: others may be in it.
     """
-    late = sessions_of(events, window, time).where(F.col(START).isNull()).drop(START, END, *group_names(window))
+    found = sessions_of(events, window, time, stay_closed).where(F.col(START).isNull())
+    late = found.drop(START, END, *group_names(window))
     end = F.col(T_FINAL) + F.lit(window.gap_us)
     lateness = F.col(W_BEFORE) - end - F.lit(window.allowed_lateness_us)
-    return late.withColumns({MISSED: F.array(end), LATENESS: lateness})
+    late = late.withColumns({MISSED: F.array(end), LATENESS: lateness})
+    if stay_closed is None:
+        return late
+    passing = with_groups(events.where(takes_part(events, window)), window)
+    refused = passing.drop(*group_names(window)).join(refused_by_flush(passing, stay_closed, window), SEQ)
+    nothing = F.lit(None).cast("bigint")
+    by_flush = {MISSED: F.array(END), LATENESS: nothing, BY_FLUSH: F.lit(True)}
+    alone = {MISSED_FROM: F.element_at(MISSED, 1) - F.lit(window.gap_us), BY_FLUSH: F.lit(False)}
+    return late.withColumns(alone).unionByName(refused.withColumns(by_flush).drop(END))
 
 
-def marked_open(events: DataFrame, state: DataFrame, window: WindowSpec, time: TimeSpec, into: str) -> DataFrame:
+def marked_open(
+    events: DataFrame,
+    state: DataFrame,
+    window: WindowSpec,
+    time: TimeSpec,
+    into: str,
+    *,
+    stay_closed: DataFrame | None = None,
+) -> DataFrame:
     """Adds the window's name to the ARRAY<STRING> column `into` of the events in sessions that are still open.
 
     Args:
@@ -114,8 +150,12 @@ def marked_open(events: DataFrame, state: DataFrame, window: WindowSpec, time: T
         window: The window.
         time: The spec's `time` section.
         into: The column.
+        stay_closed: As for `sessions_of`.
     """
-    found = with_end(sessions_of(events, window, time), state)
+    found = with_end(sessions_of(events, window, time, stay_closed), state)
     is_open = F.col(START).isNotNull() & F.coalesce(close_time(F.col(END), window) > F.col(W_END), F.lit(True))
     marked = found.withColumn(into, F.when(is_open, F.array_append(into, F.lit(window.name))).otherwise(F.col(into)))
-    return marked.select(*events.columns).unionByName(events.where(~takes_part(events, window)))
+    others = events.where(~takes_part(events, window))
+    if stay_closed is not None:  # those that the flush keeps out of this window may be in another
+        others = events.join(found.select(SEQ), SEQ, "left_anti").select(*events.columns)
+    return marked.select(*events.columns).unionByName(others)

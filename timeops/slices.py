@@ -4,7 +4,8 @@ Here: hopping and cumulative windows whose aggregates can be computed in parts. 
 (partials.py), windows by assignment (gridded.py), which give the same results and can do all others.
 
 A slice is a stretch of time that every window holds whole or not at all. An event that came when some of its windows
-had closed is not in all the windows of its slice: such events, which are few, are added up by window.
+had closed (by the watermark, or by a flush before the pipeline was reopened) is not in all the windows of its slice:
+such events, which are few, are added up by window.
 """
 
 from math import gcd
@@ -14,9 +15,9 @@ from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
 from timeops.columns import T_FINAL, TIMELINE, W_BEFORE, floor_to
-from timeops.contents import END, filtered, group_names, with_groups
+from timeops.contents import END, FLUSHED, filtered, group_names, with_groups
 from timeops.gridded import ENDS, KEYS, closes_in, place
-from timeops.grids import close_time, end_after, ends_of
+from timeops.grids import close_time, end_after, ends_of, last_end_of
 from timeops.partials import Partial, partials_of
 from timeops.spec import WindowSpec
 
@@ -50,6 +51,9 @@ def sliced_results(
     passing = with_groups(events.where(~filtered(events, window)), window)
     first = end_after(F.col(T_FINAL) - F.lit(window.ends_inside_us), window)
     in_all = F.coalesce(close_time(first, window) > F.col(W_BEFORE), F.lit(True))
+    if FLUSHED in passing.columns:
+        last = last_end_of(F.col(T_FINAL), window)
+        in_all = in_all & ~F.exists(FLUSHED, lambda one: (one["end"] >= first) & (one["end"] <= last))
     by_slice = passing.where(in_all).withColumn(_SLICE, _slice_of(window)).groupBy(TIMELINE, _SLICE, *groups)
     of_slices = by_slice.agg(*parts).withColumn(END, F.explode(ends_of(F.col(_SLICE), window))).drop(_SLICE)
     late = place(passing.where(~in_all), window).withColumn(END, F.explode(ENDS))

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
 from timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, floor_to, same_in
-from timeops.contents import END, START, group_names, takes_part, with_groups
+from timeops.contents import END, FLUSHED, START, flushed_at, group_names, takes_part, with_groups
 from timeops.spec import WindowSpec
 from timeops.stretch_ends import W_END, W_START, with_both_ends, with_end
 
@@ -98,7 +98,10 @@ def marked_open(events: DataFrame, state: DataFrame, window: WindowSpec, into: s
 def _is_in_one(events: DataFrame, window: WindowSpec) -> Column:
     """BOOLEAN: the event takes part, and did not come behind the last instant at which it could be in a window."""
     last = F.col(T_FINAL) + F.lit(window.size_us - 1)
-    return takes_part(events, window) & _open_to(last, F.col(W_BEFORE), window)
+    is_open = _open_to(last, F.col(W_BEFORE), window)
+    if FLUSHED in events.columns:  # events that came before the flush stay in what it left open
+        is_open = is_open & ~F.exists(FLUSHED, lambda one: (one["end"] == last) & (F.col(SEQ) > one["seq"]))
+    return takes_part(events, window) & is_open
 
 
 def _closing(passing: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
@@ -111,10 +114,15 @@ def _closing(passing: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flus
 
 
 def _made_by(passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:
-    """The two instants at which each event changes what is in the window, as far as they were open when it came."""
+    """The two instants at which each event changes what is in the window, as far as they were open when it came.
+
+    What a flush closed before stays closed; its events still count at the instants of others behind it.
+    """
     changes = F.explode(F.array(F.col(T_FINAL), F.col(T_FINAL) + F.lit(window.size_us)))
-    made = passing.select(TIMELINE, *group_names(window), W_BEFORE, *more, changes.alias(END))
-    return made.where(_open_to(F.col(END), F.col(W_BEFORE), window))
+    flushed = [FLUSHED] if FLUSHED in passing.columns else []
+    made = passing.select(TIMELINE, *group_names(window), W_BEFORE, *more, *flushed, changes.alias(END))
+    is_open = _open_to(F.col(END), F.col(W_BEFORE), window) & ~flushed_at(made, F.col(END))
+    return made.where(is_open).drop(*flushed)
 
 
 def _with_cell(instants: DataFrame, window: WindowSpec) -> DataFrame:

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from timeops.adjustment import KEPT
 from timeops.columns import ADJUSTED_BY, REASON, SOURCE
-from timeops.contents import FILTERED, MISSED, filtered
+from timeops.contents import FILTERED, FLUSHED, MISSED, filtered
+from timeops.flushed_windows import with_flushed
 from timeops.gridded import ENDS, place
 from timeops.spec import WindowSpec
 
@@ -31,14 +32,17 @@ def accepted_tally(
     windows: tuple[WindowSpec, ...],
     late: Mapping[str, DataFrame],
     sources: Sequence[str] = (),
+    stay_closed: Mapping[str, DataFrame] | None = None,
 ) -> DataFrame:
     """Where the accepted events of a stretch went: one row.
 
     Args:
         accepted: The events.
         windows: The spec's windows.
-        late: By session window, those of the events that came too late for it; none under drop and adjust.
+        late: By session window, those of the events that came too late for it; under drop and adjust there are some
+            only where a flush had closed sessions before.
         sources: Names of sources to be told apart.
+        stay_closed: By window those that an earlier flush closed, see flushed_windows.py.
 
     Returns:
         `accepted`; by what moved them `early`, `late`, `out_of_order`, `kept_out_of_order`, of a source that is told
@@ -55,7 +59,9 @@ def accepted_tally(
             placed = placed.withColumn(names[FILTERED], filtered(placed, window))
             found = _of_session(names[FILTERED])
         else:
-            placed = place(placed, window).withColumnsRenamed(names)
+            flushed = (stay_closed or {}).get(window.name)
+            told = placed if flushed is None else with_flushed(placed, flushed, window)
+            placed = place(told, window).drop(FLUSHED).withColumnsRenamed(names)
             found = _of_window(names)
         counts |= {f"{window.name}.{name}": condition for name, condition in found.items()}
     tally = placed.agg(

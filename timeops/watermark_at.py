@@ -10,12 +10,26 @@ from pyspark.sql import functions as F
 from timeops.adjustment import Adjusted
 from timeops.closing import steps_with_last_silence
 from timeops.closing_by_periods import periods_to_the_end
-from timeops.columns import ASKED, LOG, PERIOD, SEQ, TIMELINE, WATERMARK, floor_to
+from timeops.columns import (
+    ASKED,
+    CLOCK,
+    LOG,
+    PERIOD,
+    SEQ,
+    SETTER,
+    TIMELINE,
+    W_BEFORE,
+    W_SET_BY,
+    WATERMARK,
+    floor_to,
+    to_us,
+)
 from timeops.log_items import AT
 from timeops.publications import ENDED
 from timeops.silences import GATHERED
 from timeops.stretch_ends import W_START, with_start
-from timeops.timelines import clock_alone_gives
+from timeops.timelines import clock_alone_gives, known_setters
+from timeops.watermarks import with_setter
 
 AFTER_SEQ = "__after_seq"  # the item, by its place in the log; AT is the clock there
 
@@ -60,6 +74,20 @@ def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
         known, by_clock = _with_published(known, adjusted, adjusted.ended)
     stands = F.greatest(_HIGHEST, W_START, by_clock)
     return known.select(TIMELINE, AFTER_SEQ, AT, stands.alias(WATERMARK))
+
+
+def met_by(events: DataFrame, adjusted: Adjusted) -> DataFrame:
+    """Puts in `__w_before` and `__w_set_by` of events the watermark just before each, on time or not, and its setter.
+
+    Args:
+        events: Few events of the stretch; each of them is looked up.
+        adjusted: The stretch.
+    """
+    asked = events.drop(W_BEFORE, W_SET_BY).withColumns({AFTER_SEQ: F.col(SEQ) - F.lit(1), AT: to_us(CLOCK)})
+    found = watermarks_after(asked.select(TIMELINE, AFTER_SEQ, AT), adjusted).drop(AT)
+    known = asked.join(found.withColumnRenamed(WATERMARK, W_BEFORE), [TIMELINE, AFTER_SEQ]).drop(AFTER_SEQ, AT)
+    setters = adjusted.moves.select(TIMELINE, ASKED, SETTER).unionByName(known_setters(adjusted.before))
+    return with_setter(known, setters)
 
 
 def _with_published(rows: DataFrame, adjusted: Adjusted, ended: DataFrame) -> tuple[DataFrame, Column]:

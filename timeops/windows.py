@@ -4,7 +4,8 @@ Here: what a closed window gives, which events are needed on. Not here: who is i
 differs by kind (gridded.py, sessions.py); storage of open events.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import Column, DataFrame, Window
@@ -14,13 +15,16 @@ from timeops import gridded, sessions, slices, sliding
 from timeops.adjustment import Adjusted
 from timeops.changes import LATE_EVENTS, PASSES
 from timeops.closing_any_time import with_first_watermarks
-from timeops.columns import LATENESS, W_BEFORE, W_SET_BY, WATERMARK, to_instant
-from timeops.contents import END, OPEN_IN, START, group_names
+from timeops.columns import LATENESS, TIMELINE, W_BEFORE, W_SET_BY, WATERMARK, same_in, to_instant
+from timeops.contents import BY_FLUSH, END, FLUSHED, OPEN_IN, START, group_names
 from timeops.empty_windows import REACHED_W, Span, empty_rows, given_watermark
+from timeops.flushed_windows import of_contents, of_groups, with_flushed
 from timeops.grids import start_of
 from timeops.revisions import CAUSE, IS_FINAL, REVISION, revised_contents
+from timeops.seen_groups import once, seen_groups
 from timeops.spec import TimeSpec, WindowSpec
 from timeops.stretch_ends import W_END, with_end
+from timeops.watermark_at import met_by
 
 _PLACE = "__place"
 _STILL_OPEN_IN = "__still_open_in"
@@ -32,6 +36,7 @@ def window_results(
     window: WindowSpec,
     *,
     seen: DataFrame | None = None,
+    stay_closed: DataFrame | None = None,
     only: Span | None = None,
     flushed: bool = False,
     keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
@@ -44,6 +49,7 @@ def window_results(
             `in_open_windows`, and for windows that revise their results with `__w_before` and `_clock` as they came.
         window: The window.
         seen: With `empty` the groups that earlier stretches have seen, see seen_groups.py; by default none.
+        stay_closed: Windows that an earlier flush closed, see flushed_windows.py; by default none.
         only: Of windows with no event, those that are asked for; see `empty_windows.empty_rows`.
         flushed: The stretch ends with a flushing end of input: every window closes.
         keep: Gives a frame with the same rows, computed once: what results are made of is read several times.
@@ -56,7 +62,18 @@ def window_results(
         do not pass `having` are rows too: where a window revises its results and has one, `__passes` tells; see
         `passing`.
     """
-    owed = partial(empty_rows, adjusted=adjusted, window=window, seen=seen, flushed=flushed, only=only)
+    if stay_closed is not None and window.kind != "session":
+        told = with_flushed(adjusted.accepted, stay_closed, window)
+        adjusted, open_events = replace(adjusted, accepted=told), with_flushed(open_events, stay_closed, window)
+    owed = partial(
+        empty_rows,
+        adjusted=adjusted,
+        window=window,
+        seen=seen,
+        stay_closed=stay_closed,
+        flushed=flushed,
+        only=only,
+    )
     events = all_events(adjusted, open_events)
     if window.revises:
         contents = revised_contents(open_events, adjusted, window, flushed=flushed, keep=keep)
@@ -67,7 +84,7 @@ def window_results(
             results = results.unionByName(_given_once(_dated(owed(final), adjusted, window), window))
     elif window.is_linked:
         if window.kind == "session":
-            closed = sessions.closed_contents(events, adjusted, window, flushed=flushed)
+            closed = sessions.closed_contents(events, adjusted, window, flushed=flushed, stay_closed=stay_closed)
         else:
             closed = sliding.closed_contents(events, adjusted, window, flushed=flushed, keep=keep)
         found = _aggregated(closed, sessions.KEYS, window)
@@ -153,23 +170,76 @@ def all_events(adjusted: Adjusted, open_events: DataFrame) -> DataFrame:
     return known.unionByName(adjusted.accepted, allowMissingColumns=True)
 
 
-def late_for_windows(adjusted: Adjusted, open_events: DataFrame | None, window: WindowSpec) -> DataFrame:
+def flushed_windows(
+    adjusted: Adjusted,
+    open_events: DataFrame,
+    window: WindowSpec,
+    *,
+    seen: DataFrame | None = None,
+    stay_closed: DataFrame | None = None,
+) -> DataFrame:
+    """The windows that a flush at the end of a stretch closes, see flushed_windows.py; `stay_closed` not among them.
+
+    Args:
+        adjusted: The stretch.
+        open_events: As for `window_results`.
+        window: The window.
+        seen: The same.
+        stay_closed: The same.
+    """
+    before = stay_closed
+    if window.empty:
+        fresh = seen_groups(adjusted.accepted, window)
+        known = fresh if seen is None else once(seen.unionByName(fresh), window)
+        found = of_groups(known, adjusted.state, window)
+    else:
+        events = all_events(adjusted, open_events)
+        if before is not None and window.kind != "session":
+            events = with_flushed(events, before, window)
+        found = of_contents(_flushed_contents(events, adjusted, window, before), adjusted.state, window)
+    if before is None:
+        return found
+    keys = [TIMELINE, *group_names(window), START, END]
+    return found.alias("new").join(before.alias("old"), same_in("new", "old", keys), "left_anti")
+
+
+def _flushed_contents(
+    events: DataFrame, adjusted: Adjusted, window: WindowSpec, stay_closed: DataFrame | None
+) -> DataFrame:
+    if window.kind == "session":
+        return sessions.closed_contents(events, adjusted, window, flushed=True, stay_closed=stay_closed)
+    if window.kind == "sliding":
+        return sliding.closed_contents(events, adjusted, window, flushed=True, keep=lambda frame: frame)
+    contents = gridded.closed_contents(events, adjusted, window, flushed=True)
+    return contents.withColumn(START, start_of(F.col(END), window))
+
+
+def late_for_windows(
+    adjusted: Adjusted, open_events: DataFrame | None, window: WindowSpec, stay_closed: DataFrame | None = None
+) -> DataFrame:
     """Accepted events of a stretch for which every window had closed when they came.
 
     Args:
         adjusted: The stretch.
         open_events: As for `window_results`; only sessions ask for them.
         window: The window.
+        stay_closed: Windows that an earlier flush closed, see flushed_windows.py; by default none.
 
     Returns:
         The events with `__missed` (ends), `__w_before`, `__w_set_by`, and `__lateness_us`: the least extra
-        allowed lateness that would have let the event into its last window; null where the clock closed it.
+        allowed lateness that would have let the event into its last window; null where the clock closed it, or a
+        flush. With `stay_closed` also `__by_flush` and, of sessions, `__missed_from`.
     """
     if window.kind == "session":
         events = adjusted.accepted if open_events is None else all_events(adjusted, open_events)
-        late = sessions.late_events(events, window, adjusted.rules.time)
-    else:
+        late = sessions.late_events(events, window, adjusted.rules.time, stay_closed)
+    elif stay_closed is None:
         late = gridded.late_events(adjusted.accepted, window)
+    else:
+        late = gridded.late_events(with_flushed(adjusted.accepted, stay_closed, window), window)
+    if stay_closed is not None:
+        by_flush = met_by(late.where(BY_FLUSH), adjusted)
+        late = late.where(~F.col(BY_FLUSH)).unionByName(by_flush)
     if not adjusted.rules.clock_moves:
         return late
     by_events = F.when(F.col(W_SET_BY).isNotNull(), F.col(LATENESS))  # no lateness lets in what the clock has passed
@@ -192,7 +262,11 @@ def still_needed(events: DataFrame, state: DataFrame, windows: tuple[WindowSpec,
 
 
 def in_open_windows(
-    events: DataFrame, state: DataFrame, windows: tuple[WindowSpec, ...], time: TimeSpec
+    events: DataFrame,
+    state: DataFrame,
+    windows: tuple[WindowSpec, ...],
+    time: TimeSpec,
+    stay_closed: Mapping[str, DataFrame] | None = None,
 ) -> DataFrame:
     """Events that sessions or sliding windows still need at the end of a stretch.
 
@@ -201,15 +275,18 @@ def in_open_windows(
         state: The timelines' state after the stretch.
         windows: The spec's sessions and sliding windows.
         time: The spec's `time` section.
+        stay_closed: By window those that an earlier flush closed, see flushed_windows.py.
 
     Returns:
         The events, with the names of these windows in `contents.OPEN_IN`.
     """
     marked = events.withColumn(_STILL_OPEN_IN, F.array().cast("array<string>"))
     for window in windows:
+        flushed = (stay_closed or {}).get(window.name)
         if window.kind == "session":
-            marked = sessions.marked_open(marked, state, window, time, _STILL_OPEN_IN)
+            marked = sessions.marked_open(marked, state, window, time, _STILL_OPEN_IN, stay_closed=flushed)
         else:
-            marked = sliding.marked_open(marked, state, window, _STILL_OPEN_IN)
+            told = marked if flushed is None else with_flushed(marked, flushed, window)
+            marked = sliding.marked_open(told, state, window, _STILL_OPEN_IN).drop(FLUSHED)
     renamed = marked.drop(OPEN_IN).withColumnRenamed(_STILL_OPEN_IN, OPEN_IN)
     return renamed.where(F.size(OPEN_IN) > 0)

@@ -69,6 +69,7 @@ class Outcome:
 
     `watermarks` has one entry per item: timeline to W after it (None before there is one and while flushed).
     `missed` has, per window name, the (seq, windows) of events that missed some windows and reached others.
+    `given` has, per window name, the position of the item that made each of its results.
     `open_windows` has, per window name, (start, end, group, seqs) of what is not closed yet.
     """
 
@@ -76,6 +77,7 @@ class Outcome:
     held: list[OrderedEvent] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
     windows: dict[str, list[WindowResult]] = field(default_factory=dict)
+    given: dict[str, list[int]] = field(default_factory=dict)
     watermarks: list[dict[str, int | None]] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     missed: dict[str, list[tuple[int, tuple[Interval, ...]]]] = field(default_factory=dict)

@@ -63,6 +63,7 @@ class Referee:
         counts = self.outcome.counts
         for window in windows:
             self.outcome.windows[window.name] = []
+            self.outcome.given[window.name] = []
             self.outcome.missed[window.name] = []
             for by_window in (counts.in_gap, counts.filtered, counts.in_windows, counts.missed_some):
                 by_window[window.name] = 0
@@ -126,6 +127,7 @@ class Referee:
             for result in keeper.made:
                 stamped = replace(result, watermark_us=after[result.timeline])
                 self.outcome.windows[keeper.window.name].append(stamped)
+                self.outcome.given[keeper.window.name].append(len(self.outcome.watermarks) - 1)
             keeper.made = []
 
     # ---- judging a record

@@ -74,7 +74,8 @@ class WindowKeeper:
     def refusal(self, key: Key, missed: list[Interval], watermark: int | None) -> Placing:
         """The placing of an event with no open window left; `key` is its last window."""
         lateness: int | None = None
-        if watermark is not None and key not in self.flushed:
+        # What only a flush has closed, no lateness would have held open.
+        if watermark is not None and self.is_past_end(key[2] + self.window.allowed_lateness_us, watermark):
             lateness = watermark - key[2] - self.window.allowed_lateness_us + 1
             if self.window.end_is_inside:
                 lateness -= 1
@@ -144,6 +145,8 @@ class WindowKeeper:
                 others.append(opened)
         sessions = self.sessions_of(sorted(events), timeline, group)
         own = next(session for session in sessions if record.seq in session.seqs)
+        # With a longest duration it may be one that the event cuts off another that a flush had closed before.
+        own = next((session for session in sessions if session.key in self.flushed), own)
         if self.is_closed(own.key, watermark):
             return self.refusal(own.key, [(own.start, own.end)], watermark)
         self.keep(record, t)

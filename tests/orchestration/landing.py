@@ -22,11 +22,13 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = datetime(2026, 1, 1, 23, 50, tzinfo=UTC)  # windows fall on two days
 
 
-def land(folder: Path, records: int, seed: int, *, files: int = 3) -> None:
+def land(
+    folder: Path, records: int, seed: int, *, files: int = 3, start: datetime = START, prefix: str = "f"
+) -> None:
     """Writes records, spread over files as several collectors would, so that only arrival orders them."""
     rng = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
-    lines, clock = [], START
+    lines, clock = [], start
     for number in range(records):
         clock += timedelta(milliseconds=rng.randint(0, 4_000))
         event = clock - timedelta(milliseconds=int(rng.expovariate(1 / 8_000)))
@@ -43,7 +45,7 @@ def land(folder: Path, records: int, seed: int, *, files: int = 3) -> None:
         line = json.dumps(record)
         lines.append(line[:-4] if rng.random() < 0.01 else line)
     for number in range(files):
-        (folder / f"f{number}.jsonl").write_text("\n".join(lines[number::files]) + "\n")
+        (folder / f"{prefix}{number}.jsonl").write_text("\n".join(lines[number::files]) + "\n")
 
 
 def table(warehouse: Path, spec: Spec, name: str) -> list[dict[str, Any]]:
@@ -58,15 +60,14 @@ def us(instant: datetime | None) -> int | None:
 
 
 def expected(warehouse: Path, spec: Spec, *, flush: bool) -> oracle.Outcome:
-    """What the oracle makes of the log in `raw_events`, with the ticks in `log_control`."""
+    """What the oracle makes of the log in `raw_events` and of its control items, of which `flush` may be the last."""
     log = sorted(table(warehouse, spec, "raw_events"), key=lambda row: row["_arrival_seq"])
     assert [row["_arrival_seq"] for row in log] == list(range(len(log)))
     items: list[oracle.Record | oracle.Control] = [_record(row, spec.time) for row in log]
-    ticks = [row for row in table(warehouse, spec, "log_control") if row["kind"] == "tick"]
-    for tick in sorted(ticks, key=lambda row: row["_control_seq"], reverse=True):
-        items.insert(tick["_after_seq"] + 1, oracle.Control(tick["_after_seq"], "tick", us(tick["clock"])))
-    if flush:
-        items.append(oracle.Control(len(log) - 1, "flush"))
+    controls = _controls(warehouse, spec)
+    assert (controls[-1:] == [oracle.Control(len(log) - 1, "flush")]) == flush
+    for control in reversed(controls):
+        items.insert(control.after_seq + 1, control)
     sources = TimeRules.of(spec).sources if spec.uses_splits else ()
     outcome = oracle.run(
         items, rules_of(spec.time, sources), [_window(spec, number) for number in range(len(spec.windows))]
@@ -76,14 +77,25 @@ def expected(warehouse: Path, spec: Spec, *, flush: bool) -> oracle.Outcome:
         letter for letter in outcome.dead_letters if letter.window_name not in {window.name for window in chained}
     ]
     for window in chained:
-        outcome.windows[window.name] = _over_results(outcome, items, spec, window)
+        found, given = _over_results(outcome, items, spec, window)
+        outcome.windows[window.name], outcome.given[window.name] = found, given
     return outcome
+
+
+def _controls(warehouse: Path, spec: Spec) -> list[oracle.Control]:
+    kinds = {"tick": "tick", "end_of_input": "flush", "reopen": "reopen"}
+    rows = sorted(table(warehouse, spec, "log_control"), key=lambda row: row["_control_seq"])
+    return [
+        oracle.Control(row["_after_seq"], kinds[row["kind"]], us(row["clock"]) if row["kind"] == "tick" else None)
+        for row in rows
+        if row["kind"] in kinds
+    ]
 
 
 def _over_results(
     outcome: oracle.Outcome, items: Sequence[oracle.Record | oracle.Control], spec: Spec, window: WindowSpec
-) -> list[oracle.WindowResult]:
-    """Results of a window whose aggregates add up those of another one, which it groups by some of its columns."""
+) -> tuple[list[oracle.WindowResult], list[int]]:
+    """Results, and where each is given, of a window that adds up those of another by some of its group columns."""
     [source] = [one for one in spec.windows if one.name == window.input]
 
     def group_of(result: oracle.WindowResult) -> tuple[object, ...]:

@@ -20,6 +20,7 @@ from timeops.columns import to_us
 from timeops.dead_letters import time_letters, window_letters
 from timeops.duplicates import first_times
 from timeops.extraction import timeline
+from timeops.flushed_windows import ahead
 from timeops.ordering import release
 from timeops.rules import SourceTime, TimeRules
 from timeops.seen_groups import once, seen_groups
@@ -27,7 +28,15 @@ from timeops.spec import TimeSpec, WindowSpec
 from timeops.tally import accepted_tally
 from timeops.timelines import STATE_SCHEMA, LogClock
 from timeops.watermarks import Way
-from timeops.windows import all_events, in_open_windows, late_for_windows, passing, still_needed, window_results
+from timeops.windows import (
+    all_events,
+    flushed_windows,
+    in_open_windows,
+    late_for_windows,
+    passing,
+    still_needed,
+    window_results,
+)
 
 Rows = dict[str, list[tuple[Any, ...]]]
 PAYLOAD = ("case", "e", "v")
@@ -56,6 +65,7 @@ class Carried:
     session_events: DataFrame | None = None
     first_times: DataFrame | None = None
     seen: Mapping[str, DataFrame] = field(default_factory=dict)
+    stay_closed: Mapping[str, DataFrame] = field(default_factory=dict)
 
 
 def run(
@@ -68,15 +78,19 @@ def run(
     parts: Sequence[int | None] = (None,),
     way: Way = "by_blocks",
     flush: bool = False,
+    flushed_after: Sequence[int] = (),
     aggregates: tuple[str, ...] = ("seqs",),
 ) -> Gathered:
-    """Judges all logs, stretch by stretch; with `sources` by their splits."""
+    """Judges all logs, stretch by stretch; with `sources` by their splits.
+
+    With `flush` the last stretch is flushed; those of `flushed_after` are, and the pipeline is reopened behind them.
+    """
     rules = TimeRules(time, sources, uses_splits=bool(sources), windows=windows)
     out = Gathered(windows={window.name: defaultdict(list) for window in windows}, aggregates=aggregates)
     carried = Carried(small_frame(spark, [], STATE_SCHEMA))
     before = LogClock(F.lit(None).cast("bigint"))
     for part in parts:
-        flushed = flush and part == parts[-1]
+        flushed = part in flushed_after or (flush and part == parts[-1])
         rows = items(spark, logs, part).localCheckpoint()
         clock = LogClock(
             clocks_after(logs, part),
@@ -126,13 +140,15 @@ def _stretch(
     nothing = adjusted.accepted.limit(0)
     held = _release(carried.held or nothing, adjusted, out, flushed=flushed)
     in_sessions, on_grids = carried.session_events or nothing, carried.open_events or nothing
-    time, windows = rules.time, rules.windows
+    time, windows, closed = rules.time, rules.windows, carried.stay_closed
     # Under drop and adjust no accepted event is ever late for a window: it would be missing in the results.
-    late_for = windows if time.out_of_order == "keep" else ()
-    late = {w.name: late_for_windows(adjusted, in_sessions, w).localCheckpoint() for w in late_for}
+    late_for = [w for w in windows if time.out_of_order == "keep" or w.name in closed]
+    late = {
+        w.name: late_for_windows(adjusted, in_sessions, w, closed.get(w.name)).localCheckpoint() for w in late_for
+    }
     _letters(adjusted, late, out)
     late_for_sessions = {w.name: late[w.name] for w in late_for if w.kind == "session"}
-    counted = accepted_tally(adjusted.accepted, windows, late_for_sessions).collect()[0].asDict()
+    counted = accepted_tally(adjusted.accepted, windows, late_for_sessions, stay_closed=closed).collect()[0].asDict()
     for name, count in counted.items():
         out.tally[name] = out.tally.get(name, 0) + count
     if not rules.windows:
@@ -144,17 +160,35 @@ def _stretch(
             known,
             window,
             seen=carried.seen.get(window.name),
+            stay_closed=closed.get(window.name),
             flushed=flushed,
             keep=lambda frame: frame.localCheckpoint(),
         )
         _gather_results(passing(results), window, out)
     sessions = tuple(window for window in windows if window.is_linked and not window.revises)
     grids = tuple(window for window in windows if window not in sessions)
+    if flushed:  # events of what a flush closed are needed no more, but where later ones make windows that hold them
+        sessions, grids = (tuple(w for w in some if w.kind == "sliding") for some in (sessions, grids))
     needed = still_needed(_since(on_grids, adjusted), adjusted.state, grids)
-    open_now = in_open_windows(all_events(adjusted, in_sessions), adjusted.state, sessions, time)
-    kept = [(frame.limit(0) if flushed else frame).localCheckpoint() for frame in (needed, open_now)]
+    open_now = in_open_windows(all_events(adjusted, in_sessions), adjusted.state, sessions, time, closed)
+    kept = [frame.localCheckpoint() for frame in (needed, open_now)]
     seen = {window.name: _seen(carried, adjusted, window) for window in windows if window.empty}
-    return Carried(adjusted.state, held, kept[0], kept[1], times, seen)
+    after = {
+        w.name: frame for w in windows if (frame := _stay_closed(carried, adjusted, w, flushed=flushed)) is not None
+    }
+    return Carried(adjusted.state, held, kept[0], kept[1], times, seen, after)
+
+
+def _stay_closed(carried: Carried, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame | None:
+    before = carried.stay_closed.get(window.name)
+    frames = [] if before is None else [ahead(before, adjusted.state, window)]
+    if flushed:
+        nothing = adjusted.accepted.limit(0)
+        in_sessions, on_grids = carried.session_events or nothing, carried.open_events or nothing
+        known = in_sessions if window.is_linked and not window.revises else on_grids
+        seen = carried.seen.get(window.name)
+        frames.append(flushed_windows(adjusted, known, window, seen=seen, stay_closed=before))
+    return reduce(DataFrame.unionByName, frames).localCheckpoint() if frames else None
 
 
 def _seen(carried: Carried, adjusted: Adjusted, window: WindowSpec) -> DataFrame:

@@ -216,43 +216,47 @@ def judged_by_oracle(
     *,
     sources: Sequence[SourceTime] = (),
     flush: bool = False,
+    flushed_after: Sequence[int] = (),
 ) -> oracle.Outcome:
-    """The oracle's outcome of one case."""
-    records = [
-        oracle.Record(
-            seq=event.seq,
-            arrival_us=event.arrival_us,
-            event_us=event.event_us,
-            bad="malformed" if event.malformed else None,
-            timeline=log.timeline,
-            source=event.source,
-            split=event.split,
-            key=(log.case, event.value) if event.value != NO_KEY else None,
-            payload={"case": log.case, "v": event.value},
-        )
-        for event in log.events
-    ]
-    log_items = list(_with_controls(log, records, flush=flush))
+    """The oracle's outcome of one case; it is flushed and reopened behind some of its parts."""
+    records = [_record_of(event, log) for event in log.events]
+    log_items = list(_with_controls(log, records, flushed_after, flush=flush))
     return oracle.run(log_items, rules_of(time, sources), [window_of(window) for window in windows])
 
 
 def _with_controls(
-    log: Log, records: Sequence[oracle.Record], *, flush: bool
+    log: Log, records: Sequence[oracle.Record], flushed_after: Sequence[int], *, flush: bool
 ) -> Iterator[oracle.Record | oracle.Control]:
-    """The records with the ticks between them, and the flush behind them."""
+    """The records, what stands behind each part of them, and the flush behind all."""
     last = -1
-    ends = (*log.cuts, len(log.events))
+    ends = (*log.cuts, len(records), len(records))  # of parts; some logs have a cut less
     for position in range(len(records) + 1):
-        yield from (
-            oracle.Control(last, "tick", clock)
-            for end, clock in zip(ends, log.ticks, strict=False)
-            if end == position and clock is not None
-        )
+        for part in (part for part, end in enumerate(ends) if end == position):
+            clock = _tick(log, part)
+            if clock is not None:
+                yield oracle.Control(last, "tick", clock)
+            if part in flushed_after:
+                yield oracle.Control(last, "flush")
+                yield oracle.Control(last, "reopen")
         if position < len(records):
             yield records[position]
             last = records[position].seq
     if flush:
         yield oracle.Control(last, "flush")
+
+
+def _record_of(event: Event, log: Log) -> oracle.Record:
+    return oracle.Record(
+        seq=event.seq,
+        arrival_us=event.arrival_us,
+        event_us=event.event_us,
+        bad="malformed" if event.malformed else None,
+        timeline=log.timeline,
+        source=event.source,
+        split=event.split,
+        key=(log.case, event.value) if event.value != NO_KEY else None,
+        payload={"case": log.case, "v": event.value},
+    )
 
 
 def rules_of(time: TimeSpec, sources: Sequence[SourceTime] = ()) -> oracle.TimeRules:

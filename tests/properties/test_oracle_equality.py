@@ -235,8 +235,9 @@ def assert_equal_to_oracle(
     sources: tuple[SourceTime, ...] = (),
     *,
     flush: bool,
+    flushed_after: Sequence[int] = (),
 ) -> None:
-    expected = judged_by_oracle(log, time, windows, sources=sources, flush=flush)
+    expected = judged_by_oracle(log, time, windows, sources=sources, flush=flush, flushed_after=flushed_after)
     behind = {"out_of_order", "kept_out_of_order"}
     ordered = [
         (e.seq, e.timestamp_us, e.release_seq is not None, e.adjusted_by)

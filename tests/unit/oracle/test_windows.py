@@ -300,3 +300,23 @@ def test_early_rows_stop_at_the_end_and_the_late_events_are_in_the_last_row() ->
     ]
     outcome = run(items, TimeRules(out_of_order="keep"), [window])
     assert rows(outcome.windows["w"]) == [(10, 0, (1,), False), (0, 0, (0, 2), True), (10, 1, (1,), True)]
+
+
+def reopened(items: Sequence[Record | Control], flushed_after: int) -> list[Record | Control]:
+    """The items with a flush behind the first so many, and a reopening."""
+    last = flushed_after - 1
+    return [*items[:flushed_after], Control(last, "flush"), Control(last, "reopen"), *items[flushed_after:]]
+
+
+def test_what_a_flush_closed_has_a_lateness_as_soon_as_the_watermark_has_passed_it_too() -> None:
+    window = Window("w", "tumbling", size_us=10)
+    outcome = run(reopened(log(1, 2, 12, 3), 1), TimeRules(out_of_order="keep"), [window])
+    letters = {letter.seq: (letter.watermark_us, letter.lateness_us) for letter in outcome.dead_letters}
+    assert letters == {1: (1, None), 3: (12, 3)}
+
+
+def test_an_event_that_cuts_off_a_session_which_a_flush_has_closed_is_refused() -> None:
+    window = Window("w", "session", gap_us=10, max_duration_us=15)
+    outcome = run(reopened(log(20, 8, 16, 20, 1), 1), TimeRules(out_of_orderness_us=50), [window])
+    assert {letter.seq: letter.missed_windows for letter in outcome.dead_letters} == {4: ((20, 30),)}
+    assert outcome.open_windows["w"] == [(8, 23, (), (1, 2, 3))]

@@ -1,0 +1,109 @@
+"""Pipelines that are flushed and reopened, some twice: equal to the oracle, whatever their windows and policies."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.properties.fold import Gathered, run
+from tests.properties.logs import BASE_US, FAR_US, Event, Log, generate
+from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
+from timeops.rules import SourceTime
+from timeops.spec import TimeSpec, WindowSpec
+
+
+def window(name: str, **keys: Any) -> WindowSpec:
+    aggregates = {"seqs": "array_sort(collect_set(_arrival_seq))"}
+    return WindowSpec(name=name, aggregates=aggregates, **({"group_by": ("case", "v")} | keys))
+
+
+def revised(lateness: str, every: str) -> dict[str, str]:
+    return {"allowed_lateness": lateness, "emit": "on_time", "revise_every": every}
+
+
+# What moves the watermark, behind which parts the logs are flushed and reopened, and windows.
+MODES: dict[str, tuple[dict[str, Any], tuple[int, ...], tuple[WindowSpec, ...]]] = {
+    "keep": (
+        {"out_of_order": "keep", "out_of_orderness": "9 us"},
+        (0, 1),
+        (
+            window("hopping", kind="hopping", size="30 us", hop="5 us", allowed_lateness="12 us", group_by=("case",)),
+            window("sliding", kind="sliding", size="20 us", where="v > 1"),
+            window("session", kind="session", gap="7 us", allowed_lateness="5 us", group_by=("case",)),
+            window("revised", kind="tumbling", size="20 us", **revised("12 us", "10 us")),
+        ),
+    ),
+    "drop": (
+        {"out_of_orderness": "20 us"},
+        (0,),
+        (
+            window("tumbling", kind="tumbling", size="10 us", closed="right", group_by=("case",)),
+            window("snapshot", kind="snapshot"),
+            window("session", kind="session", gap="9 us", max_duration="13 us", group_by=("case",)),
+            window("emptied", kind="cumulative", size="30 us", step="10 us", where="v > 1", empty=True),
+        ),
+    ),
+    "adjust by periods": (
+        {"out_of_order": "adjust", "emit": {"every": "30 us"}, "out_of_orderness": "9 us"},
+        (0, 1),
+        (
+            window("early", kind="hopping", size="15 us", hop="5 us", emit={"early": "10 us"}, group_by=("case",)),
+            window("session", kind="session", gap="9 us", where="v > 1", group_by=("case",)),
+            window("sliding", kind="sliding", size="15 us", emit={"early": "10 us"}),
+        ),
+    ),
+    "silences": (
+        {"out_of_order": "keep", "idle": {"advance": "window_close", "timeout": "6 us"}, "emit": {"every": "4 us"}},
+        (0,),
+        (
+            window("tumbling", kind="tumbling", size="20 us", allowed_lateness="12 us", empty=True),
+            window("sliding", kind="sliding", size="20 us", group_by=("case",), **revised("15 us", "0 us")),
+        ),
+    ),
+    "idle splits": (
+        {"out_of_order": "keep", "idle": {"advance": "exclude_split", "timeout": "6 us"}, "out_of_orderness": "9 us"},
+        (0,),
+        (
+            window("gapped", kind="hopping", size="5 us", hop="10 us", allowed_lateness="20 us", group_by=("case",)),
+            window("session", kind="session", gap="12 us"),
+        ),
+    ),
+}
+SOURCES = (SourceTime("s", "e", "UTC", 9, 6), SourceTime("r", "e", "UTC", 3, 11))
+
+
+def near(logs: Sequence[Log]) -> list[Log]:
+    """The logs without times that lie thousands of years apart, behind which everything is late."""
+    return [log for log in logs if not {event.event_us for event in log.events} & set(FAR_US)]
+
+
+def cutting_off() -> Log:
+    """The last event cuts a session of at most 13 us in two, of which a flush has closed the second."""
+    came = enumerate((20, 8, 16, 20, 5), start=1_000_000)
+    return Log("cut", tuple(Event(seq, BASE_US + seq % 10, BASE_US + t, 2) for seq, t in came), cuts=(1, 1))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_flush_closed_stays_closed_and_all_else_goes_on_as_before(spark: SparkSession, mode: str) -> None:
+    keys, flushed_after, windows = MODES[mode]
+    turn = list(MODES).index(mode)
+    time = TimeSpec(timestamp_by="e", over=("case",), **keys)
+    sources = SOURCES if mode == "idle splits" else ()
+    logs = near(generate(seed=40 + turn, cases=200))
+    logs.append(cutting_off())
+    parts = tuple(range(len(flushed_after) + 1))
+    logs = [replace(log, cuts=log.cuts[: len(flushed_after)]) for log in logs]
+    flush = bool(turn % 2)
+    out = run(spark, logs, time, windows, sources=sources, parts=parts, flush=flush, flushed_after=flushed_after)
+    for log in logs:
+        assert_equal_to_oracle(log, out, time, windows, sources, flush=flush, flushed_after=flushed_after)
+    assert_nothing_lost(logs, out)
+    assert_all_windows_missed_some(out, windows)
+
+
+def assert_all_windows_missed_some(out: Gathered, windows: Sequence[WindowSpec]) -> None:
+    """Otherwise the logs would show nothing: every kind has refused events that were on time."""
+    closed = {letter[3] for letters in out.letters.values() for letter in letters if letter[7] is None}
+    assert closed >= {one.name for one in windows}
