@@ -22,6 +22,7 @@ from resources.batches import Plan
 from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
 from resources.workspace import Workspace, records_in
 from timeops import columns as c
+from timeops.dead_letters import FLUSH_HAD_CLOSED
 from timeops.spec import Spec
 
 _CHUNK = 65_536  # release numbers are compared in stretches of so many, so that no core sorts a whole batch
@@ -63,13 +64,16 @@ CHECKS: Mapping[str, tuple[Expectation, ...]] = {
 }
 """The checks of each asset, in the order in which they run."""
 
-_INCONSISTENT = """detail IS NULL
+_BY_WATERMARK = """detail IS NULL
     OR reason NOT IN ('malformed', 'no_arrival_time', 'no_timestamp', 'bad_timestamp', 'bad_expression',
                       'duplicate', 'early', 'late_arrival', 'out_of_order', 'window_closed')
     OR (reason IN ('early', 'late_arrival') OR reason IN ('out_of_order', 'window_closed') AND {by_events})
       <> (lateness_us IS NOT NULL)
     OR lateness_us <= 0
     OR (reason IN ('out_of_order', 'window_closed')) <> (_watermark IS NOT NULL)"""
+_BY_FLUSH = f"(reason = 'window_closed' AND coalesce(endswith(detail, '{FLUSH_HAD_CLOSED}'), false))"
+# The watermark had nothing to do with it: there may be none, and it says of no lateness.
+_INCONSISTENT = f"CASE WHEN {_BY_FLUSH} THEN lateness_us IS NOT NULL ELSE {_BY_WATERMARK} END"
 
 
 def expectations(spec: Spec) -> dict[str, tuple[Expectation, ...]]:

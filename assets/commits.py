@@ -38,12 +38,14 @@ class Stretch:
         end_seq: End of the range, not in it.
         flushes: The end of input is flushed behind it.
         tick_us: Clock of the tick behind it, microseconds; None for no tick.
+        reopens: Why the flushed pipeline is reopened in front of it; None where it is not.
     """
 
     first_seq: int
     end_seq: int
     flushes: bool
     tick_us: int | None = None
+    reopens: str | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -77,7 +79,14 @@ def has_few_records(plan: Plan) -> bool:
     return records_in(plan) <= FEW_RECORDS
 
 
-def next_stretch(workspace: Workspace, max_events: int | None, *, flush: bool, tick_us: int | None = None) -> Stretch:
+def next_stretch(
+    workspace: Workspace,
+    max_events: int | None,
+    *,
+    flush: bool,
+    tick_us: int | None = None,
+    reopen: str | None = None,
+) -> Stretch:
     """What the next batch processes: what a failed one left, else what follows the last one.
 
     Args:
@@ -85,28 +94,33 @@ def next_stretch(workspace: Workspace, max_events: int | None, *, flush: bool, t
         max_events: At most so many records in one batch; by default, and at most, MOST_RECORDS.
         flush: Flush behind the last record of the log.
         tick_us: Clock of a tick to stand behind the last record of the log, microseconds; None for no tick.
+        reopen: Why a flushed pipeline is to take new records; None where it is not to.
 
     Raises:
-        LakeError: The pipeline was flushed and new records came since.
+        LakeError: The pipeline was flushed and new records came since; or it was not, and is to be reopened.
     """
     pending = workspace.batches.pending()
     if pending is not None and pending.kind == "process":
         return stretch_of(pending)
     first, end = workspace.processed_end(), workspace.log_end()
     flushed = workspace.position().final
-    if flushed and end > first:
+    if reopen is not None and not flushed:
+        raise not_flushed(workspace)
+    if flushed and end > first and reopen is None:
         raise flushed_already(workspace)
+    why = reopen if end > first else None
     most = min(max_events or MOST_RECORDS, MOST_RECORDS)
     if first + most < end:
-        return Stretch(first, first + most, flushes=False)
-    if flushed or flush:
-        return Stretch(first, end, flushes=flush and not flushed and end > 0)
-    return Stretch(first, end, flushes=False, tick_us=tick_us)
+        return Stretch(first, first + most, flushes=False, reopens=why)
+    is_open = not flushed or why is not None
+    if flush or not is_open:
+        return Stretch(first, end, flushes=flush and is_open and end > 0, reopens=why)
+    return Stretch(first, end, flushes=False, tick_us=tick_us, reopens=why)
 
 
 def stretch_of(plan: Plan) -> Stretch:
     """What a processing batch processes."""
-    return Stretch(plan.first_seq, plan_end(plan), flushes(plan), tick_of(plan))
+    return Stretch(plan.first_seq, plan_end(plan), flushes(plan), tick_of(plan), reopens(plan))
 
 
 def flushed_already(workspace: Workspace) -> LakeError:
@@ -114,8 +128,17 @@ def flushed_already(workspace: Workspace) -> LakeError:
     return LakeError(
         f"Pipeline {workspace.spec.name} was flushed at the end of its input, and new input has come since.",
         expected="no more input: a flush releases every event and closes every window",
-        remedy="process it in another warehouse, or under another pipeline name; without `end_of_input: flush` a "
-        "pipeline stays open",
+        remedy='go on from where it was with `tidemark run SPEC --reopen "why"`: what the flush closed stays closed. '
+        "Without `end_of_input: flush` a pipeline stays open",
+    )
+
+
+def not_flushed(workspace: Workspace) -> LakeError:
+    """The error of a pipeline that is to be reopened and is open."""
+    return LakeError(
+        f"Pipeline {workspace.spec.name} is to be reopened, and its end of input is not flushed.",
+        expected="a flush behind the last record that was processed",
+        remedy="leave `--reopen` (in Dagster `reopen`) out",
     )
 
 
@@ -127,6 +150,7 @@ def take_on(workspace: Workspace, stretch: Stretch, run_id: str) -> Plan:
     """
     last = workspace.batches.last_commit()
     ticks = {} if stretch.tick_us is None else {"tick_us": stretch.tick_us}
+    reopening = {} if stretch.reopens is None else {"reopen": stretch.reopens}
     if ticks and stretch.end_seq != workspace.log_end():
         raise BusyError(
             "Another run has read more input meanwhile, so a tick would not stand behind it. Nothing was changed.",
@@ -139,7 +163,7 @@ def take_on(workspace: Workspace, stretch: Stretch, run_id: str) -> Plan:
         after=last.batch_id if last else None,
         first_seq=stretch.first_seq,
         end_seq=stretch.end_seq,
-        input={"flush": stretch.flushes, **ticks},
+        input={"flush": stretch.flushes, **ticks, **reopening},
         fingerprint=workspace.spec.fingerprint(),
     )
     prepare(workspace.lake, workspace.base())
@@ -184,6 +208,12 @@ def base_is_due(workspace: Workspace, plan: Plan) -> bool:
 def flushes(plan: Plan) -> bool:
     """Whether the end of input is flushed behind the batch's range."""
     return bool(plan.input.get("flush"))
+
+
+def reopens(plan: Plan) -> str | None:
+    """Why the flushed pipeline is reopened in front of the batch's range; None where it is not."""
+    why = plan.input.get("reopen")
+    return None if why is None else str(why)
 
 
 def is_accepted(workspace: Workspace, plan: Plan) -> str | None:

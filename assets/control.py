@@ -1,4 +1,4 @@
-"""Control items of the log: the spec as it is from a place in the log on, ticks, and the end of input.
+"""Control items of the log: the spec as it is from a place on, ticks, the end of input, reopening after it.
 
 Here: which changes of a spec a running pipeline takes, and the rows of `log_control`. Not here: their effect on
 event time (timeops/).
@@ -6,10 +6,11 @@ event time (timeops/).
 
 import json
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from assets.commits import flushes
+from assets.commits import flushes, reopens
 from resources import tables
 from resources.batches import Plan
 from resources.workspace import Position, Workspace, plan_end, tick_of
@@ -17,7 +18,7 @@ from timeops.epoch import instant_of
 from timeops.errors import SpecError
 from timeops.spec import Spec
 
-SPEC, END_OF_INPUT, TICK = "spec", "end_of_input", "tick"
+SPEC, END_OF_INPUT, TICK, REOPEN = "spec", "end_of_input", "tick", "reopen"
 
 # Parts of a spec whose change makes sense from the next record on. A change of any other part would make one table
 # hold rows of two meanings.
@@ -32,11 +33,40 @@ _CHANGEABLE_IN_SOURCE = (*_OF_INGESTION, "timestamp_by", "time_zone", "out_of_or
 _CHANGEABLE_IN_WINDOW = ("aggregates", "having", "empty_max")
 
 
+_reopened: WeakKeyDictionary[Workspace, tuple[int, bool]] = WeakKeyDictionary()
+
+
 def recorded_specs(workspace: Workspace) -> list[dict[str, Any]]:
     """The specs that the log was processed with, in their order."""
-    version = workspace.base()[tables.LOG_CONTROL]
-    rows = workspace.lake.rows(tables.LOG_CONTROL, version, filters=[("kind", "=", SPEC)]).to_pylist()
+    rows = _items(workspace, SPEC).to_pylist()
     return [json.loads(row["argument"]) for row in sorted(rows, key=lambda row: int(row["_control_seq"]))]
+
+
+def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:
+    """Whether the log was flushed and reopened, up to the last commit or in front of a batch."""
+    if plan is not None and reopens(plan) is not None:
+        return True
+    if not workspace.exists:
+        return False
+    # What a version of the table holds never changes, and every stage asks for it.
+    version = workspace.base()[tables.LOG_CONTROL]
+    known = _reopened.get(workspace)
+    if known is None or known[0] != version:
+        known = _reopened[workspace] = version, _items(workspace, REOPEN).num_rows > 0
+    return known[1]
+
+
+def last_flush(workspace: Workspace) -> int | None:
+    """The batch that flushed last; None before the first."""
+    batches = _items(workspace, END_OF_INPUT)["_batch_id"].to_pylist()
+    return max(batches, default=None)
+
+
+def _items(workspace: Workspace, kind: str) -> pa.Table:
+    """The committed control items of a kind."""
+    return workspace.lake.rows(
+        tables.LOG_CONTROL, workspace.base()[tables.LOG_CONTROL], filters=[("kind", "=", kind)]
+    )
 
 
 def meaning_of_time(spec: dict[str, Any]) -> str:
@@ -83,6 +113,8 @@ def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
     version = workspace.base()[tables.LOG_CONTROL]
     number = workspace.lake.rows(tables.LOG_CONTROL, version, columns=["_control_seq"]).num_rows
     rows: list[dict[str, Any]] = []
+    if (why := reopens(plan)) is not None:
+        rows.append({"_after_seq": plan.first_seq - 1, "kind": REOPEN, "reason": why})
     if check_spec(workspace):
         rows.append(
             {

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.commits import batch_column, has_few_records
+from assets.flushed_windows import windows_with_late_events
 from assets.linked_events import late_events_of
 from assets.schemas import payload_of
 from assets.stretch import Judged, judged_batch
@@ -46,8 +47,7 @@ def letters_of(workspace: Workspace, judged: Judged) -> DataFrame:
     """Dead letters of every stage over a judged stretch."""
     payload = payload_of(workspace).names
     letters = time_letters(judged.adjusted.refused, payload, judged.adjusted.rules)
-    if workspace.spec.time.out_of_order == "keep":  # otherwise no accepted event is ever late for a window
-        for window in workspace.spec.event_windows:
-            late = late_events_of(workspace, judged, window)
-            letters = letters.unionByName(window_letters(late, payload, window))
+    for window in windows_with_late_events(workspace, judged.plan):
+        late = late_events_of(workspace, judged, window)
+        letters = letters.unionByName(window_letters(late, payload, window))
     return letters

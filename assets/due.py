@@ -60,13 +60,15 @@ def signature(workspace: Workspace) -> str:
     return _digest([workspace.spec.fingerprint(), version, files])
 
 
-def has_unprocessed(workspace: Workspace, *, flush: bool, tick_us: int | None = None) -> bool:
+def has_unprocessed(
+    workspace: Workspace, *, flush: bool, tick_us: int | None = None, reopen: str | None = None
+) -> bool:
     """Whether a batch was left uncommitted, or the log has records, an end or a tick that no batch has processed."""
     if not workspace.exists:
         return False
     if workspace.batches.pending() is not None:
         return True
-    return not next_stretch(workspace, None, flush=flush, tick_us=tick_us).is_empty
+    return not next_stretch(workspace, None, flush=flush, tick_us=tick_us, reopen=reopen).is_empty
 
 
 def _at_work(workspace: Workspace) -> str:

@@ -39,12 +39,14 @@ def write_events(
         columns: Its columns but `_batch_id`.
     """
     plan = judged.plan
+    if flushes(plan):  # all of them close; at later instants of a sliding window the events count if it is reopened
+        windows = tuple(window for window in windows if window.kind == "sliding")
     where = _no_longer_needed(judged.after, windows, flushed=flushes(plan))
     events = judged.adjusted.accepted
-    if workspace.keeps_timelines and where is not None:  # another timeline may still need what is deleted
+    # Another timeline, or after a flush another instant, may still need what is deleted.
+    if where is not None and (workspace.keeps_timelines or flushes(plan)):
         events = events.unionByName(events_of(workspace, table, only=where), allowMissingColumns=True)
-    needed = still_needed(events, judged.adjusted.state, windows)
-    rows = (needed.limit(0) if flushes(plan) else needed).select(*[F.col(f"`{name}`") for name in columns])
+    rows = still_needed(events, judged.adjusted.state, windows).select(*[F.col(f"`{name}`") for name in columns])
     replace_events(workspace, plan, table, rows, where=where)
 
 

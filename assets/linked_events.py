@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from assets.commits import flushes, replace_events
+from assets.flushed_windows import all_that_stay_closed, stay_closed
 from assets.kept_events import events_of
 from assets.schemas import payload_of, session_columns
 from assets.stretch import Judged
@@ -23,19 +24,22 @@ from timeops.windows import all_events, in_open_windows, late_for_windows
 def late_events_of(workspace: Workspace, judged: Judged, window: WindowSpec) -> DataFrame:
     """Accepted events of a judged stretch for which every window of one definition had closed when they came."""
     known = events_of(workspace, tables.SESSION_EVENTS) if window.kind == "session" else None
-    return late_for_windows(judged.adjusted, known, window)
+    return late_for_windows(judged.adjusted, known, window, stay_closed(workspace, judged.plan, window))
 
 
 def write_linked_events(workspace: Workspace, judged: Judged) -> None:
-    """Writes the events that sessions and sliding windows need after a batch."""
+    """Writes the events that sessions and sliding windows need after a batch.
+
+    A flush closes all sessions. At later instants of a sliding window the events still count, if it is reopened.
+    """
     plan, spec = judged.plan, workspace.spec
     where = _may_be_in_none(workspace, judged)
     known = all_events(judged.adjusted, events_of(workspace, tables.SESSION_EVENTS))
-    events = in_open_windows(known, judged.adjusted.state, spec.linked_windows, spec.time)
+    windows = tuple(w for w in spec.linked_windows if w.kind == "sliding" or not flushes(plan))
+    closed = all_that_stay_closed(workspace, plan, windows)
+    events = in_open_windows(known, judged.adjusted.state, windows, spec.time, closed)
     of_batch = F.col(c.SEQ) >= plan.first_seq
     anew = events.where(of_batch if where is None else of_batch | F.expr(sql_condition(where)))
-    if flushes(plan):
-        anew = anew.limit(0)
     rows = anew.select(*session_columns(payload_of(workspace)))
     replace_events(workspace, plan, tables.SESSION_EVENTS, rows, where=where)
 

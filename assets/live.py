@@ -49,6 +49,9 @@ class BatchSettings(Config):
     max_events_per_batch: int | None = Field(default=None, description="At most so many records of the log.", ge=1)
     end_of_input: str | None = Field(default=None, description="`flush` or `hold`; by default as the spec says.")
     live: bool = Field(default=False, description="Behind the last record write a tick: all input has been read.")
+    reopen: str | None = Field(
+        default=None, description="Why a flushed pipeline takes new input; it goes on as before."
+    )
 
 
 def live_assets(spec: Spec, open_workspace: OpenWorkspace) -> list[AssetsDefinition]:
@@ -258,7 +261,13 @@ def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
 
 def _next(workspace: Workspace, config: BatchSettings) -> Stretch:
     tick_us = clock_of_tick(workspace) if config.live else None
-    return next_stretch(workspace, config.max_events_per_batch, flush=_flush(workspace, config), tick_us=tick_us)
+    return next_stretch(
+        workspace,
+        config.max_events_per_batch,
+        flush=_flush(workspace, config),
+        tick_us=tick_us,
+        reopen=config.reopen,
+    )
 
 
 def _flush(workspace: Workspace, config: BatchSettings) -> bool:

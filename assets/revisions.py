@@ -7,6 +7,7 @@ give one result (windows.py).
 from pyspark.sql import DataFrame
 
 from assets.commits import batch_column, flushes, has_few_records
+from assets.flushed_windows import stay_closed
 from assets.kept_events import events_of
 from assets.seen_groups import seen_before
 from assets.stretch import Judged
@@ -36,6 +37,7 @@ def write_revisions(workspace: Workspace, judged: Judged, window: WindowSpec) ->
             known,
             window,
             seen=seen_before(workspace, window) if window.empty else None,
+            stay_closed=stay_closed(workspace, plan, window),
             flushed=flushes(plan),
             keep=lambda frame: frame.localCheckpoint(),
         ).localCheckpoint()

@@ -19,10 +19,11 @@ from timeops import columns as c
 from timeops.adjustment import Adjusted, time_adjustment
 from timeops.chained import as_events, with_results
 from timeops.changes import LATE_EVENTS, PASSES, changes
-from timeops.contents import OPEN_IN
+from timeops.contents import OPEN_IN, group_names, with_groups
 from timeops.dead_letters import time_letters
 from timeops.duplicates import FIRST_TIMES_SCHEMA
 from timeops.errors import SpecError
+from timeops.flushed_windows import columns_of
 from timeops.instants import with_instant
 from timeops.rules import TimeRules
 from timeops.seen_groups import seen_groups
@@ -185,6 +186,10 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
         if window.input is not None:
             kept = stretch.accepted.select(*[F.col(f"`{name}`") for name in kept_columns(spec, window)])
             found[tables.open_results_table(window.name)] = kept.schema.add(_BATCH_FIELD)
+        groups = with_groups(stretch.accepted, window).select(*group_names(window)).schema.fields
+        kinds = {**{field.name: field.dataType for field in groups}, c.TIMELINE: StringType()}
+        flushed = [StructField(name, kinds.get(name, LongType())) for name in columns_of(window)]
+        found[tables.flushed_table(window.name)] = StructType([*flushed, _BATCH_FIELD])
         current = results.drop(LATE_EVENTS, PASSES)
         if window.history:
             found[tables.history_table(window.name)] = changes(results, current, window).schema.add(_BATCH_FIELD)

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from assets.commits import batch_column, has_few_records
 from assets.control import control_rows
 from assets.first_times import write_first_times
+from assets.flushed_windows import all_that_stay_closed, windows_with_late_events
 from assets.linked_events import late_events_of
 from assets.releases import with_released, write_released
 from assets.stretch import Judged, judged_batch
@@ -83,8 +84,10 @@ def _counts(judged: Judged, workspace: Workspace) -> tuple[dict[str, int], dict[
     by_source = Counter(
         {(r["source"], r["reason"]): r["n"] for r in refused_tally(judged.adjusted.refused).collect()}
     )
+    windows = workspace.spec.event_windows
     late = _late_for_sessions(judged, workspace)
-    tally = accepted_tally(judged.adjusted.accepted, workspace.spec.event_windows, late, sources)
+    closed = all_that_stay_closed(workspace, judged.plan, windows)
+    tally = accepted_tally(judged.adjusted.accepted, windows, late, sources, closed)
     found = tally.collect()[0].asDict()
     moved = {(source, name): found.pop(of_source(name, source)) for source in sources for name in MOVED}
     refused: Counter[str] = Counter()
@@ -102,9 +105,7 @@ def _counts(judged: Judged, workspace: Workspace) -> tuple[dict[str, int], dict[
 
 
 def _late_for_sessions(judged: Judged, workspace: Workspace) -> dict[str, DataFrame]:
-    if workspace.spec.time.out_of_order != "keep":  # no accepted event is ever late for a window
-        return {}
-    sessions = [window for window in workspace.spec.windows if window.kind == "session"]
+    sessions = [window for window in windows_with_late_events(workspace, judged.plan) if window.kind == "session"]
     return {window.name: late_events_of(workspace, judged, window) for window in sessions}
 
 
@@ -154,6 +155,7 @@ def _pipeline_row(judged: Judged, counts: Mapping[str, int]) -> dict[str, object
         "final": after.final,
         "counts": dict(counts),
         "clock_before_period": _instant(after.clock_before_period_us),
+        "watermark_before_flush": _instant(after.watermark_us) if after.final else None,
     }
 
 

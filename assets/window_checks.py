@@ -62,7 +62,7 @@ def check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
         gaps = [_with_gaps(workspace, plan, *one) for one in written if one[0].history]
         found.append(_none_of(gaps, DENSE_REVISIONS, "windows and groups whose revisions have gaps"))
     if WINDOW_RECOUNT in asked:
-        wrong = [differing(workspace, *one) for one in written if one[1].spans and can_recount(one[0])]
+        wrong = [differing(workspace, plan, *one) for one in written if one[1].spans and can_recount(one[0])]
         found.append(_none_of(wrong, WINDOW_RECOUNT, "windows and groups whose results differ"))
     return found
 

@@ -1,7 +1,7 @@
 """Windows that a batch closed, computed once more from the tables of events, by comparing times with starts and ends.
 
 Here: which windows, which events are in them, what differs. Not here: the rules of windows (timeops/), of which this
-shares nothing but the reading of the user's expressions.
+shares nothing but the reading of the user's expressions. What a flush closed it is told by the table that keeps that.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, MapType
 
+from assets.control import last_flush, was_reopened
+from assets.flushed_windows import stay_closed
 from resources import tables
 from resources.batches import Plan
 from resources.rows import small_frame
-from resources.workspace import Workspace, records_in
+from resources.workspace import Position, Workspace, records_in
 from timeops import columns as c
 from timeops.adjustment import KEPT
+from timeops.contents import END, START, group_names
 from timeops.epoch import instant_of
 from timeops.expression_tokens import mentions
 from timeops.safely import null_if_it_fails
@@ -65,10 +68,13 @@ def can_recount(window: WindowSpec) -> bool:
 def looks_at(workspace: Workspace, plan: Plan) -> dict[str, Look]:
     """What a batch wrote of each window, in one job; nothing of those of which it wrote no row."""
     frames, most = [], most_windows(records_in(plan))
+    reopened = was_reopened(workspace, plan)
     for window in workspace.spec.windows:
         of_batch = [(c.BATCH, "=", plan.batch_id)]
         rows = workspace.lake.read(tables.window_table(window.name), filters=of_batch)
         final = rows.where("_is_final").select(_START, _END).distinct()
+        if reopened and window.is_linked:
+            final = final.where(_behind_flush(workspace, window))
         chosen = final.orderBy(F.xxhash64(_START, _END), _START, _END).limit(most)
         first = rows.agg(F.min(_START).alias(_START)).withColumn(_END, F.lit(None).cast("timestamp"))
         frames.append(first.unionByName(chosen).withColumn("name", F.lit(window.name)))
@@ -81,19 +87,40 @@ def looks_at(workspace: Workspace, plan: Plan) -> dict[str, Look]:
     return looks
 
 
+def _behind_flush(workspace: Workspace, window: WindowSpec) -> Column:
+    """BOOLEAN: a session or sliding window begins behind all that the last flush has closed.
+
+    Of those before, the tables of events do not tell which events a flush keeps out of which.
+    """
+    batch = last_flush(workspace)
+    position = Position() if batch is None else workspace.position_after(batch)
+    reached = [us for us in (position.max_t_us, position.watermark_us) if us is not None]
+    if not reached:
+        return F.lit(True)
+    length_us = window.gap_us if window.kind == "session" else window.size_us
+    return c.to_us(_START) > F.lit(max(reached) + length_us)
+
+
 def group_values(names: Sequence[str]) -> Column:
     """`group_values`: the values of group columns as JSON, so that definitions with other groups have one shape."""
     values = F.to_json(F.struct(*[F.col(f"`{name}`") for name in names]), {"ignoreNullFields": "false"})
     return (values if names else F.lit("{}")).alias("group_values")
 
 
-def differing(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:
-    """Final results that are not what the events in the tables give: `window_name`, start, end, `group_values`."""
+def differing(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -> DataFrame:
+    """Final results that are not what the events in the tables give: `window_name`, start, end, `group_values`.
+
+    Where the log was reopened, events that came later miss what a flush gave: then the batch's own rows alone are
+    compared.
+    """
     names, spans = window.key_columns, look.spans
     rows = workspace.lake.read(tables.window_table(window.name), filters=[(_START, ">=", instant_of(look.first_us))])
     asked = small_frame(workspace.spark, spans, f"{_FROM} BIGINT, {_TO} BIGINT")
     asked = F.broadcast(asked.select(c.to_instant(_FROM).alias(_FROM), c.to_instant(_TO).alias(_TO)))
     again = _again(_events(workspace, window, spans), asked, window)
+    if was_reopened(workspace, plan):
+        again = _not_flushed(again, stay_closed(workspace, plan, window), window)
+        rows = rows.where(F.col(c.BATCH) == plan.batch_id)
     written = rows.where("_is_final").join(asked, (F.col(_START) == F.col(_FROM)) & (F.col(_END) == F.col(_TO)))
     old = written.select(*[F.col(f"`{name}`") for name in names], *window.aggregates, F.lit(True).alias("here"))
     both = old.alias("old").join(again.alias("again"), c.same_in("old", "again", names), "full")
@@ -137,6 +164,16 @@ def _again(events: DataFrame, asked: DataFrame, window: WindowSpec) -> DataFrame
     aggregates = [F.expr(text).alias(name) for name, text in window.aggregates.items()]
     found = placed.groupBy(F.col(_FROM).alias(_START), F.col(_TO).alias(_END), *named).agg(*aggregates)
     return (found if window.having is None else found.where(window.having)).withColumn("here", F.lit(True))
+
+
+def _not_flushed(again: DataFrame, flushed: DataFrame | None, window: WindowSpec) -> DataFrame:
+    if flushed is None:
+        return again
+    groups = zip(group_names(window), window.group_columns, strict=True)
+    named = [F.col(of).alias(name) for of, name in groups]
+    keys = flushed.select(c.to_instant(START).alias(_START), c.to_instant(END).alias(_END), *named)
+    same = c.same_in("again", "flushed", window.key_columns)
+    return again.alias("again").join(keys.alias("flushed"), same, "left_anti")
 
 
 def _is_in(window: WindowSpec) -> Column:

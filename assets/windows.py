@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from assets.chained import with_fresh_results, write_kept_results
 from assets.commits import batch_column, flushes, has_few_records
+from assets.flushed_windows import stay_closed, write_flushed_windows
 from assets.kept_events import events_of, write_events
 from assets.linked_events import write_linked_events
 from assets.revisions import write_revisions
@@ -47,9 +48,11 @@ def aggregate_windows(workspace: Workspace, plan: Plan) -> Windowed:
     results: dict[str, int] = {}
     for window in spec.event_windows:
         results[window.name] = _write_any_results(workspace, judged, window)
+        write_flushed_windows(workspace, judged, window, events_of(workspace, _kept_for(window)))
     for window in spec.chained_windows:
         over_results = with_fresh_results(workspace, judged, window)
         results[window.name] = _write_any_results(workspace, over_results, window)
+        write_flushed_windows(workspace, over_results, window, events_of(workspace, _kept_for(window)))
         write_kept_results(workspace, over_results, window)
     if spec.grid_windows:
         write_events(workspace, judged, tables.OPEN_EVENTS, spec.grid_windows, open_columns(payload))
@@ -96,6 +99,7 @@ def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> 
             known,
             window,
             seen=seen_before(workspace, window) if window.empty else None,
+            stay_closed=stay_closed(workspace, plan, window),
             flushed=flushes(plan),
             keep=lambda frame: frame if few and not window.empty else frame.localCheckpoint(),
         )
@@ -106,7 +110,9 @@ def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> 
 
 
 def _kept_for(window: WindowSpec) -> str:
-    """The table of what earlier batches left for a window that gives one result."""
+    """The table of what earlier batches left for a window."""
+    if window.revises:
+        return tables.REVISED_EVENTS
     if window.input is not None:
         return tables.open_results_table(window.name)
     return tables.SESSION_EVENTS if window.is_linked else tables.OPEN_EVENTS

@@ -58,6 +58,7 @@ def main() -> None:
     help="flush: release and close everything at the end; hold: keep it open. [default: as the spec says]",
 )
 @click.option("--live", is_flag=True, help="End with a tick: all input has been read, and the clock goes on.")
+@click.option("--reopen", metavar="TEXT", help="Why a flushed pipeline takes new input; kept in `log_control`.")
 @overrides_option
 @verbose_option
 def run(
@@ -67,6 +68,7 @@ def run(
     max_events_per_batch: int | None,
     end_of_input: str | None,
     live: bool,
+    reopen: str | None,
     overrides: tuple[str, ...],
     verbose: bool,
 ) -> None:
@@ -77,13 +79,15 @@ def run(
     """
     if live and end_of_input == "flush":
         raise click.UsageError("--live goes on, and --end-of-input flush ends it: found both, expected one of them.")
+    if reopen is not None:
+        reopen = _sentence(reopen, "--reopen")
     with in_words(verbose=verbose):
         from pipelines.runner import RunOptions
 
         files = read_specs(specs, overrides)
         if live:
             _check_live(files, end_of_input)
-        options = RunOptions(max_events_per_batch=max_events_per_batch, end_of_input=end_of_input, live=live)
+        options = RunOptions(max_events_per_batch, end_of_input, live=live, reopen=reopen)
         if not run_all(files, settings_of(warehouse), options):
             sys.exit(FAILED)
 
@@ -168,8 +172,7 @@ def accept(
 
     The batch is processed again. Its checks are recorded, but stop nothing.
     """
-    if not reason.strip():
-        raise click.BadParameter("found nothing but blanks; a sentence is expected", param_hint="--reason")
+    reason = _sentence(reason, "--reason")
     with in_words(verbose=verbose):
         from pipelines.runner import RunOptions
         from resources.workspace import Acceptance
@@ -177,8 +180,19 @@ def accept(
         [file] = read_specs([spec], overrides)
         settings = settings_of(warehouse)
         _check_pending(file, settings, batch)
-        if not run_all([file], settings, RunOptions(accepted=Acceptance(batch, reason.strip()))):
+        if not run_all([file], settings, RunOptions(accepted=Acceptance(batch, reason))):
             sys.exit(FAILED)
+
+
+def _sentence(text: str, option: str) -> str:
+    """The text of an option that says why.
+
+    Raises:
+        click.BadParameter: It says nothing.
+    """
+    if not text.strip():
+        raise click.BadParameter("found nothing but blanks; a sentence is expected", param_hint=option)
+    return text.strip()
 
 
 def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOptions") -> bool:
@@ -202,6 +216,8 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
         with DagsterInstance.get() as instance, telling(name) as tell:
             done = run_pipeline(file, settings, options, instance=instance, tell=tell)
         show_report(Workspace(file, settings.warehouse), done)
+        if options.reopen is not None and not done.batches:
+            say(f"{name}: it stays flushed, as there is no new input: --reopen noted nothing.")
         for sentence in done.alerts:
             say(f"{name}: {sentence}")
         if done.waiting:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dagster import AssetCheckSeverity, DagsterInstance
 
-from assets.commits import batch_of
+from assets.commits import batch_of, not_flushed
 from assets.due import has_unprocessed
 from assets.failures import ATTENDED_TAG
 from assets.ingestion import Waiting, waiting_input
@@ -39,12 +39,14 @@ class RunOptions:
         end_of_input: `flush` or `hold` instead of what the spec says.
         live: When all that waits is processed, end with a tick.
         accepted: A batch to commit although a blocking check fails.
+        reopen: Why a flushed pipeline takes new input; None where it is not to.
     """
 
     max_events_per_batch: int | None = None
     end_of_input: str | None = None
     live: bool = False
     accepted: Acceptance | None = None
+    reopen: str | None = None
 
 
 @dataclass
@@ -88,6 +90,8 @@ def run_pipeline(
     """
     workspace = Workspace(file, settings.warehouse)
     report = RunReport()
+    if options.reopen is not None and not _is_flushed(workspace):
+        raise not_flushed(workspace)
     while True:
         found = _settled_input(workspace, tell)
         report.waiting = found.waiting
@@ -121,12 +125,22 @@ def _has_work(workspace: Workspace, found: Waiting, options: RunOptions) -> bool
     flush = (options.end_of_input or workspace.spec.time.end_of_input) == "flush"
     if found.ready or found.touched:
         return True
-    return has_unprocessed(workspace, flush=flush, tick_us=clock_of_tick(workspace) if options.live else None)
+    tick_us = clock_of_tick(workspace) if options.live else None
+    return has_unprocessed(workspace, flush=flush, tick_us=tick_us, reopen=_reopen(workspace, options))
 
 
 def _ended_with_tick(workspace: Workspace) -> bool:
     last = workspace.batches.last_commit()
     return last is not None and tick_of(last.plan) is not None
+
+
+def _reopen(workspace: Workspace, options: RunOptions) -> str | None:
+    """Why the next batch reopens the pipeline: the first of a run does, the others find it open."""
+    return options.reopen if options.reopen is not None and _is_flushed(workspace) else None
+
+
+def _is_flushed(workspace: Workspace) -> bool:
+    return workspace.exists and workspace.position().final
 
 
 def _last_batch(workspace: Workspace) -> int:
@@ -156,6 +170,7 @@ def _run_once(
         "max_events_per_batch": options.max_events_per_batch,
         "end_of_input": options.end_of_input,
         "live": options.live or None,
+        "reopen": _reopen(Workspace(file, settings.warehouse), options),
     }
     given = {name: value for name, value in config.items() if value is not None}
     ops = {f"{file.spec.name}__{name}": {"config": given} for name in ("raw_events", "ordered_events")}

@@ -38,6 +38,11 @@ def seen_groups_table(name: str) -> str:
     return f"_state/seen_groups/{name}"
 
 
+def flushed_table(name: str) -> str:
+    """Return the table of what a flush has closed of the window with this name, as far as it is remembered."""
+    return f"_state/flushed/{name}"
+
+
 def history_table(name: str) -> str:
     """Return the table of all revisions of the window with this name."""
     return f"history/{name}"
@@ -85,7 +90,7 @@ LOG_CONTROL_SCHEMA = pa.schema(
     [
         ("_after_seq", pa.int64()),  # the item stands behind this record of the log; -1 before the first
         ("_control_seq", pa.int64()),  # 0, 1, 2, ... over the whole log: orders items behind the same record
-        ("kind", pa.string()),  # spec, end_of_input, tick
+        ("kind", pa.string()),  # spec, tick, end_of_input, reopen
         ("clock", _INSTANT),
         ("argument", pa.string()),  # JSON
         ("reason", pa.string()),
@@ -107,6 +112,7 @@ WATERMARKS_SCHEMA = pa.schema(
         # Of the pipeline, where periods of emission publish what the clock gave: the clock of the last record before
         # the period in which `clock` lies.
         ("clock_before_period", _INSTANT),
+        ("watermark_before_flush", _INSTANT),  # of the pipeline, with `final`: what a reopened one goes on from
     ]
 )
 

@@ -111,6 +111,7 @@ class Workspace:
         session_events = (tables.SESSION_EVENTS,) if self.spec.linked_windows else ()
         revised = (tables.REVISED_EVENTS,) if self.spec.revised_windows else ()
         results = [tables.open_results_table(window.name) for window in self.spec.chained_windows]
+        flushed = [tables.flushed_table(window.name) for window in self.spec.windows]
         seen = tuple(tables.seen_groups_table(window.name) for window in self.spec.windows if window.empty)
         timelines = (tables.TIMELINES,) if self.keeps_timelines else ()
         first_times = (tables.FIRST_TIMES,) if self.spec.time.deduplicate_by else ()
@@ -122,6 +123,7 @@ class Workspace:
             *revised,
             *results,
             *seen,
+            *flushed,
             *timelines,
             *first_times,
             *self.result_tables,
@@ -218,8 +220,8 @@ class Position:
     """Where a pipeline stands between two batches; microseconds since the epoch.
 
     Attributes:
-        watermark_us: The watermark, with `over` the largest of all timelines; None before the first event (and after
-            a flush, see `final`).
+        watermark_us: The watermark, with `over` the largest of all timelines; None before the first event. With
+            `final` as it was before the flush, which is where a reopened pipeline goes on.
         max_t_us: Largest event time that moved it.
         set_by: `_arrival_seq` after which it had this value first; None where there are several timelines.
         clock_us: Clock after the last processed record.
@@ -241,7 +243,7 @@ class Position:
     def of(cls, row: Mapping[str, object]) -> "Position":
         """The position that a pipeline row of `watermarks` tells of."""
         return cls(
-            watermark_us=_us(row["watermark"]),
+            watermark_us=_us(row["watermark_before_flush" if row["final"] else "watermark"]),
             max_t_us=_us(row["max_timestamp"]),
             set_by=_integer(row["watermark_set_by"]),
             clock_us=_us(row["clock"]),

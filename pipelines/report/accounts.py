@@ -185,7 +185,8 @@ def _batch(commit: Commit, state: State) -> BatchLine:
         return BatchLine(commit, 0, None, None, "days of window tables computed anew")
     closed = window_closed(counts, [window.name for window in state.spec.windows])
     letters = sum(refused(counts).values()) + sum(closed.values())
-    notes = ["the end of input was flushed"] if plan.input.get("flush") else []
+    notes = [f"reopened after a flush: {plan.input['reopen']}"] if plan.input.get("reopen") else []
+    notes += ["the end of input was flushed"] if plan.input.get("flush") else []
     notes += [f"accepted although a check failed: {commit.reason}"] if commit.reason is not None else []
     in_order = ordered(counts) if state.spec.outputs.ordered_events else None
     return BatchLine(commit, plan_end(plan) - plan.first_seq, in_order, letters, "; ".join(notes))

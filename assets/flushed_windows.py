@@ -1,0 +1,77 @@
+"""Windows that a flush closed and the watermark has not passed, between two batches: reopened, they stay closed.
+
+Here: reading and writing the tables that keep them. Not here: which windows these are, and what becomes of an event
+that misses one (timeops/flushed_windows.py).
+"""
+
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import DataFrame
+
+from assets.commits import batch_column, flushes, has_few_records
+from assets.control import was_reopened
+from assets.seen_groups import seen_before
+from assets.stretch import Judged
+from resources import tables
+from resources.batches import Plan
+from resources.workspace import Workspace
+from timeops import columns as c
+from timeops.flushed_windows import ahead
+from timeops.spec import WindowSpec
+from timeops.windows import flushed_windows
+
+
+def stay_closed(workspace: Workspace, plan: Plan, window: WindowSpec) -> DataFrame | None:
+    """The windows of a definition that flushes before a batch have closed; None where there are none to be asked for.
+
+    Without Spark when that is so, which is nearly always.
+    """
+    if not was_reopened(workspace, plan):
+        return None
+    table = tables.flushed_table(window.name)
+    if not workspace.lake.row_count(table, workspace.base()[table]):
+        return None
+    return workspace.read_base(table).drop(c.BATCH)
+
+
+def all_that_stay_closed(workspace: Workspace, plan: Plan, windows: Iterable[WindowSpec]) -> Mapping[str, DataFrame]:
+    """What `stay_closed` gives of several windows, by name, where it gives any."""
+    found = {window.name: stay_closed(workspace, plan, window) for window in windows}
+    return {name: frame for name, frame in found.items() if frame is not None}
+
+
+def windows_with_late_events(workspace: Workspace, plan: Plan) -> list[WindowSpec]:
+    """The windows of events for which an accepted event of a batch may come too late.
+
+    Under drop and adjust no accepted event is behind the watermark: only a flush can have closed its window.
+    """
+    windows = workspace.spec.event_windows
+    if workspace.spec.time.out_of_order == "keep":
+        return list(windows)
+    closed = all_that_stay_closed(workspace, plan, windows)
+    return [window for window in windows if window.name in closed]
+
+
+def write_flushed_windows(workspace: Workspace, judged: Judged, window: WindowSpec, known: DataFrame) -> None:
+    """Writes the windows that stay closed after a batch: those before as far as they are needed, and what it flushes.
+
+    Args:
+        workspace: The pipeline.
+        judged: The batch; for a window over another one with the results that came in it.
+        window: The window.
+        known: What earlier batches left for it.
+    """
+    plan, state = judged.plan, judged.adjusted.state
+    before = stay_closed(workspace, plan, window)
+    if before is None and not flushes(plan):
+        return
+    rows = None if before is None else ahead(before, state, window)
+    if flushes(plan):
+        seen = seen_before(workspace, window) if window.empty else None
+        fresh = flushed_windows(judged.adjusted, known, window, seen=seen, stay_closed=before)
+        rows = fresh if rows is None else rows.unionByName(fresh)
+    assert rows is not None  # one of the two
+    table = tables.flushed_table(window.name)
+    expect, few = workspace.ready(table), has_few_records(plan)
+    stamped = rows.withColumn(c.BATCH, batch_column(plan))
+    workspace.lake.replace(table, stamped, where=(), attempt=plan.attempt, expect=expect, are_few=few)

@@ -1,0 +1,61 @@
+"""What the next batch of a flushed pipeline processes, and what is said of it. No Spark session is started."""
+
+from pathlib import Path
+
+import pytest
+
+from assets.commits import Stretch, next_stretch
+from resources.owner import this_process
+from resources.workspace import Workspace
+from tests.unit.report.shop import START, Shop
+from timeops.errors import LakeError
+
+
+def shop(tmp_path: Path, *, flush: bool, new: int = 0) -> Workspace:
+    """A pipeline of ten records, all processed, and of so many new ones."""
+    made = Shop(tmp_path).create()
+    made.ingest(10)
+    made.process(ordered=10, held=0, flush=flush)
+    if new:
+        made.commit("ingest", 10 + new, {"records": new})
+    return made.workspace
+
+
+def test_a_flushed_pipeline_takes_new_records_only_when_it_is_told_why(tmp_path: Path) -> None:
+    workspace = shop(tmp_path, flush=True, new=5)
+    with pytest.raises(LakeError, match="was flushed at the end of its input") as caught:
+        next_stretch(workspace, None, flush=False)
+    assert '--reopen "why"' in caught.value.remedy
+    assert next_stretch(workspace, None, flush=False, reopen="why") == Stretch(10, 15, False, reopens="why")
+    assert next_stretch(workspace, 3, flush=True, reopen="why") == Stretch(10, 13, False, reopens="why")
+
+
+def test_a_reopened_pipeline_may_be_flushed_again_behind_the_new_records(tmp_path: Path) -> None:
+    workspace = shop(tmp_path, flush=True, new=5)
+    assert next_stretch(workspace, None, flush=True, reopen="why") == Stretch(10, 15, True, reopens="why")
+
+
+def test_without_new_records_there_is_nothing_to_reopen_for(tmp_path: Path) -> None:
+    workspace = shop(tmp_path, flush=True)
+    assert next_stretch(workspace, None, flush=True, reopen="why").is_empty
+
+
+def test_a_pipeline_that_is_open_cannot_be_reopened(tmp_path: Path) -> None:
+    workspace = shop(tmp_path, flush=False, new=5)
+    with pytest.raises(LakeError, match="its end of input is not flushed"):
+        next_stretch(workspace, None, flush=False, reopen="why")
+
+
+def test_a_batch_that_was_not_committed_reopens_again_without_being_told(tmp_path: Path) -> None:
+    workspace = shop(tmp_path, flush=True, new=5)
+    workspace.batches.begin(
+        "process",
+        this_process("run"),
+        START,
+        after=2,
+        first_seq=10,
+        end_seq=15,
+        input={"flush": False, "reopen": "why"},
+        fingerprint="f",
+    )
+    assert next_stretch(workspace, None, flush=False) == Stretch(10, 15, False, reopens="why")
