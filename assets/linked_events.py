@@ -1,8 +1,10 @@
-"""The events of open sessions and sliding windows between two batches, which is their state.
+"""The events, or results, of open sessions and sliding windows between two batches, which is their state.
 
 Here: writing them. Not here: which are open (timeops/sessions.py, timeops/sliding.py), events of windows on a grid
 (kept_events.py): those are read only when such a window closes, these in every batch.
 """
+
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -10,15 +12,17 @@ from pyspark.sql import functions as F
 from assets.commits import flushes, replace_events
 from assets.flushed_windows import all_that_stay_closed, stay_closed
 from assets.kept_events import events_of
-from assets.schemas import payload_of, session_columns
 from assets.stretch import Judged
 from resources import tables
 from resources.filters import Filters, sql_condition
 from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.epoch import instant_of
+from timeops.grid_bounds import needed_for_certain_from
 from timeops.spec import WindowSpec
 from timeops.windows import all_events, in_open_windows, late_for_windows
+
+_EARLIER = "__earlier"  # true of events of earlier batches, null of those of this one
 
 
 def late_events_of(workspace: Workspace, judged: Judged, window: WindowSpec) -> DataFrame:
@@ -27,33 +31,38 @@ def late_events_of(workspace: Workspace, judged: Judged, window: WindowSpec) -> 
     return late_for_windows(judged.adjusted, known, window, stay_closed(workspace, judged.plan, window))
 
 
-def write_linked_events(workspace: Workspace, judged: Judged) -> None:
+def write_linked_events(
+    workspace: Workspace, judged: Judged, table: str, windows: tuple[WindowSpec, ...], columns: Sequence[str]
+) -> None:
     """Writes the events that sessions and sliding windows need after a batch.
 
     A flush closes all sessions. At later instants of a sliding window the events still count, if it is reopened.
+
+    Args:
+        workspace: The pipeline.
+        judged: The batch; its accepted events are those that came in it.
+        table: The table that keeps them.
+        windows: The windows that share it.
+        columns: Its columns but `_batch_id`.
     """
-    plan, spec = judged.plan, workspace.spec
-    where = _may_be_in_none(workspace, judged)
-    known = all_events(judged.adjusted, events_of(workspace, tables.SESSION_EVENTS))
-    windows = tuple(w for w in spec.linked_windows if w.kind == "sliding" or not flushes(plan))
-    closed = all_that_stay_closed(workspace, plan, windows)
-    events = in_open_windows(known, judged.adjusted.state, windows, spec.time, closed)
-    of_batch = F.col(c.SEQ) >= plan.first_seq
+    plan = judged.plan
+    where = _may_be_in_none(judged, windows)
+    known = all_events(judged.adjusted, events_of(workspace, table).withColumn(_EARLIER, F.lit(True)))
+    needing = tuple(w for w in windows if w.kind == "sliding" or not flushes(plan))
+    closed = all_that_stay_closed(workspace, plan, needing)
+    events = in_open_windows(known, judged.adjusted.state, needing, workspace.spec.time, closed)
+    of_batch = F.col(_EARLIER).isNull()
     anew = events.where(of_batch if where is None else of_batch | F.expr(sql_condition(where)))
-    rows = anew.select(*session_columns(payload_of(workspace)))
-    replace_events(workspace, plan, tables.SESSION_EVENTS, rows, where=where)
+    rows = anew.select(*[F.col(f"`{name}`") for name in columns])
+    replace_events(workspace, plan, table, rows, where=where)
 
 
-def _may_be_in_none(workspace: Workspace, judged: Judged) -> Filters | None:
-    """Which events may be needed no more; None for none. Those that are still needed are written anew.
-
-    An event less than a gap (or size) and a lateness behind the watermark is needed for certain.
-    """
+def _may_be_in_none(judged: Judged, windows: tuple[WindowSpec, ...]) -> Filters | None:
+    """Which events may be needed no more; None for none. Those that are still needed are written anew."""
     if flushes(judged.plan):
         return ()
     watermark_us = judged.after.watermark_us
     if watermark_us is None:
         return None
-    linked = workspace.spec.linked_windows
-    bounds = [watermark_us - (w.gap_us if w.kind == "session" else w.size_us) - w.allowed_lateness_us for w in linked]
-    return [(c.TIMESTAMP, "<", instant_of(max(*bounds, c.MIN_US)))]
+    first = max(needed_for_certain_from(watermark_us, window) for window in windows)
+    return [(c.TIMESTAMP, "<", instant_of(max(first, c.MIN_US)))]

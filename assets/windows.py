@@ -14,7 +14,7 @@ from assets.flushed_windows import stay_closed, write_flushed_windows
 from assets.kept_events import events_of, write_events
 from assets.linked_events import write_linked_events
 from assets.revisions import write_revisions
-from assets.schemas import open_columns, payload_of, revised_columns
+from assets.schemas import open_columns, payload_of, revised_columns, session_columns
 from assets.seen_groups import seen_before, write_seen_groups
 from assets.stretch import Judged, judged_batch
 from resources import tables
@@ -59,7 +59,7 @@ def aggregate_windows(workspace: Workspace, plan: Plan) -> Windowed:
     if spec.revised_windows:
         write_events(workspace, judged, tables.REVISED_EVENTS, spec.revised_windows, revised_columns(payload))
     if spec.linked_windows:
-        write_linked_events(workspace, judged)
+        write_linked_events(workspace, judged, tables.SESSION_EVENTS, spec.linked_windows, session_columns(payload))
     for window in spec.windows:
         if window.empty:
             write_seen_groups(workspace, judged, window)

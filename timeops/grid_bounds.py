@@ -1,7 +1,8 @@
 """Where a watermark stands on the grid of windows, as numbers of Python: for plans, not for rows.
 
-Here: whether windows close between two watermarks, and what none of them needs any more. Both may say too little
-closes or goes, never too much. Not here: the rules themselves, as columns (grids.py).
+Here: whether windows close between two watermarks, what none of them needs any more, what sessions and sliding
+windows need for certain. All may say that too little closes, goes or stays, never too much. Not here: the rules
+themselves, as columns (grids.py).
 """
 
 from datetime import date
@@ -40,6 +41,16 @@ def needed_from(watermark_us: int, window: WindowSpec) -> int:
     first_open_end = window.offset_us + window.size_us
     first_open_end += ((reached - first_open_end) // window.end_step_us + 1) * window.end_step_us
     return first_open_end - window.size_us + window.ends_inside_us
+
+
+def needed_for_certain_from(watermark_us: int, window: WindowSpec) -> int:
+    """An instant, microseconds: from there on an event of a session or sliding window is in one that is open.
+
+    An event keeps a window open for a gap (or size) and a lateness. A session of a longest duration may end sooner,
+    but not before its last event.
+    """
+    reach = window.size_us if window.kind == "sliding" else window.gap_us if window.max_duration is None else 0
+    return watermark_us - reach - window.allowed_lateness_us
 
 
 def _local_day(instant_us: int, zone: str) -> date | None:
