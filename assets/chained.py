@@ -7,6 +7,7 @@ Here: reading and keeping them. Not here: what a result is as an event (timeops/
 from dataclasses import replace
 
 from assets.kept_events import write_events
+from assets.linked_events import write_linked_events
 from assets.stretch import Judged
 from resources import tables
 from resources.workspace import Workspace
@@ -39,5 +40,6 @@ def write_kept_results(workspace: Workspace, judged: Judged, window: WindowSpec)
         judged: What `with_fresh_results` gave.
         window: The window.
     """
-    table = tables.open_results_table(window.name)
-    write_events(workspace, judged, table, (window,), kept_columns(workspace.spec, window))
+    table, columns = tables.open_results_table(window.name), kept_columns(workspace.spec, window)
+    write = write_linked_events if window.is_linked else write_events
+    write(workspace, judged, table, (window,), columns)

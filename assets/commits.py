@@ -104,8 +104,8 @@ def next_stretch(
         return stretch_of(pending)
     first, end = workspace.processed_end(), workspace.log_end()
     flushed = workspace.position().final
-    if reopen is not None and not flushed:
-        raise not_flushed(workspace)
+    if reopen is not None:
+        _check_may_reopen(workspace, flushed=flushed)
     if flushed and end > first and reopen is None:
         raise flushed_already(workspace)
     why = reopen if end > first else None
@@ -121,6 +121,19 @@ def next_stretch(
 def stretch_of(plan: Plan) -> Stretch:
     """What a processing batch processes."""
     return Stretch(plan.first_seq, plan_end(plan), flushes(plan), tick_of(plan), reopens(plan))
+
+
+def _check_may_reopen(workspace: Workspace, *, flushed: bool) -> None:
+    if not flushed:
+        raise not_flushed(workspace)
+    for window in workspace.spec.chained_windows:
+        if window.is_linked:
+            raise LakeError(
+                f"Pipeline {workspace.spec.name} cannot be reopened: {window.name} is a {window.kind} window over the "
+                "results of another, and what a flush closed of those is not remembered yet.",
+                expected="no session or sliding window over results",
+                remedy="process the new input in another warehouse, or under another pipeline name",
+            )
 
 
 def flushed_already(workspace: Workspace) -> LakeError:

@@ -105,7 +105,8 @@ def _counts(judged: Judged, workspace: Workspace) -> tuple[dict[str, int], dict[
 
 
 def _late_for_sessions(judged: Judged, workspace: Workspace) -> dict[str, DataFrame]:
-    sessions = [window for window in windows_with_late_events(workspace, judged.plan) if window.kind == "session"]
+    late = windows_with_late_events(workspace, judged.plan)
+    sessions = [window for window in late if window.kind == "session"]
     return {window.name: late_events_of(workspace, judged, window) for window in sessions}
 
 

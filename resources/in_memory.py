@@ -18,7 +18,7 @@ from resources.rows import empty_frame
 from resources.split_count import count_splits
 from timeops import columns as c
 from timeops.adjustment import Adjusted, kept_together, time_adjustment
-from timeops.chained import as_events, with_results
+from timeops.chained import as_events, results_still_needed, with_results
 from timeops.dead_letters import time_letters, window_letters
 from timeops.duplicates import FIRST_TIMES_SCHEMA, first_times
 from timeops.extraction import timeline
@@ -201,7 +201,8 @@ def _results(
             stretch = with_results(adjusted, as_events(results[source.name], source, windows, over))
             known = before.open_results.get(window.name, stretch.accepted.limit(0))
             both = known.unionByName(stretch.accepted)
-            needed[window.name] = still_needed(both.limit(0) if flushed else both, adjusted.state, (window,))
+            both = both.limit(0) if flushed else both
+            needed[window.name] = results_still_needed(both, adjusted.state, window, adjusted.rules.time)
         seen = before.seen.get(window.name)
         found = passing(window_results(stretch, known, window, seen=seen, flushed=flushed, keep=_kept))
         fed = any(one.input == window.name for one in windows)
@@ -211,8 +212,9 @@ def _results(
 
 def _carried(adjusted: Adjusted, before: Carried, held: DataFrame, *, flushed: bool) -> Carried:
     state, windows = adjusted.state, adjusted.rules.windows
-    sessions = tuple(window for window in windows if window.is_linked and not window.revises)
-    grids = tuple(window for window in windows if window not in sessions and window.input is None)
+    of_events = tuple(window for window in windows if window.input is None)
+    sessions = tuple(window for window in of_events if window.is_linked and not window.revises)
+    grids = tuple(window for window in of_events if window not in sessions)
     times = before.first_times
     if adjusted.rules.time.deduplicate_by:
         times = times.unionByName(first_times(adjusted.accepted, adjusted.refused))

@@ -1,7 +1,7 @@
 """Windows over windows: the final results of one window as the events of another.
 
-Here: what a result is as an event. Not here: the windows of these events (gridded.py), which window may take the
-results of which (spec_chains.py).
+Here: what a result is as an event, and for how long one is needed. Not here: the windows of these events (gridded.py,
+sessions.py, sliding.py), which window may take the results of which (spec_chains.py).
 
 A result has its end as its time, and the watermark of its timeline. So it is never late: a window closes before none
 of those over it, as these allow at least its lateness.
@@ -15,9 +15,11 @@ from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
 from timeops.columns import T_FINAL, TIMELINE, TIMESTAMP, W_BEFORE, to_us
+from timeops.contents import OPEN_IN
 from timeops.extraction import timeline
-from timeops.spec import WindowSpec
+from timeops.spec import TimeSpec, WindowSpec
 from timeops.spec_chains import timeline_columns
+from timeops.windows import in_open_windows, still_needed
 
 
 def result_columns(window: WindowSpec) -> tuple[str, ...]:
@@ -54,3 +56,17 @@ def as_events(
 def with_results(adjusted: Adjusted, events: DataFrame) -> Adjusted:
     """The stretch with other events than those of the log: the results that came in it, as `as_events` gives them."""
     return replace(adjusted, accepted=events)
+
+
+def results_still_needed(results: DataFrame, state: DataFrame, window: WindowSpec, time: TimeSpec) -> DataFrame:
+    """Results that a window over them still needs at the end of a stretch.
+
+    Args:
+        results: What this function gave after the stretch before, and those that came in it: as of `as_events`.
+        state: The timelines' state after the stretch.
+        window: The window.
+        time: The spec's `time` section.
+    """
+    if window.is_linked:
+        return in_open_windows(results, state, (window,), time).drop(OPEN_IN)
+    return still_needed(results, state, (window,))

@@ -11,7 +11,8 @@ from timeops.columns import SEQ, T_FINAL, W_BEFORE, floor_to
 from timeops.contents import END, START
 from timeops.spec import WindowSpec
 
-CHAIN = "__chain"  # the lowest _arrival_seq of a chain of events at most a gap apart, which names it
+CHAIN = "__chain"
+"""Names a chain of events at most a gap apart: their lowest `_arrival_seq`; of results timeline, group and start."""
 LAST = "__last"  # its latest time
 RISKY = "__risky"  # an event of it came so late that it may find closed sessions within its gap
 

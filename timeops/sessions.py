@@ -48,7 +48,7 @@ def sessions_of(
     if stay_closed is not None:
         passing = passing.join(refused_by_flush(passing, stay_closed, window).select(SEQ), SEQ, "left_anti")
     chains = _chains(passing, window)
-    if time.out_of_order == "keep":
+    if time.out_of_order == "keep" and window.input is None:  # no result is ever late
         found = merge_late(chains, window)
     elif window.max_duration is not None:
         found = cut_long(chains, window)
@@ -58,7 +58,7 @@ def sessions_of(
 
 
 def _chains(events: DataFrame, window: WindowSpec) -> DataFrame:
-    """Adds the chain of each event: `__start`, `__last`, `__chain`, its lowest `_arrival_seq`, and `__risky`.
+    """Adds the chain of each event: `__start`, `__last`, `__chain`, which names it, and `__risky`.
 
     One shuffle by timeline and group serves all of it, and what is then aggregated by session.
     """
@@ -68,13 +68,15 @@ def _chains(events: DataFrame, window: WindowSpec) -> DataFrame:
     whole = Window.partitionBy(*keys, START)
     apart = F.col(T_FINAL) - F.lag(T_FINAL).over(in_order) > F.lit(window.gap_us)
     begun = events.withColumn(_BEGINS, F.when(F.coalesce(apart, F.lit(True)), F.col(T_FINAL)))
+    # A number is the cheaper name, but results have none.
+    name = F.min(SEQ).over(whole) if window.input is None else F.struct(*keys, START)
     risky = F.coalesce(F.col(T_FINAL) + F.lit(window.allowed_lateness_us) < F.col(W_BEFORE), F.lit(False))
     return (
         begun.withColumn(START, F.max(_BEGINS).over(so_far))
         .withColumns(
             {
                 LAST: F.max(T_FINAL).over(whole),
-                CHAIN: F.min(SEQ).over(whole),
+                CHAIN: name,
                 RISKY: F.max(risky).over(whole),
             }
         )
@@ -158,4 +160,5 @@ def marked_open(
     others = events.where(~takes_part(events, window))
     if stay_closed is not None:  # those that the flush keeps out of this window may be in another
         others = events.join(found.select(SEQ), SEQ, "left_anti").select(*events.columns)
-    return marked.select(*events.columns).unionByName(others)
+    columns = [F.col(f"`{name}`") for name in events.columns]
+    return marked.select(*columns).unionByName(others)

@@ -134,8 +134,8 @@ class Spec(SpecModel):
 
     @property
     def linked_windows(self) -> tuple[WindowSpec, ...]:
-        """Sessions and sliding windows, which are where they are by several events, and which give one result."""
-        return tuple(window for window in self.windows if window.is_linked and not window.revises)
+        """Sessions and sliding windows of events, which are where they are by several, and which give one result."""
+        return tuple(window for window in self.event_windows if window.is_linked and not window.revises)
 
     def canonical_json(self) -> str:
         """Return the spec as JSON that is equal for specs of equal meaning.

@@ -160,11 +160,7 @@ def _emission_rules() -> list[Json]:
 
 
 def _input_rule() -> Json:
-    over_results: Json = {
-        "kind": {"not": {"enum": ["session", "sliding"]}},
-        "emit": {"const": "on_close"},
-        "empty": {"const": False},
-    }
+    over_results: Json = {"emit": {"const": "on_close"}, "empty": {"const": False}}
     return {"if": _given("from"), "then": {"properties": over_results}}
 
 

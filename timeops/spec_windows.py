@@ -76,13 +76,10 @@ class WindowSpec(WindowEmission):
     def _input_problems(self) -> Iterable[Problem]:
         if self.input is None:
             return
-        if self.is_linked:
-            found = f"a {self.kind} window over the results of a window is not supported yet"
-            yield Problem(found, "a tumbling, hopping, cumulative or snapshot window", at=("from",))
-        if self.revises:
+        if self.revises and self.kind != "session":  # of which it is said already, as of `empty` below
             found = "a window over results gives one itself: they are final, and none of them is late"
             yield Problem(found, "on_close", at=("emit",))
-        if self.empty:
+        if self.empty and self.closes_on_grid:
             found = "rows without a result, of a window over the results of another, are not supported yet"
             yield Problem(found, remedy="leave it out", at=("empty",))
         for alias, aggregate in self.aggregates.items():

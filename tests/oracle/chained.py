@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 from tests.oracle.grids import windows_of
-from tests.oracle.model import Control, Group, Record, Window
+from tests.oracle.model import Control, Group, Interval, Record, Window
 from tests.oracle.outcome import Outcome, WindowResult
+from tests.oracle.windows import WindowKeeper
 
 
 def results_over(
@@ -23,25 +24,44 @@ def results_over(
 
     `events` are those of all results in it.
     """
-    contents: dict[tuple[str, int, int, Group], list[int]] = {}
-    closed: dict[tuple[str, int, int, Group], int | None] = {}
+    of_groups: dict[tuple[str, Group], list[tuple[WindowResult, int]]] = {}
     results = zip(outcome.windows[source], outcome.given[source], strict=True)
     for result, given in sorted(results, key=itemgetter(1)):
         if result.is_final:
-            for start, end in windows_of(window, result.window_end):
-                key = (result.timeline, start, end, group_of(result))
-                place = closed.setdefault(key, closed_by(outcome, items, window, result.timeline, end, given))
-                if place is None or given <= place:
-                    contents.setdefault(key, []).extend(result.events)
+            of_groups.setdefault((result.timeline, group_of(result)), []).append((result, given))
     found: list[WindowResult] = []
     places: list[int] = []
-    for (timeline, start, end, group), events in contents.items():
-        place = closed[timeline, start, end, group]
-        if place is not None:
-            after = outcome.watermarks[place].get(timeline)
-            found.append(WindowResult(start, end, group, tuple(events), 0, True, after, timeline))
-            places.append(place)
+    for (timeline, group), came in of_groups.items():
+        for (start, end), inside in contents(window, came).items():
+            first = inside[0][1]
+            place = closed_by(outcome, items, window, timeline, end, first)
+            if place is not None:
+                after = outcome.watermarks[place].get(timeline)
+                in_time = [result for result, given in inside if given <= place]
+                events = tuple(seq for result in in_time for seq in result.events)
+                found.append(WindowResult(start, end, group, events, 0, True, after, timeline))
+                places.append(place)
     return found, places
+
+
+def contents(
+    window: Window, came: Sequence[tuple[WindowResult, int]]
+) -> dict[Interval, list[tuple[WindowResult, int]]]:
+    """The windows of the results of one timeline and group, each with those in it and where they were given."""
+    if window.kind == "session":
+        in_order = sorted((result.window_end, place) for place, (result, _) in enumerate(came))
+        runs = WindowKeeper(window).sessions_of(in_order, "", ())
+        return {(run.start, run.end): [came[place] for place in sorted(run.seqs)] for run in runs}
+    if window.kind == "sliding":
+        size = window.size_us
+        instants = {result.window_end + after for result, _ in came for after in (0, size)}
+        held = {at: [one for one in came if at - size < one[0].window_end <= at] for at in instants}
+        return {(at - size, at): inside for at, inside in held.items() if inside}
+    found: dict[Interval, list[tuple[WindowResult, int]]] = {}
+    for one in came:
+        for interval in windows_of(window, one[0].window_end):
+            found.setdefault(interval, []).append(one)
+    return found
 
 
 def closed_by(

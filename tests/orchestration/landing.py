@@ -5,7 +5,7 @@ Here: input and expectations of the end-to-end tests. Not here: running a pipeli
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,10 +13,9 @@ from typing import Any
 
 from resources.lake import Lake
 from tests import oracle
-from tests.oracle.chained import results_over
-from tests.properties.logs import rules_of, shape_of
+from tests.properties.logs import give_results_over, rules_of, shape_of
 from timeops.rules import TimeRules
-from timeops.spec import Spec, TimeSpec, WindowSpec
+from timeops.spec import Spec, TimeSpec
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = datetime(2026, 1, 1, 23, 50, tzinfo=UTC)  # windows fall on two days
@@ -72,13 +71,7 @@ def expected(warehouse: Path, spec: Spec, *, flush: bool) -> oracle.Outcome:
     outcome = oracle.run(
         items, rules_of(spec.time, sources), [_window(spec, number) for number in range(len(spec.windows))]
     )
-    chained = spec.chained_windows
-    outcome.dead_letters = [
-        letter for letter in outcome.dead_letters if letter.window_name not in {window.name for window in chained}
-    ]
-    for window in chained:
-        found, given = _over_results(outcome, items, spec, window)
-        outcome.windows[window.name], outcome.given[window.name] = found, given
+    give_results_over(outcome, items, spec.windows)
     return outcome
 
 
@@ -90,19 +83,6 @@ def _controls(warehouse: Path, spec: Spec) -> list[oracle.Control]:
         for row in rows
         if row["kind"] in kinds
     ]
-
-
-def _over_results(
-    outcome: oracle.Outcome, items: Sequence[oracle.Record | oracle.Control], spec: Spec, window: WindowSpec
-) -> tuple[list[oracle.WindowResult], list[int]]:
-    """Results, and where each is given, of a window that adds up those of another by some of its group columns."""
-    [source] = [one for one in spec.windows if one.name == window.input]
-
-    def group_of(result: oracle.WindowResult) -> tuple[object, ...]:
-        values = dict(zip(source.group_columns, result.group, strict=True))
-        return tuple(values[name] for name in window.group_columns)
-
-    return results_over(outcome, items, source.name, shape_of(window), group_of)
 
 
 def _record(row: Mapping[str, Any], time: TimeSpec) -> oracle.Record:

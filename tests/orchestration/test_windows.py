@@ -54,6 +54,9 @@ windows:
      group_by: [k], aggregates: {n: sum(n), total: sum(total)}}
   - {name: all_of_ten, kind: hopping, size: 10 minutes, hop: 5 minutes, closed: right, from: five,
      allowed_lateness: 2 minutes, aggregates: {n: sum(n)}}
+  - {name: spells, kind: session, gap: 2 s, from: last_20_s, allowed_lateness: 30 s, group_by: [k],
+     aggregates: {n: sum(n), changes: count(*)}}
+  - {name: of_spells, kind: sliding, size: 30 s, from: spells, allowed_lateness: 30 s, aggregates: {n: sum(n)}}
 partitions: {start: 2026-01-01}
 """
 
@@ -72,7 +75,8 @@ def test_windows_of_every_kind_in_batches_give_the_oracles_tables_and_days_rebui
     with DagsterInstance.ephemeral() as instance:
         assert go(made, instance, RunOptions(max_events_per_batch=400)).batches == 2
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
-        for name in ("revised", "quiet", "five"):
+        assert_open_sessions_keep_the_results_that_no_closed_one_holds(settings.warehouse, file.spec)
+        for name in ("revised", "quiet", "five", "spells"):
             live = table(settings.warehouse, file.spec, f"windows/{name}")
             assert live
             materialize_days(made, instance, name)
@@ -91,6 +95,14 @@ def test_windows_of_every_kind_in_batches_give_the_oracles_tables_and_days_rebui
     page = assert_the_report_tells_what_the_tables_hold(settings.warehouse, file)
     assert "past every event: the end of input was flushed" in page
     assert page.count("data:image/svg+xml;base64,") == 2 + len(file.spec.windows)
+
+
+def assert_open_sessions_keep_the_results_that_no_closed_one_holds(warehouse: Path, spec: Spec) -> None:
+    kept = len(table(warehouse, spec, "_state/open_results/spells"))
+    in_closed = sum(row["changes"] for row in table(warehouse, spec, "windows/spells"))
+    final = [row for row in table(warehouse, spec, "windows/last_20_s") if row["_is_final"]]
+    assert kept
+    assert in_closed + kept == len(final)
 
 
 def assert_changes_played_back_give_the_table(warehouse: Path, spec: Spec, name: str) -> None:

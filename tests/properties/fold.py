@@ -16,6 +16,7 @@ from resources.rows import small_frame
 from resources.split_count import count_splits
 from tests.properties.logs import Log, clocks_after, ended_clocks, first_clocks, items, ticks_of
 from timeops.adjustment import Adjusted, JudgedRows, adjusted_from, time_adjustment
+from timeops.chained import as_events, results_still_needed, with_results
 from timeops.columns import to_us
 from timeops.dead_letters import time_letters, window_letters
 from timeops.duplicates import first_times
@@ -25,6 +26,7 @@ from timeops.ordering import release
 from timeops.rules import SourceTime, TimeRules
 from timeops.seen_groups import once, seen_groups
 from timeops.spec import TimeSpec, WindowSpec
+from timeops.spec_chains import input_of, inputs_first
 from timeops.tally import accepted_tally
 from timeops.timelines import STATE_SCHEMA, LogClock
 from timeops.watermarks import Way
@@ -66,6 +68,7 @@ class Carried:
     first_times: DataFrame | None = None
     seen: Mapping[str, DataFrame] = field(default_factory=dict)
     stay_closed: Mapping[str, DataFrame] = field(default_factory=dict)
+    open_results: Mapping[str, DataFrame] = field(default_factory=dict)
 
 
 def run(
@@ -141,22 +144,34 @@ def _stretch(
     held = _release(carried.held or nothing, adjusted, out, flushed=flushed)
     in_sessions, on_grids = carried.session_events or nothing, carried.open_events or nothing
     time, windows, closed = rules.time, rules.windows, carried.stay_closed
+    of_events = tuple(window for window in windows if window.input is None)
     # Under drop and adjust no accepted event is ever late for a window: it would be missing in the results.
-    late_for = [w for w in windows if time.out_of_order == "keep" or w.name in closed]
+    late_for = [w for w in of_events if time.out_of_order == "keep" or w.name in closed]
     late = {
         w.name: late_for_windows(adjusted, in_sessions, w, closed.get(w.name)).localCheckpoint() for w in late_for
     }
     _letters(adjusted, late, out)
     late_for_sessions = {w.name: late[w.name] for w in late_for if w.kind == "session"}
-    counted = accepted_tally(adjusted.accepted, windows, late_for_sessions, stay_closed=closed).collect()[0].asDict()
+    counted = (
+        accepted_tally(adjusted.accepted, of_events, late_for_sessions, stay_closed=closed).collect()[0].asDict()
+    )
     for name, count in counted.items():
         out.tally[name] = out.tally.get(name, 0) + count
     if not rules.windows:
         return Carried(adjusted.state, held, first_times=times)
-    for window in windows:
-        known = in_sessions if window.is_linked and not window.revises else on_grids
+    given: dict[str, DataFrame] = {}
+    open_results: dict[str, DataFrame] = {}
+    for window in inputs_first(windows):
+        stretch, known = adjusted, in_sessions if window.is_linked and not window.revises else on_grids
+        if window.input is not None:
+            source = input_of(window, windows)
+            stretch = with_results(adjusted, as_events(given[source.name], source, windows, time.over))
+            known = carried.open_results.get(window.name, stretch.accepted.limit(0))
+            both = known.unionByName(stretch.accepted)
+            needed = results_still_needed(both.limit(0) if flushed else both, adjusted.state, window, time)
+            open_results[window.name] = needed.localCheckpoint()
         results = window_results(
-            adjusted,
+            stretch,
             known,
             window,
             seen=carried.seen.get(window.name),
@@ -164,9 +179,10 @@ def _stretch(
             flushed=flushed,
             keep=lambda frame: frame.localCheckpoint(),
         )
-        _gather_results(passing(results), window, out)
-    sessions = tuple(window for window in windows if window.is_linked and not window.revises)
-    grids = tuple(window for window in windows if window not in sessions)
+        given[window.name] = passing(results).localCheckpoint()
+        _gather_results(given[window.name], window, out)
+    sessions = tuple(window for window in of_events if window.is_linked and not window.revises)
+    grids = tuple(window for window in of_events if window not in sessions)
     if flushed:  # events of what a flush closed are needed no more, but where later ones make windows that hold them
         sessions, grids = (tuple(w for w in some if w.kind == "sliding") for some in (sessions, grids))
     needed = still_needed(_since(on_grids, adjusted), adjusted.state, grids)
@@ -174,9 +190,9 @@ def _stretch(
     kept = [frame.localCheckpoint() for frame in (needed, open_now)]
     seen = {window.name: _seen(carried, adjusted, window) for window in windows if window.empty}
     after = {
-        w.name: frame for w in windows if (frame := _stay_closed(carried, adjusted, w, flushed=flushed)) is not None
+        w.name: frame for w in of_events if (frame := _stay_closed(carried, adjusted, w, flushed=flushed)) is not None
     }
-    return Carried(adjusted.state, held, kept[0], kept[1], times, seen, after)
+    return Carried(adjusted.state, held, kept[0], kept[1], times, seen, after, open_results)
 
 
 def _stay_closed(carried: Carried, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame | None:

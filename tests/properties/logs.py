@@ -15,8 +15,10 @@ from pyspark.sql import functions as F
 
 from resources.rows import small_frame
 from tests import oracle
+from tests.oracle.chained import results_over
 from timeops.rules import SourceTime
 from timeops.spec import TimeSpec, WindowSpec
+from timeops.spec_chains import input_of, inputs_first
 from timeops.ticks import Ticks
 
 BASE_US = 1_700_000_000_000_000
@@ -221,7 +223,9 @@ def judged_by_oracle(
     """The oracle's outcome of one case; it is flushed and reopened behind some of its parts."""
     records = [_record_of(event, log) for event in log.events]
     log_items = list(_with_controls(log, records, flushed_after, flush=flush))
-    return oracle.run(log_items, rules_of(time, sources), [window_of(window) for window in windows])
+    outcome = oracle.run(log_items, rules_of(time, sources), [window_of(window) for window in windows])
+    give_results_over(outcome, log_items, windows)
+    return outcome
 
 
 def _with_controls(
@@ -257,6 +261,25 @@ def _record_of(event: Event, log: Log) -> oracle.Record:
         key=(log.case, event.value) if event.value != NO_KEY else None,
         payload={"case": log.case, "v": event.value},
     )
+
+
+def give_results_over(
+    outcome: oracle.Outcome, items: Sequence[oracle.Record | oracle.Control], windows: Sequence[WindowSpec]
+) -> None:
+    """Gives windows over others their results, as if they added those up; the oracle took them for ones of events."""
+    chained = [window for window in inputs_first(windows) if window.input is not None]
+    of_events = {window.name for window in windows} - {window.name for window in chained}
+    letters = outcome.dead_letters
+    outcome.dead_letters = [letter for letter in letters if letter.window_name in {None, *of_events}]
+    for window in chained:
+        source = input_of(window, windows)
+        taken = [source.group_columns.index(name) for name in window.group_columns]
+
+        def group_of(result: oracle.WindowResult, taken: list[int] = taken) -> tuple[object, ...]:
+            return tuple(result.group[place] for place in taken)
+
+        found = results_over(outcome, items, source.name, shape_of(window), group_of)
+        outcome.windows[window.name], outcome.given[window.name] = found
 
 
 def rules_of(time: TimeSpec, sources: Sequence[SourceTime] = ()) -> oracle.TimeRules:

@@ -92,6 +92,34 @@ def test_windows_obey_the_laws_of_their_kinds(spark: SparkSession) -> None:
             assert (seqs, end - start) == (inside, 10)
 
 
+def over(source: str, name: str, lateness: str = "0 us", **keys: str) -> WindowSpec:
+    """A window over the results of another one, which adds up its events."""
+    aggregates = {"seqs": "array_sort(flatten(array_sort(collect_list(seqs))))"}
+    shape = {"from": source, "name": name, "allowed_lateness": lateness, **keys}
+    return WindowSpec(aggregates=aggregates, **({"group_by": ("case",)} | shape))
+
+
+@pytest.mark.parametrize("policy", ["keep", "adjust"])
+def test_sessions_and_sliding_windows_over_results_are_the_oracles_wherever_a_log_is_cut(
+    spark: SparkSession, policy: str
+) -> None:
+    soon, late, rule = ("2 us", "5 us", {}) if policy == "keep" else ("0 us", "0 us", {"max_duration": "9 us"})
+    fours = window("fours", soon, kind="hopping", size="4 us", hop="3 us")
+    windows = (
+        fours.model_copy(update={"group_by": ("case", "v")}),
+        over("fours", "spells", late, kind="session", gap="4 us", **rule),
+        over("spells", "of_spells", late, kind="sliding", size="20 us"),
+        over("of_spells", "runs", late, kind="session", gap="9 us", **rule),
+    )
+    time = TimeSpec(timestamp_by="e", over=("case",), out_of_order=policy, out_of_orderness="3 us")
+    logs, flush = generate(seed=3, cases=80), policy == "keep"
+    out = run(spark, logs, time, windows, parts=(0, 1, 2), flush=flush)
+    for log in logs:
+        assert_equal_to_oracle(log, out, time, windows, flush=flush)
+    for one in windows:
+        assert max(len(rows) for rows in out.windows[one.name].values()) > 1, one.name
+
+
 def test_the_last_revision_is_the_one_result_of_a_window_that_gives_one(spark: SparkSession) -> None:
     time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep", out_of_orderness="5 us")
     once = [window(name, "20 us", **SHAPES[name]) for name in ("tumbling", "hopping_right", "sliding")]

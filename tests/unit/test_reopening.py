@@ -1,5 +1,6 @@
 """What the next batch of a flushed pipeline processes, and what is said of it. No Spark session is started."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from resources.owner import this_process
 from resources.workspace import Workspace
 from tests.unit.report.shop import START, Shop
 from timeops.errors import LakeError
+from timeops.spec import WindowSpec
 
 
 def shop(tmp_path: Path, *, flush: bool, new: int = 0) -> Workspace:
@@ -44,6 +46,16 @@ def test_a_pipeline_that_is_open_cannot_be_reopened(tmp_path: Path) -> None:
     workspace = shop(tmp_path, flush=False, new=5)
     with pytest.raises(LakeError, match="its end of input is not flushed"):
         next_stretch(workspace, None, flush=False, reopen="why")
+
+
+def test_a_pipeline_with_a_session_of_results_cannot_be_reopened(tmp_path: Path) -> None:
+    workspace = shop(tmp_path, flush=True, new=5)
+    inner = WindowSpec(name="m", kind="tumbling", size="1 minute", aggregates={"n": "count(*)"})
+    spells = {"name": "spells", "kind": "session", "gap": "1 hour", "from": "m", "aggregates": {"n": "sum(n)"}}
+    windows = (inner, WindowSpec.model_validate(spells))
+    file = replace(workspace.file, spec=workspace.spec.model_copy(update={"windows": windows}))
+    with pytest.raises(LakeError, match="spells is a session window over the results of another"):
+        next_stretch(replace(workspace, file=file), None, flush=False, reopen="why")
 
 
 def test_a_batch_that_was_not_committed_reopens_again_without_being_told(tmp_path: Path) -> None:

@@ -243,6 +243,10 @@ def over_w(**keys: object) -> dict[str, Any]:
 
 GOOD = {
     "a window over a window": changed("windows", [*SMALL["windows"], over_w(where="n > 1 AND window_end > '2020'")]),
+    "a session over a window": changed(
+        "windows.1", over_w(kind="session", size=None, gap="1 h", max_duration="1 day", where="n > 1")
+    ),
+    "a sliding window over a window": changed("windows.1", over_w(kind="sliding")),
     "a window over a window over substreams": changed(
         "windows",
         [over_w(name="days", **{"from": "hours"}, group_by=["b"]), over_w(group_by=["big AS b"]), grouped("w")],
@@ -469,8 +473,15 @@ BAD_FOR_SCHEMA_TOO = [
     ("windows.0", {**WINDOW, "kind": "sliding", "empty": True}, "windows[0].empty", "which lies on no grid"),
     ("windows.0.history", True, "windows[0].history", "no effect on a window that gives one result"),
     ("windows.0.revise_every", "1 s", "windows[0].revise_every", "no effect without `emit: on_time`"),
-    ("windows.1", over_w(kind="session", size=None, gap="1 s"), "windows[1].from", "session window over the results"),
     ("windows.1", over_w(emit={"early": "1 s"}), "windows[1].emit", "they are final"),
+    ("windows.1", over_w(kind="sliding", emit={"early": "1 s"}), "windows[1].emit", "they are final"),
+    (
+        "windows.1",
+        over_w(kind="session", size=None, gap="1 s", emit={"early": "1 s"}),
+        "windows[1].emit",
+        "no earlier result to revise",
+    ),
+    ("windows.1", over_w(kind="sliding", empty=True), "windows[1].empty", "which lies on no grid"),
     ("windows.1", over_w(empty=True), "windows[1].empty", "rows without a result"),
     ("windows.0.emit", "on_tim", "windows[0].emit", "did you mean `on_time`?"),
     ("windows.0.emit", {"early": "0 s"}, "windows[0].emit.early", "longer than zero"),
