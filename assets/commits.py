@@ -129,8 +129,8 @@ def _check_may_reopen(workspace: Workspace, *, flushed: bool) -> None:
     for window in workspace.spec.chained_windows:
         if window.is_linked:
             raise LakeError(
-                f"Pipeline {workspace.spec.name} cannot be reopened: {window.name} is a {window.kind} window over the "
-                "results of another, and what a flush closed of those is not remembered yet.",
+                f"Pipeline {workspace.spec.name} cannot be reopened: {window.name} is a {window.kind} window over "
+                "the results of another, and what a flush closed of those is not remembered yet.",
                 expected="no session or sliding window over results",
                 remedy="process the new input in another warehouse, or under another pipeline name",
             )
