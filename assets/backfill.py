@@ -1,6 +1,7 @@
 """Day partitions of a window table: the rows of chosen days, computed anew from the arrival log.
 
-Here: reading the whole log up to the last committed batch, and replacing days in one commit. Not here: live batches.
+Here: judging the part of the log that they are made of, and replacing days in one commit. Not here: which part that
+is (log_range.py), live batches.
 """
 
 import json
@@ -11,27 +12,26 @@ from datetime import UTC, date, datetime, time, timedelta
 from pyspark.sql import DataFrame
 
 from assets.commits import MOST_RECORDS, at_work, batch_column
-from assets.control import check_spec, meaning_of_time, recorded_specs, was_reopened
+from assets.control import check_spec, has_ticks, meaning_of_time, recorded_specs, was_reopened
+from assets.log_range import LogRange, range_of_windows, records_of
 from assets.pieces import pieces_of_log, results_by_pieces
-from assets.schemas import judged as judged_from_empty
 from assets.stretch import KEPT_RECORDS
-from assets.timelines import timelines_before
+from assets.timelines import log_clock, one_timeline, timelines_before
 from resources import tables
 from resources.batches import prepare
 from resources.filters import Filters, sql_condition
 from resources.owner import this_process
-from resources.rows import small_frame
 from resources.split_count import count_splits
 from resources.workspace import Workspace
 from timeops import columns as c
-from timeops.adjustment import Adjusted, kept_together
+from timeops.adjustment import Adjusted, kept_together, time_adjustment
 from timeops.chained import as_events, with_results
+from timeops.empty_windows import Span
 from timeops.epoch import us_of
 from timeops.errors import LakeError, SpecError
 from timeops.rules import TimeRules
 from timeops.spec import Spec, WindowSpec
 from timeops.spec_chains import input_of
-from timeops.timelines import STATE_SCHEMA
 from timeops.watermarks import Way
 from timeops.windows import last_revisions, passing, window_results
 
@@ -55,22 +55,24 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
         )
     refuse_two_meanings_of_time(workspace)
     refuse_reopened(workspace)
+    start, end = map(us_of, _midnights(first, last))
+    part = range_of_windows(workspace, window, start, end)
     plan = workspace.batches.begin(
         "backfill",
         this_process(run_id),
         workspace.clock.now(),
         after=done.batch_id,
-        first_seq=0,
-        end_seq=workspace.processed_end(),
+        first_seq=part.first_seq,
+        end_seq=part.end_seq,
         input={"window": window.name, "days": [first.isoformat(), last.isoformat()]},
         fingerprint=workspace.spec.fingerprint(),
     )
     table = tables.window_table(window.name)
-    workspace.tell(f"batch {plan.batch_id}: computing {table} from {first} to {last}")
+    workspace.tell(f"batch {plan.batch_id}: computing {table} from {first} to {last}, of {part.records:,} records")
     with at_work(workspace, plan):
         prepare(workspace.lake, workspace.base())
         days = between_days(first, last)
-        rows = results_of_log(workspace, window, first, last).where(sql_condition(days))
+        rows = results_of_log(workspace, window, part, only=(start, end)).where(sql_condition(days))
         stamped = rows.withColumn(c.BATCH, batch_column(plan))
         expect = workspace.ready_for(table, stamped)
         written = workspace.lake.replace(table, stamped, where=days, attempt=plan.attempt, expect=expect)
@@ -127,28 +129,30 @@ def _midnights(first: date, last: date) -> tuple[datetime, datetime]:
     return start, end
 
 
-def results_of_log(workspace: Workspace, window: WindowSpec, first: date, last: date) -> DataFrame:
-    """The results of a window that the processed part of the log gives, from the empty state.
+def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, only: Span) -> DataFrame:
+    """The results of a window that a part of the log gives, from the state before it.
 
-    All of windows that hold events; of those without any, which any time may have many of, the ones of some days.
+    Args:
+        workspace: The pipeline.
+        window: The window.
+        part: The part; `log_range.range_of_windows` tells which holds all that some windows are made of.
+        only: Which these are. Others are among the results too, and may lack events; but of those that hold no event,
+            which any time may have many of, only these.
     """
-    start, end = map(us_of, _midnights(first, last))
-    pieces = pieces_of_log(workspace)
-    if any(piece.tick_us is not None for piece in pieces):
-        return results_by_pieces(workspace, window, pieces, (start, end))
-    log = workspace.read_base(tables.RAW_EVENTS, filters=[(c.SEQ, "<", workspace.processed_end())])
-    position = workspace.position()
-    rules = TimeRules.of(workspace.spec)
-    splits = count_splits(log, small_frame(workspace.spark, [], STATE_SCHEMA), rules)
-    way: Way | None = "in_order" if workspace.processed_end() > MOST_RECORDS else None
-    adjusted = judged_from_empty(log, workspace, position, splits=splits, way=way)
-    few = workspace.processed_end() <= KEPT_RECORDS
+    if has_ticks(workspace):
+        return results_by_pieces(workspace, window, pieces_of_log(workspace), only)
+    log, rules = records_of(workspace, part), TimeRules.of(workspace.spec)
+    state = one_timeline(workspace, part.before)
+    way: Way | None = "in_order" if part.records > MOST_RECORDS else None
+    clock, splits = log_clock(workspace, part.after, part.before), count_splits(log, state, rules)
+    adjusted = time_adjustment(log, state, rules, clock, splits=splits, way=way)
+    few = part.records <= KEPT_RECORDS
     if few:
         adjusted = kept_together(adjusted, _kept)
-    if not position.final:
-        adjusted = replace(adjusted, state=timelines_before(workspace, position))
+    if not part.after.final:
+        adjusted = replace(adjusted, state=timelines_before(workspace, part.after))
     keep = _kept if few else _as_it_is
-    return _results(adjusted, workspace.spec, window, only=(start, end), flushed=position.final, keep=keep)
+    return _results(adjusted, workspace.spec, window, only=only, flushed=part.after.final, keep=keep)
 
 
 def _results(
@@ -156,7 +160,7 @@ def _results(
     spec: Spec,
     window: WindowSpec,
     *,
-    only: tuple[int, int] | None,
+    only: Span | None,
     flushed: bool,
     keep: Callable[[DataFrame], DataFrame],
 ) -> DataFrame:

@@ -42,6 +42,11 @@ def recorded_specs(workspace: Workspace) -> list[dict[str, Any]]:
     return [json.loads(row["argument"]) for row in sorted(rows, key=lambda row: int(row["_control_seq"]))]
 
 
+def has_ticks(workspace: Workspace) -> bool:
+    """Whether live runs wrote ticks into the log."""
+    return bool(_items(workspace, TICK).num_rows)
+
+
 def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:
     """Whether the log was flushed and reopened, up to the last commit or in front of a batch."""
     if plan is not None and reopens(plan) is not None:

@@ -22,7 +22,7 @@ from resources.split_count import count_splits
 from resources.workspace import Position, Workspace
 from timeops import columns as c
 from timeops.adjustment import Adjusted, kept_together, time_adjustment
-from timeops.chained import as_events, with_results
+from timeops.chained import as_events, results_still_needed, with_results
 from timeops.duplicates import FIRST_TIMES_SCHEMA, first_times
 from timeops.empty_windows import Span
 from timeops.epoch import us_of
@@ -31,7 +31,7 @@ from timeops.seen_groups import once, seen_groups
 from timeops.spec import WindowSpec
 from timeops.spec_chains import input_of
 from timeops.timelines import STATE_SCHEMA
-from timeops.windows import all_events, in_open_windows, last_revisions, still_needed, window_results
+from timeops.windows import all_events, in_open_windows, last_revisions, passing, still_needed, window_results
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def results_by_pieces(workspace: Workspace, window: WindowSpec, pieces: list[Str
         workspace.tell(f"piece {number + 1} of {len(pieces)}, between ticks of live runs")
         results, carried = _fold(workspace, window, piece, carried, only)
         found.append(results)
-    return last_revisions(reduce(DataFrame.unionByName, found), window)
+    return passing(last_revisions(reduce(DataFrame.unionByName, found), window))
 
 
 def _fold(
@@ -89,7 +89,7 @@ def _fold(
         if one.input is not None:
             source = input_of(one, workspace.spec.windows)
             stretch = with_results(
-                adjusted, as_events(results, source, workspace.spec.windows, workspace.spec.time.over)
+                adjusted, as_events(passing(results), source, workspace.spec.windows, workspace.spec.time.over)
             )
         known = before.open_events.get(one.name, stretch.accepted.limit(0))
         results = window_results(
@@ -135,6 +135,9 @@ def _judged(workspace: Workspace, piece: Stretch, before: _Carried) -> tuple[Adj
 
 def _open_after(stretch: Adjusted, known: DataFrame, window: WindowSpec) -> DataFrame:
     """The events that a window still needs behind a piece."""
+    if window.input is not None:
+        both = known.unionByName(stretch.accepted)
+        return results_still_needed(both, stretch.state, window, stretch.rules.time)
     if window.is_linked and not window.revises:
         return in_open_windows(all_events(stretch, known), stretch.state, (window,), stretch.rules.time)
     both = known.unionByName(stretch.accepted, allowMissingColumns=True)

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from assets.chained import kept_columns
-from assets.timelines import TIMELINE_SCHEMA, log_clock
+from assets.timelines import TIMELINE_SCHEMA, log_clock, one_timeline
 from resources import tables
 from resources.rows import empty_frame, small_frame
 from resources.sources.files import payload_schema, split_of
@@ -28,8 +28,6 @@ from timeops.instants import with_instant
 from timeops.rules import TimeRules
 from timeops.seen_groups import seen_groups
 from timeops.spec import check_payload_columns
-from timeops.timelines import STATE_SCHEMA
-from timeops.watermarks import Way
 from timeops.windows import window_results
 
 _LOG_TYPES = {
@@ -137,7 +135,8 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
         if source.arrival_time is not None:
             with_instant(own, source.arrival_time, rules.time_zone, where=f"sources[{source.name}].arrival_time")
         split_of(own, source)
-    adjusted = _emptied(judged(log, workspace), workspace)
+    start, clock = one_timeline(workspace, Position()), log_clock(workspace, Position())
+    adjusted = _emptied(time_adjustment(log, start, TimeRules.of(workspace.spec), clock), workspace)
     released = adjusted.accepted.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
         c.RELEASE_SEQ, adjusted.accepted[c.SEQ]
     )
@@ -214,13 +213,3 @@ def _emptied(adjusted: Adjusted, workspace: Workspace) -> Adjusted:
         ended=None if adjusted.ended is None else empty(adjusted.ended),
         items=empty(adjusted.items),
     )
-
-
-def judged(
-    items: DataFrame, workspace: Workspace, after: Position | None = None, *, splits: int = 1, way: Way | None = None
-) -> Adjusted:
-    """A stretch from the beginning of the log up to a position, judged from the empty state."""
-    nothing = small_frame(workspace.spark, [], STATE_SCHEMA)
-    rules = TimeRules.of(workspace.spec)
-    clock = log_clock(workspace, after or Position())
-    return time_adjustment(items, nothing, rules, clock, splits=splits, way=way)

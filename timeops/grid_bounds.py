@@ -12,6 +12,7 @@ from timeops.epoch import instant_of
 from timeops.spec import WindowSpec
 
 LONGEST_MONTH_US = 32 * 86_400_000_000
+LONGEST_DAY_US = 2 * 86_400_000_000  # of a zone that moved to the other side of the date line
 
 
 def may_close_between(before_us: int | None, after_us: int | None, window: WindowSpec) -> bool:
@@ -51,6 +52,15 @@ def needed_for_certain_from(watermark_us: int, window: WindowSpec) -> int:
     """
     reach = window.size_us if window.kind == "sliding" else window.gap_us if window.max_duration is None else 0
     return watermark_us - reach - window.allowed_lateness_us
+
+
+def closed_from(before_us: int, window: WindowSpec) -> int:
+    """A watermark, microseconds, at which every window of a grid that starts before an instant is closed."""
+    if window.calendar is not None:
+        longest_us = LONGEST_MONTH_US if window.calendar[0] == "month" else LONGEST_DAY_US
+    else:
+        longest_us = 0 if window.kind == "snapshot" else window.size_us
+    return before_us - 1 + longest_us + window.allowed_lateness_us + window.ends_inside_us
 
 
 def _local_day(instant_us: int, zone: str) -> date | None:

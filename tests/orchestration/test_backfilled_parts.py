@@ -1,0 +1,85 @@
+"""Days computed anew from a part of the log are the live ones, and most of its files are not opened."""
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from assets.backfill import rebuild_days
+from assets.log_range import range_of_windows, records_of
+from pipelines.runner import RunOptions, run_pipeline
+from pipelines.specfiles import read_spec
+from resources.settings import Settings
+from resources.workspace import Workspace
+from timeops.epoch import us_of
+
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+DAYS = 5
+SPEC = """
+name: daily
+sources:
+  - {name: days, kind: files, path: in/*.jsonl, format: json, schema: "at STRING, got STRING, k STRING, v INT",
+     arrival_time: got, settle: 0 s, max_files: 1}
+time: {timestamp_by: at, out_of_orderness: 30 minutes, POLICY}
+windows:
+"""
+HOURS = "{name: hours, kind: tumbling, size: 1 hour, group_by: [k], aggregates: {n: count(*), s: sum(v)}LATENESS}"
+HOPS = HOURS.replace("tumbling, size: 1 hour", "hopping, size: 3 hours, hop: 1 hour, closed: right, where: v > 2")
+LOCAL = HOURS.replace("1 hour", "1 day, time_zone: Europe/Berlin").replace("hours", "local")
+LATE = ", allowed_lateness: 2 hours"
+REVISED = HOURS.replace("hours", "revised").replace("LATENESS", f"{LATE}, emit: on_time, revise_every: 10 minutes")
+CLOCK = "late: {tolerance: 45 minutes, policy: adjust}, idle: {advance: arrival_clock}"
+POLICIES = {
+    "drop": (f"out_of_order: drop, {CLOCK}", (HOPS, LOCAL), "flush"),
+    "keep": ("out_of_order: keep", (HOURS.replace("LATENESS", LATE), REVISED), "hold"),
+}
+FILES = {"hours": {1: 2, 4: 1}, "revised": {1: 2, 4: 1}, "local": {1: 4, 3: 2}}
+"""How many files are read for a day. A local day may be as long as two, in a zone that moved across the date line."""
+
+
+def land(folder: Path) -> None:
+    """A file for each day; one event in six is late, some of them so late that their windows are closed."""
+    rng = random.Random(1)
+    folder.mkdir()
+    for day in range(DAYS):
+        start = FIRST + timedelta(days=day)
+        arrivals = sorted(start + timedelta(minutes=rng.uniform(0, 1440)) for _ in range(150))
+        times = [at - timedelta(minutes=rng.choice([*[5] * 10, 100, 400]) * rng.random()) for at in arrivals]
+        lines = [
+            json.dumps({"at": at.isoformat(), "got": got.isoformat(), "k": rng.choice("ab"), "v": rng.randint(0, 9)})
+            for at, got in zip(times, arrivals, strict=True)
+        ]
+        (folder / f"{day}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_days_computed_from_the_part_of_the_log_that_matters_equal_the_live_ones_both_ways(
+    spark: SparkSession, tmp_path: Path, policy: str
+) -> None:
+    time, windows, end = POLICIES[policy]
+    lines = "\n".join(f"  - {window.replace('LATENESS', '')}" for window in windows)
+    land(tmp_path / "in")
+    (tmp_path / "daily.yaml").write_text(SPEC.replace("POLICY", time) + lines)
+    file, warehouse = read_spec(tmp_path / "daily.yaml"), tmp_path / "warehouse"
+    with DagsterInstance.ephemeral() as instance:
+        settings = Settings(warehouse, tmp_path, tmp_path / "home")
+        done = run_pipeline(file, settings, RunOptions(end_of_input=end), instance=instance)
+    assert done.batches == DAYS
+    workspace = Workspace(file, warehouse, lambda: spark)
+    for window in file.spec.windows:
+        table = f"windows/{window.name}"
+        live = workspace.read_base(table).drop("_batch_id").localCheckpoint()
+        for day, files in FILES[window.name].items():
+            start = FIRST + timedelta(days=day)
+            part = range_of_windows(workspace, window, us_of(start), us_of(start + timedelta(days=1)))
+            assert len(records_of(workspace, part).inputFiles()) == files
+            written = rebuild_days(workspace, window, start.date(), start.date(), f"{window.name} {day}")
+            assert written == live.where(f"to_date(window_start) = '{start.date()}'").count() > 0
+            rebuilt = workspace.read_base(table)
+            assert rebuilt.where(f"_batch_id = {workspace.batches.history()[-1].batch_id}").count() == written
+            rebuilt = rebuilt.drop("_batch_id")
+            assert live.exceptAll(rebuilt).union(rebuilt.exceptAll(live)).count() == 0, (window.name, day)

@@ -1,0 +1,164 @@
+"""The part of a log that some windows are made of, chosen by positions alone; the oracle says what they hold."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from assets.log_range import LogRange, Place, is_made_of_a_part, part_of_log
+from resources.workspace import Position
+from tests import oracle
+from tests.oracle.grids import windows_of
+from tests.properties.logs import BASE_US, Log, generate, judged_by_oracle, shape_of
+from timeops.epoch import us_of
+from timeops.grid_bounds import closed_from
+from timeops.spec import Spec, TimeSpec, WindowSpec
+
+Keys = dict[str, object]
+Given = list[oracle.WindowResult]
+
+COUNT = {"n": "count(*)"}
+PLAIN: dict[str, Keys] = {
+    "tumbling": {"kind": "tumbling", "size": "10 us"},
+    "shifted": {"kind": "tumbling", "size": "10 us", "offset": "3 us", "closed": "right"},
+    "hopping": {"kind": "hopping", "size": "10 us", "hop": "4 us"},
+    "with gaps": {"kind": "hopping", "size": "4 us", "hop": "9 us", "closed": "right"},
+    "cumulative": {"kind": "cumulative", "size": "12 us", "step": "4 us"},
+    "snapshot": {"kind": "snapshot"},
+    "early": {"kind": "tumbling", "size": "10 us", "emit": {"early": "6 us"}},
+}
+LATE_TOO: dict[str, Keys] = {
+    "late": {"kind": "tumbling", "size": "10 us", "allowed_lateness": "6 us"},
+    "on time": {**PLAIN["shifted"], "allowed_lateness": "15 us", "emit": "on_time", "revise_every": "7 us"},
+    "each": {**PLAIN["hopping"], "allowed_lateness": "5 us", "emit": "on_time", "revise_every": "0 us"},
+}
+LATE = {"tolerance": "12 us", "policy": "adjust"}
+TIMES: dict[str, Keys] = {
+    "drop": {"out_of_order": "drop", "early": {"tolerance": "9 us", "policy": "drop"}},
+    "adjust": {"out_of_order": "adjust", "late": LATE, "early": {"tolerance": "5 us", "policy": "adjust"}},
+    "clock": {"out_of_order": "adjust", "late": LATE, "idle": {"advance": "arrival_clock"}},
+    "keep": {"out_of_order": "keep"},
+}
+
+
+@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize("policy", TIMES)
+def test_a_part_of_the_log_holds_all_that_its_windows_are_made_of(policy: str, *, flush: bool) -> None:
+    time = TimeSpec.model_validate({"timestamp_by": "e", "out_of_orderness": "5 us", **TIMES[policy]})
+    rng, parts, results = random.Random(policy), 0, 0
+    for log in generate(seed=len(policy), cases=60, longest=60, spread_us=20):
+        for keys in (PLAIN | (LATE_TOO if policy == "keep" else {})).values():
+            window = WindowSpec.model_validate({"name": "w", "aggregates": COUNT, **keys})
+            places = places_of(log, time, rng, flush=flush)
+            some = rng.choice([event.event_us for event in log.events if event.event_us] or [BASE_US])
+            start = some - rng.randint(0, 30)
+            end = start + rng.choice([1, 10, 60])
+            part = part_of_log(places, window, start, end)
+
+            def given(
+                log: Log, *, flush: bool, window: WindowSpec = window, start: int = start, end: int = end
+            ) -> Given:
+                found = judged_by_oracle(log, time, [window], flush=flush).windows["w"]
+                return [result for result in found if start <= result.window_start < end]
+
+            found = given(log, flush=flush)
+            shorter = replace(log, events=log.events[: part.end_seq])
+            assert given(shorter, flush=part.after.final) == found, (log, window, part)
+            needed = {seq for result in found for seq in result.events}
+            assert needed.isdisjoint(event.seq for event in log.events[: part.first_seq]), (log, window, part)
+            assert part.before.watermark_us is None or part.before.watermark_us < start, "it has closed none of them"
+            parts += bool(found) and part.first_seq > 0 and part.end_seq < len(log.events)
+            results += len(found)
+    assert parts > 10, "whole logs would show nothing"
+    assert results > 100, "neither would no results"
+
+
+def places_of(log: Log, time: TimeSpec, rng: random.Random, *, flush: bool) -> list[Place]:
+    """Where some batches would leave a pipeline; the largest time is a watermark without tolerance."""
+    events = len(log.events)
+    ends = [*sorted(rng.sample(range(events + 1), min(8, events))), events]
+    seen = judged_by_oracle(log, time, []).watermarks
+    largest = judged_by_oracle(log, time.model_copy(update={"out_of_orderness": timedelta(0), "idle": None}), [])
+
+    def after(end: int, outcome: Sequence[dict[str, int | None]]) -> int | None:
+        return outcome[end - 1].get(log.timeline) if end else None
+
+    places = [
+        Place(end, Position(watermark_us=after(end, seen), max_t_us=after(end, largest.watermarks))) for end in ends
+    ]
+    if flush:
+        last = places[-1]
+        places.append(Place(last.end_seq, replace(last.position, watermark_us=None, final=True)))
+    return places
+
+
+def place(end_seq: int, max_t_us: int, watermark_us: int | None) -> Place:
+    return Place(end_seq, Position(max_t_us=max_t_us, watermark_us=watermark_us))
+
+
+TEN = WindowSpec(name="w", kind="tumbling", size=timedelta(microseconds=10), aggregates=COUNT)
+
+
+def ends_of(part: LogRange) -> tuple[int, int]:
+    return part.first_seq, part.end_seq
+
+
+def test_a_part_begins_behind_the_last_batch_that_is_all_before_and_ends_with_the_first_that_closes_all() -> None:
+    places = [place(10, 95, 90), place(20, 105, 100), place(30, 115, 110), place(40, 124, 119), place(50, 130, 125)]
+    part = part_of_log(places, TEN, 110, 120)
+    assert ends_of(part) == (20, 50), "119 closes what starts before 110 only"
+    assert (part.before, part.after) == (places[1].position, places[4].position)
+    assert ends_of(part_of_log(places, TEN, 0, 80)) == (0, 10), "all was closed within the first batch"
+    assert ends_of(part_of_log(places, TEN, 125, 200)) == (40, 50), "not closed yet: up to the end"
+    assert ends_of(part_of_log(places, TEN, 200, 300)) == (50, 50), "nothing came for them"
+
+
+def test_a_watermark_that_the_clock_raised_above_all_events_may_have_closed_windows_and_moved_events_there() -> None:
+    places = [place(10, 95, 115), place(20, 118, 140)]
+    assert ends_of(part_of_log(places, TEN, 110, 120)) == (0, 20)
+
+
+def test_a_flush_counts_only_where_the_part_reaches_it() -> None:
+    flushed = Place(20, Position(max_t_us=145, final=True))
+    places = [place(10, 105, 100), place(20, 145, 140), flushed]
+    assert not part_of_log(places, TEN, 100, 110).after.final
+    assert part_of_log(places, TEN, 140, 150).after.final
+    assert part_of_log(places, TEN, 200, 210).before == places[1].position
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/Sao_Paulo", "Pacific/Kwajalein", "Pacific/Apia"])
+@pytest.mark.parametrize("size", ["1 day", "1 month"])
+def test_local_days_and_months_are_closed_where_it_is_said_that_they_are(zone: str, size: str) -> None:
+    keys = {"kind": "tumbling", "size": size, "time_zone": zone, "closed": "right", "aggregates": COUNT}
+    window = WindowSpec.model_validate({"name": "w", "allowed_lateness": "1 hour", **keys})
+    around = [datetime(1969, 9, 1, tzinfo=UTC), datetime(2011, 12, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)]
+    for hour in range(0, 24 * 70, 5):
+        for first in around:
+            before_us = us_of(first + timedelta(hours=hour))
+            [(start, end)] = windows_of(shape_of(window), before_us)  # closed: right, so it starts before
+            assert start < before_us
+            assert end + 3_600_000_000 < closed_from(before_us, window)
+
+
+def test_the_whole_log_is_read_where_the_state_or_a_window_is_more_than_the_time_of_events() -> None:
+    source = {"name": "s", "kind": "files", "path": "*", "format": "json", "schema": "e TIMESTAMP, k STRING"}
+
+    def is_part(time: Keys | None = None, **keys: object) -> bool:
+        windows = [
+            {"name": "w", "kind": "tumbling", "size": "1 hour", "aggregates": COUNT, "group_by": ["k"], **keys}
+        ]
+        given = {"timestamp_by": "e", "out_of_order": "keep", **(time or {})}
+        spec = Spec.model_validate({"name": "p", "sources": [source], "time": given, "windows": windows})
+        return is_made_of_a_part(spec.windows[0], spec)
+
+    assert is_part()
+    assert is_part(allowed_lateness="1 hour", emit="on_time")
+    assert is_part({"late": LATE, "idle": {"advance": "arrival_clock"}})
+    assert not is_part(empty=True)
+    assert not is_part(kind="sliding")
+    assert not is_part({"over": ["k"]})
+    assert not is_part({"emit": {"every": "1 s"}})
+    assert not is_part({"deduplicate_by": ["k"], "within": "1 hour"})
+    assert not is_part({"idle": {"advance": "window_close", "timeout": "1 s"}})
