@@ -25,11 +25,12 @@ faults: setup ## kill runs around every commit, and let the daemon run a pipelin
 properties: setup ## try many more settings against the oracle; an hour
 	@$(BIN)/python -m pytest tests/properties --hypothesis-profile=thorough
 
-bench: setup ## measure against peers; most of an hour, see benchmarks/README.md
+bench: setup ## measure against peers; more than an hour, see benchmarks/README.md
 	@$(BIN)/python -m benchmarks.late_events
 	@$(BIN)/python -m benchmarks.windows
 	@$(BIN)/python -m benchmarks.growth
 	@$(BIN)/python -m benchmarks.batches
+	@$(BIN)/python -m benchmarks.backfills
 
 check: setup ## check format, style, types and import contracts
 	$(BIN)/ruff format --check .

@@ -1,0 +1,87 @@
+"""A week of a log of three months computed anew, against all of it: `python -m benchmarks.backfills`.
+
+Here: making the log through the real stages, the two backfills, the files that each opens. Not here: the pipeline.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import click
+from dagster import DagsterInstance
+from rich.console import Console
+
+from assets.backfill import rebuild_days
+from assets.log_range import range_of_windows, records_of
+from benchmarks.timing import seconds, show
+from pipelines.runner import RunOptions, run_pipeline
+from pipelines.specfiles import read_spec
+from resources.settings import Settings
+from resources.spark import local_session, session_config
+from resources.workspace import Workspace
+from timeops.epoch import us_of
+
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+SPEC = """
+name: daily
+sources:
+  - {name: days, kind: files, path: in/*.jsonl, format: json, schema: "at STRING, k STRING, v INT", arrival_time: at,
+     settle: 0 s, max_files: 1}
+time: {timestamp_by: at, out_of_orderness: 5 s}
+windows:
+  - {name: hours, kind: tumbling, size: 1 hour, group_by: [k], aggregates: {n: count(*), total: sum(v)}}
+"""
+
+
+def land(folder: Path, days: int, events: int) -> None:
+    """Writes a file for each day, with its events of fifty keys at equal distances."""
+    folder.mkdir(parents=True)
+    for day in range(days):
+        times = (FIRST + timedelta(days=day + i / events) for i in range(events))
+        lines = (json.dumps({"at": at.isoformat(), "k": f"k{i % 50}", "v": i % 7}) for i, at in enumerate(times))
+        (folder / f"{day:04}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def files_read(workspace: Workspace, first: date, last: date) -> int:
+    """How many files of the log a backfill of some days opens, by Spark's plan of its scan."""
+    start, end = (datetime(day.year, day.month, day.day, tzinfo=UTC) for day in (first, last + timedelta(days=1)))
+    part = range_of_windows(workspace, workspace.spec.windows[0], us_of(start), us_of(end))
+    return len(records_of(workspace, part).inputFiles())
+
+
+@click.command()
+@click.option("--days", default=90, help="How many days the log has, each a batch.")
+@click.option("--events", default=5_000, help="Events of each.")
+@click.option("--some", default=7, help="How many days, from the middle, are computed anew.")
+@click.option("--rounds", default=5, help="How often each backfill is timed.")
+def main(days: int, events: int, some: int, rounds: int) -> None:
+    """Times both, and prints the ratios of seconds and of files."""
+    with tempfile.TemporaryDirectory() as name, DagsterInstance.ephemeral() as instance:
+        root = Path(name)
+        (root / "daily.yaml").write_text(SPEC)
+        land(root / "in", days, events)
+        file, settings = read_spec(root / "daily.yaml"), Settings(root / "warehouse", root, root / "home")
+        run_pipeline(file, settings, RunOptions(), instance=instance)
+        workspace = Workspace(file, settings.warehouse, lambda: local_session(session_config()))
+        middle = FIRST.date() + timedelta(days=(days - some) // 2)
+        spans = {
+            f"all {days} days": (FIRST.date(), FIRST.date() + timedelta(days=days - 1)),
+            f"{some} of them": (middle, middle + timedelta(days=some - 1)),
+        }
+        work: dict[str, Callable[[], object]] = {
+            what: partial(rebuild_days, workspace, file.spec.windows[0], *span, what) for what, span in spans.items()
+        }
+        times = seconds(work, rounds=rounds)
+        whole, part = spans
+        title = f"{days} days of {events:,} events, {days} batches"
+        show(title, times, against=whole, at_most={part: 0.2})
+        files = {what: files_read(workspace, *span) for what, span in spans.items()}
+        share = files[part] / files[whole]
+        Console().print(f"files of the log: {files[part]} of {files[whole]}, {share:.0%}; at most 15 %")
+
+
+if __name__ == "__main__":
+    main()
