@@ -5,7 +5,7 @@ DAGSTER_HOME := $(CURDIR)/.dagster
 TIDEMARK_WAREHOUSE ?= $(CURDIR)/warehouse
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults properties bench check format ui
+.PHONY: help setup demo test faults variants properties bench check format ui
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -22,8 +22,11 @@ test: setup ## run all tests, in two processes with a Spark session each
 faults: setup ## kill runs around every commit, and let the daemon run a pipeline: half an hour
 	@$(BIN)/python -m pytest -m every_fault
 
+variants: setup ## run the long tests with further settings; ten minutes
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m variant
+
 properties: setup ## try many more settings against the oracle; an hour
-	@$(BIN)/python -m pytest tests/properties --hypothesis-profile=thorough
+	@$(BIN)/python -m pytest tests/properties -m "not every_fault" --hypothesis-profile=thorough
 
 bench: setup ## measure against peers; more than an hour, see benchmarks/README.md
 	@$(BIN)/python -m benchmarks.late_events

@@ -38,7 +38,7 @@ def results_over(
             if place is not None:
                 after = outcome.watermarks[place].get(timeline)
                 in_time = [result for result, given in inside if given <= place]
-                events = tuple(seq for result in in_time for seq in result.events)
+                events = tuple(sorted(seq for result in in_time for seq in result.events))
                 found.append(WindowResult(start, end, group, events, 0, True, after, timeline))
                 places.append(place)
     return found, places

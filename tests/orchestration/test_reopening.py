@@ -94,6 +94,7 @@ def test_a_flushed_pipeline_takes_more_input_only_when_it_is_told_why_and_keeps_
     assert (days.exit_code, "was flushed and reopened" in days.output) == (1, True)
 
 
+@pytest.mark.variant
 def test_every_timeline_goes_on_from_its_own_watermark_and_is_flushed_again_in_one_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -44,7 +44,7 @@ def ticks(settings: Settings, spec: Spec) -> list[tuple[int, int]]:
     return [(row["_after_seq"], us(row["clock"]) or 0) for row in rows if row["kind"] == "tick"]
 
 
-@pytest.mark.parametrize("emit", ["on_event", "{every: 7 s}"])
+@pytest.mark.parametrize("emit", ["on_event", pytest.param("{every: 7 s}", marks=pytest.mark.variant)])
 def test_live_runs_tick_behind_their_input_and_the_clock_goes_on_from_there(
     spark: SparkSession, tmp_path: Path, emit: str
 ) -> None:

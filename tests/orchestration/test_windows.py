@@ -45,8 +45,8 @@ windows:
   - {name: days, kind: tumbling, size: 1 day, time_zone: Asia/Kathmandu, aggregates: {n: count(*)}}
   - {name: revised, kind: tumbling, size: 1 minute, allowed_lateness: 2 minutes, emit: on_time, revise_every: 20 s,
      history: true, group_by: [k], aggregates: {n: count(*), total: sum(v)}}
-  - {name: at_each, kind: hopping, size: 1 minute, hop: 30 s, allowed_lateness: 30 s, emit: on_time,
-     revise_every: 0 s, history: true, group_by: [k], aggregates: {n: count(*), total: sum(v)}, having: n != 2}
+  - {name: at_each, kind: hopping, size: 1 minute, hop: 30 s, allowed_lateness: 2 minutes, emit: on_time,
+     revise_every: 0 s, history: true, group_by: [k], aggregates: {n: count(*), total: sum(v)}, having: n % 2 = 1}
   - {name: quiet, kind: tumbling, size: 10 s, allowed_lateness: 3 s, empty: true, where: v > 2, group_by: [k],
      aggregates: {n: count(*), total: sum(v)}}
   - {name: soon, kind: tumbling, size: 2 minutes, emit: {early: 15 s}, group_by: [k], aggregates: {n: count(*)}}

@@ -85,13 +85,18 @@ def cutting_off() -> Log:
     return Log("cut", tuple(Event(seq, BASE_US + seq % 10, BASE_US + t, 2) for seq, t in came), cuts=(1, 1))
 
 
-@pytest.mark.parametrize("mode", MODES)
+VARIANTS = ("drop", "silences", "idle splits")
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[pytest.mark.variant] if mode in VARIANTS else []) for mode in MODES]
+)
 def test_what_a_flush_closed_stays_closed_and_all_else_goes_on_as_before(spark: SparkSession, mode: str) -> None:
     keys, flushed_after, windows = MODES[mode]
     turn = list(MODES).index(mode)
     time = TimeSpec(timestamp_by="e", over=("case",), **keys)
     sources = SOURCES if mode == "idle splits" else ()
-    logs = near(generate(seed=40 + turn, cases=200))
+    logs = near(generate(seed=40 + turn, cases=200 if mode == "keep" else 120))
     logs.append(cutting_off())
     parts = tuple(range(len(flushed_after) + 1))
     logs = [replace(log, cuts=log.cuts[: len(flushed_after)]) for log in logs]

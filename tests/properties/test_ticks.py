@@ -54,7 +54,12 @@ MODES: dict[str, tuple[dict[str, Any], tuple[WindowSpec, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
+VARIANTS = [mode for mode in MODES if mode.endswith("_periods")]
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[pytest.mark.variant] if mode in VARIANTS else []) for mode in MODES]
+)
 def test_logs_with_ticks_give_what_the_oracle_gives(spark: SparkSession, mode: str) -> None:
     turn = list(MODES).index(mode)
     keys, windows = MODES[mode]
