@@ -56,7 +56,8 @@ def land(folder: Path) -> None:
         (folder / f"{day}.jsonl").write_text("\n".join(lines) + "\n")
 
 
-@pytest.mark.parametrize("policy", ["keep", pytest.param("drop", marks=pytest.mark.variant)])
+@pytest.mark.variant
+@pytest.mark.parametrize("policy", POLICIES)
 def test_days_computed_from_the_part_of_the_log_that_matters_equal_the_live_ones_both_ways(
     spark: SparkSession, tmp_path: Path, policy: str
 ) -> None:

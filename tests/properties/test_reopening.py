@@ -85,7 +85,7 @@ def cutting_off() -> Log:
     return Log("cut", tuple(Event(seq, BASE_US + seq % 10, BASE_US + t, 2) for seq, t in came), cuts=(1, 1))
 
 
-VARIANTS = ("drop", "silences", "idle splits")
+VARIANTS = ("drop", "adjust by periods", "silences", "idle splits")
 
 
 @pytest.mark.parametrize(

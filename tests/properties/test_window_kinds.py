@@ -99,7 +99,7 @@ def over(source: str, name: str, lateness: str = "0 us", **keys: str) -> WindowS
     return WindowSpec(aggregates=aggregates, **({"group_by": ("case",)} | shape))
 
 
-@pytest.mark.parametrize("policy", ["keep", "adjust"])
+@pytest.mark.parametrize("policy", ["keep", pytest.param("adjust", marks=pytest.mark.variant)])
 def test_sessions_and_sliding_windows_over_results_are_the_oracles_wherever_a_log_is_cut(
     spark: SparkSession, policy: str
 ) -> None:
