@@ -75,7 +75,7 @@ def session_config(*, small: bool = False) -> dict[str, str]:
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.adaptive.enabled": "false",
-            "spark.driver.extraJavaOptions": f"{java} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms2g",
+            "spark.driver.extraJavaOptions": f"{java} -XX:+UseParallelGC -Xms2g",
         }
     return config
 
