@@ -38,13 +38,12 @@ _reopened: WeakKeyDictionary[Workspace, tuple[int, bool]] = WeakKeyDictionary()
 
 def recorded_specs(workspace: Workspace) -> list[dict[str, Any]]:
     """The specs that the log was processed with, in their order."""
-    rows = _items(workspace, SPEC).to_pylist()
-    return [json.loads(row["argument"]) for row in sorted(rows, key=lambda row: int(row["_control_seq"]))]
+    return [json.loads(row["argument"]) for row in _in_order(_items(workspace, SPEC))]
 
 
-def has_ticks(workspace: Workspace) -> bool:
-    """Whether live runs wrote ticks into the log."""
-    return bool(_items(workspace, TICK).num_rows)
+def recorded_ticks(workspace: Workspace) -> list[dict[str, Any]]:
+    """The ticks that live runs wrote into the log, in their order."""
+    return _in_order(_items(workspace, TICK))
 
 
 def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:
@@ -111,6 +110,10 @@ def check_spec(workspace: Workspace) -> bool:
             "under such a change is not supported yet)",
         )
     return True
+
+
+def _in_order(items: pa.Table) -> list[dict[str, Any]]:
+    return sorted(items.to_pylist(), key=lambda row: int(row["_control_seq"]))
 
 
 def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from assets.control import has_ticks
+from assets.control import recorded_ticks
+from assets.stretch import records_between
 from resources import tables
 from resources.workspace import Position, Workspace, plan_end
-from timeops.columns import SEQ
 from timeops.grid_bounds import closed_from
 from timeops.spec import Spec, WindowSpec
 
@@ -67,7 +67,7 @@ def range_of_windows(workspace: Workspace, window: WindowSpec, from_us: int, to_
         from_us: They start at this instant or behind it, microseconds.
         to_us: They start before this one.
     """
-    if not is_made_of_a_part(window, workspace.spec) or has_ticks(workspace):
+    if not is_made_of_a_part(window, workspace.spec) or recorded_ticks(workspace):
         return LogRange(0, workspace.processed_end(), Position(), workspace.position())
     return part_of_log(_places(workspace), window, from_us, to_us)
 
@@ -99,9 +99,8 @@ def part_of_log(places: Sequence[Place], window: WindowSpec, from_us: int, to_us
 
 
 def records_of(workspace: Workspace, part: LogRange) -> DataFrame:
-    """The records of a part of the log; files without any are not opened."""
-    filters = [(SEQ, ">=", part.first_seq), (SEQ, "<", part.end_seq)]
-    return workspace.read_base(tables.RAW_EVENTS, filters=filters)
+    """The records of a part of the log."""
+    return records_between(workspace, part.first_seq, part.end_seq)
 
 
 def _all_before(position: Position, instant_us: int) -> bool:

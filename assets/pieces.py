@@ -14,13 +14,12 @@ from pyspark.sql import DataFrame
 
 from assets.clocks import clock_around, clocks_behind
 from assets.commits import Stretch
-from assets.control import TICK
+from assets.control import recorded_ticks
+from assets.stretch import records_between
 from assets.timelines import joined_fast
-from resources import tables
 from resources.rows import empty_frame, small_frame
 from resources.split_count import count_splits
 from resources.workspace import Position, Workspace
-from timeops import columns as c
 from timeops.adjustment import Adjusted, kept_together, time_adjustment
 from timeops.chained import as_events, results_still_needed, with_results
 from timeops.duplicates import FIRST_TIMES_SCHEMA, first_times
@@ -47,10 +46,8 @@ class _Carried:
 
 def pieces_of_log(workspace: Workspace) -> list[Stretch]:
     """The processed part of the log, cut at its ticks; flushed at its end if it was."""
-    version = workspace.base()[tables.LOG_CONTROL]
-    ticks = workspace.lake.rows(tables.LOG_CONTROL, version, filters=[("kind", "=", TICK)]).to_pylist()
     pieces, first = [], 0
-    for tick in sorted(ticks, key=lambda row: int(row["_control_seq"])):
+    for tick in recorded_ticks(workspace):
         end = int(tick["_after_seq"]) + 1
         pieces.append(Stretch(first, end, flushes=False, tick_us=us_of(tick["clock"])))
         first = end
@@ -116,8 +113,7 @@ def _fold(
 def _judged(workspace: Workspace, piece: Stretch, before: _Carried) -> tuple[Adjusted, Position]:
     """A piece, judged, with the position behind it."""
     rules = TimeRules.of(workspace.spec)
-    of_piece = [(c.SEQ, ">=", piece.first_seq), (c.SEQ, "<", piece.end_seq)]
-    items = workspace.read_base(tables.RAW_EVENTS, filters=of_piece)
+    items = records_between(workspace, piece.first_seq, piece.end_seq)
     position = clocks_behind(workspace, piece, items, before.position, rules)
     lazy = time_adjustment(
         items,

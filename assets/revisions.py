@@ -6,10 +6,9 @@ give one result (windows.py).
 
 from pyspark.sql import DataFrame
 
-from assets.commits import batch_column, flushes, has_few_records
-from assets.flushed_windows import stay_closed
+from assets.batch_results import results_in_batch
+from assets.commits import batch_column, has_few_records
 from assets.kept_events import events_of
-from assets.seen_groups import seen_before
 from assets.stretch import Judged
 from resources import tables
 from resources.filters import Filters
@@ -20,7 +19,7 @@ from timeops.empty_windows import told_in_words
 from timeops.epoch import instant_of
 from timeops.grid_bounds import needed_from
 from timeops.spec import WindowSpec
-from timeops.windows import last_revisions, passing, window_results
+from timeops.windows import last_revisions, passing
 
 
 def write_revisions(workspace: Workspace, judged: Judged, window: WindowSpec) -> int:
@@ -32,14 +31,8 @@ def write_revisions(workspace: Workspace, judged: Judged, window: WindowSpec) ->
     plan, table = judged.plan, tables.window_table(window.name)
     known = events_of(workspace, tables.REVISED_EVENTS)
     with told_in_words():
-        results = window_results(
-            judged.adjusted,
-            known,
-            window,
-            seen=seen_before(workspace, window) if window.empty else None,
-            stay_closed=stay_closed(workspace, plan, window),
-            flushed=flushes(plan),
-            keep=lambda frame: frame.localCheckpoint(),
+        results = results_in_batch(
+            workspace, judged, window, known, keep=lambda frame: frame.localCheckpoint()
         ).localCheckpoint()
     last = last_revisions(results, window).localCheckpoint()
     if last.isEmpty():

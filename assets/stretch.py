@@ -56,7 +56,12 @@ _at_work: WeakKeyDictionary[Workspace, Judged] = WeakKeyDictionary()
 
 def items_of(workspace: Workspace, plan: Plan) -> DataFrame:
     """The batch's records of the arrival log."""
-    stretch = [(c.SEQ, ">=", plan.first_seq), (c.SEQ, "<", plan_end(plan))]
+    return records_between(workspace, plan.first_seq, plan_end(plan))
+
+
+def records_between(workspace: Workspace, first_seq: int, end_seq: int) -> DataFrame:
+    """The records of the log from one number on and before another; files without any are not opened."""
+    stretch = [(c.SEQ, ">=", first_seq), (c.SEQ, "<", end_seq)]
     return workspace.read_base(tables.RAW_EVENTS, filters=stretch)
 
 

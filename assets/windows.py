@@ -8,14 +8,15 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as F
 
+from assets.batch_results import results_in_batch
 from assets.chained import with_fresh_results, write_kept_results
 from assets.commits import batch_column, flushes, has_few_records
-from assets.flushed_windows import stay_closed, write_flushed_windows
+from assets.flushed_windows import write_flushed_windows
 from assets.kept_events import events_of, write_events
 from assets.linked_events import write_linked_events
 from assets.revisions import write_revisions
 from assets.schemas import open_columns, payload_of, revised_columns, session_columns
-from assets.seen_groups import seen_before, write_seen_groups
+from assets.seen_groups import write_seen_groups
 from assets.stretch import Judged, judged_batch
 from resources import tables
 from resources.batches import Plan
@@ -25,7 +26,6 @@ from timeops import columns as c
 from timeops.empty_windows import may_wait, told_in_words
 from timeops.grid_bounds import may_close_between
 from timeops.spec import WindowSpec
-from timeops.windows import window_results
 
 DAY = "yyyy-MM-dd"
 
@@ -94,13 +94,11 @@ def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> 
     known = events_of(workspace, _kept_for(window))
     few = has_few_records(plan)
     with told_in_words():
-        results = window_results(
-            judged.adjusted,
-            known,
+        results = results_in_batch(
+            workspace,
+            judged,
             window,
-            seen=seen_before(workspace, window) if window.empty else None,
-            stay_closed=stay_closed(workspace, plan, window),
-            flushed=flushes(plan),
+            known,
             keep=lambda frame: frame if few and not window.empty else frame.localCheckpoint(),
         )
         rows = results.withColumn(c.BATCH, batch_column(plan))
