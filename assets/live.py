@@ -8,6 +8,7 @@ from going on to `batches`: the batch stays uncommitted, readers stay at the las
 """
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 
 from dagster import (
     AssetExecutionContext,
@@ -37,7 +38,8 @@ from assets.time_adjustment import adjust_time
 from assets.time_metadata import of_time_adjustment
 from assets.windows import aggregate_windows, days_of_batch
 from resources import tables
-from resources.workspace import Workspace
+from resources.batches import Plan
+from resources.workspace import Workspace, plan_end, records_in
 from timeops.spec import Spec
 
 OpenWorkspace = Callable[[LazyPySparkResource], Workspace]
@@ -241,7 +243,9 @@ def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
         versions = {table: workspace.lake.version(table) for table in workspace.tables}
         forget(workspace)
         reason = is_accepted(workspace, plan)
-        workspace.batches.commit(plan, counts, versions, workspace.clock.now(), reason=reason)
+        now = workspace.clock.now()
+        workspace.batches.commit(plan, counts, versions, now, reason=reason)
+        workspace.tell(_progress(workspace, plan, now))
         for name, days in (days_of_batch(workspace, plan) if spec.windows else {}).items():
             table = tables.window_table(name)
             about = show.table(workspace.lake, table)
@@ -272,5 +276,13 @@ def _next(workspace: Workspace, config: BatchSettings) -> Stretch:
 
 def _flush(workspace: Workspace, config: BatchSettings) -> bool:
     """Whether the end of input is flushed behind what was read: not while files are left for later ingestions."""
-    asked = (config.end_of_input or workspace.spec.time.end_of_input) == "flush"
-    return asked and not waiting_input(workspace).ready
+    return workspace.spec.time.flushes(config.end_of_input) and not waiting_input(workspace).ready
+
+
+def _progress(workspace: Workspace, plan: Plan, now: datetime) -> str:
+    """What a committed batch took, and how much of the log is left."""
+    records, end = records_in(plan), plan_end(plan)
+    rate = records / max((now - plan.planned_at).total_seconds(), 0.001)
+    left = workspace.log_end() - end
+    rest = f"{left:,} of {end + left:,} records are left" if left else "no records are left"
+    return f"batch {plan.batch_id}: committed, {records:,} records, {rate:,.0f} a second; {rest}"

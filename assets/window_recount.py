@@ -159,7 +159,7 @@ def _again(events: DataFrame, asked: DataFrame, window: WindowSpec) -> DataFrame
     if window.where is not None:
         passing = passing.where(F.coalesce(null_if_it_fails(events, window.where), F.lit(False)))
     groups = {f"__of_{name}": null_if_it_fails(events, text) for name, text in window.group_expressions}
-    placed = passing.withColumns(groups).join(asked, _is_in(window))
+    placed = passing.select("*", *[value.alias(name) for name, value in groups.items()]).join(asked, _is_in(window))
     named = [F.col(f"`{of}`").alias(name) for of, name in zip(groups, window.group_columns, strict=True)]
     aggregates = [F.expr(text).alias(name) for name, text in window.aggregates.items()]
     found = placed.groupBy(F.col(_FROM).alias(_START), F.col(_TO).alias(_END), *named).agg(*aggregates)

@@ -148,7 +148,7 @@ def _last(logs: Sequence[Log]) -> int:
 
 
 def _flushes(case: Case, spec: Spec) -> bool:
-    return (case.stretches[-1].end_of_input or spec.time.end_of_input) == "flush"
+    return spec.time.flushes(case.stretches[-1].end_of_input)
 
 
 def _fold(

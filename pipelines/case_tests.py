@@ -19,7 +19,7 @@ from pipelines.case_records import read_records
 from pipelines.case_runs import run_cases
 from pipelines.specfiles import read_text
 from resources import tables
-from resources.spark import local_session, session_config, tuned_for_few_rows
+from resources.spark import tuned_for_few_rows
 from resources.workspace import SpecFile, Workspace
 from timeops.case_file import CasesFile, parse_cases
 from timeops.case_values import read_value
@@ -67,14 +67,13 @@ def read_cases(spec: Spec, path: Path) -> CasesFile:
     return parse_cases(text, spec, file=str(path))
 
 
-def judge(spec_file: SpecFile, file: CasesFile) -> list[Verdict]:
+def judge(spec_file: SpecFile, file: CasesFile, spark: SparkSession) -> list[Verdict]:
     """Runs the cases of a file.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns, or a value of a case its column.
     """
     spec = spec_file.spec
-    spark = local_session(session_config())
     with tuned_for_few_rows(spark):
         workspace = Workspace(spec_file, spec_file.folder, lambda: spark)  # no table is opened
         schemas = _schemas(workspace)

@@ -1,7 +1,7 @@
 """The command line `tidemark`: its commands.
 
-Here: what a person types and reads. Not here: what commands share (command_line.py), `backfill`
-(backfill_command.py), `report` (report_command.py), running (runner.py), layout (report_text.py).
+Here: what a person types and reads. Not here: what commands share (command_line.py), the commands of files of their
+own (backfill_command.py, report_command.py, serve_command.py), running (runner.py), layout (report_text.py).
 
 Dagster and Spark take seconds to import, so each command imports what it needs, and `--help` needs neither.
 """
@@ -20,6 +20,7 @@ from pipelines.command_line import (
     BAD_SPEC,
     FAILED,
     in_words,
+    known_settings,
     overrides_option,
     read_specs,
     say,
@@ -29,6 +30,7 @@ from pipelines.command_line import (
     warehouse_option,
 )
 from pipelines.report_command import report
+from pipelines.serve_command import serve
 from timeops.errors import SpecError, TidemarkError
 
 if TYPE_CHECKING:
@@ -97,7 +99,7 @@ def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
     from assets.ticks import why_never
 
     for file in files:
-        if (end_of_input or file.spec.time.end_of_input) == "flush":
+        if file.spec.time.flushes(end_of_input):
             raise SpecError(
                 f"{file.path.name}: --live has no effect: at the end of its input {file.spec.name} is flushed.",
                 expected="`end_of_input: hold`",
@@ -235,12 +237,13 @@ def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:
     from pipelines.case_tests import judge, read_cases
     from pipelines.case_text import show_verdicts
     from pipelines.report_text import telling
+    from resources.spark_choice import choose_spark, open_session
 
     hold = True
     for read in [read_cases(file.spec, path) for path in cases]:
         with telling(file.spec.name) as tell:
             tell(f"running the cases of {read.file}")
-            verdicts = judge(file, read)
+            verdicts = judge(file, read, open_session(choose_spark(known_settings())))
         show_verdicts(f"{file.spec.name}: {read.file}", verdicts)
         hold = hold and all(verdict.holds for verdict in verdicts)
     return hold
@@ -249,13 +252,13 @@ def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:
 def _check_expressions(file: "SpecFile") -> None:
     from assets.schemas import table_schemas
     from pipelines.report_text import telling
-    from resources.spark import local_session, session_config
+    from resources.spark_choice import choose_spark, open_session
     from resources.workspace import Workspace
 
     with telling(file.spec.name) as tell:
         tell("checking expressions with Spark")
         # No table is opened, so the warehouse may be any folder.
-        table_schemas(Workspace(file, file.folder, lambda: local_session(session_config())))
+        table_schemas(Workspace(file, file.folder, lambda: open_session(choose_spark(known_settings()))))
 
 
 def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
@@ -281,6 +284,7 @@ def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
 
 main.add_command(backfill)
 main.add_command(report)
+main.add_command(serve)
 
 if __name__ == "__main__":
     main()

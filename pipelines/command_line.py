@@ -50,18 +50,18 @@ def overrides_option(command: Command) -> Command:
 
 def settings_of(warehouse: Path | None = None) -> "Settings":
     """Settings of this process; DAGSTER_HOME is made if it is not there."""
-    from resources.settings import from_environment, use_dagster_home
+    from resources.settings import use_dagster_home
 
-    settings = from_environment(_SPECS, warehouse=warehouse)
+    settings = known_settings(warehouse)
     use_dagster_home(settings.dagster_home)
     return settings
 
 
-def warehouse_of(warehouse: Path | None = None) -> Path:
-    """The warehouse, for a command that needs no Dagster."""
+def known_settings(warehouse: Path | None = None) -> "Settings":
+    """Settings of this process, for a command that needs no Dagster: nothing is made."""
     from resources.settings import from_environment
 
-    return from_environment(_SPECS, warehouse=warehouse).warehouse
+    return from_environment(_SPECS, warehouse=warehouse)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from assets.live import key
 from pipelines.definitions import build_definitions
 from pipelines.runner import QUIET, failure_of
 from resources.settings import Settings
-from resources.spark import local_session, session_config
+from resources.spark_choice import choose_spark, open_session
 from resources.tables import window_table
 from resources.workspace import SpecFile, Workspace, silent
 from timeops.errors import SpecError
@@ -53,10 +53,10 @@ def rebuild(
     workspace = Workspace(file, settings.warehouse)
     asked = chosen_windows(file.spec, windows)
     check_days(file.spec, first, last, today=workspace.clock.now().date())
-    tell("starting Spark")
-    local_session(session_config())
+    choice = choose_spark(settings)
+    open_session(choice, tell)
     last_before = workspace.batches.last_commit() if workspace.exists else None
-    job = build_definitions(settings, [file], tell=tell).resolve_implicit_global_asset_job_def()
+    job = build_definitions(settings, [file], choice, tell=tell).resolve_implicit_global_asset_job_def()
     result = job.execute_in_process(
         instance=instance,
         raise_on_error=False,

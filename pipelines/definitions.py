@@ -11,10 +11,12 @@ from dagster import (
     AssetSelection,
     Definitions,
     define_asset_job,
+    get_dagster_logger,
     in_process_executor,
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster_pyspark import LazyPySparkResource
+from pyspark.sql import SparkSession
 
 from assets.asset_checks import live_checks
 from assets.live import OpenWorkspace, live_assets
@@ -22,7 +24,7 @@ from assets.partitions import window_assets
 from pipelines.launching import live_schedule, live_sensor
 from pipelines.specfiles import read_folder
 from resources.settings import Settings, from_environment
-from resources.spark import session_config
+from resources.spark_choice import SparkChoice, choose_spark, open_session
 from resources.workspace import Acceptance, SpecFile, Workspace, silent
 from timeops.spec_schedule import OnNewInput
 
@@ -32,6 +34,7 @@ SPECS = Path(__file__).parent / "specs"
 def build_definitions(
     settings: Settings,
     files: Sequence[SpecFile] | None = None,
+    choice: SparkChoice | None = None,
     *,
     accepted: Acceptance | None = None,
     tell: Callable[[str], None] = silent,
@@ -41,11 +44,13 @@ def build_definitions(
     Args:
         settings: Where things are.
         files: The specs; by default all of the settings' folder.
+        choice: Where they compute; by default as the settings say.
         accepted: A batch to commit although a blocking check fails (`tidemark accept`).
         tell: Called with a line on what is being done.
     """
     specs = read_folder(settings.specs) if files is None else files
-    opens = [(file, _opener(file, settings, accepted, tell)) for file in specs]
+    choice = choice or choose_spark(settings)
+    opens = [(file, _opener(file, settings, choice, accepted, tell)) for file in specs]
     jobs = {file.spec.name: live_job(file) for file in specs}
     looks = [
         (Workspace(file, settings.warehouse), jobs[file.spec.name]) for file in specs
@@ -62,7 +67,7 @@ def build_definitions(
         sensors=[
             live_sensor(at, job, given) for at, job in looks if isinstance(given := at.spec.schedule, OnNewInput)
         ],
-        resources={"spark": LazyPySparkResource(spark_config=session_config())},
+        resources={"spark": LazyPySparkResource(spark_config=dict(choice.config))},
         executor=in_process_executor,  # one Spark session for all steps of a run
     )
 
@@ -84,13 +89,25 @@ def live_job(file: SpecFile) -> UnresolvedAssetJobDefinition:
 
 
 def _opener(
-    file: SpecFile, settings: Settings, accepted: Acceptance | None, tell: Callable[[str], None]
+    file: SpecFile,
+    settings: Settings,
+    choice: SparkChoice,
+    accepted: Acceptance | None,
+    tell: Callable[[str], None],
 ) -> OpenWorkspace:
-    session: list[LazyPySparkResource] = []
-    workspace = Workspace(file, settings.warehouse, lambda: session[0].spark_session, accepted=accepted, tell=tell)
+    given: list[LazyPySparkResource] = []
+    sessions: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        if not sessions:
+            open_session(choice, tell)
+            sessions.append(given[0].spark_session)
+        return sessions[0]
+
+    workspace = Workspace(file, settings.warehouse, session, accepted=accepted, tell=tell)
 
     def opened(spark: LazyPySparkResource) -> Workspace:
-        session[:] = [spark]
+        given[:] = [spark]
         return workspace
 
     return opened
@@ -99,4 +116,9 @@ def _opener(
 @dagster.definitions
 def defs() -> Definitions:
     """What `workspace.yaml` loads: the specs folder and the warehouse of the process's environment."""
-    return build_definitions(from_environment(SPECS))
+    return build_definitions(from_environment(SPECS), tell=_to_log_of_run)
+
+
+def _to_log_of_run(doing: str) -> None:
+    """What is being done goes to the log of the run, beside Dagster's own lines."""
+    get_dagster_logger().info(doing)

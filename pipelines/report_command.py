@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from pipelines.command_line import in_words, read_specs, spec_paths, verbose_option, warehouse_of, warehouse_option
+from pipelines.command_line import in_words, known_settings, read_specs, spec_paths, verbose_option, warehouse_option
 
 
 @click.command()
@@ -40,7 +40,7 @@ def report(*, specs: tuple[Path, ...], warehouse: Path | None, out: Path | None,
 
         for file, page in zip(files, pages, strict=True):
             with telling(file.spec.name) as tell:
-                text = page_of(Workspace(file, warehouse_of(warehouse), tell=tell))
+                text = page_of(Workspace(file, known_settings(warehouse).warehouse, tell=tell))
             _write(page, text)
             click.echo(f"{file.spec.name}: {page}")
 

@@ -18,7 +18,7 @@ from assets.ticks import clock_of_tick
 from pipelines.definitions import build_definitions, job_name
 from resources.disk import full_disk
 from resources.settings import Settings
-from resources.spark import local_session, session_config
+from resources.spark_choice import SparkChoice, choose_spark, open_session, server_gone
 from resources.workspace import Acceptance, SpecFile, Workspace, silent, tick_of
 from timeops.errors import TidemarkError
 
@@ -92,17 +92,16 @@ def run_pipeline(
     report = RunReport()
     if options.reopen is not None and not _is_flushed(workspace):
         raise not_flushed(workspace)
+    choice = choose_spark(settings)
     while True:
         found = _settled_input(workspace, tell)
         report.waiting = found.waiting
         report.held_back = tuple(str(error) for error in found.errors)
         if not _has_work(workspace, found, options):
             return report
-        if report.batches == 0:
-            tell("starting Spark")
-        local_session(session_config())
+        open_session(choice, tell)
         before = _last_batch(workspace)
-        report.alerts += _run_once(file, settings, options, instance, tell)
+        report.alerts += _run_once(file, settings, options, choice=choice, instance=instance, tell=tell)
         if _last_batch(workspace) == before:
             return report
         _add(report, workspace, after=before)
@@ -122,7 +121,7 @@ def _settled_input(workspace: Workspace, tell: Callable[[str], None]) -> Waiting
 
 
 def _has_work(workspace: Workspace, found: Waiting, options: RunOptions) -> bool:
-    flush = (options.end_of_input or workspace.spec.time.end_of_input) == "flush"
+    flush = workspace.spec.time.flushes(options.end_of_input)
     if found.ready or found.touched:
         return True
     tick_us = clock_of_tick(workspace) if options.live else None
@@ -160,11 +159,13 @@ def _run_once(
     file: SpecFile,
     settings: Settings,
     options: RunOptions,
+    *,
+    choice: SparkChoice,
     instance: DagsterInstance,
     tell: Callable[[str], None],
 ) -> tuple[str, ...]:
     """One micro-batch as one Dagster run; what its checks have found that hold nothing back."""
-    definitions = build_definitions(settings, [file], accepted=options.accepted, tell=tell)
+    definitions = build_definitions(settings, [file], choice, accepted=options.accepted, tell=tell)
     job = definitions.resolve_job_def(job_name(file))
     config = {
         "max_events_per_batch": options.max_events_per_batch,
@@ -224,12 +225,12 @@ def _as_ours(error: Any) -> TidemarkError:
     while causes[-1].cause is not None:
         causes.append(causes[-1].cause)
     for cause in causes:
-        if full := full_disk(cause.message):
-            return full
-    known = {cls.__name__: cls for cls in _all_errors(TidemarkError)}
-    cause = next((one for one in causes if one.cls_name in known), causes[-1])
+        if known := full_disk(cause.message) or server_gone(cause.message):
+            return known
+    ours = {cls.__name__: cls for cls in _all_errors(TidemarkError)}
+    cause = next((one for one in causes if one.cls_name in ours), causes[-1])
     message = cause.message.split(": ", 1)[-1].strip() if ": " in cause.message else cause.message.strip()
-    return known.get(cause.cls_name, TidemarkError)(message)
+    return ours.get(cause.cls_name, TidemarkError)(message)
 
 
 def _all_errors(cls: type[TidemarkError]) -> list[type[TidemarkError]]:

@@ -1,4 +1,4 @@
-"""The only reader of the environment: where the warehouse, the specs and Dagster's home are.
+"""The only reader of the environment: where the warehouse, specs and Dagster's home are, and which Spark computes.
 
 Here: names of variables, defaults. Not here: anything a spec file says.
 """
@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+SPARK_VARIABLE = "TIDEMARK_SPARK"
 
 _INSTANCE = """\
 telemetry: {enabled: false}
@@ -30,11 +32,14 @@ class Settings:
         warehouse: Folder of the Delta tables, one folder per pipeline in it (`TIDEMARK_WAREHOUSE`).
         specs: Folder whose `*.yaml` become asset groups (`TIDEMARK_SPECS`).
         dagster_home: Folder of Dagster's runs and events (`DAGSTER_HOME`).
+        spark: The Spark that computes (`TIDEMARK_SPARK`): the URL of a Spark Connect server, `sc://…`, or what Spark
+            calls a master; None where it is not said.
     """
 
     warehouse: Path
     specs: Path
     dagster_home: Path
+    spark: str | None = None
 
 
 def from_environment(
@@ -52,6 +57,7 @@ def from_environment(
         warehouse=(warehouse or Path(known.get("TIDEMARK_WAREHOUSE", "warehouse"))).resolve(),
         specs=Path(known.get("TIDEMARK_SPECS", default_specs)).resolve(),
         dagster_home=Path(known.get("DAGSTER_HOME") or ".dagster").resolve(),
+        spark=known.get(SPARK_VARIABLE) or None,
     )
 
 

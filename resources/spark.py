@@ -25,16 +25,39 @@ _INSTALL_JAVA = (
 )
 
 
+_ON_ONE_MACHINE: Mapping[str, str] = {
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # Spark's default of 200 suits a cluster; here each would be a task with nothing to do.
+    "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+    "spark.driver.memory": "2g",
+    # Each sort, join and aggregation of a task takes a page at least; by default one is 32 MB of this heap.
+    "spark.buffer.pageSize": "2m",
+}
+
+
 def delta_package() -> str:
     """Return the Maven coordinate of Delta for the installed PySpark and delta-spark."""
     spark = ".".join(version("pyspark").split(".")[:2])
     return f"io.delta:delta-spark_{spark}_2.13:{version('delta-spark')}"
 
 
-def session_config(*, small: bool = False) -> dict[str, str]:
-    """Return the settings of every session, by full name: for a builder or one of Dagster's PySpark resources.
+SERVED_SETTINGS: Mapping[str, str] = {
+    **SESSION_SETTINGS,
+    # What delta-rs and DuckDB can read.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
+    # One commit may delete what is still open to revision and add rows that are closed: Lake.replace.
+    "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",
+}
+"""What every session needs, also one of a server that somebody else has set up: all of it can be set in a session."""
+
+
+def session_config(master: str | None = None, *, small: bool = False) -> dict[str, str]:
+    """Return the settings of a session of this process: for a builder or one of Dagster's PySpark resources.
 
     Args:
+        master: Whose cores compute, as Spark's `spark.master` names them; by default all of this machine. Of a
+            cluster nothing is set that its `spark-defaults.conf` should say.
         small: Settings for small data on few cores, as in tests: no UI, few partitions, no compiled code.
     """
     log4j = Path(__file__).with_name("log4j2.properties").as_uri()
@@ -45,27 +68,20 @@ def session_config(*, small: bool = False) -> dict[str, str]:
         "spark.jars.packages": delta_package(),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        **SESSION_SETTINGS,
-        # What delta-rs and DuckDB can read.
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
-        # One commit may delete what is still open to revision and add rows that are closed: Lake.replace.
-        "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",
-        "spark.databricks.delta.snapshotPartitions": "2",
-        # Spark's default of 200 suits a cluster; here each would be a task with nothing to do.
-        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        **SERVED_SETTINGS,
         "spark.ui.showConsoleProgress": "false",
         # Otherwise each call of a function on columns tells the JVM the line of Python that it stands in.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
-        "spark.driver.memory": "2g",
-        # Each sort, join and aggregation of a task takes a page at least; by default one is 32 MB of this heap.
-        "spark.buffer.pageSize": "2m",
         # A micro-batch is some eighty queries: of a thousand, Spark's default, the descriptions alone fill the heap.
         "spark.sql.ui.retainedExecutions": "100",
         "spark.ui.retainedJobs": "200",
         "spark.ui.retainedStages": "200",
         "spark.driver.extraJavaOptions": java,
     }
+    if master is not None:
+        config["spark.master"] = master
+    if master is None or master.startswith("local"):
+        config |= _ON_ONE_MACHINE
     if small:
         config |= {
             "spark.master": "local[2]",

@@ -120,7 +120,7 @@ def adjust(
     nothing = events.sparkSession.range(0).select(*no_state)
     stretch = time_adjustment(log, nothing, TimeRules(rules), _clock_of(log, TimeRules(rules), tick))
     stretch = replace(stretch, accepted=stretch.accepted.withColumn(c.WATERMARK, c.to_instant(F.col(c.W_BEFORE))))
-    flushed = rules.end_of_input == "flush"
+    flushed = rules.flushes()
     columns = [*map(quoted, payload), *_EVENT_COLUMNS]
     last = [c.ADJUSTED_BY, c.WATERMARK]
     released = release(stretch.accepted, stretch.state, flushed=flushed)
@@ -176,7 +176,7 @@ def windowed(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> 
         <BLANKLINE>
     """
     stretch = events._stretch
-    flushed = events.time.end_of_input == "flush"
+    flushed = events.time.flushes()
     read = _window(events, window)
     results = window_results(stretch, stretch.accepted.limit(0), read, flushed=flushed)
     return passing(last_revisions(results, read))

@@ -198,7 +198,7 @@ def rules_between_parts(
     if has_partitions and not has_windows:
         found = "`partitions` has no effect without windows"
         problems.append(Problem(found, remedy="leave it out", at=("partitions",)))
-    if has_schedule and time is not None and time.end_of_input == "flush":
+    if has_schedule and time is not None and time.flushes():
         found = "a schedule with `time.end_of_input: flush`: a pipeline that was flushed takes no more input"
         problems.append(Problem(found, "`time.end_of_input: hold`", "leave one of them out", ("schedule",)))
     return problems

@@ -126,6 +126,14 @@ class TimeSpec(SpecModel):
         description="When all input is read: hold keeps what is open, flush releases and closes everything.",
     )
 
+    def flushes(self, asked: str | None = None) -> bool:
+        """Whether the end of input is flushed.
+
+        Args:
+            asked: What a run says of it, `flush` or `hold`; None where it says nothing.
+        """
+        return (asked or self.end_of_input) == "flush"
+
     @property
     def start_us(self) -> int | None:
         """From where on windows give results, microseconds since the epoch; None for all of them."""

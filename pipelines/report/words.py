@@ -65,7 +65,7 @@ def of_time(spec: Spec) -> Lines:
         lines.append(("Duplicates", said.format(_codes(time.deduplicate_by), format_duration(time.within))))
     if time.start_at is not None:
         lines.append(("Start", f"Results for whole windows from {instant_us(time.start_us)} UTC on."))
-    if time.end_of_input == "flush":
+    if time.flushes():
         lines.append(("End of input", "When all input is read, everything is released and closed."))
     return lines
 

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
+import click
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus, RunRecord
 
@@ -19,9 +21,11 @@ from resources.settings import use_dagster_home
 from resources.workspace import Workspace
 from tests.orchestration.landing import table
 from tests.orchestration.test_launching import scheduled
+from tests.orchestration.test_where_it_computes import free_port, process, wait_until
 
 ROOT = Path(__file__).parents[2]
-FILES, EVERY_S, DEADLINE_S = 10, 4, 600
+FILES, EVERY_S, DEADLINE_S = 150, 4, 600
+RECORDS = 100
 
 
 @contextmanager
@@ -47,20 +51,42 @@ def daemon(home: Path, specs: Path, warehouse: Path) -> Iterator[None]:
         process.wait()
 
 
+@contextmanager
+def warm_spark(home: Path, folder: Path) -> Iterator[None]:
+    """What `tidemark serve` keeps, ready."""
+    command = [sys.executable, "-m", "pipelines.cli", "serve", "--port", str(free_port())]
+    log = folder / "serve.log"
+    with process(command, {"DAGSTER_HOME": str(home)}, log) as server:
+        wait_until(lambda: "ready" in log.read_text() or server.poll() is not None, log)
+        yield
+
+
 @pytest.mark.every_fault
-def test_files_that_keep_coming_become_windows_with_no_further_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("warm", [True, False], ids=["warm", "cold"])
+def test_files_that_keep_coming_for_ten_minutes_become_windows_with_no_further_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, warm: bool
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     file, settings = scheduled(tmp_path, "steady", "schedule: {on_new_input: 5 s}\n")
     use_dagster_home(settings.dagster_home)
     workspace = Workspace(file, settings.warehouse)
-    with daemon(settings.dagster_home, tmp_path, settings.warehouse), DagsterInstance.get() as instance:
+    with ExitStack() as stack:
+        if warm:
+            stack.enter_context(warm_spark(settings.dagster_home, tmp_path))
+        stack.enter_context(daemon(settings.dagster_home, tmp_path, settings.warehouse))
+        instance = stack.enter_context(DagsterInstance.get())
+        dropped = []
         for number in range(FILES):
             drop(tmp_path / "in_steady", number)
+            dropped.append(datetime.now(UTC))
             time.sleep(EVERY_S)
-        wait_until_processed(workspace, FILES * 100)
+        wait_until_processed(workspace, FILES * RECORDS)
         runs = wait_until_ended(instance)
+    waits = seconds_until_committed(workspace, dropped)
+    show_curve(waits, runs)
+    quarter = len(waits) // 4
+    early, late = median(waits[quarter : 2 * quarter]), median(waits[-quarter:])
+    assert late < 1.5 * early, "a batch takes no longer for those before it"
     assert {run.dagster_run.status for run in runs} == {DagsterRunStatus.SUCCESS}
     assert 1 <= len(runs) <= FILES, "files that come while a run is at work are taken together"
     spans = sorted((run.start_time or 0, run.end_time or 0) for run in runs)
@@ -68,10 +94,36 @@ def test_files_that_keep_coming_become_windows_with_no_further_command(
     assert table(settings.warehouse, file.spec, "windows/per_minute")
 
 
+def seconds_until_committed(workspace: Workspace, dropped: Sequence[datetime]) -> list[float]:
+    """How long after each file came its records were in a committed batch."""
+    commits = [commit for commit in workspace.batches.history() if commit.plan.kind == "process"]
+    waits = []
+    for number, came in enumerate(dropped):
+        last = RECORDS * (number + 1)
+        committed = next(
+            one.committed_at for one in commits if one.plan.end_seq is not None and one.plan.end_seq >= last
+        )
+        waits.append((committed - came).total_seconds())
+    return waits
+
+
+def show_curve(waits: Sequence[float], runs: Sequence[RunRecord]) -> None:
+    """Prints seconds from file to commit by the minute, and from launch to end of the runs; `pytest -s` shows it."""
+    a_minute = 60 // EVERY_S
+    click.echo(f"\n{len(runs)} runs")
+    for first in range(0, len(waits), a_minute):
+        of_minute = waits[first : first + a_minute]
+        click.echo(
+            f"minute {first // a_minute + 1:2}: median {median(of_minute):5.1f} s, longest {max(of_minute):5.1f} s"
+        )
+    spans = sorted((run.end_time or 0) - run.create_timestamp.timestamp() for run in runs)
+    click.echo(f"a run from launch to end: median {median(spans):.1f} s, longest {spans[-1]:.1f} s")
+
+
 def drop(folder: Path, number: int) -> None:
     """A file of a hundred events, two minutes further on; it appears whole."""
     lines = []
-    for second in range(100):
+    for second in range(RECORDS):
         at = datetime.fromtimestamp(1_767_225_600 + 120 * number + second, UTC).isoformat()
         lines.append(json.dumps({"id": f"{number}-{second}", "at": at, "got": at, "k": "a", "v": second}))
     unfinished = folder / f"{number:03}.tmp"

@@ -61,7 +61,7 @@ def with_pending(warehouse: Path, kind: str = "process") -> None:
 def test_help_names_every_command() -> None:
     done = call("--help")
     assert done.exit_code == 0
-    assert set(main.commands) == {"run", "validate", "test", "schema", "accept", "backfill", "report"}
+    assert set(main.commands) == {"run", "validate", "test", "schema", "accept", "backfill", "report", "serve"}
     assert all(name in done.stdout for name in main.commands)
 
 

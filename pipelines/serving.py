@@ -1,0 +1,134 @@
+"""A Spark that stays warm between runs: started, warmed up by a small pipeline, and there until it is stopped.
+
+Here: its life. Not here: what a person types (serve_command.py), its settings and how runs find it
+(resources/spark_server.py), who takes it (resources/spark_choice.py).
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from py4j.protocol import Py4JError
+
+from resources.settings import SPARK_VARIABLE, Settings
+from resources.spark import local_session, session_config
+from resources.spark_server import (
+    ServerNote,
+    address_of,
+    answers,
+    find_note,
+    leave_note,
+    note_of_this_process,
+    remove_note,
+    server_config,
+)
+from timeops.errors import TidemarkError
+
+_LOOK_EVERY_S = 2.0
+_WARM_UP_RUNS = 2
+_WARM_UP_SPEC = """\
+name: warm_up
+sources:
+  - {name: lines, kind: files, path: "in/*.jsonl", format: json, schema: "t STRING, k STRING, v DOUBLE", settle: 0 s}
+time: {timestamp_by: t, out_of_orderness: 10 s, out_of_order: drop}
+windows:
+  - {name: by_minute, kind: tumbling, size: 1 minute, group_by: [k], aggregates: {n: "count(*)", most: "max(v)"}}
+  - {name: by_session, kind: session, gap: 30 s, group_by: [k], aggregates: {n: "count(*)"}}
+"""
+
+
+def serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
+    """Keeps a warm Spark for the runs that have this Dagster home, until it is told to stop.
+
+    Args:
+        settings: Where things are; the Spark that they name, if any, is whose cores compute.
+        port: Where it listens, on this machine alone.
+        tell: Called with a line on what is being done.
+
+    Raises:
+        TidemarkError: There is a server already, the port is taken, or Spark does not start or has ended.
+        KeyboardInterrupt: It was told to stop.
+    """
+    _check(settings, port)
+    with _stopped_by_signal():
+        note = note_of_this_process(port)
+        tell("starting Spark")
+        session = local_session(session_config(settings.spark) | server_config(port))
+        try:
+            tell("warming up")
+            _warm_up(note)
+            leave_note(settings.dagster_home, note)
+            tell(f"ready at {note.address}: runs with DAGSTER_HOME={settings.dagster_home} use it; Ctrl-C ends it")
+            while answers(note.url):
+                time.sleep(_LOOK_EVERY_S)
+            raise TidemarkError("Spark has ended.", remedy="see what stands above, and start it again.")
+        finally:
+            remove_note(settings.dagster_home, note)
+            with suppress(OSError, Py4JError):  # the signal may have ended the JVM as well
+                session.stop()
+
+
+def _check(settings: Settings, port: int) -> None:
+    if settings.spark is not None and settings.spark.startswith("sc://"):
+        raise TidemarkError(
+            f"{SPARK_VARIABLE} names a server already, at {address_of(settings.spark)}.",
+            expected="nothing, or a master such as local[4] or spark://host:7077",
+            remedy=f"unset {SPARK_VARIABLE}: runs use the server that it names without this one.",
+        )
+    note = find_note(settings.dagster_home)
+    if note is not None and answers(note.url):
+        raise TidemarkError(
+            f"A server is there already, at {note.address}: process {note.pid}.",
+            expected="one for each Dagster home",
+            remedy="use it, or stop it before another one starts.",
+        )
+    if answers(f"sc://localhost:{port}"):
+        raise TidemarkError(
+            f"Port {port} is taken by another program.", expected="a free port", remedy="name one with --port."
+        )
+
+
+def _warm_up(note: ServerNote) -> None:
+    """A small pipeline, batch after batch: the first queries of a JVM take several times as long as all others."""
+    with tempfile.TemporaryDirectory(prefix="tidemark-warm-up-") as name:
+        folder = Path(name)
+        (folder / "in").mkdir()
+        spec = folder / "warm_up.yaml"
+        spec.write_text(_WARM_UP_SPEC)
+        known = os.environ | {SPARK_VARIABLE: note.url, "DAGSTER_HOME": str(folder / "home")}
+        command = [sys.executable, "-m", "pipelines.cli", "run", str(spec), "--warehouse", str(folder / "warehouse")]
+        for run in range(_WARM_UP_RUNS):
+            (folder / "in" / f"{run}.jsonl").write_text("\n".join(_lines(run)))
+            done = subprocess.run(command, env=known, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise TidemarkError(f"The first run on it failed: {done.stderr.strip()}")
+
+
+def _lines(run: int) -> Iterator[str]:
+    """Records of some minutes, a few of them late."""
+    for n in range(1_000):
+        second = run * 600 + n * 0.6 - (60 if n % 100 == 99 else 0)
+        minute, rest = divmod(max(second, 0), 60)
+        yield json.dumps({"t": f"2026-01-01T00:{int(minute):02}:{rest:06.3f}Z", "k": f"k{n % 7}", "v": n * 1.5})
+
+
+@contextmanager
+def _stopped_by_signal() -> Iterator[None]:
+    """SIGTERM, which service managers send, stops it as Ctrl-C does."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

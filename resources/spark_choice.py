@@ -1,0 +1,149 @@
+"""Which Spark computes: this process, a cluster, a Spark Connect server, or the one that `tidemark serve` keeps.
+
+Here: choosing, and connecting to a server. Not here: sessions of this process and the settings of all (spark.py).
+"""
+
+import atexit
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import urlparse
+
+from pyspark.sql import SparkSession
+
+from resources.settings import SPARK_VARIABLE, Settings
+from resources.spark import SERVED_SETTINGS, delta_package, local_session, session_config
+from resources.spark_server import address_of, answers, find_note
+from timeops.errors import TidemarkError
+
+_REMOTE, _MASTER = "spark.remote", "spark.master"
+_RETRIES_HERE = 5  # after 50 ms, then four times as long each: 17 seconds in all
+_SIGNS_OF_ABSENCE = ("RETRIES_EXCEEDED", "failed to connect to all addresses", "Socket closed")
+_DELTA = "io.delta.sql.DeltaSparkSessionExtension"
+
+
+@dataclass(frozen=True)
+class SparkChoice:
+    """Where a process computes.
+
+    Attributes:
+        config: Settings of its session, by full name; those of a server's session name it in `spark.remote`.
+        sentence: The choice in words.
+    """
+
+    config: Mapping[str, str]
+    sentence: str
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a server computes."""
+        return _REMOTE in self.config
+
+
+def choose_spark(settings: Settings) -> SparkChoice:
+    """What the settings name; without that a server of `tidemark serve` that answers, else this process."""
+    named = settings.spark
+    if named is not None:
+        return (
+            _remote(named, f"Spark Connect at {address_of(named)}") if named.startswith("sc://") else _master(named)
+        )
+    note = find_note(settings.dagster_home)
+    if note is None:
+        return SparkChoice(session_config(), "Spark in this process")
+    if answers(note.url):
+        return _remote(note.url, f"the warm Spark of `tidemark serve` at {note.address}")
+    return SparkChoice(
+        session_config(), f"Spark in this process, as that of `tidemark serve` at {note.address} does not answer"
+    )
+
+
+def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doing: None) -> SparkSession:
+    """Return the session of this process, starting or connecting it when there is none yet.
+
+    Dagster's PySpark resources find a session made here, as they ask for the one of the process as well.
+
+    Args:
+        choice: Where it computes.
+        tell: Called with a line when it takes a moment.
+
+    Raises:
+        TidemarkError: There is no Spark to be had, or one that cannot write Delta tables.
+    """
+    if SparkSession.getActiveSession() is None:
+        tell(f"starting {choice.sentence}" if not choice.is_remote else f"computing with {choice.sentence}")
+    if not choice.is_remote:
+        return local_session(choice.config)
+    url = choice.config[_REMOTE]
+    if not answers(url):
+        raise TidemarkError(
+            f"No Spark Connect server listens at {address_of(url)}.",
+            expected=f"the server that {SPARK_VARIABLE} names",
+            remedy=f"start it, or unset {SPARK_VARIABLE} to compute in this process.",
+        )
+    _allow_deep_plans()
+    logging.getLogger("pyspark.sql.connect.logging").setLevel(logging.CRITICAL)  # what fails comes as an exception
+    builder = SparkSession.builder
+    for key, value in choice.config.items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+        extensions = session.conf.get("spark.sql.extensions", "") or ""
+    except Exception as error:
+        raise TidemarkError(
+            f"The Spark Connect server at {address_of(url)} refuses: {error}",
+            expected="a server of this version of Spark, and its token if it asks for one",
+            remedy="see the server's log.",
+        ) from error
+    if _DELTA not in extensions:
+        raise TidemarkError(
+            f"The Spark Connect server at {address_of(url)} has no Delta Lake.",
+            expected=f"{_DELTA} in spark.sql.extensions; found {extensions!r}",
+            remedy=f"start it with `--packages {delta_package()} --conf spark.sql.extensions={_DELTA} --conf "
+            "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog`.",
+        )
+    if _is_here(url):  # a server of this machine that is gone does not come back within a query
+        from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - takes a second to import
+
+        session.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES_HERE)])
+    atexit.register(_leave, session)
+    return session
+
+
+def server_gone(message: str) -> TidemarkError | None:
+    """The error in our words if it says that a Spark Connect server went away in the middle of the work."""
+    if not any(sign in message for sign in _SIGNS_OF_ABSENCE):
+        return None
+    return TidemarkError(
+        "The Spark Connect server went away.",
+        remedy="run again: what was committed stands. Without it a run computes in its own process.",
+    )
+
+
+def _allow_deep_plans() -> None:
+    """Let queries be longer than fifty steps: by default protobuf's parser ends at a hundred levels, two for a step.
+
+    The parser has no other switch for it. Where it is another implementation, long queries fail by themselves.
+    """
+    with suppress(ImportError, AttributeError):
+        from google._upb import _message  # noqa: PLC0415 - only a client needs protobuf
+
+        _message.SetAllowOversizeProtos(True)
+
+
+def _leave(session: SparkSession) -> None:
+    """Lets the server forget what this process kept there, if it is still there."""
+    with suppress(Exception):
+        session.stop()
+
+
+def _is_here(url: str) -> bool:
+    return urlparse(url).hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def _remote(url: str, sentence: str) -> SparkChoice:
+    return SparkChoice({_REMOTE: url, **SERVED_SETTINGS}, sentence)
+
+
+def _master(master: str) -> SparkChoice:
+    return SparkChoice(session_config(master=master), f"Spark on {master}")

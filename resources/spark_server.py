@@ -1,0 +1,99 @@
+"""The Spark Connect server that stays warm between runs: its settings, and how runs on this machine find it.
+
+Here: the note that says where it listens, and whether it answers. Not here: which Spark a run takes
+(spark_choice.py), starting and warming it (pipelines/serving.py).
+"""
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import urlparse
+
+PORT = 15002
+_NOTE = "spark_server.json"
+_TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+_PATIENCE_S = 2.0
+
+
+@dataclass(frozen=True)
+class ServerNote:
+    """What a server says of itself.
+
+    Attributes:
+        url: Where clients connect, with the token that lets them in.
+        pid: Its process.
+    """
+
+    url: str
+    pid: int
+
+    @property
+    def address(self) -> str:
+        """Host and port, without the token: for people."""
+        return address_of(self.url)
+
+
+def server_config(port: int) -> dict[str, str]:
+    """Settings that make a local session a server as well, for clients on this machine alone.
+
+    Args:
+        port: Where it listens.
+    """
+    return {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.marshallerRecursionLimit": "8192",  # queries are long: two levels for each step
+        # A client that is killed says no good-bye: what it kept is forgotten when it was silent for so long.
+        "spark.connect.session.manager.defaultSessionTimeout": "15m",
+    }
+
+
+def note_of_this_process(port: int) -> ServerNote:
+    """A note with a new token, which the server takes from the environment: all may read its command line."""
+    os.environ[_TOKEN_VARIABLE] = token = secrets.token_urlsafe(32)
+    return ServerNote(f"sc://localhost:{port}/;token={token}", os.getpid())
+
+
+def leave_note(home: Path, note: ServerNote) -> None:
+    """Let runs with this Dagster home find the server; the file is for its owner's eyes only."""
+    path = home / _NOTE
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(asdict(note), file)
+
+
+def remove_note(home: Path, note: ServerNote) -> None:
+    """Take the note away, unless another server has left its own by now."""
+    if find_note(home) == note:
+        (home / _NOTE).unlink(missing_ok=True)
+
+
+def find_note(home: Path) -> ServerNote | None:
+    """The note in a Dagster home; None where there is none that can be read."""
+    try:
+        known: Mapping[str, object] = json.loads((home / _NOTE).read_text())
+        return ServerNote(str(known["url"]), int(str(known["pid"])))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def address_of(url: str) -> str:
+    """Host and port of a Spark Connect URL."""
+    parts = urlparse(url)
+    host = parts.hostname or ""
+    return f"{f'[{host}]' if ':' in host else host}:{parts.port or PORT}"
+
+
+def answers(url: str) -> bool:
+    """Whether somebody listens where a Spark Connect URL points to; a client alone would try for minutes."""
+    parts = urlparse(url)
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or PORT), timeout=_PATIENCE_S):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,169 @@
+"""One pipeline, wherever its queries run: a warm server, a cluster, this process. Real processes, one Delta lake."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pyspark
+import pytest
+
+from pipelines.command_line import INTERRUPTED
+from pipelines.specfiles import read_spec
+from resources.spark import session_config
+from resources.spark_server import find_note
+from tests.orchestration.landing import assert_tables_equal_the_oracle, land
+
+ROOT = Path(__file__).parents[2]
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+PATIENCE_S = 300
+CLUSTERS_OWN = (
+    "spark.sql.shuffle",
+    "spark.sql.codegen",
+    "spark.sql.adaptive",
+    "spark.databricks.delta.snapshot",
+    "spark.ui",
+    "spark.executor",
+)
+"""What a pipeline leaves to the settings of a cluster; here those of small data."""
+SPEC = """
+name: anywhere
+sources:
+  - name: lines
+    kind: files
+    path: in/*.jsonl
+    format: json
+    schema: "id STRING, at STRING, got STRING, k STRING, v INT"
+    arrival_time: got
+    settle: 0 s
+time:
+  timestamp_by: at
+  unit: millisecond
+  over: [k]
+  out_of_orderness: 5 s
+  out_of_order: keep
+windows:
+  - {name: hops, kind: hopping, size: 1 minute, hop: 30 s, allowed_lateness: 20 s, emit: on_time, revise_every: 5 s,
+     group_by: [k], aggregates: {n: count(*), kinds: count(DISTINCT v)}}
+  - {name: spells, kind: session, gap: 2 s, group_by: [k], aggregates: {n: count(*), total: sum(v)}}
+"""
+
+
+@contextmanager
+def process(command: list[str], environment: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is ended in the end, whatever happens; what it says goes to a file."""
+    with log.open("wb") as said:
+        started = subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, **environment}, stdout=said, stderr=said, start_new_session=True
+        )
+        try:
+            yield started
+        finally:
+            if started.poll() is None:
+                os.killpg(started.pid, signal.SIGKILL)
+            started.wait()
+
+
+def wait_until(holds: Callable[[], bool], log: Path) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end, log.read_text()
+        time.sleep(0.2)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Pipeline:
+    """A pipeline, run by the command line."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.spec, self.warehouse = folder, folder / "anywhere.yaml", folder / "warehouse"
+        self.home = folder / "home"
+        self.spec.write_text(SPEC)
+
+    def run(self, *options: str, **environment: str) -> str:
+        """Runs all that waits; what it said."""
+        command = [sys.executable, "-m", "pipelines.cli", "run", str(self.spec), "--warehouse", str(self.warehouse)]
+        known = {**os.environ, "DAGSTER_HOME": str(self.home), **environment}
+        done = subprocess.run(
+            [*command, *options], cwd=ROOT, env=known, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    def assert_is_the_oracles(self, *, flush: bool = False) -> None:
+        assert_tables_equal_the_oracle(self.warehouse, read_spec(self.spec).spec, flush=flush)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    return Pipeline(tmp_path)
+
+
+def test_runs_use_a_warm_server_as_long_as_it_answers_and_the_tables_are_the_same(pipeline: Pipeline) -> None:
+    log, port = pipeline.folder / "serve.log", free_port()
+    command = [sys.executable, "-m", "pipelines.cli", "serve", "--port", str(port)]
+    with process(command, {"DAGSTER_HOME": str(pipeline.home)}, log) as server:
+        wait_until(lambda: "ready" in log.read_text() or server.poll() is not None, log)
+        note = find_note(pipeline.home)
+        assert note is not None, log.read_text()
+        assert (pipeline.home / "spark_server.json").stat().st_mode & 0o077 == 0, "it holds the token"
+        land(pipeline.folder / "in", 300, seed=5)
+        said = pipeline.run("--max-events-per-batch", "200")
+        assert f"the warm Spark of `tidemark serve` at localhost:{port}" in said
+        pipeline.assert_is_the_oracles()
+        os.kill(note.pid, signal.SIGTERM)
+        assert server.wait(60) == INTERRUPTED
+    assert find_note(pipeline.home) is None
+    land(pipeline.folder / "in", 50, seed=6, prefix="g")
+    said = pipeline.run("--end-of-input", "flush")
+    assert "Spark in this process" in said
+    pipeline.assert_is_the_oracles(flush=True)
+
+
+def test_a_standalone_cluster_gives_the_same_tables_by_one_setting(pipeline: Pipeline) -> None:
+    host, port, page = "127.0.0.1", free_port(), free_port()
+    master, log = f"spark://{host}:{port}", pipeline.folder / "master.log"
+    settings = session_config(small=True) | {"spark.executor.memory": "600m"}
+    small = [f"{name} {value}\n" for name, value in settings.items() if name.startswith(CLUSTERS_OWN)]
+    (pipeline.folder / "spark-defaults.conf").write_text("".join(small))
+    here = {"SPARK_LOCAL_IP": host, "SPARK_CONF_DIR": str(pipeline.folder)}
+    deploy = [str(SPARK_CLASS), "org.apache.spark.deploy"]
+    with ExitStack() as stack:
+        command = [deploy[0], f"{deploy[1]}.master.Master", "--host", host, "--port", str(port)]
+        stack.enter_context(process([*command, "--webui-port", str(page)], here, log))
+        for number in range(2):
+            command = [deploy[0], f"{deploy[1]}.worker.Worker", "--host", host, "--cores", "1", "--memory", "1g"]
+            work = pipeline.folder / f"worker{number}"
+            command += ["--webui-port", "0", "--work-dir", str(work), master]
+            stack.enter_context(process(command, here, pipeline.folder / f"worker{number}.log"))
+        wait_until(lambda: cluster(page).get("aliveworkers") == 2, log)
+        land(pipeline.folder / "in", 300, seed=7)
+        said = pipeline.run("--end-of-input", "flush", TIDEMARK_SPARK=master, **here)
+        assert f"Spark on {master}" in said
+        [application] = cluster(page)["completedapps"]
+    assert (application["name"], application["cores"]) == ("tidemark", 2)
+    pipeline.assert_is_the_oracles(flush=True)
+
+
+def cluster(page: int) -> dict[str, Any]:
+    """What a master says of itself; nothing while it starts."""
+    try:
+        with urlopen(f"http://127.0.0.1:{page}/json/") as answer:
+            known: dict[str, Any] = json.load(answer)
+            return known
+    except OSError:
+        return {}
