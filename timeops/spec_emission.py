@@ -19,7 +19,7 @@ _WAYS = ("on_close", "on_time")
 
 
 class Early(SpecModel):
-    """Results before the end of a window, once per period of the clock in which events came."""
+    """Results before a window closes, once per period of the clock in which events came."""
 
     early: PositiveDuration = Field(description="Length of a period, such as 1 minute.")
 
@@ -43,7 +43,8 @@ class WindowEmission(WindowShape):
     emit: Annotated[Literal["on_close", "on_time"] | Early, BeforeValidator(_emission)] = Field(
         default="on_close",
         description="on_close: one result, when the window is closed; on_time: one when the watermark passes its "
-        "end, and revisions for late events until it is closed; {early: 1 minute}: revisions before its end.",
+        "end, and revisions for late events until it is closed; {early: 1 minute}: a revision for each such period "
+        "of the clock in which events came, before the end and, with an allowed lateness, behind it.",
     )
     revise_every: Duration = Field(
         default=timedelta(minutes=1),
@@ -110,10 +111,6 @@ class WindowEmission(WindowShape):
         elif self.emit == "on_time" and not self.allowed_lateness:
             found = "`on_time` has no effect without `allowed_lateness`: a window is then closed when it ends"
             yield Problem(found, remedy="set `allowed_lateness`, or leave `emit` out", at=("emit",))
-        elif self.emit != "on_time" and self.allowed_lateness:
-            found = "found an allowed lateness, and `early`, which says nothing of late events"
-            remedy = "write `emit: on_time`, or leave `allowed_lateness` out"
-            yield Problem(found, "results before the end, or revisions behind it", remedy, ("emit",))
 
     def _empty_problems(self) -> Iterable[Problem]:
         if "empty_max" in self.model_fields_set and not self.empty:

@@ -142,7 +142,6 @@ def _kind_rules() -> list[Json]:
 
 
 def _emission_rules() -> list[Json]:
-    early: Json = {"required": ["emit"], "properties": {"emit": {"type": "object"}}}
     revised: Json = {"required": ["emit"], "properties": {"emit": {"not": {"const": "on_close"}}}}
     once: Json = {"kind": {"not": {"const": "session"}}}
     empty: Json = {"required": ["empty"], "properties": {"empty": {"const": True}}}
@@ -152,7 +151,6 @@ def _emission_rules() -> list[Json]:
         {"if": _given("history"), "then": {"anyOf": [revised, {"properties": {"history": {"const": False}}}]}},
         {"if": _given("revise_every"), "then": _given("emit", "on_time")},
         {"if": _given("emit", "on_time"), "then": on_time},
-        {"if": early, "then": {"properties": {"allowed_lateness": _ZERO}}},
         {"if": revised, "then": {"properties": once}},
         {"if": empty, "then": {"properties": on_grid}},
         {"if": _given("empty_max"), "then": empty},

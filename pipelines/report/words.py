@@ -86,7 +86,7 @@ def of_window(window: WindowSpec) -> str:
         parts.append(f"Takes {what} for {format_duration(window.allowed_lateness)} after its end.")
     if isinstance(window.emit, Early):
         every = format_duration(window.emit.early)
-        parts.append(f"Gives results before its end, every {every}, and the last one when it closes.")
+        parts.append(f"Gives results before it closes, every {every} in which events came, and the last one then.")
     elif window.emit == "on_time":
         parts.append("Gives a result at its end, and revises it for late events until it closes.")
     return _joined(parts)

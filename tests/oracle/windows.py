@@ -246,7 +246,7 @@ class WindowKeeper:
         early = self.window.early_every_us
         if early is not None and floor(now, early) > floor(before, early):
             for opened in sorted(self.open, key=lambda opened: (opened.end, opened.start)):
-                if not opened.past_end and opened.events != opened.reported:
+                if opened.events != opened.reported:
                     self.give(opened, is_final=False)
 
     def report_changes_behind_the_end(self) -> None:

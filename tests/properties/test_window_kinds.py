@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count, pairwise, product
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ START_US = BASE_US // 40 * 40  # a start of every grid below
 EDGES = (0, 1, 9, 10, 11, 14, 15, 16, 20)  # of windows of 10 us, and of those with a lateness of 5 us
 
 
-def window(name: str, lateness: str = "0 us", **keys: str | bool) -> WindowSpec:
+def window(name: str, lateness: str = "0 us", **keys: Any) -> WindowSpec:
     aggregates = {"seqs": "array_sort(collect_set(_arrival_seq))"}
     return WindowSpec(
         name=name, group_by=("case",), aggregates=aggregates, allowed_lateness=lateness, **({"kind": name} | keys)
@@ -132,6 +133,26 @@ def test_the_last_revision_is_the_one_result_of_a_window_that_gives_one(spark: S
             case: sorted(row[:4] for row in rows) for case, rows in out.windows[one.name].items()
         }
         assert any(len(out.windows[other.name][case]) > len(rows) for case, rows in last.items()), "none was revised"
+
+
+@pytest.mark.parametrize("parts", [(0, 1, 2), pytest.param((None,), marks=pytest.mark.variant)])
+def test_early_results_go_on_behind_the_end_while_late_events_are_taken(
+    spark: SparkSession, parts: Sequence[int | None]
+) -> None:
+    keys = {"tumbling": "4 us", "hopping_right": "10 us", "sliding": "7 us"}
+    windows = tuple(
+        window(name, "25 us", **SHAPES[name], emit={"early": every}, having=having)
+        for (name, every), having in zip(keys.items(), (None, "size(seqs) != 2", None), strict=True)
+    )
+    time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep", out_of_orderness="3 us")
+    logs, flush = generate(seed=12, cases=120), len(parts) == 1
+    out = run(spark, logs, time, windows, parts=parts, flush=flush)
+    for log in logs:
+        assert_equal_to_oracle(log, out, time, windows, flush=flush)
+    for one in windows:
+        rows = [row for case in out.windows[one.name].values() for row in case]
+        behind = [row for row in rows if not row[-2] and row[-1] is not None and row[-1] > row[1]]
+        assert behind, f"{one.name} gave nothing between its end and its close"
 
 
 MERGED = {

@@ -287,6 +287,11 @@ GOOD = {
     "early results and rows for empty windows, filtered": changed(
         "windows.0", {**WINDOW, "emit": {"early": "1 s"}, "empty": True, "having": "n > 1"}
     ),
+    "early results of late events": changed(
+        "windows.0",
+        {**WINDOW, "emit": {"early": "1 s"}, "allowed_lateness": "1 min"},
+        changed("time.out_of_order", "keep"),
+    ),
     "hop longer than size": changed("windows.0", hopping(hop="2 hours", offset="90 minutes")),
     "closed on the left": changed("windows.0.closed", "left"),
     "grouped over": changed("time.over", ["upper(t)"], changed("windows.0.group_by", ["UPPER( t ) AS big"])),

@@ -289,17 +289,24 @@ def test_an_on_time_row_that_an_idle_split_lets_out_stands_before_the_event_of_t
     assert outcome.open_windows["w"][0] == (0, 10, (), (0, 2))
 
 
-def test_early_rows_stop_at_the_end_and_the_late_events_are_in_the_last_row() -> None:
+def test_early_rows_go_on_behind_the_end_while_late_events_are_taken_and_none_is_for_the_end_itself() -> None:
     window = Window("w", "tumbling", size_us=10, allowed_lateness_us=20, emit=("early", 5))
     items: list[Record | Control] = [
         Record(0, 0, 1),
-        Record(1, 1, 12),
-        Record(2, 2, 3),
-        Control(2, "tick", 50),
-        Record(3, 60, 40),
+        Record(1, 1, 12),  # W passes the end
+        Record(2, 2, 3),  # late
+        Control(2, "tick", 6),
+        Record(3, 7, 4),  # late again
+        Record(4, 8, 30),  # closes it before the period is over
+        Control(4, "tick", 12),
     ]
     outcome = run(items, TimeRules(out_of_order="keep"), [window])
-    assert rows(outcome.windows["w"]) == [(10, 0, (1,), False), (0, 0, (0, 2), True), (10, 1, (1,), True)]
+    assert rows(outcome.windows["w"]) == [
+        (0, 0, (0, 2), False),
+        (10, 0, (1,), False),
+        (0, 1, (0, 2, 3), True),
+        (30, 0, (4,), False),
+    ]
 
 
 def reopened(items: Sequence[Record | Control], flushed_after: int) -> list[Record | Control]:
