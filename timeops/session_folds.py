@@ -12,7 +12,8 @@ from timeops.contents import END, START
 from timeops.spec import WindowSpec
 
 CHAIN = "__chain"
-"""Names a chain of events at most a gap apart: their lowest `_arrival_seq`; of results timeline, group and start."""
+"""Names a chain of events at most a gap apart: their lowest `_arrival_seq`, with `over` and the timeline; of results
+timeline, group and start."""
 LAST = "__last"  # its latest time
 RISKY = "__risky"  # an event of it came so late that it may find closed sessions within its gap
 

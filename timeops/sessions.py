@@ -47,7 +47,7 @@ def sessions_of(
     passing = with_groups(events.where(takes_part(events, window)), window)
     if stay_closed is not None:
         passing = passing.join(refused_by_flush(passing, stay_closed, window).select(SEQ), SEQ, "left_anti")
-    chains = _chains(passing, window)
+    chains = _chains(passing, window, time)
     if time.out_of_order == "keep" and window.input is None:  # no result is ever late
         found = merge_late(chains, window)
     elif window.max_duration is not None:
@@ -57,7 +57,7 @@ def sessions_of(
     return found.drop(CHAIN, LAST, RISKY)
 
 
-def _chains(events: DataFrame, window: WindowSpec) -> DataFrame:
+def _chains(events: DataFrame, window: WindowSpec, time: TimeSpec) -> DataFrame:
     """Adds the chain of each event: `__start`, `__last`, `__chain`, which names it, and `__risky`.
 
     One shuffle by timeline and group serves all of it, and what is then aggregated by session.
@@ -68,8 +68,12 @@ def _chains(events: DataFrame, window: WindowSpec) -> DataFrame:
     whole = Window.partitionBy(*keys, START)
     apart = F.col(T_FINAL) - F.lag(T_FINAL).over(in_order) > F.lit(window.gap_us)
     begun = events.withColumn(_BEGINS, F.when(F.coalesce(apart, F.lit(True)), F.col(T_FINAL)))
-    # A number is the cheaper name, but results have none.
-    name = F.min(SEQ).over(whole) if window.input is None else F.struct(*keys, START)
+    # A number is the cheaper name. But results have none, and timelines may be of several logs, each with its own.
+    first = F.min(SEQ).over(whole)
+    if window.input is not None:
+        name = F.struct(*keys, START)
+    else:
+        name = F.struct(TIMELINE, first.alias("first")) if time.over else first
     risky = F.coalesce(F.col(T_FINAL) + F.lit(window.allowed_lateness_us) < F.col(W_BEFORE), F.lit(False))
     return (
         begun.withColumn(START, F.max(_BEGINS).over(so_far))
