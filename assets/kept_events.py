@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from assets.commits import flushes, replace_events
 from assets.stretch import Judged
+from resources import tables
 from resources.filters import Filters
 from resources.workspace import Position, Workspace
 from timeops import columns as c
@@ -24,6 +25,15 @@ def events_of(workspace: Workspace, table: str, *, only: Filters | None = None) 
     """Events of earlier batches that some window still needs."""
     held = workspace.read_base(table, filters=only).drop(c.BATCH)
     return held.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
+
+
+def kept_for(window: WindowSpec) -> str:
+    """The table of what earlier batches left for a window."""
+    if window.revises:
+        return tables.REVISED_SESSION_EVENTS if window.kind == "session" else tables.REVISED_EVENTS
+    if window.input is not None:
+        return tables.open_results_table(window.name)
+    return tables.SESSION_EVENTS if window.is_linked else tables.OPEN_EVENTS
 
 
 def write_events(

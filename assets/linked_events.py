@@ -11,23 +11,22 @@ from pyspark.sql import functions as F
 
 from assets.commits import flushes, replace_events
 from assets.flushed_windows import all_that_stay_closed, stay_closed
-from assets.kept_events import events_of
+from assets.kept_events import events_of, kept_for
 from assets.stretch import Judged
-from resources import tables
 from resources.filters import Filters, sql_condition
 from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.epoch import instant_of
 from timeops.grid_bounds import needed_for_certain_from
 from timeops.spec import WindowSpec
-from timeops.windows import all_events, in_open_windows, late_for_windows
+from timeops.windows import all_events, events_as_they_came, in_open_windows, late_for_windows
 
 _EARLIER = "__earlier"  # true of events of earlier batches, null of those of this one
 
 
 def late_events_of(workspace: Workspace, judged: Judged, window: WindowSpec) -> DataFrame:
     """Accepted events of a judged stretch for which every window of one definition had closed when they came."""
-    known = events_of(workspace, tables.SESSION_EVENTS) if window.kind == "session" else None
+    known = events_of(workspace, kept_for(window)) if window.kind == "session" else None
     return late_for_windows(judged.adjusted, known, window, stay_closed(workspace, judged.plan, window))
 
 
@@ -42,12 +41,14 @@ def write_linked_events(
         workspace: The pipeline.
         judged: The batch; its accepted events are those that came in it.
         table: The table that keeps them.
-        windows: The windows that share it.
+        windows: The windows that share it; all of them revise their results, or none.
         columns: Its columns but `_batch_id`.
     """
     plan = judged.plan
     where = _may_be_in_none(judged, windows)
-    known = all_events(judged.adjusted, events_of(workspace, table).withColumn(_EARLIER, F.lit(True)))
+    earlier = events_of(workspace, table).withColumn(_EARLIER, F.lit(True))
+    revises = any(window.revises for window in windows)
+    known = (events_as_they_came if revises else all_events)(judged.adjusted, earlier)
     needing = tuple(w for w in windows if w.kind == "sliding" or not flushes(plan))
     closed = all_that_stay_closed(workspace, plan, needing)
     events = in_open_windows(known, judged.adjusted.state, needing, workspace.spec.time, closed)

@@ -30,7 +30,15 @@ from timeops.seen_groups import once, seen_groups
 from timeops.spec import WindowSpec
 from timeops.spec_chains import input_of
 from timeops.timelines import STATE_SCHEMA
-from timeops.windows import all_events, in_open_windows, last_revisions, passing, still_needed, window_results
+from timeops.windows import (
+    all_events,
+    events_as_they_came,
+    in_open_windows,
+    last_revisions,
+    passing,
+    still_needed,
+    window_results,
+)
 
 
 @dataclass(frozen=True)
@@ -134,6 +142,8 @@ def _open_after(stretch: Adjusted, known: DataFrame, window: WindowSpec) -> Data
     if window.input is not None:
         both = known.unionByName(stretch.accepted)
         return results_still_needed(both, stretch.state, window, stretch.rules.time)
+    if window.may_take_back:
+        return in_open_windows(events_as_they_came(stretch, known), stretch.state, (window,), stretch.rules.time)
     if window.is_linked and not window.revises:
         return in_open_windows(all_events(stretch, known), stretch.state, (window,), stretch.rules.time)
     both = known.unionByName(stretch.accepted, allowMissingColumns=True)

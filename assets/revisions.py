@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from assets.batch_results import results_in_batch
 from assets.commits import batch_column, has_few_records
-from assets.kept_events import events_of
+from assets.kept_events import events_of, kept_for
 from assets.stretch import Judged
 from resources import tables
 from resources.filters import Filters
@@ -29,7 +29,7 @@ def write_revisions(workspace: Workspace, judged: Judged, window: WindowSpec) ->
     are deleted, and those that stay as they are written again.
     """
     plan, table = judged.plan, tables.window_table(window.name)
-    known = events_of(workspace, tables.REVISED_EVENTS)
+    known = events_of(workspace, kept_for(window))
     with told_in_words():
         results = results_in_batch(
             workspace, judged, window, known, keep=lambda frame: frame.localCheckpoint()
@@ -54,9 +54,12 @@ def write_revisions(workspace: Workspace, judged: Judged, window: WindowSpec) ->
 
 
 def _of_open_windows(workspace: Workspace, judged: Judged, window: WindowSpec) -> Filters:
-    """Where the rows that are not final lie; of several timelines each has a watermark of its own."""
+    """Where the rows that are not final lie; of several timelines each has a watermark of its own.
+
+    A session may have begun at any time.
+    """
     watermark_us = judged.before.watermark_us
-    if workspace.keeps_timelines or watermark_us is None:
+    if workspace.keeps_timelines or watermark_us is None or window.kind == "session":
         return ()
     first_us = needed_from(watermark_us, window) - 1  # an event on the start may be outside
     return [("window_start", ">=", instant_of(max(first_us, c.MIN_US)))]

@@ -103,6 +103,11 @@ def revised_columns(payload: StructType) -> list[str]:
     return [*open_columns(payload), c.CLOCK, c.W_BEFORE]
 
 
+def revised_session_columns(payload: StructType) -> list[str]:
+    """Columns of the events of sessions that revise their results: the same, and which windows these are."""
+    return [*revised_columns(payload), OPEN_IN]
+
+
 def create_tables(workspace: Workspace) -> None:
     """Creates the tables that are missing, all of them before the first batch, so that readers find them.
 
@@ -160,8 +165,12 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
     if workspace.spec.linked_windows:
         marked = adjusted.accepted.withColumn(OPEN_IN, F.array().cast("array<string>"))
         found[tables.SESSION_EVENTS] = marked.select(*session_columns(payload)).schema.add(_BATCH_FIELD)
-    if workspace.spec.revised_windows:
+    if workspace.spec.revised_by_time:
         found[tables.REVISED_EVENTS] = adjusted.accepted.select(*revised_columns(payload)).schema.add(_BATCH_FIELD)
+    if workspace.spec.revised_sessions:
+        marked = adjusted.accepted.withColumn(OPEN_IN, F.array().cast("array<string>"))
+        columns = revised_session_columns(payload)
+        found[tables.REVISED_SESSION_EVENTS] = marked.select(*columns).schema.add(_BATCH_FIELD)
     for window in workspace.spec.windows:
         if window.empty:
             seen = seen_groups(adjusted.accepted, window)

@@ -12,10 +12,10 @@ from assets.batch_results import results_in_batch
 from assets.chained import with_fresh_results, write_kept_results
 from assets.commits import batch_column, flushes, has_few_records
 from assets.flushed_windows import write_flushed_windows
-from assets.kept_events import events_of, write_events
+from assets.kept_events import events_of, kept_for, write_events
 from assets.linked_events import write_linked_events
 from assets.revisions import write_revisions
-from assets.schemas import open_columns, payload_of, revised_columns, session_columns
+from assets.schemas import open_columns, payload_of, revised_columns, revised_session_columns, session_columns
 from assets.seen_groups import write_seen_groups
 from assets.stretch import Judged, judged_batch
 from resources import tables
@@ -48,16 +48,19 @@ def aggregate_windows(workspace: Workspace, plan: Plan) -> Windowed:
     results: dict[str, int] = {}
     for window in spec.event_windows:
         results[window.name] = _write_any_results(workspace, judged, window)
-        write_flushed_windows(workspace, judged, window, events_of(workspace, _kept_for(window)))
+        write_flushed_windows(workspace, judged, window, events_of(workspace, kept_for(window)))
     for window in spec.chained_windows:
         over_results = with_fresh_results(workspace, judged, window)
         results[window.name] = _write_any_results(workspace, over_results, window)
-        write_flushed_windows(workspace, over_results, window, events_of(workspace, _kept_for(window)))
+        write_flushed_windows(workspace, over_results, window, events_of(workspace, kept_for(window)))
         write_kept_results(workspace, over_results, window)
     if spec.grid_windows:
         write_events(workspace, judged, tables.OPEN_EVENTS, spec.grid_windows, open_columns(payload))
-    if spec.revised_windows:
-        write_events(workspace, judged, tables.REVISED_EVENTS, spec.revised_windows, revised_columns(payload))
+    if spec.revised_by_time:
+        write_events(workspace, judged, tables.REVISED_EVENTS, spec.revised_by_time, revised_columns(payload))
+    if spec.revised_sessions:
+        columns = revised_session_columns(payload)
+        write_linked_events(workspace, judged, tables.REVISED_SESSION_EVENTS, spec.revised_sessions, columns)
     if spec.linked_windows:
         write_linked_events(workspace, judged, tables.SESSION_EVENTS, spec.linked_windows, session_columns(payload))
     for window in spec.windows:
@@ -91,7 +94,7 @@ def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> 
         return write_revisions(workspace, judged, window)
     plan = judged.plan
     table = tables.window_table(window.name)
-    known = events_of(workspace, _kept_for(window))
+    known = events_of(workspace, kept_for(window))
     few = has_few_records(plan)
     with told_in_words():
         results = results_in_batch(
@@ -105,15 +108,6 @@ def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> 
         expect = workspace.ready_for(table, rows)
         written = workspace.lake.append(table, rows, attempt=plan.attempt, expect=expect, are_few=few)
     return written.rows
-
-
-def _kept_for(window: WindowSpec) -> str:
-    """The table of what earlier batches left for a window."""
-    if window.revises:
-        return tables.REVISED_EVENTS
-    if window.input is not None:
-        return tables.open_results_table(window.name)
-    return tables.SESSION_EVENTS if window.is_linked else tables.OPEN_EVENTS
 
 
 def days_of_batch(workspace: Workspace, plan: Plan) -> Mapping[str, Mapping[str, int]]:

@@ -42,6 +42,7 @@ from resources.rows import small_frame
 from timeops import columns as c
 from timeops.case_values import JSON_OPTIONS, read_row, text_of
 from timeops.cases import FINAL, HELD, LETTERS, NONE, ORDERED, WINDOWS, Case
+from timeops.changes import PASSES
 from timeops.empty_windows import told_in_words
 from timeops.epoch import instant_of
 from timeops.spec import Spec
@@ -224,7 +225,9 @@ def _collected(
     rows: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in reduce(DataFrame.unionByName, frames).collect():
         read = read_row(row["row"], kinds[row["table"]])
-        rows[row["stretch"], row["log"], row["table"]].append(read | {IN_SEQUENCE: row["in_sequence"]})
+        rows[row["stretch"], row["log"], row["table"]].append(
+            read | {IN_SEQUENCE: row["in_sequence"], PASSES: row["passes"]}
+        )
     return rows
 
 
@@ -244,6 +247,7 @@ def _as_json(frame: DataFrame, stretch: int, table: str, columns: StructType) ->
         F.col(LOG).alias("log"),
         in_sequence.alias("in_sequence"),
         F.to_json(values, JSON_OPTIONS).alias("row"),
+        (F.col(PASSES) if PASSES in frame.columns else F.lit(True)).alias("passes"),
     )
 
 
@@ -285,9 +289,8 @@ class _Written:
         keys = self.revised.get(table)
         if keys is None:
             return rows
-        return list(
-            {tuple(row[key] for key in keys): row for row in sorted(rows, key=itemgetter("_revision"))}.values()
-        )
+        last = {tuple(row[key] for key in keys): row for row in sorted(rows, key=itemgetter("_revision"))}
+        return [row for row in last.values() if row[PASSES]]
 
 
 def _numbered(rows: Sequence[Row]) -> list[Row]:
@@ -303,7 +306,9 @@ def _numbered(rows: Sequence[Row]) -> list[Row]:
 
 
 def _plain(rows: Sequence[Row]) -> list[Row]:
-    return [{name: value for name, value in row.items() if name not in (IN_SEQUENCE, _STRETCH)} for row in rows]
+    return [
+        {name: value for name, value in row.items() if name not in (IN_SEQUENCE, PASSES, _STRETCH)} for row in rows
+    ]
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:

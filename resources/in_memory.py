@@ -29,7 +29,15 @@ from timeops.spec import Spec, TimeSpec, WindowSpec
 from timeops.spec_chains import input_of, inputs_first
 from timeops.ticks import Ticks
 from timeops.timelines import LogClock, clock_watermark
-from timeops.windows import all_events, in_open_windows, late_for_windows, passing, still_needed, window_results
+from timeops.windows import (
+    all_events,
+    events_as_they_came,
+    in_open_windows,
+    late_for_windows,
+    passing,
+    still_needed,
+    window_results,
+)
 
 LOG = "__of_log"
 IN_SEQUENCE = "__in_sequence"
@@ -97,6 +105,8 @@ class Carried:
         first_times: Records that are no duplicates, duplicates.FIRST_TIMES_SCHEMA.
         seen: Of each window with `empty` the groups that it has seen.
         open_results: By window over another one the results that it still needs.
+        revised_sessions: By session window that revises its results the events of those that are open, with the
+            watermark that each met.
     """
 
     state: DataFrame
@@ -106,6 +116,7 @@ class Carried:
     first_times: DataFrame
     seen: Mapping[str, DataFrame]
     open_results: Mapping[str, DataFrame] = field(default_factory=dict)
+    revised_sessions: Mapping[str, DataFrame] = field(default_factory=dict)
 
     def of(self, logs: Sequence[str]) -> "Carried":
         """The same of some of the logs."""
@@ -117,10 +128,13 @@ class Carried:
             self.first_times.where(F.get_json_object("key", "$[0]").isin(*logs)),
             {name: frame.where(log_of_timeline().isin(*logs)) for name, frame in self.seen.items()},
             {name: frame.where(log_of_timeline().isin(*logs)) for name, frame in self.open_results.items()},
+            {name: frame.where(F.col(LOG).isin(*logs)) for name, frame in self.revised_sessions.items()},
         )
 
     def of_window(self, window: WindowSpec) -> DataFrame:
         """The events that a window goes on from."""
+        if window.may_take_back:
+            return self.revised_sessions[window.name]
         return self.session_events if window.is_linked and not window.revises else self.open_events
 
     def kept(self) -> "Carried":
@@ -133,6 +147,7 @@ class Carried:
             _kept(self.first_times),
             {name: _kept(frame) for name, frame in self.seen.items()},
             {name: _kept(frame) for name, frame in self.open_results.items()},
+            {name: _kept(frame) for name, frame in self.revised_sessions.items()},
         )
 
 
@@ -143,7 +158,7 @@ class Stretch:
     Attributes:
         ordered: Released events; `__in_sequence` is false for those that pass outside the sequence.
         letters: Dead letters.
-        results: Results by window.
+        results: Results by window, also those that are not shown, see `windows.passing`.
         carried: What the next stretch starts from.
     """
 
@@ -175,7 +190,8 @@ def fold_stretch(
         nothing = adjusted.accepted.limit(0)
         no_times = empty_frame(items.sparkSession, FIRST_TIMES_SCHEMA)
         seen = {w.name: seen_groups(nothing, w) for w in rules.time.windows if w.empty}
-        before = Carried(adjusted.before, nothing, nothing, nothing, no_times, seen)
+        revised = {w.name: nothing for w in rules.time.windows if w.may_take_back}
+        before = Carried(adjusted.before, nothing, nothing, nothing, no_times, seen, revised_sessions=revised)
     released = release(before.held.unionByName(adjusted.accepted), adjusted.state, flushed=flushed)
     in_sequence = released.sequence.withColumn(IN_SEQUENCE, F.lit(True))
     results, open_results = _results(adjusted, before, flushed=flushed)
@@ -198,13 +214,13 @@ def _results(
         stretch, known = adjusted, before.of_window(window)
         if window.input is not None:
             source = input_of(window, windows)
-            stretch = with_results(adjusted, as_events(results[source.name], source, windows, over))
+            stretch = with_results(adjusted, as_events(passing(results[source.name]), source, windows, over))
             known = before.open_results.get(window.name, stretch.accepted.limit(0))
             both = known.unionByName(stretch.accepted)
             both = both.limit(0) if flushed else both
             needed[window.name] = results_still_needed(both, adjusted.state, window, adjusted.rules.time)
         seen = before.seen.get(window.name)
-        found = passing(window_results(stretch, known, window, seen=seen, flushed=flushed, keep=_kept))
+        found = window_results(stretch, known, window, seen=seen, flushed=flushed, keep=_kept)
         fed = any(one.input == window.name for one in windows)
         results[window.name] = _kept(found) if fed else found
     return results, needed
@@ -213,14 +229,16 @@ def _results(
 def _carried(adjusted: Adjusted, before: Carried, held: DataFrame, *, flushed: bool) -> Carried:
     state, windows = adjusted.state, adjusted.rules.windows
     of_events = tuple(window for window in windows if window.input is None)
+    revised = tuple(window for window in of_events if window.may_take_back)
     sessions = tuple(window for window in of_events if window.is_linked and not window.revises)
-    grids = tuple(window for window in of_events if window not in sessions)
+    grids = tuple(window for window in of_events if window not in (*sessions, *revised))
     times = before.first_times
     if adjusted.rules.time.deduplicate_by:
         times = times.unionByName(first_times(adjusted.accepted, adjusted.refused))
     if flushed or not windows:
         nothing = adjusted.accepted.limit(0)
-        return Carried(state, held, nothing, nothing, times, before.seen)
+        nothings = dict.fromkeys(before.revised_sessions, nothing)
+        return Carried(state, held, nothing, nothing, times, before.seen, revised_sessions=nothings)
     return Carried(
         state,
         held,
@@ -228,7 +246,13 @@ def _carried(adjusted: Adjusted, before: Carried, held: DataFrame, *, flushed: b
         in_open_windows(all_events(adjusted, before.session_events), state, sessions, adjusted.rules.time),
         times,
         {w.name: _seen_after(before.seen[w.name], adjusted, w) for w in windows if w.empty},
+        revised_sessions={w.name: _open_after(before.revised_sessions[w.name], adjusted, w) for w in revised},
     )
+
+
+def _open_after(before: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    events = events_as_they_came(adjusted, before)
+    return in_open_windows(events, adjusted.state, (window,), adjusted.rules.time)
 
 
 def _seen_after(before: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:

@@ -25,6 +25,7 @@ FIRST_TIMES = "_state/first_times"
 OPEN_EVENTS = "_state/open_events"
 SESSION_EVENTS = "_state/session_events"
 REVISED_EVENTS = "_state/revised_events"
+REVISED_SESSION_EVENTS = "_state/revised_session_events"
 TIMELINES = "_state/timelines"
 
 

@@ -109,7 +109,8 @@ class Workspace:
         released = (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if self.spec.outputs.ordered_events else ()
         open_events = (tables.OPEN_EVENTS,) if self.spec.grid_windows else ()
         session_events = (tables.SESSION_EVENTS,) if self.spec.linked_windows else ()
-        revised = (tables.REVISED_EVENTS,) if self.spec.revised_windows else ()
+        revised = (tables.REVISED_EVENTS,) if self.spec.revised_by_time else ()
+        revised_sessions = (tables.REVISED_SESSION_EVENTS,) if self.spec.revised_sessions else ()
         results = [tables.open_results_table(window.name) for window in self.spec.chained_windows]
         flushed = [tables.flushed_table(window.name) for window in self.spec.windows]
         seen = tuple(tables.seen_groups_table(window.name) for window in self.spec.windows if window.empty)
@@ -121,6 +122,7 @@ class Workspace:
             *open_events,
             *session_events,
             *revised,
+            *revised_sessions,
             *results,
             *seen,
             *flushed,

@@ -3,7 +3,7 @@
 Here: constants and the smallest conversions between instants and microseconds. Not here: any rule of time.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import reduce
 from operator import and_
 
@@ -65,6 +65,11 @@ def same_in(left: str, right: str, names: Iterable[str]) -> Column:
     """BOOLEAN, never null: two aliased frames of a join have the same in these columns, or both null."""
     each = [F.col(f"{left}.`{name}`").eqNullSafe(F.col(f"{right}.`{name}`")) for name in names]
     return reduce(and_, each, F.lit(True))
+
+
+def computed_once(value: Column, use: Callable[[Column], Column]) -> Column:
+    """What `use` makes of a value that is computed once, however often it is named."""
+    return F.get(F.transform(F.array(value), use), F.lit(0))
 
 
 def floor_to(value: Column, step_us: int, offset_us: int = 0) -> Column:

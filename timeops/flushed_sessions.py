@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from timeops.columns import SEQ, T_FINAL, TIMELINE, W_BEFORE
+from timeops.columns import SEQ, T_FINAL, TIMELINE, W_BEFORE, computed_once
 from timeops.contents import END, FLUSHED, MISSED_FROM, OPEN_IN, group_names
 from timeops.flushed_windows import with_flushed
 from timeops.spec import WindowSpec
@@ -62,11 +62,6 @@ def _is_flushed(start: Column, end: Column) -> Column:
     return F.exists(FLUSHED, lambda one: (one["start"] == start) & (one["end"] == end))
 
 
-def _with(value: Column, use: Callable[[Column], Column]) -> Column:
-    """What `use` makes of a value that is computed once, however often it is named."""
-    return F.get(F.transform(F.array(value), use), F.lit(0))
-
-
 def _entry(event: Column, start: Column, end: Column) -> Column:
     return F.struct(event[SEQ].alias("seq"), start.alias("start"), end.alias("end"))
 
@@ -102,7 +97,7 @@ def _take(window: WindowSpec) -> Callable[[Column, Column], Column]:
             last = F.greatest(t, F.array_max(F.transform(joined, lambda span: span["last"])))
             return F.struct(spans.alias("open"), first.alias("first"), last.alias("last"))
 
-        return _with(_with(F.filter(known["open"], is_open), merged), settled)
+        return computed_once(computed_once(F.filter(known["open"], is_open), merged), settled)
 
     return take
 
@@ -127,7 +122,7 @@ def _take_and_cut(window: WindowSpec, longest_us: int) -> Callable[[Column, Colu
             return F.struct(times.alias("times"), F.get(flushed, F.lit(0)).alias("hit"))
 
         times = F.array_sort(F.array_union(known["times"], F.array(event["t"])))
-        return _with(_with(times, cut), settled)
+        return computed_once(computed_once(times, cut), settled)
 
     return take
 

@@ -113,7 +113,7 @@ def count_between(after_us: Column, limit_us: Column, window: WindowSpec) -> Col
 
 
 def _one_end(window: WindowSpec) -> int:
-    return 0 if window.kind == "snapshot" else window.offset_us + window.size_us
+    return 0 if window.kind in ("session", "snapshot") else window.offset_us + window.size_us
 
 
 def _full_end(within: Column, window: WindowSpec) -> Column:

@@ -8,6 +8,9 @@ A window gives its result at moments that its events name by themselves: the fir
 them (`revise_every: 0 s`); with `early` when a period is over in which events came. The last moment is when it
 closes. So the rank of a moment, and with it the number of a revision, is a function of the window's events and the
 watermark.
+
+The bounds of a session are a window of their own. When an event changes them before it closes, their last moment is
+this event: it takes back what they have given.
 """
 
 from collections.abc import Callable
@@ -18,10 +21,11 @@ from pyspark.sql import functions as F
 from timeops.adjustment import Adjusted
 from timeops.closing import REACHED, closing_watermarks
 from timeops.columns import CLOCK, LOG, SEQ, TIMELINE, W_BEFORE, WATERMARK, floor_to, same_in, to_us
-from timeops.contents import END, FILTERED, MISSED, group_names, with_groups
+from timeops.contents import END, FILTERED, MISSED, START, group_names, with_groups
 from timeops.gridded import ENDS, place
 from timeops.grids import close_time
 from timeops.log_items import AT, CLOCK_BEFORE, ITEM, clocks_of, first_item_at
+from timeops.session_bounds import CHANGED_BY, EVENT, MADE_BY, contents_by_bounds
 from timeops.sliding import MADE, contents_so_far
 from timeops.spec import WindowSpec
 from timeops.stretch_ends import W_END, W_START, with_both_ends
@@ -33,14 +37,22 @@ RANK = "__rank"
 log."""
 REVISION = "__revision"
 IS_FINAL = "__is_final"
-CAUSE = "__cause"  # BIGINT: of a late event that is new in a revision its place in the log; null of all others
-KEYS: tuple[str, ...] = (TIMELINE, END)
+IS_TAKEN_BACK = "__is_taken_back"
+"""BOOLEAN: not a result, but the end of those that a session gave at bounds which an event has changed."""
+CAUSE = "__cause"
+"""BIGINT: of a late event that is new in a revision its place in the log, or that of the event which takes results
+back; null of all others."""
 
-_ON_TIME, _FINAL = -(2**62), 2**62
+_ON_TIME, _TAKEN_BACK, _FINAL = -(2**62), 2**61, 2**62
 _CLOCK_START = "__clock_start"
 _GIVEN, _NOW, _FRESH = "__given", "__now", "__fresh"
 _BEFORE, _AFTER, _SIDE, _CAME = "__before", "__after", "__side", "__came"
 _PREVIOUS = "__previous_rank"  # of the result before; null of the first
+
+
+def keys_of(window: WindowSpec) -> tuple[str, ...]:
+    """Which window of its group a row is of. Sessions of a group may have one end at different times."""
+    return (TIMELINE, START, END) if window.kind == "session" else (TIMELINE, END)
 
 
 def revised_contents(
@@ -62,21 +74,23 @@ def revised_contents(
         keep: The same.
 
     Returns:
-        The rows with `__end`, the group columns of `contents.with_groups`, `__revision`, `__is_final`, `__cause`, and
-        `_watermark` BIGINT, just after the item at which the result was given; null where a flush gave it.
+        The rows with `keys_of`, the group columns of `contents.with_groups`, `__revision`, `__is_final`,
+        `__is_taken_back`, `__cause`, and `_watermark` BIGINT, just after the item at which the result was given; null
+        where a flush gave it.
     """
     events = kept.withColumn(_FRESH, F.lit(False)).unionByName(
         adjusted.accepted.withColumn(_FRESH, F.lit(True)), allowMissingColumns=True
     )
     rows = keep(_ranked(events, adjusted, window, keep))
     moments = _moments(rows, adjusted, window, flushed=flushed)
-    event, moment = rows.drop(W_START, W_END, _CLOCK_START, _FRESH).alias("event"), moments.alias("moment")
-    same = same_in("event", "moment", (*KEYS, *group_names(window)))
+    event = rows.drop(W_START, W_END, _CLOCK_START, _FRESH, CHANGED_BY).alias("event")
+    same = same_in("event", "moment", (*keys_of(window), *group_names(window)))
     so_far = F.col(f"event.{RANK}") <= F.col(f"moment.{RANK}")
-    more = [f"moment.{name}" for name in (REVISION, IS_FINAL, WATERMARK)]
+    more = [f"moment.{name}" for name in (REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)]
     is_new = (F.col(f"event.{RANK}") > F.col(_PREVIOUS)) & _reached(F.col(W_BEFORE), window, F.col(f"event.{END}"))
-    cause = F.when(is_new, F.col(SEQ)).alias(CAUSE)
-    return event.join(moment, same & so_far).select("event.*", *more, cause)
+    by = F.col(f"moment.{CHANGED_BY}")["seq"]
+    cause = F.when(F.col(IS_TAKEN_BACK), by).when(is_new, F.col(SEQ)).alias(CAUSE)
+    return event.join(moments.alias("moment"), same & so_far).select("event.*", *more, cause)
 
 
 def _ranked(
@@ -86,28 +100,45 @@ def _ranked(
 
     Also `__fresh`, that what makes it so came in the stretch, and the watermarks and the clock around the stretch.
     """
-    if window.kind == "sliding":
-        held = contents_so_far(events, adjusted, window, _rank(window), _FRESH, keep=keep)
-        made, came = F.col(MADE), held.withColumn(RANK, F.greatest(_rank(window), F.col(MADE)["moment"]))
+    if window.kind == "session":
+        held = contents_by_bounds(events, window, adjusted.rules.time, _FRESH, keep=keep)
+        made = F.col(MADE_BY)
+        by_maker = _rank(window, made["clock"], made["w"], made["seq"])
+        came = with_both_ends(held, adjusted).withColumn(RANK, F.greatest(_own_rank(window), by_maker))
+        rows = came.withColumn(_FRESH, F.col(_FRESH) | _is_fresh(made, by_maker)).drop(MADE_BY)
+    elif window.kind == "sliding":
+        held = contents_so_far(events, adjusted, window, _own_rank(window), _FRESH, keep=keep)
+        made, came = F.col(MADE), held.withColumn(RANK, F.greatest(_own_rank(window), F.col(MADE)["moment"]))
         by_maker = made["fresh"] & (F.col(RANK) == made["moment"])
         rows = came.withColumn(_FRESH, F.col(_FRESH) | by_maker).drop(MADE)
     else:
         placed = place(events, window).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
         known = with_both_ends(placed, adjusted)
         is_open = F.coalesce(close_time(F.col(END), window) > F.col(W_START), F.lit(True))
-        rows = with_groups(known.where(is_open), window).withColumn(RANK, _rank(window))
+        rows = with_groups(known.where(is_open), window).withColumn(RANK, _own_rank(window))
+    if window.kind != "session":
+        rows = rows.withColumn(CHANGED_BY, F.lit(None).cast(EVENT))
     clocks = adjusted.before.select(TIMELINE, F.col("clock").alias(_CLOCK_START))
     return rows.join(clocks, TIMELINE, "left")
 
 
-def _rank(window: WindowSpec) -> Column:
+def _is_fresh(made: Column, by_maker: Column) -> Column:
+    """BOOLEAN, never null: an event of the stretch made the bounds, and the row is in a result since this came."""
+    return F.coalesce(made["fresh"] & (F.col(RANK) == by_maker), F.lit(False))
+
+
+def _own_rank(window: WindowSpec) -> Column:
     """The first moment at which an event is in the window's result."""
-    clock = to_us(CLOCK)
+    return _rank(window, to_us(CLOCK), F.col(W_BEFORE), F.col(SEQ))
+
+
+def _rank(window: WindowSpec, clock_us: Column, watermark_us: Column, seq: Column) -> Column:
+    """The first moment behind an event, by the clock, the watermark that it met, and its place in the log."""
     if window.early_every_us is not None:
-        return floor_to(clock, window.early_every_us) + F.lit(window.early_every_us)
+        return floor_to(clock_us, window.early_every_us) + F.lit(window.early_every_us)
     every_us = window.revise_every_us
-    late = floor_to(clock, every_us) + F.lit(every_us) if every_us else F.col(SEQ)
-    return F.when(_reached(F.col(W_BEFORE), window), late).otherwise(F.lit(_ON_TIME))
+    late = floor_to(clock_us, every_us) + F.lit(every_us) if every_us else seq
+    return F.when(_reached(watermark_us, window), late).otherwise(F.lit(_ON_TIME))
 
 
 def _reached(watermark_us: Column, window: WindowSpec, end_us: Column | None = None) -> Column:
@@ -118,26 +149,52 @@ def _reached(watermark_us: Column, window: WindowSpec, end_us: Column | None = N
 
 def _moments(rows: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
     """The moments of the stretch at which windows give a result: their keys, `__rank`, and what makes it a row."""
-    keys = [*KEYS, *group_names(window)]
-    own = rows.groupBy(*keys, RANK, W_START, W_END, _CLOCK_START).agg(F.max(_FRESH).alias(_FRESH))
+    keys = [*keys_of(window), *group_names(window)]
+    own = rows.groupBy(*keys, RANK, W_START, W_END, _CLOCK_START, CHANGED_BY).agg(F.max(_FRESH).alias(_FRESH))
     closes = F.lit(True) if flushed else close_time(F.col(END), window) <= F.col(W_END)
-    last = own.where(closes).select(*keys).distinct().withColumn(RANK, F.lit(_FINAL))
-    found = _dated(own, adjusted, window).unionByName(_closed(last, adjusted, window))
+    lasts = own.where(closes & F.col(CHANGED_BY).isNull())
+    found = _dated(own, adjusted, window).unionByName(_closed(lasts, adjusted, window))
+    if window.kind == "session":
+        found = found.unionByName(_taken_back(own, adjusted, window))
     in_order = Window.partitionBy(*keys).orderBy(RANK)
     numbered = {REVISION: F.row_number().over(in_order) - 1, _PREVIOUS: F.lag(RANK).over(in_order)}
     given = found.where(_GIVEN).withColumns(numbered).where(_NOW)
-    return given.select(*keys, RANK, REVISION, (F.col(RANK) == _FINAL).alias(IS_FINAL), WATERMARK, _PREVIOUS)
+    is_taken_back = F.col(RANK) == _TAKEN_BACK
+    return given.where(~is_taken_back | (F.col(REVISION) > 0)).select(
+        *[*keys, RANK, REVISION, _PREVIOUS, WATERMARK, CHANGED_BY],
+        (F.col(RANK) == _FINAL).alias(IS_FINAL),
+        is_taken_back.alias(IS_TAKEN_BACK),
+    )
 
 
-def _closed(last: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
-    ends = closing_watermarks(last.select(*KEYS).distinct(), adjusted, window)
-    dated = last.join(ends.drop(REACHED), [*KEYS], "left")
-    return dated.withColumns({_GIVEN: F.lit(True), _NOW: F.lit(True)})
+def _columns(window: WindowSpec) -> list[str]:
+    return [*keys_of(window), *group_names(window), RANK, CHANGED_BY, _GIVEN, _NOW, WATERMARK]
+
+
+def _closed(lasts: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    """The moments at which windows close."""
+    keys = [*keys_of(window), *group_names(window)]
+    last = lasts.select(*keys, CHANGED_BY).distinct().withColumn(RANK, F.lit(_FINAL))
+    ends = closing_watermarks(last.select(TIMELINE, END).distinct(), adjusted, window)
+    dated = last.join(ends.drop(REACHED), [TIMELINE, END], "left")
+    return dated.withColumns({_GIVEN: F.lit(True), _NOW: F.lit(True)}).select(*_columns(window))
+
+
+def _taken_back(own: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    """The moments at which events of the stretch changed bounds, also where these had given nothing."""
+    keys = [*keys_of(window), *group_names(window)]
+    changed = own.where(F.col(CHANGED_BY).isNotNull()).select(*keys, CHANGED_BY).distinct()
+    by = F.col(CHANGED_BY)
+    placed = changed.withColumns({AFTER_SEQ: by["seq"], AT: by["clock"]})
+    found = watermarks_after(placed.select(TIMELINE, AFTER_SEQ, AT).distinct(), adjusted).drop(AT)
+    dated = placed.join(found, [TIMELINE, AFTER_SEQ], "left")
+    moment = {RANK: F.lit(_TAKEN_BACK), _GIVEN: F.lit(True), _NOW: F.lit(True)}
+    return dated.withColumns(moment).select(*_columns(window))
 
 
 def _dated(own: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """Adds to moments before the last whether a result is given, whether in this stretch, and the watermark then."""
-    columns = [*KEYS, *group_names(window), RANK, _GIVEN, _NOW, WATERMARK]
+    columns = _columns(window)
     if window.early_every_us is not None:
         return _at_periods(own, adjusted, window).select(*columns)
     late = own.where(F.col(RANK) != _ON_TIME)
@@ -147,11 +204,12 @@ def _dated(own: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
 
 def _on_time(own: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """The moments at which the watermark passes the end; none where it passes the close time at once."""
-    on_time = own.where(F.col(RANK) == _ON_TIME)
+    in_time = F.col(CHANGED_BY).isNull() | _reached(F.col(CHANGED_BY)["w"], window)
+    on_time = own.where((F.col(RANK) == _ON_TIME) & in_time)
     crossing = on_time.where(~_reached(F.col(W_START), window) & _reached(F.col(W_END), window))
     at_the_end = window.model_copy(update={"allowed_lateness": window.allowed_lateness * 0})
-    ends = closing_watermarks(crossing.select(*KEYS).distinct(), adjusted, at_the_end)
-    dated = on_time.join(ends, [*KEYS], "left")
+    ends = closing_watermarks(crossing.select(TIMELINE, END).distinct(), adjusted, at_the_end)
+    dated = on_time.join(ends, [TIMELINE, END], "left")
     earlier = _reached(F.col(W_START), window)
     now = ~earlier & F.coalesce(F.col(REACHED) < close_time(F.col(END), window), F.lit(False))
     return dated.withColumns({_GIVEN: earlier | now, _NOW: now})
@@ -168,6 +226,7 @@ def _at_events(late: DataFrame, adjusted: Adjusted) -> DataFrame:
 
 def _at_periods(late: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """Periods of the clock in which events came; the first item behind one gives the result, if it still may."""
+    late = late.where(F.col(CHANGED_BY).isNull() | (F.col(RANK) <= F.col(CHANGED_BY)["clock"]))
     earlier = F.coalesce(F.col(RANK) <= F.col(_CLOCK_START), F.lit(False))
     ends = late.where(~earlier).select(TIMELINE, RANK, _CLOCK_START).distinct()
     around = _watermarks_around(ends, adjusted).withColumn(_CAME, F.lit(True))

@@ -88,6 +88,11 @@ class WindowEmission(WindowShape):
         return self.emit != "on_close"
 
     @property
+    def may_take_back(self) -> bool:
+        """Whether results may be taken back: those of a session that late events made another."""
+        return self.revises and self.kind == "session"
+
+    @property
     def follows_clock(self) -> bool:
         """Whether the clock of the log alone may give a revision: where a period ends in which events came."""
         return self.early_every_us is not None or (self.emit == "on_time" and self.revise_every_us > 0)
@@ -105,9 +110,10 @@ class WindowEmission(WindowShape):
                     found, remedy="write `emit: on_time` or `emit: {early: …}`, or leave it out", at=("history",)
                 )
             return
-        if self.kind == "session":
-            found = "a session that late events join up with others has no earlier result to revise"
-            yield Problem(found, "on_close", at=("emit",))
+        if self.kind == "session" and self.max_duration is not None:
+            found = "an event may move all the ends that `max_duration` gives behind it, back and forth"
+            remedy = "leave `emit` or `max_duration` out"
+            yield Problem(found, "on_close for a session with `max_duration`", remedy, at=("emit",))
         elif self.emit == "on_time" and not self.allowed_lateness:
             found = "`on_time` has no effect without `allowed_lateness`: a window is then closed when it ends"
             yield Problem(found, remedy="set `allowed_lateness`, or leave `emit` out", at=("emit",))

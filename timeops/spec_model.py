@@ -133,6 +133,16 @@ class Spec(SpecModel):
         return tuple(window for window in self.windows if window.revises)
 
     @property
+    def revised_sessions(self) -> tuple[WindowSpec, ...]:
+        """Those of them that are sessions."""
+        return tuple(window for window in self.revised_windows if window.kind == "session")
+
+    @property
+    def revised_by_time(self) -> tuple[WindowSpec, ...]:
+        """The others, which need an event by its own time alone."""
+        return tuple(window for window in self.revised_windows if window.kind != "session")
+
+    @property
     def linked_windows(self) -> tuple[WindowSpec, ...]:
         """Sessions and sliding windows of events, which are where they are by several, and which give one result."""
         return tuple(window for window in self.event_windows if window.is_linked and not window.revises)

@@ -143,7 +143,6 @@ def _kind_rules() -> list[Json]:
 
 def _emission_rules() -> list[Json]:
     revised: Json = {"required": ["emit"], "properties": {"emit": {"not": {"const": "on_close"}}}}
-    once: Json = {"kind": {"not": {"const": "session"}}}
     empty: Json = {"required": ["empty"], "properties": {"empty": {"const": True}}}
     on_grid: Json = {"kind": {"not": {"enum": ["session", "sliding", "snapshot"]}}}
     on_time: Json = {"required": ["allowed_lateness"], "properties": {"allowed_lateness": {"pattern": "[1-9]"}}}
@@ -151,7 +150,7 @@ def _emission_rules() -> list[Json]:
         {"if": _given("history"), "then": {"anyOf": [revised, {"properties": {"history": {"const": False}}}]}},
         {"if": _given("revise_every"), "then": _given("emit", "on_time")},
         {"if": _given("emit", "on_time"), "then": on_time},
-        {"if": revised, "then": {"properties": once}},
+        {"if": revised, "then": {"properties": {"max_duration": False}}},
         {"if": empty, "then": {"properties": on_grid}},
         {"if": _given("empty_max"), "then": empty},
     ]

@@ -128,7 +128,7 @@ class WindowShape(SpecModel):
     @property
     def end_step_us(self) -> int:
         """How far one end is from the next one that there may be, in microseconds."""
-        return 1 if self.kind in ("sliding", "snapshot") else _micros(self.hop or self.step or self.size)
+        return 1 if self.kind in ("session", "sliding", "snapshot") else _micros(self.hop or self.step or self.size)
 
     @property
     def calendar(self) -> tuple[Literal["day", "month"], str] | None:

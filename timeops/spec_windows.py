@@ -76,10 +76,10 @@ class WindowSpec(WindowEmission):
     def _input_problems(self) -> Iterable[Problem]:
         if self.input is None:
             return
-        if self.revises and self.kind != "session":  # of which it is said already, as of `empty` below
+        if self.revises:
             found = "a window over results gives one itself: they are final, and none of them is late"
             yield Problem(found, "on_close", at=("emit",))
-        if self.empty and self.closes_on_grid:
+        if self.empty and self.closes_on_grid:  # of others it is said already
             found = "rows without a result, of a window over the results of another, are not supported yet"
             yield Problem(found, remedy="leave it out", at=("empty",))
         for alias, aggregate in self.aggregates.items():

@@ -20,7 +20,7 @@ from timeops.contents import BY_FLUSH, END, FLUSHED, OPEN_IN, START, group_names
 from timeops.empty_windows import REACHED_W, Span, empty_rows, given_watermark
 from timeops.flushed_windows import of_contents, of_groups, with_flushed
 from timeops.grids import start_of
-from timeops.revisions import CAUSE, IS_FINAL, REVISION, revised_contents
+from timeops.revisions import CAUSE, IS_FINAL, IS_TAKEN_BACK, REVISION, keys_of, revised_contents
 from timeops.seen_groups import once, seen_groups
 from timeops.spec import TimeSpec, WindowSpec
 from timeops.stretch_ends import W_END, with_end
@@ -45,8 +45,9 @@ def window_results(
 
     Args:
         adjusted: The stretch.
-        open_events: Events of earlier stretches that `still_needed` kept; for sessions and sliding windows those of
-            `in_open_windows`, and for windows that revise their results with `__w_before` and `_clock` as they came.
+        open_events: Events of earlier stretches that `still_needed` kept; for sessions, and for sliding windows of
+            one result, those of `in_open_windows`; for windows that revise their results with `__w_before` and
+            `_clock` as they came.
         window: The window.
         seen: With `empty` the groups that earlier stretches have seen, see seen_groups.py; by default none.
         stay_closed: Windows that an earlier flush closed, see flushed_windows.py; by default none.
@@ -59,8 +60,8 @@ def window_results(
         and per revision; with `time.start_at` only of windows that begin there or later (A2): `window_start`,
         `window_end`, group columns, aggregates, `_revision` INT, `_is_final` BOOLEAN, `_watermark` (just after the
         item at which it was given; null where a flush gave it); with `history` also `_late_events`. Revisions that
-        do not pass `having` are rows too: where a window revises its results and has one, `__passes` tells; see
-        `passing`.
+        do not pass `having` are rows too, and so is what takes back the results of a session that is no more: where
+        there may be such rows, `__passes` tells; see `passing`.
     """
     if stay_closed is not None and window.kind != "session":
         told = with_flushed(adjusted.accepted, stay_closed, window)
@@ -98,9 +99,12 @@ def window_results(
 
 
 def _with_revisions(contents: DataFrame, window: WindowSpec) -> DataFrame:
-    causes = [F.array_sort(F.collect_list(CAUSE)).alias(LATE_EVENTS)] if window.history else []
-    found = _aggregated(contents, (*gridded.KEYS, REVISION, IS_FINAL, WATERMARK), window, *causes)
-    return found.withColumn(START, start_of(F.col(END), window))
+    causes = [F.array_sort(F.collect_set(CAUSE)).alias(LATE_EVENTS)] if window.history else []
+    keys = (*keys_of(window), REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)
+    found = _aggregated(contents, keys, window, *causes)
+    if window.kind == "session":
+        return found
+    return found.drop(IS_TAKEN_BACK).withColumn(START, start_of(F.col(END), window))
 
 
 def _dated(found: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
@@ -133,12 +137,19 @@ def _shaped(results: DataFrame, window: WindowSpec, start_us: int | None) -> Dat
         F.col(IS_FINAL).alias("_is_final"),
         to_instant(WATERMARK).alias(WATERMARK),
         *([LATE_EVENTS] if window.history else []),
+        *([IS_TAKEN_BACK] if window.may_take_back else []),
     )
+    if window.may_take_back:
+        return rows.withColumn(PASSES, _passes(window) & ~F.col(IS_TAKEN_BACK)).drop(IS_TAKEN_BACK)
     if window.having is None:
         return rows
     if window.revises:
-        return rows.withColumn(PASSES, F.coalesce(F.expr(window.having), F.lit(False)))
+        return rows.withColumn(PASSES, _passes(window))
     return rows.where(window.having)
+
+
+def _passes(window: WindowSpec) -> Column:
+    return F.lit(True) if window.having is None else F.coalesce(F.expr(window.having), F.lit(False))
 
 
 def passing(results: DataFrame) -> DataFrame:
@@ -168,6 +179,11 @@ def all_events(adjusted: Adjusted, open_events: DataFrame) -> DataFrame:
     """The accepted events of a stretch and those of earlier ones that windows still need, which were on time."""
     known = open_events.withColumn(W_BEFORE, F.lit(None).cast("bigint"))
     return known.unionByName(adjusted.accepted, allowMissingColumns=True)
+
+
+def events_as_they_came(adjusted: Adjusted, open_events: DataFrame) -> DataFrame:
+    """The same with the watermark and the clock that each met, which revised results ask for."""
+    return open_events.unionByName(adjusted.accepted, allowMissingColumns=True)
 
 
 def flushed_windows(
@@ -271,7 +287,8 @@ def in_open_windows(
     """Events that sessions or sliding windows still need at the end of a stretch.
 
     Args:
-        events: What this function gave after the stretch before, and the accepted events: `all_events`.
+        events: What this function gave after the stretch before, and the accepted events: `all_events`, for windows
+            that revise their results `events_as_they_came`.
         state: The timelines' state after the stretch.
         windows: The spec's sessions and sliding windows.
         time: The spec's `time` section.

@@ -204,6 +204,6 @@ def check_emission(window: Window, rules: TimeRules) -> None:
     refuse(every is not None and (window.emit[0] != "early" or every <= 0), "emit", "('early', above 0)")
     refuse(window.revise_every_us < 0, "revise_every_us", "is from 0 up")
     once = window.emit == "on_close"
-    refuse(window.kind == "session" and not once, "emit", "the oracle revises no sessions")
+    refuse(window.max_duration_us is not None and not once, "emit", "sessions that are cut give one result")
     on_grid = window.kind in ("tumbling", "hopping", "cumulative")
     refuse(window.empty and not on_grid, "empty", "is for windows on a grid")

@@ -38,7 +38,10 @@ class DeadLetter:
 
 @dataclass(frozen=True)
 class WindowResult:
-    """One row of a window: `events` are ascending seqs, `watermark_us` is W after the item that made it."""
+    """One row of a window: `events` are ascending seqs, `watermark_us` is W after the item that made it.
+
+    One that is not shown takes away the row of the revision before: `having` keeps it back, or a session is no more.
+    """
 
     window_start: int
     window_end: int
@@ -48,6 +51,7 @@ class WindowResult:
     is_final: bool
     watermark_us: int | None
     timeline: str
+    is_shown: bool = True
 
 
 @dataclass
@@ -70,6 +74,7 @@ class Outcome:
     `watermarks` has one entry per item: timeline to W after it (None before there is one and while flushed).
     `missed` has, per window name, the (seq, windows) of events that missed some windows and reached others.
     `given` has, per window name, the position of the item that made each of its results.
+    `hidden` has, per window name, the results that are not shown.
     `open_windows` has, per window name, (start, end, group, seqs) of what is not closed yet.
     """
 
@@ -78,6 +83,7 @@ class Outcome:
     dead_letters: list[DeadLetter] = field(default_factory=list)
     windows: dict[str, list[WindowResult]] = field(default_factory=dict)
     given: dict[str, list[int]] = field(default_factory=dict)
+    hidden: dict[str, list[WindowResult]] = field(default_factory=dict)
     watermarks: list[dict[str, int | None]] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     missed: dict[str, list[tuple[int, tuple[Interval, ...]]]] = field(default_factory=dict)

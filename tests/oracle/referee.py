@@ -64,6 +64,7 @@ class Referee:
         for window in windows:
             self.outcome.windows[window.name] = []
             self.outcome.given[window.name] = []
+            self.outcome.hidden[window.name] = []
             self.outcome.missed[window.name] = []
             for by_window in (counts.in_gap, counts.filtered, counts.in_windows, counts.missed_some):
                 by_window[window.name] = 0
@@ -126,6 +127,9 @@ class Referee:
         for keeper in self.keepers:
             for result in keeper.made:
                 stamped = replace(result, watermark_us=after[result.timeline])
+                if not result.is_shown:
+                    self.outcome.hidden[keeper.window.name].append(stamped)
+                    continue
                 self.outcome.windows[keeper.window.name].append(stamped)
                 self.outcome.given[keeper.window.name].append(len(self.outcome.watermarks) - 1)
             keeper.made = []

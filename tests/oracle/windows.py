@@ -137,12 +137,11 @@ class WindowKeeper:
     ) -> Placing:
         """The session that the event gives after merging with the open sessions of its group."""
         others: list[OpenWindow] = []
-        events = [(t, record.seq)]
+        before: list[OpenWindow] = []
         for opened in self.open:
-            if opened.timeline == timeline and opened.group == group:
-                events += [(self.times[seq], seq) for seq in opened.seqs]
-            else:
-                others.append(opened)
+            is_own = opened.timeline == timeline and opened.group == group
+            (before if is_own else others).append(opened)
+        events = [(t, record.seq), *((self.times[seq], seq) for opened in before for seq in opened.seqs)]
         sessions = self.sessions_of(sorted(events), timeline, group)
         own = next(session for session in sessions if record.seq in session.seqs)
         # With a longest duration it may be one that the event cuts off another that a flush had closed before.
@@ -150,8 +149,27 @@ class WindowKeeper:
         if self.is_closed(own.key, watermark):
             return self.refusal(own.key, [(own.start, own.end)], watermark)
         self.keep(record, t)
+        for session in sessions:
+            self.go_on(session, before, watermark)
+        for opened in before:
+            if opened.key not in [session.key for session in sessions]:
+                self.take_back(opened)
         self.open = others + sessions
         return Placing("in_windows")
+
+    def go_on(self, session: OpenWindow, before: list[OpenWindow], watermark: int | None) -> None:
+        """A session whose bounds did not change goes on with what it has given; any other has given nothing."""
+        session.past_end = self.is_past_end(session.end, watermark)
+        for opened in before:
+            if opened.key == session.key:
+                session.past_end = opened.past_end
+                session.next_revision = opened.next_revision
+                session.reported = opened.reported
+
+    def take_back(self, opened: OpenWindow) -> None:
+        """The bounds of a session have changed: what it has given is taken away."""
+        if opened.next_revision:
+            self.give(opened, is_final=False, is_shown=False)
 
     def sessions_of(self, events: list[tuple[int, int]], timeline: str, group: Group) -> list[OpenWindow]:
         """Cut (time, seq) pairs in order into sessions: at most gap apart, at most max_duration long."""
@@ -257,17 +275,16 @@ class WindowKeeper:
             if opened.past_end and opened.events != opened.reported:
                 self.give(opened, is_final=False)
 
-    def give(self, opened: OpenWindow, is_final: bool) -> None:
+    def give(self, opened: OpenWindow, is_final: bool, is_shown: bool = True) -> None:
         """Make one result row; W is stamped on it when the item is done."""
         events = opened.events
         revision = opened.next_revision
         opened.next_revision += 1
         opened.reported = events
         if self.window.having is not None and not self.window.having([self.records[seq] for seq in events]):
-            return
-        self.made.append(
-            WindowResult(opened.start, opened.end, opened.group, events, revision, is_final, None, opened.timeline)
-        )
+            is_shown = False
+        key = (opened.start, opened.end, opened.group)
+        self.made.append(WindowResult(*key, events, revision, is_final, None, opened.timeline, is_shown))
 
     def still_open(self) -> list[tuple[int, int, Group, tuple[int, ...]]]:
         """The windows that hold events and are not closed, by (start, end)."""

@@ -47,6 +47,8 @@ windows:
      history: true, group_by: [k], aggregates: {n: count(*), total: sum(v)}}
   - {name: at_each, kind: hopping, size: 1 minute, hop: 30 s, allowed_lateness: 2 minutes, emit: on_time,
      revise_every: 0 s, history: true, group_by: [k], aggregates: {n: count(*), total: sum(v)}, having: n % 2 = 1}
+  - {name: visits, kind: session, gap: 5 s, allowed_lateness: 1 minute, emit: on_time, revise_every: 5 s,
+     history: true, group_by: [k], aggregates: {n: count(*), total: sum(v)}}
   - {name: quiet, kind: tumbling, size: 10 s, allowed_lateness: 3 s, empty: true, where: v > 2, group_by: [k],
      aggregates: {n: count(*), total: sum(v)}}
   - {name: soon, kind: tumbling, size: 2 minutes, emit: {early: 15 s}, group_by: [k], aggregates: {n: count(*)}}
@@ -76,7 +78,7 @@ def test_windows_of_every_kind_in_batches_give_the_oracles_tables_and_days_rebui
         assert go(made, instance, RunOptions(max_events_per_batch=400)).batches == 2
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
         assert_open_sessions_keep_the_results_that_no_closed_one_holds(settings.warehouse, file.spec)
-        for name in ("revised", "quiet", "five", "spells"):
+        for name in ("revised", "quiet", "five", "spells", "visits"):
             live = table(settings.warehouse, file.spec, f"windows/{name}")
             assert live
             materialize_days(made, instance, name)
@@ -90,7 +92,7 @@ def test_windows_of_every_kind_in_batches_give_the_oracles_tables_and_days_rebui
         assert go(made, instance, RunOptions(end_of_input="flush")).batches == 1
         assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
         assert_history_leads_to_the_last_revisions(settings.warehouse, file.spec)
-        for name in ("revised", "at_each"):
+        for name in ("revised", "at_each", "visits"):
             assert_changes_played_back_give_the_table(settings.warehouse, file.spec, name)
     page = assert_the_report_tells_what_the_tables_hold(settings.warehouse, file)
     assert "past every event: the end of input was flushed" in page
@@ -114,10 +116,11 @@ def assert_changes_played_back_give_the_table(warehouse: Path, spec: Spec, name:
         key, shown = tuple(row[name] for name in keys), [row[name] for name in SHOWN]
         if row["_change_type"] == DELETE:
             assert stands.pop(key) == shown
+            assert name != "visits" or len(row["_late_events"]) == 1, "the event that made the session another"
         else:
             assert (key in stands) == (row["_change_type"] == "update_postimage")
             stands[key] = shown
-    assert (name == "at_each") == any(row["_change_type"] == DELETE for row in changes)
+    assert (name != "revised") == any(row["_change_type"] == DELETE for row in changes)
     current = table(warehouse, spec, f"windows/{name}")
     assert {tuple(row[name] for name in keys): [row[name] for name in SHOWN] for row in current} == stands
 

@@ -5,6 +5,7 @@ The way a pipeline goes on from batch to batch, without a lake: state, held and 
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -17,6 +18,7 @@ from resources.split_count import count_splits
 from tests.properties.logs import Log, clocks_after, ended_clocks, first_clocks, items, ticks_of
 from timeops.adjustment import Adjusted, JudgedRows, adjusted_from, time_adjustment
 from timeops.chained import as_events, results_still_needed, with_results
+from timeops.changes import PASSES
 from timeops.columns import to_us
 from timeops.dead_letters import time_letters, window_letters
 from timeops.duplicates import first_times
@@ -32,6 +34,7 @@ from timeops.timelines import STATE_SCHEMA, LogClock
 from timeops.watermarks import Way
 from timeops.windows import (
     all_events,
+    events_as_they_came,
     flushed_windows,
     in_open_windows,
     late_for_windows,
@@ -52,6 +55,7 @@ class Gathered:
     held: Rows = field(default_factory=lambda: defaultdict(list))
     letters: Rows = field(default_factory=lambda: defaultdict(list))
     windows: dict[str, Rows] = field(default_factory=dict)
+    hidden: dict[str, Rows] = field(default_factory=dict)
     watermarks: dict[str, int | None] = field(default_factory=dict)
     tally: dict[str, int] = field(default_factory=dict)
     aggregates: tuple[str, ...] = ("seqs",)
@@ -65,10 +69,19 @@ class Carried:
     held: DataFrame | None = None
     open_events: DataFrame | None = None
     session_events: DataFrame | None = None
+    revised_session_events: DataFrame | None = None
     first_times: DataFrame | None = None
     seen: Mapping[str, DataFrame] = field(default_factory=dict)
     stay_closed: Mapping[str, DataFrame] = field(default_factory=dict)
     open_results: Mapping[str, DataFrame] = field(default_factory=dict)
+
+    def of_window(self, window: WindowSpec, nothing: DataFrame) -> DataFrame:
+        """The events that a window goes on from."""
+        if window.may_take_back:
+            return self.revised_session_events or nothing
+        if window.is_linked and not window.revises:
+            return self.session_events or nothing
+        return self.open_events or nothing
 
 
 def run(
@@ -89,7 +102,8 @@ def run(
     With `flush` the last stretch is flushed; those of `flushed_after` are, and the pipeline is reopened behind them.
     """
     rules = TimeRules(time, sources, uses_splits=bool(sources), windows=windows)
-    out = Gathered(windows={window.name: defaultdict(list) for window in windows}, aggregates=aggregates)
+    nothing: dict[str, Rows] = {window.name: defaultdict(list) for window in windows}
+    out = Gathered(windows=nothing, hidden=deepcopy(nothing), aggregates=aggregates)
     carried = Carried(small_frame(spark, [], STATE_SCHEMA))
     before = LogClock(F.lit(None).cast("bigint"))
     for part in parts:
@@ -148,7 +162,8 @@ def _stretch(
     # Under drop and adjust no accepted event is ever late for a window: it would be missing in the results.
     late_for = [w for w in of_events if time.out_of_order == "keep" or w.name in closed]
     late = {
-        w.name: late_for_windows(adjusted, in_sessions, w, closed.get(w.name)).localCheckpoint() for w in late_for
+        w.name: late_for_windows(adjusted, carried.of_window(w, nothing), w, closed.get(w.name)).localCheckpoint()
+        for w in late_for
     }
     _letters(adjusted, late, out)
     late_for_sessions = {w.name: late[w.name] for w in late_for if w.kind == "session"}
@@ -162,7 +177,7 @@ def _stretch(
     given: dict[str, DataFrame] = {}
     open_results: dict[str, DataFrame] = {}
     for window in inputs_first(windows):
-        stretch, known = adjusted, in_sessions if window.is_linked and not window.revises else on_grids
+        stretch, known = adjusted, carried.of_window(window, nothing)
         if window.input is not None:
             source = input_of(window, windows)
             stretch = with_results(adjusted, as_events(given[source.name], source, windows, time.over))
@@ -179,20 +194,28 @@ def _stretch(
             flushed=flushed,
             keep=lambda frame: frame.localCheckpoint(),
         )
-        given[window.name] = passing(results).localCheckpoint()
-        _gather_results(given[window.name], window, out)
+        results = results.localCheckpoint()
+        given[window.name] = passing(results)
+        _gather_results(results, window, out)
     sessions = tuple(window for window in of_events if window.is_linked and not window.revises)
-    grids = tuple(window for window in of_events if window not in sessions)
+    revised = tuple(window for window in of_events if window.may_take_back)
+    grids = tuple(window for window in of_events if window not in (*sessions, *revised))
     if flushed:  # events of what a flush closed are needed no more, but where later ones make windows that hold them
-        sessions, grids = (tuple(w for w in some if w.kind == "sliding") for some in (sessions, grids))
-    needed = still_needed(_since(on_grids, adjusted), adjusted.state, grids)
+        some = (sessions, revised, grids)
+        sessions, revised, grids = (tuple(w for w in each if w.kind == "sliding") for each in some)
+    needed = still_needed(events_as_they_came(adjusted, on_grids), adjusted.state, grids)
     open_now = in_open_windows(all_events(adjusted, in_sessions), adjusted.state, sessions, time, closed)
     kept = [frame.localCheckpoint() for frame in (needed, open_now)]
+    if revised:
+        came = events_as_they_came(adjusted, carried.revised_session_events or nothing)
+        kept.append(in_open_windows(came, adjusted.state, revised, time, closed).localCheckpoint())
     seen = {window.name: _seen(carried, adjusted, window) for window in windows if window.empty}
     after = {
         w.name: frame for w in of_events if (frame := _stay_closed(carried, adjusted, w, flushed=flushed)) is not None
     }
-    return Carried(adjusted.state, held, kept[0], kept[1], times, seen, after, open_results)
+    return Carried(
+        adjusted.state, held, kept[0], kept[1], kept[2] if revised else None, times, seen, after, open_results
+    )
 
 
 def _stay_closed(carried: Carried, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame | None:
@@ -200,8 +223,7 @@ def _stay_closed(carried: Carried, adjusted: Adjusted, window: WindowSpec, *, fl
     frames = [] if before is None else [ahead(before, adjusted.state, window)]
     if flushed:
         nothing = adjusted.accepted.limit(0)
-        in_sessions, on_grids = carried.session_events or nothing, carried.open_events or nothing
-        known = in_sessions if window.is_linked and not window.revises else on_grids
+        known = carried.of_window(window, nothing)
         seen = carried.seen.get(window.name)
         frames.append(flushed_windows(adjusted, known, window, seen=seen, stay_closed=before))
     return reduce(DataFrame.unionByName, frames).localCheckpoint() if frames else None
@@ -216,11 +238,6 @@ def _seen(carried: Carried, adjusted: Adjusted, window: WindowSpec) -> DataFrame
 def _first_times(known: DataFrame | None, adjusted: Adjusted) -> DataFrame:
     fresh = first_times(adjusted.accepted, adjusted.refused)
     return (fresh if known is None else known.unionByName(fresh)).localCheckpoint()
-
-
-def _since(kept: DataFrame, adjusted: Adjusted) -> DataFrame:
-    """Events with the watermark that each met, which windows that revise their results ask for."""
-    return kept.unionByName(adjusted.accepted, allowMissingColumns=True)
 
 
 def _release(held: DataFrame, adjusted: Adjusted, out: Gathered, *, flushed: bool) -> DataFrame:
@@ -266,6 +283,7 @@ def _gather_results(results: DataFrame, window: WindowSpec, out: Gathered) -> No
         group = tuple(row[name] for name in window.group_columns)
         found = (row[name] for name in out.aggregates)
         values = [tuple(value) if isinstance(value, list) else value for value in found]
-        out.windows[window.name][row["case"]].append(
+        into = out.windows if PASSES not in results.columns or row[PASSES] else out.hidden
+        into[window.name][row["case"]].append(
             (row["s"], row["e"], group, *values, row["_revision"], row["_is_final"], row["w"])
         )

@@ -261,6 +261,14 @@ def assert_equal_to_oracle(
         )
         # Sorted by what is never null: a flush leaves the watermark so.
         assert sorted(out.windows[window.name][log.case], key=lambda r: r[:6]) == want, (log, window)
+        # What a result holds that is not shown is nobody's business.
+        hidden = [
+            (r.window_start, r.window_end, r.group, r.revision, r.is_final, r.watermark_us)
+            for r in expected.hidden[window.name]
+            if window.revises
+        ]
+        taken = [(*r[:3], *r[4:]) for r in out.hidden[window.name][log.case]]
+        assert sorted(taken, key=lambda r: r[:5]) == sorted(hidden, key=lambda r: r[:5]), (log, window)
 
 
 def assert_letters(log: Log, out: Gathered, letters: Any) -> None:

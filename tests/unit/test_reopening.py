@@ -58,6 +58,16 @@ def test_a_pipeline_with_a_session_of_results_cannot_be_reopened(tmp_path: Path)
         next_stretch(replace(workspace, file=file), None, flush=False, reopen="why")
 
 
+def test_a_pipeline_with_a_session_that_revises_its_results_cannot_be_reopened(tmp_path: Path) -> None:
+    workspace = shop(tmp_path, flush=True, new=5)
+    visits = WindowSpec(
+        name="visits", kind="session", gap="1 hour", emit={"early": "1 minute"}, aggregates={"n": "count(*)"}
+    )
+    file = replace(workspace.file, spec=workspace.spec.model_copy(update={"windows": (visits,)}))
+    with pytest.raises(LakeError, match="visits is a session window that revises its results"):
+        next_stretch(replace(workspace, file=file), None, flush=False, reopen="why")
+
+
 def test_a_batch_that_was_not_committed_reopens_again_without_being_told(tmp_path: Path) -> None:
     workspace = shop(tmp_path, flush=True, new=5)
     workspace.batches.begin(

@@ -20,7 +20,7 @@ from tests.oracle import Control, Record, TimeRules, Window, run
         (TimeRules(), [Window("w", "tumbling", size_us=5, emit="on_time")], "emit"),
         (TimeRules(), [Window("w", "tumbling")], "size_us"),
         (TimeRules(), [Window("w", "hopping", size_us=5)], "hop_us"),
-        (TimeRules(), [Window("w", "session", gap_us=5, emit=("early", 5))], "emit"),
+        (TimeRules(), [Window("w", "session", gap_us=5, max_duration_us=9, emit=("early", 5))], "emit"),
         (TimeRules(), [Window("w", "cumulative", size_us=5, step_us=2)], "step_us"),
         (TimeRules(), [Window("w", "snapshot", closed="right")], "closed"),
         (

@@ -1,0 +1,86 @@
+"""Sessions that revise their results: equal to the oracle, wherever a log is cut, and their laws."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.properties.fold import Gathered, run
+from tests.properties.logs import generate, with_ticks
+from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
+from tests.properties.test_reopening import near
+from timeops.spec import TimeSpec, WindowSpec
+
+
+def session(name: str, **keys: Any) -> WindowSpec:
+    aggregates = {"seqs": "array_sort(collect_set(_arrival_seq))"}
+    defaults: dict[str, Any] = {"gap": "9 us", "group_by": ("case",), "aggregates": aggregates}
+    return WindowSpec(**({"name": name, "kind": "session"} | defaults | keys))
+
+
+def on_time(name: str, lateness: str, every: str, **keys: Any) -> WindowSpec:
+    return session(name, allowed_lateness=lateness, emit="on_time", revise_every=every, **keys)
+
+
+EACH = on_time("each", "25 us", "0 us", having="size(seqs) != 2", history=True)
+PERIODS = on_time("periods", "40 us", "4 us")
+LONG = on_time("long", "1000 us", "60 us", group_by=("case", "v"), gap="5 us", where="v > 1")
+EARLY = session("early", emit={"early": "5 us"}, group_by=("case", "v"), gap="12 us")
+EARLY_AND_LATE = session("early_and_late", emit={"early": "3 us"}, allowed_lateness="30 us", having="size(seqs) != 2")
+ONCE = session("once", allowed_lateness="40 us")
+
+KEEP = {"out_of_order": "keep", "out_of_orderness": "3 us"}
+EVERY = {"every": "8 us"}
+BY_CLOCK = {"late": {"tolerance": "7 us", "policy": "adjust"}, "idle": {"advance": "arrival_clock"}}
+SILENCE = {"idle": {"advance": "window_close", "timeout": "6 us"}}
+HALVES, CUT, WHOLE = (0, 1), (0, 1, 2), (None,)
+
+# Settings of time, windows, and how the logs are cut; a log is flushed behind its last part where it says so.
+MODES: dict[str, tuple[dict[str, Any], tuple[WindowSpec, ...], Sequence[int | None], bool]] = {
+    "halves": (KEEP, (EACH, EARLY_AND_LATE), HALVES, False),
+    "cut": (KEEP, (EACH, PERIODS, EARLY_AND_LATE), CUT, False),
+    "cut and flushed": (KEEP, (PERIODS, LONG, EARLY, ONCE), CUT, True),
+    "whole": (KEEP, (EACH, LONG, EARLY_AND_LATE), WHOLE, True),
+    "dropped": ({"out_of_orderness": "6 us"}, (EARLY,), CUT, False),
+    "adjusted": ({"out_of_order": "adjust", "out_of_orderness": "6 us"}, (EARLY,), CUT, True),
+    "clock": (KEEP | BY_CLOCK, (EACH, PERIODS, EARLY_AND_LATE), CUT, False),
+    "clock by periods": (KEEP | BY_CLOCK | {"emit": EVERY}, (EACH, PERIODS, EARLY_AND_LATE), CUT, False),
+    "silence": (KEEP | SILENCE, (PERIODS, EARLY_AND_LATE), CUT, False),
+}
+SOON = ("halves",)
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[] if mode in SOON else [pytest.mark.variant]) for mode in MODES]
+)
+def test_sessions_that_revise_their_results_give_the_oracles(spark: SparkSession, mode: str) -> None:
+    keys, windows, parts, flush = MODES[mode]
+    time = TimeSpec(timestamp_by="e", over=("case",), **keys)
+    turn = list(MODES).index(mode)
+    logs = generate(seed=70 + turn, cases=160)
+    if parts == HALVES:
+        logs = [replace(log, cuts=log.cuts[:1]) for log in logs]
+    if mode.startswith(("clock", "silence")):
+        logs = with_ticks(near(logs), seed=turn)
+    out = run(spark, logs, time, windows, parts=parts, flush=flush)
+    for log in logs:
+        assert_equal_to_oracle(log, out, time, windows, flush=flush)
+    assert_nothing_lost(logs, out)
+    for one in (window for window in windows if window.revises):
+        assert some_are_taken_back(out, one), f"the logs show nothing of {one.name}"
+    if ONCE in windows:
+        assert final(out, PERIODS) == final(out, ONCE)
+
+
+def some_are_taken_back(out: Gathered, window: WindowSpec) -> bool:
+    shown = {row[:3] for rows in out.windows[window.name].values() for row in rows}
+    final_rows = {row[:3] for rows in out.windows[window.name].values() for row in rows if row[-2]}
+    taken = {row[:3] for rows in out.hidden[window.name].values() for row in rows}
+    return bool((taken & shown) - final_rows)
+
+
+def final(out: Gathered, window: WindowSpec) -> dict[str, list[tuple[Any, ...]]]:
+    found = {case: sorted(row[:4] for row in rows if row[-2]) for case, rows in out.windows[window.name].items()}
+    return {case: rows for case, rows in found.items() if rows}
