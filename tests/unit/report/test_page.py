@@ -6,13 +6,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pipelines.report.page import page_of
 from resources import tables
+from tests.chromium import chromium
 from tests.unit.report.shop import HOSTILE, SPEC, WINDOWS, Shop, at
-
-CHROMIUM = "/usr/bin/chromium"
 
 
 class Markup(HTMLParser):
@@ -131,7 +128,6 @@ def test_a_changed_spec_is_told_and_a_window_without_a_table_waits(tmp_path: Pat
     assert "The table is made by the next run." in page
 
 
-@pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"there is no browser {CHROMIUM}")
 def test_a_browser_runs_the_filter_and_no_script_of_a_payload(tmp_path: Path) -> None:
     page = page_of(shop(tmp_path, refused=3).workspace)
     assert "3 of 3 shown</output>" in dumped(tmp_path, page)
@@ -145,7 +141,7 @@ def dumped(folder: Path, page: str) -> str:
     (folder / "page.html").write_text(page, encoding="utf-8")
     words = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}", "--dump-dom"]
     done = subprocess.run(
-        [CHROMIUM, *words, (folder / "page.html").as_uri()],
+        [chromium(), *words, (folder / "page.html").as_uri()],
         check=True,
         capture_output=True,
         text=True,
