@@ -39,11 +39,16 @@ def alerts_of(spec: Spec) -> dict[str, Expectation]:
 def check_alert(workspace: Workspace, plan: Plan, expectation: Expectation) -> Checked:
     """Compares a batch with what an alert allows: first with what is an error, then with what is a warning."""
     measure = {DEAD_LETTER_RATE.name: _refused, FRESHNESS.name: _age}[expectation.name]
+    passed = Checked(expectation, ())
     for level in ("error", "warn"):
         measured = measure(workspace, plan, level)
-        if measured is not None and not (done := check(expectation, [measured])).passed:
+        if measured is None:
+            continue
+        done = check(expectation, [measured])
+        if not done.passed:
             return replace(done, is_error=level == "error")
-    return Checked(expectation, ())
+        passed = done
+    return passed
 
 
 def _refused(workspace: Workspace, plan: Plan, level: str) -> Measured | None:

@@ -5,6 +5,7 @@ Here: their names, and results as Dagster shows them. Not here: what they look a
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from dagster import (
     AssetCheckExecutionContext,
@@ -17,21 +18,30 @@ from dagster import (
 )
 from dagster_pyspark import LazyPySparkResource
 
+from assets import metadata as show
 from assets.checks import expectations, run_checks
 from assets.commits import batch_of, is_accepted, stage_of
 from assets.failures import RETRIES, told_to_dagster
 from assets.live import OpenWorkspace, key, pool_of
+from resources.data_docs import docs_folder, write_page
 from resources.quality import Checked, Expectation
 from timeops.spec import Spec
 
 
-def live_checks(spec: Spec, open_workspace: OpenWorkspace) -> list[AssetChecksDefinition]:
-    """The checks of a pipeline's live assets."""
-    return [_checks_of(spec, open_workspace, name, all_of) for name, all_of in expectations(spec).items() if all_of]
+def live_checks(spec: Spec, open_workspace: OpenWorkspace, data_docs: str) -> list[AssetChecksDefinition]:
+    """The checks of a pipeline's live assets.
+
+    Args:
+        spec: The pipeline.
+        open_workspace: Gives its tables.
+        data_docs: Address at which the pages of all pipelines' checks are served; may be empty.
+    """
+    asked = [(name, all_of) for name, all_of in expectations(spec).items() if all_of]
+    return [_checks_of(spec, open_workspace, data_docs, name, all_of) for name, all_of in asked]
 
 
 def _checks_of(
-    spec: Spec, open_workspace: OpenWorkspace, name: str, all_of: Sequence[Expectation]
+    spec: Spec, open_workspace: OpenWorkspace, data_docs: str, name: str, all_of: Sequence[Expectation]
 ) -> AssetChecksDefinition:
     asset = key(spec, name)
     specs = [_spec_of(expectation, asset.path) for expectation in all_of]
@@ -49,10 +59,14 @@ def _checks_of(
         workspace.tell(f"batch {plan.batch_id}: checking {name}")
         with stage_of(workspace, plan):
             done = run_checks(workspace, plan, name)
+        page = write_page(workspace.folder, name, plan.batch_id, done, workspace.clock.now())
+        about: show.Metadata = {"batch": show.number_of(plan)}
+        if page is not None:
+            about["data_docs"] = _link(page, workspace.folder, data_docs)
         for checked in done:
             if not checked.passed:
                 context.log.error(checked.message)
-            yield _result(checked, asset.path, plan.batch_id, accepted=accepted)
+            yield _result(checked, asset.path, about, accepted=accepted)
 
     return checks
 
@@ -63,7 +77,7 @@ def _spec_of(expectation: Expectation, asset: Sequence[str]) -> AssetCheckSpec:
     )
 
 
-def _result(checked: Checked, asset: Sequence[str], batch: int, *, accepted: bool) -> AssetCheckResult:
+def _result(checked: Checked, asset: Sequence[str], about: show.Metadata, *, accepted: bool) -> AssetCheckResult:
     blocks = checked.expectation.blocking and not accepted
     return AssetCheckResult(
         asset_key=list(asset),
@@ -71,12 +85,26 @@ def _result(checked: Checked, asset: Sequence[str], batch: int, *, accepted: boo
         passed=checked.passed,
         severity=AssetCheckSeverity.ERROR if blocks or checked.is_error else AssetCheckSeverity.WARN,
         description=checked.message,
-        metadata={
-            "batch": MetadataValue.int(batch),
-            "differences": MetadataValue.json([asdict(one) for one in checked.broken]),
-            "sample": MetadataValue.json([{k: str(v) for k, v in row.items()} for row in checked.sample]),
-        },
+        metadata=about | _details(checked),
     )
+
+
+def _details(checked: Checked) -> show.Metadata:
+    """What was counted, and rows that break the expectation."""
+    found: show.Metadata = {}
+    if checked.measured:
+        found["counts"] = show.rows_as_table([asdict(one) for one in checked.measured])
+    if checked.sample:
+        found["sample"] = show.rows_as_table(checked.sample)
+    return found
+
+
+def _link(page: Path, pipeline: Path, address: str) -> MetadataValue[str]:
+    """Where the page of the checks can be read; a browser opens no file from Dagster's pages."""
+    if not address:
+        return MetadataValue.path(page)
+    within = page.relative_to(docs_folder(pipeline)).as_posix()
+    return MetadataValue.url(f"{address}/{pipeline.name}/{within}")
 
 
 def _passed_idle(expectation: Expectation, asset: Sequence[str]) -> AssetCheckResult:

@@ -11,6 +11,7 @@ from timeops.durations import format_duration
 from timeops.rules import TimeRules
 
 _SECOND = timedelta(seconds=1)
+_ROUGHLY = ((timedelta(days=2), timedelta(hours=1)), (timedelta(hours=2), timedelta(minutes=1)))
 
 
 def watermark_delay(workspace: Workspace, after: Position) -> timedelta | None:
@@ -81,4 +82,6 @@ def _length(us: int) -> str:
 
 
 def _text(length: timedelta) -> str:
-    return format_duration(length // _SECOND * _SECOND)
+    """A length in words; of a long one nobody wants the seconds."""
+    whole = next((whole for least, whole in _ROUGHLY if length >= least), _SECOND)
+    return format_duration(length // whole * whole)

@@ -18,7 +18,6 @@ from dagster import (
     Config,
     FreshnessPolicy,
     MaterializeResult,
-    MetadataValue,
     asset,
 )
 from dagster_pyspark import LazyPySparkResource
@@ -193,7 +192,7 @@ def _window_results(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefiniti
                 **show.rows(sum(done.results.values())),
                 **show.numbers({f"{name}_rows": n for name, n in done.results.items()}),
                 **show.numbers(outcomes),
-                "batch": MetadataValue.int(plan.batch_id),
+                "batch": show.number_of(plan),
             }
         )
 
@@ -220,7 +219,7 @@ def _dead_letters(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition
                 **show.numbers(reasons),
                 **show.table(workspace.lake, tables.DEAD_LETTERS),
                 "reasons": show.counted(reasons, of="reason"),
-                "batch": MetadataValue.int(plan.batch_id),
+                "batch": show.number_of(plan),
             }
         )
 
@@ -250,11 +249,11 @@ def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
             table = tables.window_table(name)
             about = show.table(workspace.lake, table)
             for day, n in days.items():
-                written = {**show.rows(n), **about, "batch": MetadataValue.int(plan.batch_id)}
+                written = {**show.rows(n), **about, "batch": show.number_of(plan)}
                 context.log_event(AssetMaterialization(key(spec, table), partition=day, metadata=written))
         yield MaterializeResult(
             metadata={
-                "batch": MetadataValue.int(plan.batch_id),
+                "batch": show.number_of(plan),
                 **show.numbers({"first_seq": plan.first_seq, "end_seq": plan.end_seq or 0}),
                 **show.table(workspace.lake, tables.BATCHES),
             }

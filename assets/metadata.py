@@ -4,12 +4,14 @@ Here: values to metadata. Not here: where the values come from.
 """
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
 
+from assets.column_words import words_on
 from assets.time_adjustment import Met
+from resources.batches import Plan
 from resources.lake import Lake
 
 Metadata = dict[str, Any]
@@ -21,12 +23,20 @@ def rows(count: int) -> Metadata:
 
 
 def table(lake: Lake, name: str) -> Metadata:
-    """Names and types of a table's columns, and where it lies."""
-    fields = [TableColumn(name=column, type=kind) for column, kind in lake.columns(name).items()]
+    """Names, types and meaning of a table's columns, and where it lies."""
+    fields = [
+        TableColumn(name=column, type=kind, description=words_on(name, column))
+        for column, kind in lake.columns(name).items()
+    ]
     return {
         "dagster/column_schema": MetadataValue.table_schema(TableSchema(columns=fields)),
         "path": MetadataValue.path(str(lake.path(name))),
     }
+
+
+def number_of(batch: Plan) -> Any:
+    """The number of a batch, as text: over runs it says nothing."""
+    return MetadataValue.text(str(batch.batch_id))
 
 
 def numbers(counts: Mapping[str, int]) -> Metadata:
@@ -53,6 +63,15 @@ def counted(counts: Mapping[str, int], *, of: str) -> Any:
     records = [TableRecord({of: name, "events": count}) for name, count in ordered]
     columns = [TableColumn(name=of, type="string"), TableColumn(name="events", type="int")]
     return MetadataValue.table(records, TableSchema(columns=columns))
+
+
+def rows_as_table(shown: Sequence[Mapping[str, object]]) -> Any:
+    """Rows of any columns as a small table, all as text."""
+    names = list(dict.fromkeys(name for row in shown for name in row))
+    records = [TableRecord({name: str(row.get(name, "")) for name in names}) for row in shown]
+    return MetadataValue.table(
+        records, TableSchema(columns=[TableColumn(name=name, type="string") for name in names])
+    )
 
 
 def picture(png: bytes, what: str) -> Any:

@@ -28,7 +28,7 @@ def of_time_adjustment(workspace: Workspace, plan: Plan, done: TimeAdjusted) -> 
     about: show.Metadata = {
         **show.numbers({"records": counts["records"], "accepted": counts["accepted"]}),
         **show.met(done.met),
-        "batch": MetadataValue.int(plan.batch_id),
+        "batch": show.number_of(plan),
         "watermark": show.instant(done.after.watermark_us),
         "refused": show.counted(refused, of="reason"),
     }

@@ -61,7 +61,7 @@ def build_definitions(
             for file, opened in opens
             for one in [*live_assets(file.spec, opened), *window_assets(file.spec, opened)]
         ],
-        asset_checks=[one for file, opened in opens for one in live_checks(file.spec, opened)],
+        asset_checks=[one for file, opened in opens for one in live_checks(file.spec, opened, settings.data_docs)],
         jobs=list(jobs.values()),
         schedules=[live_schedule(at, job) for at, job in looks if isinstance(at.spec.schedule, str)],
         sensors=[

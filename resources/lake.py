@@ -22,7 +22,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from resources.commit_info import ADDED_ROWS, attempt_of, is_restored, mark, rows_written
 from resources.filters import Filters, arrow_condition, by_statistics, files_of, sql_condition
-from resources.table_columns import delta_columns, differences, missing_fields, types_of, with_columns_of
+from resources.table_columns import delta_columns, differences, missing_fields, sql_types_of, with_columns_of
 from timeops.errors import FencedError, LakeError
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
@@ -146,8 +146,8 @@ class Lake:
         return int(pc.sum(counts).as_py() or 0)
 
     def columns(self, table: str) -> dict[str, str]:
-        """Return name and type of each column, the type as Delta's JSON has it, without a Spark job."""
-        return types_of(self._open(table))
+        """Return name and type of each column, the type as Spark SQL writes it, without a Spark job."""
+        return sql_types_of(self._open(table))
 
     def read(self, table: str, version: int | None = None, *, filters: Filters | None = None) -> "DataFrame":
         """Return rows of a table, at a version if one is given, as a Spark DataFrame.

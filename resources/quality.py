@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any
 
@@ -54,12 +54,16 @@ class Checked:
         broken: What differs; empty when it passed.
         sample: Some of the rows that break it, where rows can show it.
         is_error: A failure is more than a warning, although it holds nothing back.
+        measured: All that was compared.
+        result: What Great Expectations found, for its Data Docs; None where there was nothing to compare.
     """
 
     expectation: Expectation
     broken: tuple[Measured, ...]
     sample: tuple[Mapping[str, Any], ...] = ()
     is_error: bool = False
+    measured: tuple[Measured, ...] = ()
+    result: Any = field(default=None, repr=False, compare=False)
 
     @property
     def passed(self) -> bool:
@@ -87,9 +91,12 @@ def check(expectation: Expectation, measured: Sequence[Measured], sample: Callab
         measured: The counts.
         sample: Gives rows that break it; called only when something does.
     """
-    gx, source = _great_expectations()
-    wanted = gx.expectations.ExpectColumnPairValuesToBeEqual(
-        column_A="expected", column_B="found", description=expectation.holds
+    source = _frames()
+    wanted = great_expectations().expectations.ExpectColumnPairValuesToBeEqual(
+        column_A="expected",
+        column_B="found",
+        description=f"{expectation.name}: {expectation.holds}.",
+        notes=f"To do where it fails: {expectation.remedy}.",
     )
     frame = pd.DataFrame([asdict(one) for one in measured], columns=["subject", "expected", "found"])
     asset = source.add_dataframe_asset(f"{expectation.name}_{id(frame)}")
@@ -101,24 +108,32 @@ def check(expectation: Expectation, measured: Sequence[Measured], sample: Callab
     finally:
         source.delete_asset(asset.name)
     if result.success:
-        return Checked(expectation, ())
+        return Checked(expectation, (), measured=tuple(measured), result=result)
     if "unexpected_index_list" not in (result.result or {}):
         raise RuntimeError(f"check {expectation.name} could not run: {result.exception_info}")
     differing = {row["subject"] for row in result.result["unexpected_index_list"]}
-    return Checked(expectation, tuple(one for one in measured if one.subject in differing), tuple(sample()))
+    broken = tuple(one for one in measured if one.subject in differing)
+    return Checked(expectation, broken, tuple(sample()), measured=tuple(measured), result=result)
 
 
 @cache
-def _great_expectations() -> tuple[Any, Any]:
-    """The library and a source of frames; imported at the first check, as the import takes seconds."""
+def great_expectations() -> Any:
+    """The library; imported at the first check, as the import takes seconds."""
     with warnings.catch_warnings(), _main_module_with_a_file():
         warnings.simplefilter("ignore")
         import great_expectations as gx  # noqa: PLC0415
+    return gx
 
-        context = gx.get_context(mode="ephemeral")
+
+@cache
+def _frames() -> Any:
+    """A source of frames, which nothing keeps."""
+    with warnings.catch_warnings(), _main_module_with_a_file():
+        warnings.simplefilter("ignore")
+        context = great_expectations().get_context(mode="ephemeral")
     context.enable_analytics(False)
     context.variables.progress_bars = {"globally": False, "metric_calculations": False}
-    return gx, context.data_sources.add_or_update_pandas("tidemark")
+    return context.data_sources.add_or_update_pandas("tidemark")
 
 
 @contextmanager

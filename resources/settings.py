@@ -34,12 +34,15 @@ class Settings:
         dagster_home: Folder of Dagster's runs and events (`DAGSTER_HOME`).
         spark: The Spark that computes (`TIDEMARK_SPARK`): the URL of a Spark Connect server, `sc://…`, or what Spark
             calls a master; None where it is not said.
+        data_docs: Address at which the pages of Great Expectations are served, so that they can be linked
+            (`TIDEMARK_DATA_DOCS`); empty where nobody serves them.
     """
 
     warehouse: Path
     specs: Path
     dagster_home: Path
     spark: str | None = None
+    data_docs: str = ""
 
 
 def from_environment(
@@ -58,6 +61,7 @@ def from_environment(
         specs=Path(known.get("TIDEMARK_SPECS", default_specs)).resolve(),
         dagster_home=Path(known.get("DAGSTER_HOME") or ".dagster").resolve(),
         spark=known.get(SPARK_VARIABLE) or None,
+        data_docs=known.get("TIDEMARK_DATA_DOCS", "").rstrip("/"),
     )
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Columns = dict[str, Any]
 
+_IN_SQL = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+
 
 def delta_columns(schema: "StructType | pa.Schema") -> Columns:
     """Return a schema as Delta's JSON has it, all columns nullable."""
@@ -25,6 +27,11 @@ def delta_columns(schema: "StructType | pa.Schema") -> Columns:
 def types_of(delta: DeltaTable) -> dict[str, str]:
     """Return name and type of each column of a table, the type as Delta's JSON has it."""
     return _types(json.loads(delta.schema().to_json()))
+
+
+def sql_types_of(delta: DeltaTable) -> dict[str, str]:
+    """Return name and type of each column of a table, the type as Spark SQL writes it."""
+    return {field["name"]: _sql_type(field["type"]) for field in json.loads(delta.schema().to_json())["fields"]}
 
 
 def differences(delta: DeltaTable, wanted: Columns, *, of_both: bool = False) -> list[str]:
@@ -79,3 +86,15 @@ def _types(schema: Columns) -> dict[str, str]:
         field["name"]: field["type"] if isinstance(field["type"], str) else json.dumps(field["type"], sort_keys=True)
         for field in schema["fields"]
     }
+
+
+def _sql_type(kind: Any) -> str:
+    """Return a type of Delta's JSON as Spark SQL writes it, such as `array<string>`."""
+    if isinstance(kind, str):
+        return _IN_SQL.get(kind, kind)
+    if kind["type"] == "array":
+        return f"array<{_sql_type(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{_sql_type(kind['keyType'])}, {_sql_type(kind['valueType'])}>"
+    fields = (f"{field['name']}: {_sql_type(field['type'])}" for field in kind["fields"])
+    return f"struct<{', '.join(fields)}>"

@@ -78,10 +78,15 @@ class Workspace:
         """The spec."""
         return self.file.spec
 
+    @property
+    def folder(self) -> Path:
+        """Folder of the pipeline's tables."""
+        return tables.pipeline_folder(self.warehouse, self.spec.name)
+
     @cached_property
     def lake(self) -> Lake:
         """The pipeline's tables."""
-        return Lake(tables.pipeline_folder(self.warehouse, self.spec.name), self.session)
+        return Lake(self.folder, self.session)
 
     @cached_property
     def batches(self) -> BatchLog:

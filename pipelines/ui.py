@@ -1,0 +1,41 @@
+"""`python -m pipelines.ui`: Dagster's UI and daemon over the specs, and the Data Docs that it links.
+
+Here: what `make ui` starts and ends. Not here: what Dagster loads (definitions.py).
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from pipelines.command_line import in_words, settings_of
+from resources.docs_server import served
+
+ROOT = Path(__file__).parents[1]
+
+
+@click.command()
+@click.option("--port", default=3000, show_default=True, help="Port of Dagster's UI.")
+def main(port: int) -> None:
+    """Opens Dagster at http://localhost:3000; Ctrl-C ends it."""
+    with in_words(), ExitStack() as until_it_ends:
+        settings = settings_of()
+        if settings.data_docs:
+            until_it_ends.enter_context(served(settings.warehouse, settings.data_docs))
+        places = {"TIDEMARK_WAREHOUSE": str(settings.warehouse), "TIDEMARK_SPECS": str(settings.specs)}
+        command = [sys.executable, "-m", "dagster", "dev", "-w", str(ROOT / "workspace.yaml"), "-p", str(port)]
+        # Started in the background, all would ignore Ctrl-C, and Dagster with it the wish to be ended.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        dagster = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **places})
+        # The terminal tells Dagster of Ctrl-C as well, and Dagster ends its own processes.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: dagster.terminate())
+        sys.exit(dagster.wait())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Great Expectations' Data Docs: pages of checks, their index, what is kept, and how they are served."""
+
+from datetime import UTC, datetime, timedelta
+from html import escape
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from resources import data_docs
+from resources.data_docs import FOLDER, docs_folder, write_page
+from resources.docs_server import served
+from resources.quality import Checked, Expectation, Measured, check
+from tests.ports import free_port
+from timeops.errors import TidemarkError
+
+EVEN = Expectation("even", holds="every number is even", remedy="add one")
+HOSTILE = '<script>alert("$x ${y}")</script>'
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def write(pipeline: Path, batch: int, *, found: int = 0, asset: str = "dead_letters", minutes: int = 0) -> Path:
+    done = check(EVEN, [Measured("odd numbers", 0, found)], lambda: [{"text": HOSTILE}])
+    page = write_page(pipeline, asset, batch, [done], START + timedelta(minutes=minutes))
+    assert page is not None
+    return page
+
+
+def pages(pipeline: Path) -> list[str]:
+    return sorted(page.stem for page in docs_folder(pipeline).glob("validations/**/*.html"))
+
+
+def test_a_page_tells_what_was_expected_what_was_found_and_what_to_do(tmp_path: Path) -> None:
+    page = write(tmp_path / "shop", 7, found=3).read_text()
+    for said in ("Expected: every number is even.", "Found odd numbers: 3, expected 0", "To do: add one."):
+        assert said in page
+    for said in ("even", "shop/dead_letters", "batch-7", "Failed"):
+        assert said in page
+    assert HOSTILE not in page
+    assert escape(HOSTILE) in page
+    assert "Succeeded" in write(tmp_path / "shop", 8, minutes=1).read_text()
+
+
+def test_the_index_leads_to_every_page_and_a_batch_that_is_checked_again_has_two(tmp_path: Path) -> None:
+    found = [write(tmp_path, 1, found=1), write(tmp_path, 1, minutes=1), write(tmp_path, 2, asset="ordered_events")]
+    index = (docs_folder(tmp_path) / "index.html").read_text()
+    for page in found:
+        assert page.relative_to(docs_folder(tmp_path)).as_posix() in index
+    assert pages(tmp_path) == ["batch-1", "batch-1", "batch-2"]
+
+
+def test_a_process_that_starts_anew_goes_on_with_the_pages_of_the_one_before(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    data_docs._site.cache_clear()
+    write(tmp_path, 2, minutes=1)
+    index = (docs_folder(tmp_path) / "index.html").read_text()
+    assert "batch-1" in index
+    assert "batch-2" in index
+
+
+def test_the_newest_pages_of_an_asset_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_docs, "KEPT", 2)
+    write(tmp_path, 0, asset="ordered_events")
+    for batch in range(4):
+        write(tmp_path, batch, minutes=batch)
+    assert pages(tmp_path) == ["batch-0", "batch-2", "batch-3"]
+    assert len(list((tmp_path / FOLDER / "results").glob("**/*.json"))) == 3
+    assert "batch-1" not in (docs_folder(tmp_path) / "index.html").read_text()
+
+
+def test_what_measured_nothing_has_no_page(tmp_path: Path) -> None:
+    assert write_page(tmp_path, "dead_letters", 1, [Checked(EVEN, ())], START) is None
+    assert not (tmp_path / FOLDER).exists()
+
+
+def test_the_pages_are_served_and_nothing_else_of_the_warehouse(tmp_path: Path) -> None:
+    page = write(tmp_path / "shop", 7)
+    (tmp_path / "shop" / "secret.txt").write_text("a table")
+    address = f"http://localhost:{free_port()}"
+    within = page.relative_to(docs_folder(tmp_path / "shop")).as_posix()
+    with served(tmp_path, address):
+        assert _get(f"{address}/shop/{within}") == page.read_text()
+        assert "batch-7" in _get(f"{address}/shop/")
+        for path in ("", "shop/secret.txt", "shop/../secret.txt", "shop/../../secret.txt", "shop/validations/", "x/"):
+            with pytest.raises(HTTPError, match="404"):
+                _get(f"{address}/{path}")
+        with pytest.raises(TidemarkError, match=r"Port \d+, .* cannot be used"), served(tmp_path, address):
+            pass
+
+
+@pytest.mark.parametrize("address", ["https://localhost:1", "http://example.com", "http://localhost:1/docs", "3001"])
+def test_an_address_that_cannot_be_served_is_refused(tmp_path: Path, address: str) -> None:
+    with pytest.raises(TidemarkError, match="an address of this machine"), served(tmp_path, address):
+        pass
+
+
+def _get(address: str) -> str:
+    with urlopen(address, timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
