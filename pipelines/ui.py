@@ -13,6 +13,8 @@ from pathlib import Path
 import click
 
 from pipelines.command_line import in_words, settings_of
+from pipelines.demo import LANDING, SPEC
+from pipelines.landing import land_flights
 from resources.docs_server import served
 
 ROOT = Path(__file__).parents[1]
@@ -21,9 +23,11 @@ ROOT = Path(__file__).parents[1]
 @click.command()
 @click.option("--port", default=3000, show_default=True, help="Port of Dagster's UI.")
 def main(port: int) -> None:
-    """Opens Dagster at http://localhost:3000; Ctrl-C ends it."""
+    """Opens Dagster's UI over the specs; Ctrl-C ends it."""
     with in_words(), ExitStack() as until_it_ends:
         settings = settings_of()
+        if settings.specs == SPEC.parent.resolve():  # nothing else was asked for: the demo, with its data
+            land_flights(LANDING)
         if settings.data_docs:
             until_it_ends.enter_context(served(settings.warehouse, settings.data_docs))
         places = {"TIDEMARK_WAREHOUSE": str(settings.warehouse), "TIDEMARK_SPECS": str(settings.specs)}

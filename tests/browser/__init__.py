@@ -1,0 +1,1 @@
+"""Dagster's UI as a person sees it, in a real browser."""

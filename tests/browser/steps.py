@@ -1,0 +1,110 @@
+"""What a newcomer clicks in Dagster's UI, step by step; each ends where what it is about can be seen.
+
+Here: the clicks, for the test and the screenshots. Not here: what has to be there (test_dagster_ui.py).
+"""
+
+from datetime import timedelta
+
+from playwright.sync_api import Locator, Page, expect
+
+LONGEST_RUN = timedelta(minutes=8)
+"""Until a run of few records has ended, on a machine that is busy with other tests."""
+
+
+class DagsterUi:
+    """Dagster's UI in a browser, looked at for one pipeline.
+
+    Args:
+        page: The browser's page.
+        address: Where the UI is.
+        pipeline: Name of the pipeline.
+    """
+
+    def __init__(self, page: Page, address: str, pipeline: str) -> None:
+        self.page = page
+        self._address = address
+        self._pipeline = pipeline
+
+    def open_lineage(self) -> None:
+        """The graph of the pipeline's assets."""
+        self.page.goto(f"{self._address}/locations/tidemark/asset-groups/{self._pipeline}")
+        expect(self.in_graph("raw_events")).to_be_visible()
+
+    def in_graph(self, asset: str) -> Locator:
+        """An asset in the graph, by its short name."""
+        return self.page.get_by_text(asset, exact=True).first
+
+    def hide_navigation(self) -> None:
+        """Gives the page more room."""
+        self.page.get_by_text("Hide navigation", exact=True).click()
+
+    def open_asset(self, asset: str) -> None:
+        """The overview of an asset, by its place in the graph."""
+        self.open_lineage()
+        self.in_graph(asset).click()
+        self.page.get_by_text("View in Asset Catalog").click()
+        expect(self.page.get_by_text("Latest materialization", exact=True)).to_be_visible()
+
+    def open_tab(self, name: str) -> None:
+        """A tab of an asset."""
+        self.page.get_by_role("tab", name=name, exact=True).click()
+
+    def fold(self, section: str) -> None:
+        """Folds a section of an asset's overview."""
+        self.page.get_by_text(section, exact=True).first.click()
+
+    def open_plots(self) -> None:
+        """The numbers of the asset over runs."""
+        self.open_tab("Overview")
+        self.page.get_by_role("button", name="Plots").click()
+        expect(self.page.locator("canvas").first).to_be_visible()
+
+    def open_picture(self, name: str) -> Locator:
+        """A picture of the newest materialization, by the click that shows it."""
+        self.open_tab("Events")
+        self.page.get_by_role("row").filter(has_text=name).get_by_text("[Show Markdown]").last.click()
+        picture = self.page.get_by_role("dialog").get_by_role("img", name=name)
+        expect(picture).to_be_visible()
+        return picture
+
+    def close_picture(self) -> None:
+        """Closes it."""
+        self.page.get_by_role("button", name="Close").click()
+
+    def open_check(self, name: str) -> None:
+        """A check of the asset."""
+        self.open_tab("Checks")
+        self.page.get_by_text(name, exact=True).first.click()
+        expect(self.page.get_by_text("Latest execution", exact=True)).to_be_visible()
+
+    def open_data_docs(self) -> Page:
+        """The page of Great Expectations that the open check links."""
+        with self.page.expect_popup() as opened:
+            self.page.get_by_role("link", name="/validations/").click()
+        return opened.value
+
+    def open_automation(self, name: str) -> None:
+        """A sensor or schedule, from the list of all."""
+        self.page.get_by_role("link", name="Automation").click()
+        self.page.get_by_role("link", name=name).click()
+
+    def switch_automation_off(self) -> None:
+        """Stops the open sensor or schedule."""
+        switch = self.page.get_by_role("checkbox")
+        expect(switch).to_be_checked()
+        self.page.locator("label").filter(has=switch).click()
+        expect(switch).not_to_be_checked()
+
+    def materialize_all(self) -> None:
+        """Launches a batch from the page of the live job, and goes to its run."""
+        self.page.get_by_role("link", name="Jobs").click()
+        self.page.get_by_role("link", name=f"{self._pipeline}_live").click()
+        self.page.get_by_role("button", name="Materialize all").click()
+        self.page.get_by_role("link", name="View", exact=True).click()
+        expect(self.page.get_by_text("Run of")).to_be_visible()
+
+    def wait_for_success(self) -> None:
+        """Waits until the open run has ended well."""
+        ended = self.page.get_by_text("Success", exact=True).or_(self.page.get_by_text("Failure", exact=True)).first
+        ended.wait_for(timeout=LONGEST_RUN.total_seconds() * 1_000)
+        expect(ended).to_have_text("Success")

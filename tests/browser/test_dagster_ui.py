@@ -1,0 +1,130 @@
+"""`make ui` in a real browser: what a newcomer sees of a pipeline that has run, and a batch launched by clicks."""
+
+import shutil
+import zipfile
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+from playwright.sync_api import ConsoleMessage, Page, Request, expect
+
+from pipelines.demo import SPEC
+from pipelines.landing import packaged_flights
+from tests.browser.served import Places, browser_page, dagster_ui
+from tests.browser.steps import DagsterUi
+from tests.chromium import chromium
+
+DAYS = {1: 842, 2: 943, 3: 914}
+"""Flights of the first days of 2013."""
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
+    """The demo with the flights of two days, which have been run as two batches."""
+    chromium()  # before the minute that a run takes
+    root = tmp_path_factory.mktemp("ui")
+    specs = root / "pipelines" / "specs"
+    specs.mkdir(parents=True)
+    shutil.copy(SPEC, specs)
+    made = Places(root, specs)
+    for day in (1, 2):
+        land(made, day)
+    made.tidemark("run", str(specs / SPEC.name), "--max-events-per-batch", "1000")
+    return made
+
+
+@pytest.fixture(scope="module")
+def complaints() -> list[str]:
+    """What the browser had to complain of."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def ui(places: Places, complaints: list[str]) -> Iterator[DagsterUi]:
+    """Dagster in a browser."""
+    with dagster_ui(places) as address, browser_page() as page:
+        listen(page, complaints)
+        yield DagsterUi(page, address, "flights")
+
+
+def land(places: Places, day: int) -> None:
+    """Writes the flights of a day; the file appears whole."""
+    folder = places.root / "data" / "flights"
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(packaged_flights()) as archive, archive.open("flights.csv") as flights:
+        header, *lines = [line.decode() for line in islice(flights, 1 + sum(DAYS.values()))]
+    of_day = [line for line in lines if line.split(",")[2] == str(day)]
+    assert len(of_day) == DAYS[day]
+    unfinished = places.root / f"{day}.tmp"
+    unfinished.write_text("".join([header, *of_day]))
+    unfinished.rename(folder / f"day-{day}.csv")
+
+
+def listen(page: Page, complaints: list[str]) -> None:
+    """Collects errors of the page and requests that failed; those that a change of page cut short are none."""
+
+    def hear(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            complaints.append(message.text)
+
+    def failed(request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":
+            complaints.append(f"{request.url}: {request.failure}")
+
+    page.on("console", hear)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("requestfailed", failed)
+
+
+def test_the_graph_shows_every_asset(ui: DagsterUi) -> None:
+    ui.open_lineage()
+    for asset in ("raw_events", "ordered_events", "window_results", "dead_letters", "batches", "departures_1h"):
+        expect(ui.in_graph(asset)).to_be_visible()
+
+
+def test_an_asset_says_what_it_is_and_how_many_rows_and_which_columns_it_has(ui: DagsterUi) -> None:
+    ui.open_asset("ordered_events")
+    expect(ui.page.get_by_text("Accepted events in event-time order")).to_be_visible()
+    expect(ui.page.get_by_text("Row count", exact=True)).to_be_visible()
+    for shown in ("_release_seq", "sched_dep_time", "array<string>", "out_of_order_events", "no_arrival_time"):
+        expect(ui.page.get_by_text(shown, exact=True).first).to_be_visible()
+
+
+def test_numbers_are_plotted_over_runs_and_a_picture_is_behind_a_click(ui: DagsterUi) -> None:
+    ui.open_asset("ordered_events")
+    ui.open_plots()
+    for number in ("accepted", "held_events", "watermark_delay_seconds", "lateness_p99_seconds"):
+        expect(ui.page.get_by_text(number, exact=True).first).to_be_visible()
+    picture = ui.open_picture("watermark_against_arrival")
+    assert picture.evaluate("image => image.naturalWidth") == 720
+    ui.close_picture()
+
+
+def test_a_check_says_what_holds_what_was_counted_and_leads_to_its_page_of_great_expectations(ui: DagsterUi) -> None:
+    ui.open_asset("dead_letters")
+    ui.open_check("conservation")
+    holds = "records = ordered + held + dead letters"
+    expect(ui.page.get_by_text(holds).first).to_be_visible()
+    expect(ui.page.get_by_text("Passed", exact=True)).to_be_visible()
+    expect(ui.page.get_by_text("records ordered, held or refused")).to_be_visible()
+    docs = ui.open_data_docs()
+    expect(docs.get_by_text(holds).first).to_be_attached()
+    expect(docs.get_by_text("Succeeded").first).to_be_attached()
+    docs.close()
+
+
+def test_a_file_that_comes_is_processed_by_a_click_and_its_rows_are_shown(
+    ui: DagsterUi, places: Places, complaints: list[str]
+) -> None:
+    ui.open_lineage()
+    ui.open_automation("flights_on_new_input")
+    expect(ui.page.get_by_text("Looks for input of flights every 30 seconds")).to_be_visible()
+    ui.switch_automation_off()  # else it may be quicker than the click
+    land(places, 3)
+    ui.materialize_all()
+    ui.wait_for_success()
+    ui.open_asset("raw_events")
+    expect(
+        ui.page.get_by_text(f"{sum(DAYS.values()):,}", exact=True).or_(ui.page.get_by_text("2699")).first
+    ).to_be_visible()
+    assert complaints == []
