@@ -86,6 +86,8 @@ def _stage(
         description=about,
         deps=[key(spec, dep) for dep in deps],
         kinds={"pyspark", "delta"},
+        owners=list(spec.owners),
+        tags=dict(spec.tags),
         output_required=False,
         pool=pool_of(spec),
         retry_policy=RETRIES,

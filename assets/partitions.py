@@ -43,6 +43,8 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> As
         "window_start. Live runs write it; materializing days here computes them anew from the arrival log.",
         deps=[key(spec, "window_results"), *inputs],
         kinds={"pyspark", "delta"},
+        owners=list(spec.owners),
+        tags=dict(spec.tags),
         partitions_def=days,
         backfill_policy=BackfillPolicy.single_run(),
         pool=pool_of(spec),

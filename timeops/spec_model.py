@@ -22,6 +22,7 @@ from timeops.spec_between import (
     source_problems,
     user_problems,
 )
+from timeops.spec_catalog import Owner, Tags
 from timeops.spec_chains import chain_problems, inputs_first, missing_of_over
 from timeops.spec_fields import Day, Flag, PipelineName, SpecModel, one_of
 from timeops.spec_messages import Problem, ProblemsError, raise_any
@@ -78,6 +79,11 @@ class Spec(SpecModel):
     alerts: Alerts = Field(
         default=Alerts(), description="How many dead letters, and how old results, are worth a warning or an error."
     )
+    owners: tuple[Owner, ...] = Field(
+        default=(),
+        description="Who answers for the pipeline, as Dagster shows it: e-mail addresses, or `team:<name>`.",
+    )
+    tags: Tags = Field(default={}, description="Words by which its assets are found in Dagster.")
 
     @model_validator(mode="after")
     def _together(self) -> "Spec":
@@ -152,10 +158,10 @@ class Spec(SpecModel):
 
         Lengths of time and sizes are in one spelling, keys and windows in one order. What has its default
         value is left out, so a key that a later version adds changes nothing for specs without it. So are the
-        schedule and the alerts: they change no result.
+        schedule, the alerts, owners and tags: they change no result.
         """
         data: dict[str, Any] = self.model_dump(
-            mode="json", by_alias=True, exclude_defaults=True, exclude={"schedule", "alerts"}
+            mode="json", by_alias=True, exclude_defaults=True, exclude={"schedule", "alerts", "owners", "tags"}
         )
         for source in data["sources"]:
             source["schema"] = " ".join(source["schema"].split())

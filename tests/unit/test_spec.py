@@ -329,6 +329,8 @@ GOOD = {
     "a cron schedule": changed("schedule", "*/5 * * * MON-FRI"),
     "a schedule by name": changed("schedule", "@hourly"),
     "a run when input comes": changed("schedule", {"on_new_input": "15 seconds"}),
+    "owners": changed("owners", ["team:data platform", "ann.b+c@example.com"]),
+    "tags": changed("tags", {"domain": "quakes", "company.com/cost-centre": "4711"}),
 }
 
 
@@ -407,6 +409,12 @@ BAD_FOR_SCHEMA_TOO = [
     ("alerts.freshness", {"warn": "0 s"}, "alerts.freshness.warn", "longer than zero"),
     ("schedule", "every minute", "schedule", "which has 2 fields"),
     ("schedule", "* * * * * *", "schedule", "which has 6 fields"),
+    ("owners", ["ann"], "owners[0]", "an e-mail address, or `team:` and a name"),
+    ("owners", ["team:"], "owners[0]", "an e-mail address, or `team:` and a name"),
+    ("tags", {"dagster/kind": "x"}, 'tags["dagster/kind"]', "not of `dagster/`"),
+    ("tags", {"two words": "x"}, 'tags["two words"]', "letters, digits"),
+    ("tags", {"a": "two words"}, "tags.a", "letters, digits"),
+    ("tags", {"a": 1}, "tags.a", "put the value in quotes"),
     ("schedule", 5, "schedule", "or {on_new_input: 15 seconds}"),
     ("schedule", {"on_new_input": 15}, "schedule.on_new_input", "bare number 15"),
     ("schedule", {"on_new_input": "15 s", "every": "1 s"}, "schedule.every", "unknown key `every`"),
@@ -798,6 +806,12 @@ def test_when_a_pipeline_runs_changes_no_result_and_so_no_fingerprint() -> None:
     scheduled = parse(changed("schedule", "0  3 * * Sun"))
     assert scheduled.schedule == "0 3 * * sun"
     assert scheduled.fingerprint() == parse(SMALL).fingerprint()
+
+
+def test_owners_and_tags_change_no_result_and_so_no_fingerprint() -> None:
+    owned = parse(changed("owners", ["team:data"], changed("tags", {"domain": "quakes"})))
+    assert (owned.owners, dict(owned.tags)) == (("team:data",), {"domain": "quakes"})
+    assert owned.fingerprint() == parse(SMALL).fingerprint()
 
 
 def test_the_canonical_json_is_itself_a_spec_of_the_same_meaning() -> None:
