@@ -1,7 +1,7 @@
 """Great Expectations' Data Docs of a pipeline: a page for each look at an asset of a batch, and an index.
 
 Here: writing them. Not here: what was checked (quality.py), where Dagster links them (assets/asset_checks.py), who
-serves them (pipelines/ui.py).
+serves them (docs_server.py).
 """
 
 from collections.abc import Sequence
@@ -70,13 +70,15 @@ def _site(pipeline: Path) -> Any:
     def files(folder: str) -> dict[str, str]:
         return {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(pipeline / FOLDER / folder)}
 
+    # A process that is killed as it writes leaves half a file. Of a result that spoils no other page; half a suite,
+    # which is read before it is written, would spoil all later ones. So suites are made anew by each process.
     memory = {"class_name": "InMemoryStoreBackend"}
     context = EphemeralDataContext(
         {
             "config_version": 4,
             "analytics_enabled": False,
             "stores": {
-                "suites": {"class_name": "ExpectationsStore", "store_backend": files("suites")},
+                "suites": {"class_name": "ExpectationsStore", "store_backend": memory},
                 "results": {"class_name": "ValidationResultsStore", "store_backend": files("results")},
                 "checkpoints": {"class_name": "CheckpointStore", "store_backend": memory},
                 "validation_definition_store": {"class_name": "ValidationDefinitionStore", "store_backend": memory},

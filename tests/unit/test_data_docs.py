@@ -59,6 +59,18 @@ def test_a_process_that_starts_anew_goes_on_with_the_pages_of_the_one_before(tmp
     assert "batch-2" in index
 
 
+def test_what_a_killed_process_has_left_half_written_spoils_no_other_page(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    write(tmp_path, 2, minutes=1)
+    for file in [*(tmp_path / FOLDER).glob("results/**/batch-1.json"), *docs_folder(tmp_path).glob("**/*.html")]:
+        file.write_text(file.read_text()[:100])
+    data_docs._site.cache_clear()
+    assert "even" in write(tmp_path, 3, minutes=2).read_text()
+    index = (docs_folder(tmp_path) / "index.html").read_text()
+    assert "batch-2" in index
+    assert "batch-3" in index
+
+
 def test_the_newest_pages_of_an_asset_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_docs, "KEPT", 2)
     write(tmp_path, 0, asset="ordered_events")
