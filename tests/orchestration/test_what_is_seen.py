@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from dagster import AssetKey, DagsterInstance
+from dagster import AssetCheckKey, AssetKey, DagsterInstance, TableMetadataValue
 from pyspark.sql import SparkSession
 
 from assets.commits import next_stretch, take_on
@@ -19,6 +19,8 @@ from pipelines.runner import RunOptions, run_pipeline
 from resources.workspace import Workspace
 from tests.orchestration.landing import expected, land, table, us
 from tests.orchestration.test_live_runs import pipeline
+
+CONSERVATION = AssetCheckKey(AssetKey(["shown", "dead_letters"]), "conservation")
 
 
 def test_the_gathered_numbers_are_those_of_the_events(spark: SparkSession, tmp_path: Path) -> None:
@@ -75,6 +77,19 @@ def test_a_run_shows_lateness_pictures_and_what_can_delay_the_watermark(spark: S
         assert event is not None
         assert event.asset_materialization is not None
         metadata = event.asset_materialization.metadata
+        found = instance.event_log_storage.get_latest_asset_check_execution_by_key([CONSERVATION])[CONSERVATION].event
+        assert found is not None
+        assert found.dagster_event is not None
+        check = found.dagster_event.asset_check_evaluation_data.metadata
+    columns = metadata["dagster/column_schema"].value.columns  # type: ignore[union-attr]
+    assert {one.name for one in columns if one.description is None} == {"id", "at", "got", "k", "v"}
+    assert {one.type for one in columns if one.name == "_adjusted_by"} == {"array<string>"}
+    assert isinstance(check["counts"], TableMetadataValue)
+    counts = {row.data["subject"]: row.data for row in check["counts"].records}
+    assert counts["records of the log"] == {"subject": "records of the log", "expected": "100", "found": "100"}
+    page = Path(str(check["data_docs"].value))
+    assert page.is_relative_to(settings.warehouse / "shown" / "_quality" / "data_docs")
+    assert "records = ordered + held + dead letters" in page.read_text()
     numbers = [metadata[f"lateness_{name}_seconds"].value for name in ("p50", "p90", "p99", "max")]
     assert numbers == sorted(numbers)  # type: ignore[type-var]
     for picture in ("watermark_against_arrival", "lateness"):
