@@ -1,13 +1,10 @@
 """A pipeline that runs by itself: Dagster's real daemon, files that keep coming, and no further command."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -21,9 +18,9 @@ from resources.settings import use_dagster_home
 from resources.workspace import Workspace
 from tests.orchestration.landing import table
 from tests.orchestration.test_launching import scheduled
-from tests.orchestration.test_where_it_computes import free_port, process, wait_until
+from tests.ports import free_port
+from tests.processes import ROOT, process, wait_until
 
-ROOT = Path(__file__).parents[2]
 FILES, EVERY_S, DEADLINE_S = 150, 4, 600
 RECORDS = 100
 
@@ -32,23 +29,9 @@ RECORDS = 100
 def daemon(home: Path, specs: Path, warehouse: Path) -> Iterator[None]:
     """Dagster's daemon over a folder of specs."""
     places = {"DAGSTER_HOME": home, "TIDEMARK_SPECS": specs, "TIDEMARK_WAREHOUSE": warehouse}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dagster._daemon", "run", "-w", str(ROOT / "workspace.yaml")],
-        cwd=ROOT,
-        env={**os.environ, **{name: str(place) for name, place in places.items()}},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
+    command = [sys.executable, "-m", "dagster._daemon", "run", "-w", str(ROOT / "workspace.yaml")]
+    with process(command, {name: str(place) for name, place in places.items()}, specs / "daemon.log"):
         yield
-    finally:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(30)
-        with suppress(ProcessLookupError):  # its code server and a run may outlive it
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 @contextmanager

@@ -3,12 +3,9 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -21,10 +18,10 @@ from pipelines.specfiles import read_spec
 from resources.spark import session_config
 from resources.spark_server import find_note
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land
+from tests.ports import free_port
+from tests.processes import PATIENCE_S, ROOT, process, wait_until
 
-ROOT = Path(__file__).parents[2]
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-PATIENCE_S = 300
 CLUSTERS_OWN = (
     "spark.sql.shuffle",
     "spark.sql.codegen",
@@ -55,35 +52,6 @@ windows:
      group_by: [k], aggregates: {n: count(*), kinds: count(DISTINCT v)}}
   - {name: spells, kind: session, gap: 2 s, group_by: [k], aggregates: {n: count(*), total: sum(v)}}
 """
-
-
-@contextmanager
-def process(command: list[str], environment: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is ended in the end, whatever happens; what it says goes to a file."""
-    with log.open("wb") as said:
-        started = subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, **environment}, stdout=said, stderr=said, start_new_session=True
-        )
-        try:
-            yield started
-        finally:
-            if started.poll() is None:
-                os.killpg(started.pid, signal.SIGKILL)
-            started.wait()
-
-
-def wait_until(holds: Callable[[], bool], log: Path) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < end, log.read_text()
-        time.sleep(0.2)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Pipeline:
