@@ -53,7 +53,9 @@ def png(figure: Figure) -> bytes:
     figure.savefig(drawn, format="png")
     small = io.BytesIO()
     with Image.open(drawn) as image:
-        image.convert("RGB").quantize(_COLOURS_OF_PNG).save(small, format="png", optimize=True)
+        # The default method gives up colours of small areas, such as those of few refused events.
+        few = image.convert("RGB").quantize(_COLOURS_OF_PNG, method=Image.Quantize.FASTOCTREE)
+        few.save(small, format="png", optimize=True)
     return small.getvalue()
 
 

@@ -91,7 +91,7 @@ def draw_lateness(lateness: Lateness, tolerances: Mapping[str, float]) -> Figure
     _set_scale(axes, [*edges, *tolerances.values()])
     axes.set_xlabel("arrival - event time (negative: an event of the future)")
     axes.set_ylabel("events")
-    axes.legend(fontsize=7, framealpha=0.6)
+    axes.legend(fontsize=7, framealpha=0.9)  # no line of a tolerance through its words
     return figure
 
 

@@ -56,6 +56,18 @@ def test_a_batch_without_events_has_no_pictures_and_no_quantiles() -> None:
     assert lateness_picture(nothing, {"out of orderness": 1.0}) is None
 
 
+def test_few_refused_events_are_as_red_as_many() -> None:
+    many = [*range(-240, -190, 4), *range(190, 224, 6), *range(224, 282)]
+    seen = {(bucket, ON_TIME): 1_800 - 5 * abs(bucket) for bucket in many}
+    seen |= {(bucket, REFUSED): 20 for bucket in range(274, 290)}
+    png = lateness_picture(Lateness((), seen, 1), {"out of orderness": 10_800.0})
+    assert png is not None
+    with Image.open(io.BytesIO(png)) as image:
+        colours = [colour for _, colour in image.convert("RGB").getcolors(1 << 16) or ()]
+    for wanted in ((0x55, 0xA8, 0x68), (0xC4, 0x4E, 0x52)):
+        assert min(math.dist(wanted, colour) for colour in colours) < 10, wanted  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("step_us", [0, 60_000_000])
 def test_pictures_are_small_whether_the_clock_moves_or_stands_still(step_us: int) -> None:
     start = 490_000 * HOUR
