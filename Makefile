@@ -3,10 +3,10 @@
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults variants properties bench check format ui
+.PHONY: help setup demo test faults variants properties bench check format screenshots ui
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## build the environment in .venv; seconds when it is there already
 	@tools/setup.sh
@@ -45,6 +45,9 @@ check: setup ## check format, style, types and import contracts
 format: setup ## format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+screenshots: setup ## make the pictures of the documentation anew, from the demo in a browser
+	@$(BIN)/python -m tests.browser.screenshots
 
 ui: setup ## open Dagster at http://localhost:3000; Ctrl-C ends it
 	@$(BIN)/python -m pipelines.ui

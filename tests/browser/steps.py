@@ -29,6 +29,7 @@ class DagsterUi:
         """The graph of the pipeline's assets."""
         self.page.goto(f"{self._address}/locations/tidemark/asset-groups/{self._pipeline}")
         expect(self.in_graph("raw_events")).to_be_visible()
+        expect(self.page.get_by_text("Loading")).to_have_count(0)
 
     def in_graph(self, asset: str) -> Locator:
         """An asset in the graph, by its short name."""
