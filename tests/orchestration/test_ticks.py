@@ -32,7 +32,7 @@ time:
   emit: EMIT
 windows:
   - {name: early, kind: tumbling, size: 10 s, group_by: [k], aggregates: {n: count(*)}, emit: {early: 5 s}}
-  - {name: visits, kind: session, gap: 8 s, group_by: [k], aggregates: {n: count(*)}}
+  - {name: visits, kind: session, gap: 8 s, group_by: [k], aggregates: {n: count(*)}, emit: SESSIONS}
 partitions: {start: 2026-01-01}
 """
 LIVE = RunOptions(live=True)
@@ -44,12 +44,15 @@ def ticks(settings: Settings, spec: Spec) -> list[tuple[int, int]]:
     return [(row["_after_seq"], us(row["clock"]) or 0) for row in rows if row["kind"] == "tick"]
 
 
-@pytest.mark.parametrize("emit", ["on_event", pytest.param("{every: 7 s}", marks=pytest.mark.variant)])
+@pytest.mark.parametrize(
+    ("emit", "sessions"),
+    [("on_event", "{early: 5 s}"), pytest.param("{every: 7 s}", "on_close", marks=pytest.mark.variant)],
+)
 def test_live_runs_tick_behind_their_input_and_the_clock_goes_on_from_there(
-    spark: SparkSession, tmp_path: Path, emit: str
+    spark: SparkSession, tmp_path: Path, emit: str, sessions: str
 ) -> None:
     path = tmp_path / "ticking.yaml"
-    path.write_text(SPEC.replace("EMIT", emit))
+    path.write_text(SPEC.replace("EMIT", emit).replace("SESSIONS", sessions))
     file, settings = made = read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
     land(tmp_path, 240, seed=31, files=1)
     lines = (tmp_path / "f0.jsonl").read_text().splitlines()
