@@ -72,6 +72,8 @@ def session_config(master: str | None = None, *, small: bool = False) -> dict[st
         "spark.ui.showConsoleProgress": "false",
         # Otherwise each call of a function on columns tells the JVM the line of Python that it stands in.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
+        # A batch has more compiled pieces than Spark keeps by default, 100: each batch compiled all of them anew.
+        "spark.sql.codegen.cache.maxEntries": "1000",
         # A micro-batch is some eighty queries: of a thousand, Spark's default, the descriptions alone fill the heap.
         "spark.sql.ui.retainedExecutions": "100",
         "spark.ui.retainedJobs": "200",
