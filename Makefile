@@ -20,7 +20,7 @@ demo: setup ## run the demo pipeline and print what came out
 test: setup ## run all tests, in two processes with a Spark session each
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
-faults: setup ## kill runs around every commit, and let the daemon run a pipeline: half an hour
+faults: setup ## kill runs around every commit, and let the daemon run a pipeline: an hour
 	@$(BIN)/python -m pytest -m every_fault
 
 variants: setup ## run the long tests with further settings; a quarter of an hour
@@ -34,6 +34,7 @@ bench: setup ## measure against peers; more than an hour, see benchmarks/README.
 	@$(BIN)/python -m benchmarks.windows
 	@$(BIN)/python -m benchmarks.growth
 	@$(BIN)/python -m benchmarks.batches
+	@$(BIN)/python -m benchmarks.micro_batches
 	@$(BIN)/python -m benchmarks.backfills
 
 check: setup ## check format, style, types and import contracts
