@@ -83,7 +83,7 @@ def revised_contents(
     )
     rows = keep(_ranked(events, adjusted, window, keep))
     moments = _moments(rows, adjusted, window, flushed=flushed)
-    event = rows.drop(W_START, W_END, _CLOCK_START, _FRESH, CHANGED_BY).alias("event")
+    event = rows.drop(W_START, W_END, _CLOCK_START, _FRESH, CHANGED_BY, WATERMARK).alias("event")
     same = same_in("event", "moment", (*keys_of(window), *group_names(window)))
     so_far = F.col(f"event.{RANK}") <= F.col(f"moment.{RANK}")
     more = [f"moment.{name}" for name in (REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)]

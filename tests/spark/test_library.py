@@ -174,6 +174,20 @@ def test_a_window_must_go_with_the_time_of_the_events(events: DataFrame) -> None
         windowed(found, {name: value for name, value in window.items() if name != "size"})
 
 
+def test_revised_results_of_any_events_are_their_last_revisions(spark: SparkSession) -> None:
+    times = ("12:01", "12:30", "12:05", "12:40")
+    rows = [(f"2026-01-01T{at}Z", f"2026-01-01T13:0{number}Z") for number, at in enumerate(times)]
+    late = adjust(
+        spark.createDataFrame(rows, "at STRING, got STRING"),
+        {"timestamp_by": "at", "out_of_order": "keep"},
+        arrival_time="got",
+    )
+    window = {"name": "w", "kind": "tumbling", "size": "10 minutes", "aggregates": {"n": "count(*)"}}
+    revised = windowed(late, window | {"allowed_lateness": "1 hour", "emit": "on_time"})
+    first = revised.orderBy("window_start").collect()[0]
+    assert (first["n"], first["_revision"]) == (2, 1)
+
+
 def test_a_tick_lets_the_clock_go_on_behind_the_last_event(events: DataFrame) -> None:
     late = {"late": {"tolerance": "5 s", "policy": "adjust"}, "idle": {"advance": "arrival_clock"}}
     window = {"name": "w", "kind": "tumbling", "size": "10 s", "aggregates": {"n": "count(*)"}}
