@@ -151,7 +151,7 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
         adjusted = kept_together(adjusted, _kept)
     if not part.after.final:
         adjusted = replace(adjusted, state=timelines_before(workspace, part.after))
-    keep = _kept if few else _as_it_is
+    keep = _kept if few or window.revises else _as_it_is  # as live runs do: they ask for one frame many times
     return _results(adjusted, workspace.spec, window, only=only, flushed=part.after.final, keep=keep)
 
 

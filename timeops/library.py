@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from timeops import columns as c
-from timeops.adjustment import Adjusted, time_adjustment
+from timeops.adjustment import Adjusted, kept_together, time_adjustment
 from timeops.arrival import keys_by_arrival
 from timeops.dead_letters import time_letters, window_letters
 from timeops.epoch import us_of
@@ -156,8 +156,9 @@ def windowed(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> 
         window: The keys of one of a spec's `windows` as a mapping, or a window of a spec that was read.
 
     Returns:
-        One row per window and group, as in the table `windows/<name>`: its last revision. With `empty`, where a group
-        would get more than `empty_max` rows without an event, computing it fails with a sentence that says so.
+        One row per window and group, as in the table `windows/<name>`: its last revision. Of a window that revises
+        its results, parts are computed by this call. With `empty`, where a group would get more than `empty_max` rows
+        without an event, computing it fails with a sentence that says so.
 
     Raises:
         SpecError: The window is wrong, or does not go with `time`.
@@ -178,8 +179,20 @@ def windowed(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> 
     stretch = events._stretch
     flushed = events.time.flushes()
     read = _window(events, window)
-    results = window_results(stretch, stretch.accepted.limit(0), read, flushed=flushed)
+    keep = _as_it_is
+    if read.revises:
+        stretch, keep = kept_together(stretch, _computed), _computed
+    results = window_results(stretch, stretch.accepted.limit(0), read, flushed=flushed, keep=keep)
     return passing(last_revisions(results, read))
+
+
+def _computed(frame: DataFrame) -> DataFrame:
+    """A frame that is asked for many times, computed now: else it is planned anew each time."""
+    return frame.localCheckpoint()
+
+
+def _as_it_is(frame: DataFrame) -> DataFrame:
+    return frame
 
 
 def window_dead_letters(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> DataFrame:

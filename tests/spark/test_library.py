@@ -186,6 +186,19 @@ def test_revised_results_of_any_events_are_their_last_revisions(spark: SparkSess
     revised = windowed(late, window | {"allowed_lateness": "1 hour", "emit": "on_time"})
     first = revised.orderBy("window_start").collect()[0]
     assert (first["n"], first["_revision"]) == (2, 1)
+    sessions = windowed(
+        late,
+        {
+            "name": "s",
+            "kind": "session",
+            "gap": "10 minutes",
+            "aggregates": {"n": "count(*)"},
+            "allowed_lateness": "1 hour",
+            "emit": "on_time",
+            "revise_every": "0 s",
+        },
+    )
+    assert [(row["n"], row["_revision"]) for row in sessions.collect()] == [(2, 0)], "the last has not ended"
 
 
 def test_a_tick_lets_the_clock_go_on_behind_the_last_event(events: DataFrame) -> None:
