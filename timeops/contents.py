@@ -53,4 +53,5 @@ def with_groups(frame: DataFrame, window: WindowSpec) -> DataFrame:
     """Adds the values of `group_by`, null where an expression fails."""
     expressions = [expression for _, expression in window.group_expressions]
     values = zip(group_names(window), expressions, strict=True)
-    return frame.select("*", *[null_if_it_fails(frame, expression).alias(name) for name, expression in values])
+    columns = {name: null_if_it_fails(frame, expression) for name, expression in values}
+    return frame.withColumns(columns) if columns else frame  # Spark Connect refuses none
