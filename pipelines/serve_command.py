@@ -9,12 +9,11 @@ import sys
 import click
 
 from pipelines.command_line import INTERRUPTED, in_words, say, settings_of, verbose_option
-
-_PORT = 15002  # Spark Connect's own
+from resources.spark_server import PORT
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(1024, 65535), default=_PORT, show_default=True, help="Where it listens.")
+@click.option("--port", type=click.IntRange(1024, 65535), default=PORT, show_default=True, help="Where it listens.")
 @verbose_option
 def serve(*, port: int, verbose: bool) -> None:
     """Keep a Spark warm for the runs on this machine, until Ctrl-C.

@@ -8,16 +8,16 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import urlparse
 
 from pyspark.sql import SparkSession
 
 from resources.settings import SPARK_VARIABLE, Settings
 from resources.spark import SERVED_SETTINGS, delta_package, local_session, session_config
-from resources.spark_server import address_of, answers, find_note
+from resources.spark_server import address_of, answers, find_note, is_here
+from resources.workspace import silent
 from timeops.errors import TidemarkError
 
-_REMOTE, _MASTER = "spark.remote", "spark.master"
+_REMOTE = "spark.remote"
 _RETRIES_HERE = 5  # after 50 ms, then four times as long each: 17 seconds in all
 _SIGNS_OF_ABSENCE = ("RETRIES_EXCEEDED", "failed to connect to all addresses", "Socket closed")
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
@@ -58,7 +58,7 @@ def choose_spark(settings: Settings) -> SparkChoice:
     )
 
 
-def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doing: None) -> SparkSession:
+def open_session(choice: SparkChoice, tell: Callable[[str], None] = silent) -> SparkSession:
     """Return the session of this process, starting or connecting it when there is none yet.
 
     Dagster's PySpark resources find a session made here, as they ask for the one of the process as well.
@@ -70,11 +70,17 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
     Raises:
         TidemarkError: There is no Spark to be had, or one that cannot write Delta tables.
     """
-    if SparkSession.getActiveSession() is None:
-        tell(f"starting {choice.sentence}" if not choice.is_remote else f"computing with {choice.sentence}")
+    known = SparkSession.getActiveSession()
+    if known is None:
+        tell(f"computing with {choice.sentence}" if choice.is_remote else f"starting {choice.sentence}")
     if not choice.is_remote:
         return local_session(choice.config)
-    url = choice.config[_REMOTE]
+    return known or _connected(choice.config)
+
+
+def _connected(config: Mapping[str, str]) -> SparkSession:
+    """A session of the server that the settings name; the server forgets it when this process ends."""
+    url = config[_REMOTE]
     if not answers(url):
         raise TidemarkError(
             f"No Spark Connect server listens at {address_of(url)}.",
@@ -84,7 +90,7 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
     _allow_deep_plans()
     logging.getLogger("pyspark.sql.connect.logging").setLevel(logging.CRITICAL)  # what fails comes as an exception
     builder = SparkSession.builder
-    for key, value in choice.config.items():
+    for key, value in config.items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
@@ -102,7 +108,7 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
             remedy=f"start it with `--packages {delta_package()} --conf spark.sql.extensions={_DELTA} --conf "
             "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog`.",
         )
-    if _is_here(url):  # a server of this machine that is gone does not come back within a query
+    if is_here(url):  # a server of this machine that is gone does not come back within a query
         from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - takes a second to import
 
         session.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES_HERE)])
@@ -135,10 +141,6 @@ def _leave(session: SparkSession) -> None:
     """Lets the server forget what this process kept there, if it is still there."""
     with suppress(Exception):
         session.stop()
-
-
-def _is_here(url: str) -> bool:
-    return urlparse(url).hostname in ("localhost", "127.0.0.1", "::1")
 
 
 def _remote(url: str, sentence: str) -> SparkChoice:

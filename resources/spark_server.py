@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 PORT = 15002
+"""Spark Connect's own."""
 _NOTE = "spark_server.json"
 _TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _PATIENCE_S = 2.0
@@ -84,16 +85,24 @@ def find_note(home: Path) -> ServerNote | None:
 
 def address_of(url: str) -> str:
     """Host and port of a Spark Connect URL."""
-    parts = urlparse(url)
-    host = parts.hostname or ""
-    return f"{f'[{host}]' if ':' in host else host}:{parts.port or PORT}"
+    host, port = _place(url)
+    return f"{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def is_here(url: str) -> bool:
+    """Whether a Spark Connect URL points to this machine."""
+    return _place(url)[0] in ("localhost", "127.0.0.1", "::1")
 
 
 def answers(url: str) -> bool:
     """Whether somebody listens where a Spark Connect URL points to; a client alone would try for minutes."""
-    parts = urlparse(url)
     try:
-        with socket.create_connection((parts.hostname or "", parts.port or PORT), timeout=_PATIENCE_S):
+        with socket.create_connection(_place(url), timeout=_PATIENCE_S):
             return True
     except OSError:
         return False
+
+
+def _place(url: str) -> tuple[str, int]:
+    parts = urlparse(url)
+    return parts.hostname or "", parts.port or PORT
