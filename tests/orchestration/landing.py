@@ -20,6 +20,18 @@ from timeops.spec import Spec, TimeSpec
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = datetime(2026, 1, 1, 23, 50, tzinfo=UTC)  # windows fall on two days
 
+LINES = """\
+sources:
+  - name: lines
+    kind: files
+    path: in/*.jsonl
+    format: json
+    schema: "id STRING, at STRING, got STRING, k STRING, v INT"
+    arrival_time: got
+    settle: 0 s
+"""
+"""The source of a spec that reads what `land` writes."""
+
 
 def land(
     folder: Path, records: int, seed: int, *, files: int = 3, start: datetime = START, prefix: str = "f"

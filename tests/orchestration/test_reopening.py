@@ -11,20 +11,13 @@ from pyspark.sql import SparkSession
 from pipelines.cli import main
 from pipelines.runner import RunOptions
 from pipelines.specfiles import read_spec
-from tests.orchestration.landing import assert_tables_equal_the_oracle, land, table
+from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, land, table
 from tests.orchestration.test_live_runs import go, pipeline
 from timeops.spec import Spec
 
-SPEC = """
-name: shifts
-sources:
-  - name: lines
-    kind: files
-    path: in/*.jsonl
-    format: json
-    schema: "id STRING, at STRING, got STRING, k STRING, v INT"
-    arrival_time: got
-    settle: 0 s
+SPEC = (
+    f"name: shifts\n{LINES}"
+    """\
 time:
   timestamp_by: at
   unit: millisecond
@@ -41,6 +34,7 @@ windows:
   - {name: visits, kind: session, gap: 8 s, allowed_lateness: 5 s, group_by: [k], aggregates: {n: count(*)}}
 partitions: {start: 2026-01-01}
 """
+)
 
 
 def call(*words: str) -> Result:

@@ -9,21 +9,14 @@ from pyspark.sql import SparkSession
 from pipelines.runner import RunOptions
 from pipelines.specfiles import read_spec
 from resources.settings import Settings
-from tests.orchestration.landing import assert_tables_equal_the_oracle, land, table, us
+from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, land, table, us
 from tests.orchestration.test_live_runs import go, materialize_days, without_batch
 from timeops.spec import Spec
 
-SPEC = """
-name: ticking
-sources:
-  - name: lines
-    kind: files
-    path: in/*.jsonl
-    format: json
-    schema: "id STRING, at STRING, got STRING, k STRING, v INT"
-    arrival_time: got
+SPEC = (
+    f"name: ticking\n{LINES}"
+    """\
     live: true
-    settle: 0 s
 time:
   timestamp_by: at
   over: [k]
@@ -35,6 +28,7 @@ windows:
   - {name: visits, kind: session, gap: 8 s, group_by: [k], aggregates: {n: count(*)}, emit: SESSIONS}
 partitions: {start: 2026-01-01}
 """
+)
 LIVE = RunOptions(live=True)
 
 

@@ -17,7 +17,7 @@ from pipelines.command_line import INTERRUPTED
 from pipelines.specfiles import read_spec
 from resources.spark import session_config
 from resources.spark_server import find_note
-from tests.orchestration.landing import assert_tables_equal_the_oracle, land
+from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, land
 from tests.ports import free_port
 from tests.processes import PATIENCE_S, ROOT, process, wait_until
 
@@ -31,16 +31,9 @@ CLUSTERS_OWN = (
     "spark.executor",
 )
 """What a pipeline leaves to the settings of a cluster; here those of small data."""
-SPEC = """
-name: anywhere
-sources:
-  - name: lines
-    kind: files
-    path: in/*.jsonl
-    format: json
-    schema: "id STRING, at STRING, got STRING, k STRING, v INT"
-    arrival_time: got
-    settle: 0 s
+SPEC = (
+    f"name: anywhere\n{LINES}"
+    """\
 time:
   timestamp_by: at
   unit: millisecond
@@ -52,6 +45,7 @@ windows:
      group_by: [k], aggregates: {n: count(*), kinds: count(DISTINCT v)}}
   - {name: spells, kind: session, gap: 2 s, group_by: [k], aggregates: {n: count(*), total: sum(v)}}
 """
+)
 
 
 class Pipeline:

@@ -11,6 +11,7 @@ from pipelines.specfiles import read_spec
 from resources.settings import Settings
 from resources.workspace import SpecFile
 from tests.orchestration.landing import (
+    LINES,
     assert_tables_equal_the_oracle,
     land,
     table,
@@ -21,16 +22,9 @@ from timeops.spec import Spec
 
 PREIMAGE, DELETE = "update_preimage", "delete"
 SHOWN = ("n", "total", "_revision", "_is_final", "_watermark")
-SPEC = """
-name: kinds
-sources:
-  - name: lines
-    kind: files
-    path: in/*.jsonl
-    format: json
-    schema: "id STRING, at STRING, got STRING, k STRING, v INT"
-    arrival_time: got
-    settle: 0 s
+SPEC = (
+    f"name: kinds\n{LINES}"
+    """\
 time:
   timestamp_by: at
   unit: millisecond
@@ -61,6 +55,7 @@ windows:
   - {name: of_spells, kind: sliding, size: 30 s, from: spells, allowed_lateness: 30 s, aggregates: {n: sum(n)}}
 partitions: {start: 2026-01-01}
 """
+)
 
 
 def kinds(tmp_path: Path) -> tuple[SpecFile, Settings]:
