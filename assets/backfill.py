@@ -29,6 +29,7 @@ from timeops.chained import as_events, with_results
 from timeops.empty_windows import Span
 from timeops.epoch import us_of
 from timeops.errors import LakeError, SpecError
+from timeops.keeping import as_it_is, computed
 from timeops.rules import TimeRules
 from timeops.spec import Spec, WindowSpec
 from timeops.spec_chains import input_of
@@ -148,10 +149,10 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
     adjusted = time_adjustment(log, state, rules, clock, splits=splits, way=way)
     few = part.records <= KEPT_RECORDS
     if few:
-        adjusted = kept_together(adjusted, _kept)
+        adjusted = kept_together(adjusted, computed)
     if not part.after.final:
         adjusted = replace(adjusted, state=timelines_before(workspace, part.after))
-    keep = _kept if few or window.revises else _as_it_is  # as live runs do: they ask for one frame many times
+    keep = computed if few or window.revises else as_it_is  # as live runs do: they ask for one frame many times
     return _results(adjusted, workspace.spec, window, only=only, flushed=part.after.final, keep=keep)
 
 
@@ -169,18 +170,10 @@ def _results(
         source = input_of(window, spec.windows)
         results = _results(adjusted, spec, source, only=None, flushed=flushed, keep=keep)
         # Results are few, and what they are made of would be planned again wherever they are read.
-        adjusted = with_results(adjusted, as_events(_kept(results), source, spec.windows, spec.time.over))
+        adjusted = with_results(adjusted, as_events(computed(results), source, spec.windows, spec.time.over))
     nothing = adjusted.accepted.limit(0)
     results = window_results(adjusted, nothing, window, only=only, flushed=flushed, keep=keep)
     return passing(last_revisions(results, window))
-
-
-def _kept(frame: DataFrame) -> DataFrame:
-    return frame.localCheckpoint()
-
-
-def _as_it_is(frame: DataFrame) -> DataFrame:
-    return frame
 
 
 def days_in(keys: Sequence[str]) -> tuple[date, date]:

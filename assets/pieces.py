@@ -25,6 +25,7 @@ from timeops.chained import as_events, results_still_needed, with_results
 from timeops.duplicates import FIRST_TIMES_SCHEMA, first_times
 from timeops.empty_windows import Span
 from timeops.epoch import us_of
+from timeops.keeping import computed
 from timeops.rules import TimeRules
 from timeops.seen_groups import once, seen_groups
 from timeops.spec import WindowSpec
@@ -104,7 +105,7 @@ def _fold(
             seen=before.seen.get(one.name),
             only=only if one.name == window.name else None,
             flushed=piece.flushes,
-            keep=_kept,
+            keep=computed,
         ).localCheckpoint()
         open_events[one.name] = _open_after(stretch, known, one).localCheckpoint()
         if one.empty:
@@ -130,9 +131,9 @@ def _judged(workspace: Workspace, piece: Stretch, before: _Carried) -> tuple[Adj
         clock_around(workspace, piece, before.position, position),
         splits=count_splits(items, before.state, rules),
         first_times=before.first_times,
-        keep=_kept,
+        keep=computed,
     )
-    adjusted = kept_together(lazy, _kept)
+    adjusted = kept_together(lazy, computed)
     state = adjusted.state.localCheckpoint()
     return replace(adjusted, state=joined_fast(state, state.count())), position
 
@@ -155,7 +156,3 @@ def _chain(window: WindowSpec, windows: tuple[WindowSpec, ...]) -> Iterator[Wind
     if window.input is not None:
         yield from _chain(input_of(window, windows), windows)
     yield window
-
-
-def _kept(frame: DataFrame) -> DataFrame:
-    return frame.localCheckpoint()

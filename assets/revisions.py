@@ -18,6 +18,7 @@ from timeops.changes import changes
 from timeops.empty_windows import told_in_words
 from timeops.epoch import instant_of
 from timeops.grid_bounds import needed_from
+from timeops.keeping import computed
 from timeops.spec import WindowSpec
 from timeops.windows import last_revisions, passing
 
@@ -31,9 +32,7 @@ def write_revisions(workspace: Workspace, judged: Judged, window: WindowSpec) ->
     plan, table = judged.plan, tables.window_table(window.name)
     known = events_of(workspace, kept_for(window))
     with told_in_words():
-        results = results_in_batch(
-            workspace, judged, window, known, keep=lambda frame: frame.localCheckpoint()
-        ).localCheckpoint()
+        results = results_in_batch(workspace, judged, window, known, keep=computed).localCheckpoint()
     last = last_revisions(results, window).localCheckpoint()
     if last.isEmpty():
         return 0

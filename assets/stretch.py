@@ -20,6 +20,7 @@ from resources.split_count import count_splits
 from resources.workspace import Position, Workspace, plan_end, records_in
 from timeops import columns as c
 from timeops.adjustment import Adjusted, kept_together, time_adjustment
+from timeops.keeping import as_it_is, computed
 from timeops.rules import TimeRules
 from timeops.timelines import clock_watermark
 
@@ -101,12 +102,12 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
         splits=count_splits(items, state, rules),
         first_times=known_first_times(workspace, spans) if spans else None,
         way="in_order" if has_few_records(plan) else None,
-        keep=lambda frame: frame.localCheckpoint() if keeps else frame,
-        keep_few=lambda frame: frame if keeps else frame.localCheckpoint(),
+        keep=computed if keeps else as_it_is,
+        keep_few=as_it_is if keeps else computed,
     )
     if keeps:
         # A checkpoint rather than a cache: what follows is planned from its rows, not from the expressions behind.
-        adjusted = kept_together(adjusted, lambda frame: frame.localCheckpoint())
+        adjusted = kept_together(adjusted, computed)
     end = adjusted.state.localCheckpoint() if workspace.keeps_timelines else adjusted.state
     after = _position_after(plan, before, reached, end, rules)
     if workspace.keeps_timelines:

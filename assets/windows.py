@@ -25,6 +25,7 @@ from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.empty_windows import may_wait, told_in_words
 from timeops.grid_bounds import may_close_between
+from timeops.keeping import as_it_is, computed
 from timeops.spec import WindowSpec
 
 DAY = "yyyy-MM-dd"
@@ -102,7 +103,7 @@ def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> 
             judged,
             window,
             known,
-            keep=lambda frame: frame if few and not window.empty else frame.localCheckpoint(),
+            keep=as_it_is if few and not window.empty else computed,
         )
         rows = results.withColumn(c.BATCH, batch_column(plan))
         expect = workspace.ready_for(table, rows)

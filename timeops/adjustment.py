@@ -33,6 +33,7 @@ from timeops.columns import (
 )
 from timeops.duplicates import with_duplicates
 from timeops.extraction import REFUSED_AT_INGESTION, extract
+from timeops.keeping import as_it_is
 from timeops.policies import judge_arrival
 from timeops.publications import ended_clocks, publications, seen_by
 from timeops.rules import TimeRules
@@ -103,8 +104,8 @@ def time_adjustment(
     splits: int = 1,
     first_times: DataFrame | None = None,
     way: Way | None = None,
-    keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
-    keep_few: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+    keep: Callable[[DataFrame], DataFrame] = as_it_is,
+    keep_few: Callable[[DataFrame], DataFrame] = as_it_is,
 ) -> Adjusted:
     """Judges every record of a stretch of the log.
 

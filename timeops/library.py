@@ -18,6 +18,7 @@ from timeops.arrival import keys_by_arrival
 from timeops.dead_letters import time_letters, window_letters
 from timeops.epoch import us_of
 from timeops.errors import InputError
+from timeops.keeping import as_it_is, computed
 from timeops.ordering import RELEASE_ORDER, release
 from timeops.plain_events import TAKEN, arrival_log, no_arrival, quoted
 from timeops.rules import TimeRules
@@ -179,20 +180,11 @@ def windowed(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> 
     stretch = events._stretch
     flushed = events.time.flushes()
     read = _window(events, window)
-    keep = _as_it_is
+    keep = as_it_is
     if read.revises:
-        stretch, keep = kept_together(stretch, _computed), _computed
+        stretch, keep = kept_together(stretch, computed), computed
     results = window_results(stretch, stretch.accepted.limit(0), read, flushed=flushed, keep=keep)
     return passing(last_revisions(results, read))
-
-
-def _computed(frame: DataFrame) -> DataFrame:
-    """A frame that is asked for many times, computed now: else it is planned anew each time."""
-    return frame.localCheckpoint()
-
-
-def _as_it_is(frame: DataFrame) -> DataFrame:
-    return frame
 
 
 def window_dead_letters(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> DataFrame:

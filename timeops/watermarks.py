@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from timeops.columns import ASKED, SETTER, TIMELINE, W_BEFORE, W_RANK, W_SET_BY
+from timeops.keeping import as_it_is
 from timeops.rules import TimeRules
 from timeops.scans import by_blocks, by_periods, by_publications, in_order
 from timeops.timelines import event_of, known_setters
@@ -46,7 +47,7 @@ def scan(
     way: Way,
     *,
     published: DataFrame | None = None,
-    keep_few: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+    keep_few: Callable[[DataFrame], DataFrame] = as_it_is,
 ) -> Scanned:
     """Finds the watermark just before each event that may be behind it.
 

@@ -20,6 +20,7 @@ from timeops.contents import BY_FLUSH, END, FLUSHED, OPEN_IN, START, group_names
 from timeops.empty_windows import REACHED_W, Span, empty_rows, given_watermark
 from timeops.flushed_windows import of_contents, of_groups, with_flushed
 from timeops.grids import start_of
+from timeops.keeping import as_it_is
 from timeops.revisions import CAUSE, IS_FINAL, IS_TAKEN_BACK, REVISION, keys_of, revised_contents
 from timeops.seen_groups import once, seen_groups
 from timeops.spec import TimeSpec, WindowSpec
@@ -39,7 +40,7 @@ def window_results(
     stay_closed: DataFrame | None = None,
     only: Span | None = None,
     flushed: bool = False,
-    keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+    keep: Callable[[DataFrame], DataFrame] = as_it_is,
 ) -> DataFrame:
     """Results that windows give in a stretch of the log: of those that close, or revisions of one that does not.
 
