@@ -18,7 +18,7 @@ demo: setup ## run the demo pipeline and print what came out
 	@$(BIN)/python -m pipelines.demo
 
 test: setup ## run all tests, in two processes with a Spark session each
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 faults: setup ## kill runs around every commit, and let the daemon run a pipeline: an hour
 	@$(BIN)/python -m pytest -m every_fault

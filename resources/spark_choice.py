@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from resources.settings import SPARK_VARIABLE, Settings
 from resources.spark import SERVED_SETTINGS, delta_package, local_session, session_config
@@ -75,7 +76,7 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = silent) -> S
         tell(f"computing with {choice.sentence}" if choice.is_remote else f"starting {choice.sentence}")
     if not choice.is_remote:
         return local_session(choice.config)
-    return known or _connected(choice.config)
+    return known if known is not None and is_remote() else _connected(choice.config)
 
 
 def _connected(config: Mapping[str, str]) -> SparkSession:
