@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from pyspark.sql import DataFrame
 
 from assets.commits import MOST_RECORDS, at_work, batch_column
-from assets.control import check_spec, meaning_of_time, recorded_specs, recorded_ticks, was_reopened
+from assets.control import check_spec, meaning_of_time, recorded_cuts, recorded_specs, was_reopened
 from assets.log_range import LogRange, range_of_windows, records_of
 from assets.pieces import pieces_of_log, results_by_pieces
 from assets.stretch import KEPT_RECORDS
@@ -140,7 +140,7 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
         only: Which these are. Others are among the results too, and may lack events; but of those that hold no event,
             which any time may have many of, only these.
     """
-    if recorded_ticks(workspace):
+    if recorded_cuts(workspace):
         return results_by_pieces(workspace, window, pieces_of_log(workspace), only)
     log, rules = records_of(workspace, part), TimeRules.of(workspace.spec)
     state = one_timeline(workspace, part.before)

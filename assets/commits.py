@@ -15,7 +15,7 @@ from resources.batches import Plan, prepare
 from resources.filters import Filters
 from resources.owner import this_process
 from resources.spark import tuned_for_few_rows
-from resources.workspace import Workspace, plan_end, records_in, tick_of
+from resources.workspace import WAITS, Workspace, plan_end, records_in, tick_of, waits_in
 from timeops.columns import BATCH, TIMESTAMP
 from timeops.errors import BusyError, LakeError
 
@@ -39,6 +39,7 @@ class Stretch:
         flushes: The end of input is flushed behind it.
         tick_us: Clock of the tick behind it, microseconds; None for no tick.
         reopens: Why the flushed pipeline is reopened in front of it; None where it is not.
+        waits: The sources that wait for others while it is read (F, alignment).
     """
 
     first_seq: int
@@ -46,6 +47,7 @@ class Stretch:
     flushes: bool
     tick_us: int | None = None
     reopens: str | None = None
+    waits: frozenset[str] = frozenset()
 
     @property
     def is_empty(self) -> bool:
@@ -110,17 +112,26 @@ def next_stretch(
         raise flushed_already(workspace)
     why = reopen if end > first else None
     most = min(max_events or MOST_RECORDS, MOST_RECORDS)
+    waits = _waiting_sources(workspace)
     if first + most < end:
-        return Stretch(first, first + most, flushes=False, reopens=why)
+        return Stretch(first, first + most, flushes=False, reopens=why, waits=waits)
     is_open = not flushed or why is not None
     if flush or not is_open:
-        return Stretch(first, end, flushes=flush and is_open and end > 0, reopens=why)
-    return Stretch(first, end, flushes=False, tick_us=tick_us, reopens=why)
+        return Stretch(first, end, flushes=flush and is_open and end > 0, reopens=why, waits=waits)
+    return Stretch(first, end, flushes=False, tick_us=tick_us, reopens=why, waits=waits)
 
 
 def stretch_of(plan: Plan) -> Stretch:
     """What a processing batch processes."""
-    return Stretch(plan.first_seq, plan_end(plan), flushes(plan), tick_of(plan), reopens(plan))
+    return Stretch(
+        plan.first_seq, plan_end(plan), flushes(plan), tick_of(plan), reopens(plan), frozenset(waits_in(plan))
+    )
+
+
+def _waiting_sources(workspace: Workspace) -> frozenset[str]:
+    """The sources that the latest ingestion left waiting: a batch of aligned sources has records of that one only."""
+    read = workspace.batches.last_commit("ingest")
+    return frozenset(waits_in(read.plan)) if read else frozenset()
 
 
 def _check_may_reopen(workspace: Workspace, *, flushed: bool) -> None:
@@ -171,6 +182,7 @@ def take_on(workspace: Workspace, stretch: Stretch, run_id: str) -> Plan:
     last = workspace.batches.last_commit()
     ticks = {} if stretch.tick_us is None else {"tick_us": stretch.tick_us}
     reopening = {} if stretch.reopens is None else {"reopen": stretch.reopens}
+    waiting = {WAITS: sorted(stretch.waits)} if stretch.waits else {}
     if ticks and stretch.end_seq != workspace.log_end():
         raise BusyError(
             "Another run has read more input meanwhile, so a tick would not stand behind it. Nothing was changed.",
@@ -183,7 +195,7 @@ def take_on(workspace: Workspace, stretch: Stretch, run_id: str) -> Plan:
         after=last.batch_id if last else None,
         first_seq=stretch.first_seq,
         end_seq=stretch.end_seq,
-        input={"flush": stretch.flushes, **ticks, **reopening},
+        input={"flush": stretch.flushes, **ticks, **reopening, **waiting},
         fingerprint=workspace.spec.fingerprint(),
     )
     prepare(workspace.lake, workspace.base())

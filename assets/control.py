@@ -1,4 +1,4 @@
-"""Control items of the log: the spec as it is from a place on, ticks, the end of input, reopening after it.
+"""Control items of the log: the spec as it is from a place on, ticks, waits, the end of input, reopening after it.
 
 Here: which changes of a spec a running pipeline takes, and the rows of `log_control`. Not here: their effect on
 event time (timeops/).
@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from assets.commits import flushes, reopens
+from assets.waits import WAIT, wait_item
 from resources import tables
 from resources.batches import Plan
 from resources.workspace import Position, Workspace, plan_end, tick_of
@@ -41,9 +42,9 @@ def recorded_specs(workspace: Workspace) -> list[dict[str, Any]]:
     return [json.loads(row["argument"]) for row in _in_order(_items(workspace, SPEC))]
 
 
-def recorded_ticks(workspace: Workspace) -> list[dict[str, Any]]:
-    """The ticks that live runs wrote into the log, in their order."""
-    return _in_order(_items(workspace, TICK))
+def recorded_cuts(workspace: Workspace) -> list[dict[str, Any]]:
+    """The items at which what is judged is cut, in their order: ticks of live runs, and waits of aligned sources."""
+    return _in_order(pa.concat_tables([_items(workspace, TICK), _items(workspace, WAIT)]))
 
 
 def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:
@@ -132,6 +133,8 @@ def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
                 "reason": "the pipeline's first batch" if plan.first_seq == 0 else "the spec file changed",
             }
         )
+    if (waiting := wait_item(workspace, plan)) is not None:
+        rows.append(dict(waiting))
     tick_us = tick_of(plan)
     if tick_us is not None:
         rows.append(

@@ -22,7 +22,7 @@ from resources.owner import this_process
 from resources.sources.changes import FileRange, FileState
 from resources.sources.discovery import Discovery, discover
 from resources.sources.files import ensure_unchanged, read_files, split_of
-from resources.workspace import LAST_ARRIVAL, LAST_SEEN, Workspace
+from resources.workspace import LAST_ARRIVAL, LAST_SEEN, WAITS, Workspace
 from timeops import columns as c
 from timeops.epoch import us_of
 from timeops.errors import InputError
@@ -93,6 +93,11 @@ class Waiting:
         return sum(found.ahead for found in self.found.values())
 
     @property
+    def sources_ahead(self) -> list[str]:
+        """The sources that have something to be read and wait for others."""
+        return sorted(name for name, found in self.found.items() if found.ahead)
+
+    @property
     def errors(self) -> tuple[InputError, ...]:
         """Each names a file that is held back."""
         return tuple(error for found in self.found.values() for error in found.errors)
@@ -146,7 +151,7 @@ def ingest(workspace: Workspace, run_id: str) -> Ingested:
         after=last.batch_id if last else None,
         first_seq=workspace.log_end(),
         end_seq=None,
-        input={"files": files},
+        input={"files": files, **({WAITS: ahead} if (ahead := found.sources_ahead) else {})},
         fingerprint=workspace.spec.fingerprint(),
     )
     with at_work(workspace, plan):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from assets.control import recorded_ticks
+from assets.control import recorded_cuts
 from assets.stretch import records_between
 from resources import tables
 from resources.workspace import Position, Workspace, plan_end
@@ -67,7 +67,7 @@ def range_of_windows(workspace: Workspace, window: WindowSpec, from_us: int, to_
         from_us: They start at this instant or behind it, microseconds.
         to_us: They start before this one.
     """
-    if not is_made_of_a_part(window, workspace.spec) or recorded_ticks(workspace):
+    if not is_made_of_a_part(window, workspace.spec) or recorded_cuts(workspace):
         return LogRange(0, workspace.processed_end(), Position(), workspace.position())
     return part_of_log(_places(workspace), window, from_us, to_us)
 

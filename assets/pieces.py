@@ -1,9 +1,10 @@
-"""The results of a window from the whole log, piece by piece between its ticks.
+"""The results of a window from the whole log, piece by piece between its ticks and waits.
 
 Here: the pieces, and what one hands to the next. Not here: writing results (backfill.py), a log without ticks, which
 is judged in one piece.
 
-What is judged is cut at ticks, so each of them costs a piece, as it has cost a batch.
+What is judged is cut at ticks, and where other sources begin to wait, so each of them costs a piece, as it has cost a
+batch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,9 +15,10 @@ from pyspark.sql import DataFrame
 
 from assets.clocks import clock_around, clocks_behind
 from assets.commits import Stretch
-from assets.control import recorded_ticks
+from assets.control import TICK, recorded_cuts
 from assets.stretch import records_between
 from assets.timelines import joined_fast
+from assets.waits import sources_of
 from resources.rows import empty_frame, small_frame
 from resources.split_count import count_splits
 from resources.workspace import Position, Workspace
@@ -31,6 +33,7 @@ from timeops.seen_groups import once, seen_groups
 from timeops.spec import WindowSpec
 from timeops.spec_chains import input_of
 from timeops.timelines import STATE_SCHEMA
+from timeops.waits import Waits
 from timeops.windows import (
     all_events,
     events_as_they_came,
@@ -44,23 +47,30 @@ from timeops.windows import (
 
 @dataclass(frozen=True)
 class _Carried:
-    """What a piece hands to the next: the timelines, and by window its open events and the groups it has seen."""
+    """What a piece hands to the next: the timelines, and by window its open events and the groups it has seen.
+
+    `waits` are those of the sources while it was read.
+    """
 
     position: Position
     state: DataFrame
     first_times: DataFrame
     open_events: Mapping[str, DataFrame] = field(default_factory=dict)
     seen: Mapping[str, DataFrame] = field(default_factory=dict)
+    waits: Waits = field(default_factory=Waits)
 
 
 def pieces_of_log(workspace: Workspace) -> list[Stretch]:
-    """The processed part of the log, cut at its ticks; flushed at its end if it was."""
-    pieces, first = [], 0
-    for tick in recorded_ticks(workspace):
-        end = int(tick["_after_seq"]) + 1
-        pieces.append(Stretch(first, end, flushes=False, tick_us=us_of(tick["clock"])))
-        first = end
-    last = Stretch(first, workspace.processed_end(), flushes=workspace.position().final)
+    """The processed part of the log, cut at its ticks and waits; flushed at its end if it was."""
+    pieces, first, waits = [], 0, frozenset[str]()
+    for item in recorded_cuts(workspace):
+        end, is_tick = int(item["_after_seq"]) + 1, item["kind"] == TICK
+        tick_us = us_of(item["clock"]) if is_tick else None
+        piece = Stretch(first, end, flushes=False, tick_us=tick_us, waits=waits)
+        if not piece.is_empty:
+            pieces.append(piece)
+        first, waits = end, waits if is_tick else sources_of(item)
+    last = Stretch(first, workspace.processed_end(), flushes=workspace.position().final, waits=waits)
     return pieces if last.is_empty else [*pieces, last]
 
 
@@ -77,7 +87,7 @@ def results_by_pieces(workspace: Workspace, window: WindowSpec, pieces: list[Str
     carried = _Carried(Position(), nothing, empty_frame(workspace.spark, FIRST_TIMES_SCHEMA))
     found = []
     for number, piece in enumerate(pieces):
-        workspace.tell(f"piece {number + 1} of {len(pieces)}, between ticks of live runs")
+        workspace.tell(f"piece {number + 1} of {len(pieces)}, between ticks and waits")
         results, carried = _fold(workspace, window, piece, carried, only)
         found.append(results)
     return passing(last_revisions(reduce(DataFrame.unionByName, found), window))
@@ -116,12 +126,16 @@ def _fold(
     times = before.first_times
     if workspace.spec.time.deduplicate_by:
         times = times.unionByName(first_times(adjusted.accepted, adjusted.refused)).localCheckpoint()
-    return results, _Carried(position, adjusted.state, times, open_events, seen)
+    return results, _Carried(position, adjusted.state, times, open_events, seen, _waits_in(piece, before))
+
+
+def _waits_in(piece: Stretch, before: _Carried) -> Waits:
+    return before.waits.from_here(before.position.clock_us, piece.waits)
 
 
 def _judged(workspace: Workspace, piece: Stretch, before: _Carried) -> tuple[Adjusted, Position]:
     """A piece, judged, with the position behind it."""
-    rules = TimeRules.of(workspace.spec)
+    rules = replace(TimeRules.of(workspace.spec), waits=_waits_in(piece, before))
     items = records_between(workspace, piece.first_seq, piece.end_seq)
     position = clocks_behind(workspace, piece, items, before.position, rules)
     lazy = time_adjustment(

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from assets.first_times import known_first_times
 from assets.stretch import items_of, judged_batch
 from assets.timelines import first_clock_asked_for
+from assets.waits import waits_of
 from resources.batches import Plan
 from resources.quality import Measured
 from resources.recount import RecountRules, recount
@@ -18,8 +19,9 @@ from resources.recount_silences import EndsOfWindow
 from resources.recount_times import SourceRules
 from resources.workspace import Workspace
 from timeops import columns as c
-from timeops.rules import TimeRules
+from timeops.rules import SourceTime, TimeRules
 from timeops.spec import WindowSpec
+from timeops.waits import Waits
 
 _JUDGED = ("duplicate", "early", "late_arrival", "out_of_order")  # reasons that the recount tells apart
 
@@ -33,7 +35,7 @@ def recount_of_batch(workspace: Workspace, plan: Plan, letters: DataFrame, befor
         letters: The dead letters that it wrote.
         before: State of the timelines before it.
     """
-    items, rules = items_of(workspace, plan), _rules_of(workspace)
+    items, rules = items_of(workspace, plan), _rules_of(workspace, plan)
     if not rules.deduplicate_by:
         return recount(items, rules, before)
     told = letters.where("reason = 'duplicate'").select(c.SEQ)
@@ -54,13 +56,13 @@ def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Meas
     return [*judged, *others, Measured("mistaken for duplicates, or not known as such", 0, fresh["mistaken"])]
 
 
-def _rules_of(workspace: Workspace) -> RecountRules:
+def _rules_of(workspace: Workspace, plan: Plan) -> RecountRules:
     """The numbers of a spec that the recount needs."""
     spec, rules, before = workspace.spec, TimeRules.of(workspace.spec), workspace.position()
-    time = spec.time
+    time, waits = spec.time, waits_of(workspace, plan)
     idle = time.idle.advance if time.idle else None
     return RecountRules(
-        sources=tuple(SourceRules(**asdict(source)) for source in rules.sources),
+        sources=tuple(_source_rules(source, waits) for source in rules.sources),
         uses_splits=rules.uses_splits,
         over=time.over,
         deduplicate_by=time.deduplicate_by,
@@ -79,7 +81,15 @@ def _rules_of(workspace: Workspace) -> RecountRules:
         first_clock_us=first_clock_asked_for(workspace),
         start_clock_us=before.clock_us,
         start_ended_us=before.clock_before_period_us,
+        waits_since_us=waits.any_since_us,
+        waited_us=waits.any_waited_us,
     )
+
+
+def _source_rules(source: SourceTime, waits: Waits) -> SourceRules:
+    since_us = waits.since_us if source.name in waits.sources else None
+    waited_us = waits.waited_us.get(source.name, 0)
+    return SourceRules(**asdict(source), waited_us=waited_us, waits_since_us=since_us)
 
 
 def _ends_of(window: WindowSpec) -> EndsOfWindow:

@@ -14,6 +14,7 @@ from assets.clocks import clock_around, clocks_behind
 from assets.commits import flushes, has_few_records, stretch_of
 from assets.first_times import Span, known_first_times, spans_of
 from assets.timelines import joined_fast, one_timeline, timelines_before
+from assets.waits import waits_of
 from resources import tables
 from resources.batches import Plan
 from resources.split_count import count_splits
@@ -87,7 +88,8 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
     if workspace.keeps_timelines:
         start = start.localCheckpoint()
         timelines = start.count()
-    rules, items = TimeRules.of(workspace.spec), items_of(workspace, plan)
+    rules = replace(TimeRules.of(workspace.spec), waits=waits_of(workspace, plan))
+    items = items_of(workspace, plan)
     stretch = stretch_of(plan)
     reached = clocks_behind(workspace, stretch, items, before, rules)
     clock = clock_around(workspace, stretch, before, reached)

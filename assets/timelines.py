@@ -7,12 +7,15 @@ the state is a table, a base and changes: each batch adds the timelines that it 
 are written anew, so that neither writing nor reading grows with history.
 """
 
+from dataclasses import replace
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from assets.commits import base_is_due, batch_column, has_few_records
 from assets.control import check_spec
+from assets.waits import waits_before, waits_of
 from resources import tables
 from resources.batches import Plan
 from resources.rows import small_frame
@@ -46,7 +49,7 @@ def timelines_before(workspace: Workspace, position: Position) -> DataFrame:
     state = _table(workspace, position) if workspace.keeps_timelines else one_timeline(workspace, position)
     if not check_spec(workspace):
         return state
-    return under_out_of_orderness(state, TimeRules.of(workspace.spec), log_clock(workspace, position))
+    return under_out_of_orderness(state, _rules_before(workspace), log_clock(workspace, position))
 
 
 def _table(workspace: Workspace, position: Position) -> DataFrame:
@@ -56,7 +59,11 @@ def _table(workspace: Workspace, position: Position) -> DataFrame:
     # Rows of timelines that their own events did not move hold an earlier clock, and what it gave.
     clock = log_clock(workspace, position)
     state = latest.select(c.TIMELINE, "state.*").withColumn("clock", clock.after)
-    return under_clock(state, TimeRules.of(workspace.spec), clock)
+    return under_clock(state, _rules_before(workspace), clock)
+
+
+def _rules_before(workspace: Workspace) -> TimeRules:
+    return replace(TimeRules.of(workspace.spec), waits=waits_before(workspace))
 
 
 def log_clock(workspace: Workspace, after: Position, before: Position | None = None) -> LogClock:
@@ -112,7 +119,8 @@ def write_timelines(
         workspace.lake.replace(tables.TIMELINES, rows, where=(), attempt=plan.attempt, expect=expect, are_few=few)
         return
     state = F.struct("max_t", "watermark", "computed", "last_clock", "max_close", "splits", RELEASED)
-    unmoved = under_clock(before, TimeRules.of(workspace.spec), log_clock(workspace, position))
+    rules = replace(TimeRules.of(workspace.spec), waits=waits_of(workspace, plan))
+    unmoved = under_clock(before, rules, log_clock(workspace, position))
     joined = rows.join(unmoved.select(c.TIMELINE, state.alias("__before")), c.TIMELINE, "left")
     changed = joined.where(~F.col("__before").eqNullSafe(state)).drop("__before")
     workspace.lake.append(tables.TIMELINES, changed, attempt=plan.attempt, expect=expect, are_few=few)

@@ -22,8 +22,9 @@ _BLOCK_ROWS = 4096
 class RecountRules:
     """The numbers that decide, all microseconds; policies are 'drop', 'adjust', 'keep' or None.
 
-    `idle` is 'exclude_split', 'window_close' or None; `windows` are those whose ends window_close asks for. The last
-    two are the clock before the range and that of the last record before its period of emission.
+    `idle` is 'exclude_split', 'window_close' or None; `windows` are those whose ends window_close asks for. The
+    `start_` ones are the clock before the range and that of the last record before its period of emission. The last
+    two tell of waits of any source, as SourceRules of those of one.
     """
 
     sources: tuple[SourceRules, ...]
@@ -45,6 +46,8 @@ class RecountRules:
     first_clock_us: int | None
     start_clock_us: int | None
     start_ended_us: int | None
+    waits_since_us: int | None = None
+    waited_us: int = 0
 
     @property
     def publishes_silences(self) -> bool:
@@ -161,6 +164,8 @@ def _asked(rules: RecountRules) -> str:
         unit_us=rules.unit_us,
         first_clock_us=rules.first_clock_us,
         by_clock=_by_clock(rules),
+        waits_since_us=rules.waits_since_us,
+        waited_us=rules.waited_us,
     )
 
 

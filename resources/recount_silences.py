@@ -40,8 +40,13 @@ def before_and_after(
     unit_us: int,
     first_clock_us: int | None,
     by_clock: str,
+    waits_since_us: int | None = None,
+    waited_us: int = 0,
 ) -> str:
-    """SQL of `asked`: `line`, `seq`, `clock_now`, `t`, `before` and `after`, the watermarks that are asked for."""
+    """SQL of `asked`: `line`, `seq`, `clock_now`, `t`, `before` and `after`, the watermarks that are asked for.
+
+    `waits_since_us` and `waited_us` are those of any source, see SourceRules: no timeline is silent meanwhile.
+    """
     if uses_splits:
         found = _of_splits(sources, first_clock_us, excludes=idle == "exclude_split")
     else:
@@ -54,7 +59,7 @@ def before_and_after(
     before = "left_before" if idle == "exclude_split" else by_clock
     if idle == "window_close":
         before = f"closed - pmod(closed, {unit_us}L)"
-        found += ", " + _of_windows(windows, idle_timeout_us or 0)
+        found += ", " + _of_windows(windows, idle_timeout_us or 0, waits_since_us, waited_us)
     joined = "JOIN of_windows USING (line, seq)" if idle == "window_close" else ""
     return f"""{found}, asked AS (
   SELECT line, seq, clock_now, t, {before} AS before, IF(t IS NOT NULL, lowest_after, NULL) AS after
@@ -69,8 +74,10 @@ def _of_splits(sources: Sequence[SourceRules], first_clock_us: int | None, *, ex
     listed = [f"struct('{s.name}' AS of, '{value}' AS part)" for s in sources for value in s.splits]
     none = "array(CAST(NULL AS STRUCT<of: STRING, part: STRING>))"
     first = "CAST(NULL AS BIGINT)" if first_clock_us is None else f"{first_clock_us}L"
-    active_before = f"clock_now < last_before + {timeout}" if excludes else "true"
-    active_after = f"clock_now < last_after + {timeout}" if excludes else "true"
+    reading = by_source({s.name: _reading("clock_now", s.waits_since_us, s.waited_us) for s in sources}, "of")
+    own_reading = by_source({s.name: f"w.clock_now - {s.waited_us}L" for s in sources}, "p.of")
+    active_before = f"{reading} < last_before + {timeout}" if excludes else "true"
+    active_after = f"{reading} < last_after + {timeout}" if excludes else "true"
     own = "w.source = p.of AND w.part <=> p.part"
     rows = "PARTITION BY p.line, p.of, p.part ORDER BY w.seq ROWS BETWEEN UNBOUNDED PRECEDING AND"
     return f"""listed AS (
@@ -94,8 +101,8 @@ def _of_splits(sources: Sequence[SourceRules], first_clock_us: int | None, *, ex
   SELECT p.line, w.seq, w.clock_now, p.of, p.is_listed,
     greatest(p.max_t, max(IF({own}, w.t, NULL)) OVER ({rows} 1 PRECEDING)) AS t_before,
     greatest(p.max_t, max(IF({own}, w.t, NULL)) OVER ({rows} CURRENT ROW)) AS t_after,
-    greatest(p.last_clock, max(IF({own}, w.clock_now, NULL)) OVER ({rows} 1 PRECEDING)) AS last_before,
-    greatest(p.last_clock, max(IF({own}, w.clock_now, NULL)) OVER ({rows} CURRENT ROW)) AS last_after
+    greatest(p.last_clock, max(IF({own}, {own_reading}, NULL)) OVER ({rows} 1 PRECEDING)) AS last_before,
+    greatest(p.last_clock, max(IF({own}, {own_reading}, NULL)) OVER ({rows} CURRENT ROW)) AS last_after
   FROM watched w JOIN parts p ON w.line = p.line WHERE w.active
 ), valued AS (
   SELECT *, IF(t_before IS NULL, NULL, greatest(t_before - {tolerance}, {FIRST_US}L)) AS value_before,
@@ -118,10 +125,17 @@ def _lowest(when: str) -> str:
     )
 
 
-def _of_windows(windows: Sequence[EndsOfWindow], timeout_us: int) -> str:
+def _reading(clock: str, waits_since_us: int | None, waited_us: int) -> str:
+    """SQL of a clock less the waits; it stands still in one."""
+    return f"{clock} - {waited_us}L" if waits_since_us is None else f"{waits_since_us - waited_us}L"
+
+
+def _of_windows(windows: Sequence[EndsOfWindow], timeout_us: int, waits_since_us: int | None, waited_us: int) -> str:
     """SQL of `of_windows`: the highest close time that the clock has come to before a record."""
     rows = "PARTITION BY line ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-    reached = f"clock_now - 1L - {timeout_us}L"
+    now = "clock_now" if waits_since_us is None else f"{waits_since_us}L"
+    reached = f"{now} - 1L - {timeout_us}L"
+    own = _reading("own_clock", waits_since_us, waited_us)
     latest = [f"greatest(max_close[{i}], max({_close_of(w)}) OVER ({rows}))" for i, w in enumerate(windows)]
     closed = [
         f"IF(latest{i} IS NULL, NULL, least(latest{i}, {_last_close(w, reached)}))"
@@ -131,7 +145,7 @@ def _of_windows(windows: Sequence[EndsOfWindow], timeout_us: int) -> str:
     ]
     columns = "".join(f", {text} AS latest{i}" for i, text in enumerate(latest))
     return f"""silent AS (
-  SELECT line, seq, clock_now, greatest(last_clock, max(own_clock) OVER ({rows})) AS last_now{columns}
+  SELECT line, seq, clock_now, greatest(last_clock, max({own}) OVER ({rows})) + {waited_us}L AS last_now{columns}
   FROM watched LEFT JOIN {{timelines}} ON line = _timeline WHERE active
 ), of_windows AS (
   SELECT line, seq, IF(last_now <= {reached}, greatest({", ".join(closed)}, CAST(NULL AS BIGINT)), NULL) AS closed

@@ -15,7 +15,11 @@ FIRST_US = -62135596800000000  # the year 0001
 
 @dataclass(frozen=True)
 class SourceRules:
-    """The time of a source; lengths in microseconds, `splits` are those known before they have an event."""
+    """The time of a source; lengths in microseconds, `splits` are those known before they have an event.
+
+    `waited_us` is how long it had waited for others before the range, and `waits_since_us` the clock from which on it
+    waits throughout the range, so that it has no record there; None where it does not.
+    """
 
     name: str
     timestamp_by: str | None
@@ -23,6 +27,8 @@ class SourceRules:
     out_of_orderness_us: int
     idle_timeout_us: int | None
     splits: tuple[str, ...]
+    waited_us: int = 0
+    waits_since_us: int | None = None
 
 
 def by_source(values: Mapping[str, object], source: str = "source") -> str:

@@ -27,6 +27,8 @@ LAST_ARRIVAL, LAST_SEEN = "last_arrival_us", "last_seen_us"
 """Counts of an ingestion, with the name of a source behind a dot: when its last record arrived, and when it was read
 by the wall clock."""
 
+WAITS = "waits"  # of the input of a plan: names of the sources that wait for others of their alignment group
+
 
 @dataclass(frozen=True)
 class SpecFile:
@@ -276,6 +278,11 @@ def plan_end(plan: Plan) -> int:
 def tick_of(plan: Plan) -> int | None:
     """Clock of the tick behind a processing plan's range, microseconds; None for no tick."""
     return _integer(plan.input.get("tick_us"))
+
+
+def waits_in(plan: Plan) -> list[str]:
+    """The sources that were left waiting for others by an ingestion, or wait while a batch's range is judged."""
+    return [str(name) for name in plan.input.get(WAITS, [])]
 
 
 def records_in(plan: Plan) -> int:

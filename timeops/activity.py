@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from timeops.columns import CLOCK, SOURCE, SPLIT, TIMELINE, T, to_us
 from timeops.maxima import with_maxima_before
+from timeops.reading_clock import idle_at, last_event_at, split_read_at, timeline_read_at
 from timeops.rules import TimeRules
 from timeops.silences import GATHERED, clock_gives, close_asked, gathered, may_have_raised
 from timeops.splits import POSITION, allows, splits_of, splits_watermark
@@ -63,20 +64,20 @@ def asking_by_activity(
 def _own(rules: TimeRules, splits: int) -> dict[str, Column]:
     """What an event adds to the running maxima of its timeline."""
     clock_us = to_us(CLOCK)
-    own = {_LAST: clock_us}
+    own = {_LAST: last_event_at(timeline_read_at(clock_us, rules), rules)}
     for number, window in enumerate(rules.windows_to_close):
         own[_close(number)] = close_asked(F.col(T), window)
     for number in range(splits if rules.uses_splits else 0):
         is_it = F.col(POSITION) == number
         own[_allows(number)] = F.when(is_it, allows(F.col(T), rules.tolerance_us()))
         if rules.excludes_idle_splits:
-            own[_idle_at(number)] = F.when(is_it, clock_us + rules.timeout_us())
+            own[_idle_at(number)] = F.when(is_it, idle_at(split_read_at(clock_us, rules), rules))
     return own
 
 
 def _carried(state: DataFrame, rules: TimeRules) -> DataFrame:
     closes = [F.get("max_close", F.lit(i)).alias(_close(i)) for i in range(len(rules.windows_to_close))]
-    return state.select(TIMELINE, F.col("last_clock").alias(_LAST), *closes)
+    return state.select(TIMELINE, last_event_at(F.col("last_clock"), rules).alias(_LAST), *closes)
 
 
 def _pivoted(rules: TimeRules, clock: LogClock, splits: int) -> list[Column]:
@@ -88,7 +89,7 @@ def _pivoted(rules: TimeRules, clock: LogClock, splits: int) -> list[Column]:
         is_it = F.col(POSITION) == number
         found.append(F.max(F.when(is_it, allows(F.col("max_t"), rules.tolerance_us()))).alias(_allows(number)))
         if rules.excludes_idle_splits:
-            found.append(F.max(F.when(is_it, last + rules.timeout_us())).alias(_idle_at(number)))
+            found.append(F.max(F.when(is_it, idle_at(last, rules))).alias(_idle_at(number)))
     return found
 
 

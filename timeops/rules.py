@@ -4,13 +4,14 @@ Here: what the parts of a spec mean for each other. Not here: reading a spec (sp
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from timeops.columns import SOURCE, SPLIT
 from timeops.spec import FilesSource, Spec, TimeSpec, WindowSpec
+from timeops.waits import Waits
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,14 @@ class TimeRules:
         sources: The sources, at least where they have splits or a time of their own; without them `time` holds.
         uses_splits: The watermark of a timeline is the lowest of its splits (F).
         windows: The windows, for whose ends the idle rule `window_close` asks.
+        waits: Which sources wait in the stretch of the log at hand; no silence is counted of them.
     """
 
     time: TimeSpec
     sources: tuple[SourceTime, ...] = ()
     uses_splits: bool = False
     windows: tuple[WindowSpec, ...] = ()
+    waits: Waits = field(default_factory=Waits)
 
     @staticmethod
     def of(spec: Spec) -> "TimeRules":
@@ -125,6 +128,14 @@ class TimeRules:
     def timeout_us(self, source: Column | None = None) -> Column:
         """The idle timeout of a source, microseconds, null for none; by default of the row's."""
         return _of_source(source, {s.name: s.idle_timeout_us for s in self.sources})
+
+    def waited_us(self, source: Column | None = None) -> Column:
+        """How long a source had waited before the stretch, microseconds; by default the row's."""
+        return _of_source(source, {s.name: self.waits.waited_us.get(s.name, 0) for s in self.sources})
+
+    def waits_now(self, source: Column | None = None) -> Column:
+        """BOOLEAN: a source waits throughout the stretch; by default the row's."""
+        return _or_own(source, SOURCE).isin(*sorted(self.waits.sources))
 
     def is_listed(self, source: Column | None = None, split: Column | None = None) -> Column:
         """BOOLEAN: the split counts before it has an event; by default the row's."""

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from timeops.columns import floor_to
 from timeops.grids import end_after, last_end, last_end_of
+from timeops.reading_clock import last_event_at, silence_clock
 from timeops.rules import TimeRules
 from timeops.spec import WindowSpec
 from timeops.splits import of_state, splits_watermark
@@ -26,7 +27,7 @@ def gathered(splits: Column, last_us: Column, closes: Column) -> Column:
 def gathered_in_state(rules: TimeRules, first_clock_us: Column) -> Column:
     """The GATHERED of a row of timelines.STATE_SCHEMA."""
     splits = of_state(F.col("splits"), rules, first_clock_us)
-    return gathered(splits, F.col("last_clock"), F.col("max_close"))
+    return gathered(splits, last_event_at(F.col("last_clock"), rules), F.col("max_close"))
 
 
 def clock_gives(known: Column, clock_us: Column, rules: TimeRules) -> Column:
@@ -40,7 +41,7 @@ def clock_gives(known: Column, clock_us: Column, rules: TimeRules) -> Column:
     if rules.excludes_idle_splits:
         return splits_watermark(known["splits"], clock_us, rules)
     # A record at the very instant of the timeout still beats it.
-    reached = clock_us - F.lit(1) - F.lit(rules.time.idle_timeout_us)
+    reached = silence_clock(clock_us, rules) - F.lit(1) - F.lit(rules.time.idle_timeout_us)
     found = F.lit(None).cast("bigint")
     for number, window in enumerate(rules.windows):
         latest = F.get(known["closes"], F.lit(number))
@@ -78,6 +79,8 @@ def clock_that_gives(known: Column, wanted_us: Column, rules: TimeRules) -> Colu
         leaving = F.transform(known["splits"], lambda split: split["idle_at"])
         enough = F.filter(leaving, lambda at: splits_watermark(known["splits"], at, rules) >= wanted)
         return F.array_min(enough)
+    if rules.waits.sources:
+        return F.lit(None).cast("bigint")
     timeout = F.lit(rules.time.idle_timeout_us)
     found = F.lit(None).cast("bigint")
     for number, window in enumerate(rules.windows):
@@ -97,4 +100,4 @@ def may_have_raised(known: Column, clock_us: Column, rules: TimeRules) -> Column
         return F.exists(
             known["splits"], lambda split: (split["idle_at"] > known["last"]) & (split["idle_at"] <= clock_us)
         )
-    return known["last"] + F.lit(rules.time.idle_timeout_us) < clock_us
+    return known["last"] + F.lit(rules.time.idle_timeout_us) < silence_clock(clock_us, rules)

@@ -101,9 +101,15 @@ def _alignment_problems(sources: Sequence[FilesSource], time: TimeSpec) -> Itera
         found = "`alignment` goes by event time, and without `timestamp_by` there is none but the arrival time"
         remedy = "set `timestamp_by`, or leave `alignment` out"
         yield Problem(found, remedy=remedy, at=("sources", aligned[0][0], "alignment"))
-    if time.idle is not None:
-        found = "`idle` together with `alignment` is not supported yet: a source that waits would be taken for silent"
-        yield Problem(found, remedy="leave one of them out", at=("time", "idle"))
+    by_silence = time.idle is not None and time.idle.advance in ("exclude_split", "window_close")
+    if by_silence and time.emit_every_us is not None:
+        found = (
+            "`alignment` together with `idle` and periodic emission is not supported: what a period publishes of a "
+        )
+        found += "silence would have to know of the waits before it"
+        yield Problem(
+            found, "one of the three less", "set `emit: on_event`, or leave `alignment` out", ("time", "emit")
+        )
 
 
 def goes_by_clock(time: TimeSpec, windows: Iterable[WindowSpec]) -> bool:

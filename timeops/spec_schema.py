@@ -170,14 +170,18 @@ def _rules_between_parts() -> list[Json]:
             "outputs": {"required": ["ordered_events"], "properties": {"ordered_events": {"const": False}}}
         },
     }
-    in_silence = {"required": ["time"], "properties": {"time": _given("idle")}}
+    by_silence: Json = {"idle": _given("advance", "exclude_split", "window_close"), "emit": {"type": "object"}}
+    publishes_silences = {
+        "required": ["time"],
+        "properties": {"time": {"required": ["idle", "emit"], "properties": by_silence}},
+    }
     has_over = {
         "required": ["time"],
         "properties": {"time": {"required": ["over"], "properties": {"over": {"minItems": 1}}}},
     }
     return [
         _event_time_rule(),
-        {"if": in_silence, "then": {"properties": _NOT_ALIGNED}},
+        {"if": publishes_silences, "then": {"properties": _NOT_ALIGNED}},
         {"if": writes_no_events, "then": has_windows},
         {"if": _given("partitions"), "then": has_windows},
         {"if": {"not": keeps}, "then": _every_window({"properties": {"allowed_lateness": _ZERO}})},

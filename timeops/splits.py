@@ -8,11 +8,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from timeops.columns import CLOCK, MIN_US, SOURCE, SPLIT, TIMELINE, T, to_us
+from timeops.reading_clock import idle_at, split_read_at
 from timeops.rules import TimeRules
 
 POSITION = "__split_position"  # of a split among those of its timeline: 0, 1, 2, …
 SPLITS_TYPE = "array<struct<source:string,split:string,max_t:bigint,last_clock:bigint>>"
-"""The splits of a timeline between two stretches of the log: largest t, and the clock at their last event."""
+"""The splits of a timeline between two stretches of the log: largest t, and the reading clock at their last event."""
 
 
 def splits_watermark(splits: Column, clock_us: Column, rules: TimeRules) -> Column:
@@ -44,7 +45,7 @@ def of_state(splits: Column, rules: TimeRules, first_clock_us: Column) -> Column
         splits,
         lambda split: F.struct(
             allows(split["max_t"], rules.tolerance_us(split["source"])).alias("allows"),
-            (F.coalesce(split["last_clock"], first_clock_us) + rules.timeout_us(split["source"])).alias("idle_at"),
+            idle_at(F.coalesce(split["last_clock"], first_clock_us), rules, split["source"]).alias("idle_at"),
             rules.is_listed(split["source"], split["split"]).alias("listed"),
         ),
     )
@@ -100,7 +101,9 @@ def splits_after(activity: DataFrame, state: DataFrame, rules: TimeRules) -> Dat
         rules: The rules.
     """
     before = splits_of(activity, state, rules).drop(POSITION)
-    fresh = activity.select(TIMELINE, SOURCE, SPLIT, F.col(T).alias("max_t"), to_us(CLOCK).alias("last_clock"))
+    fresh = activity.select(
+        TIMELINE, SOURCE, SPLIT, F.col(T).alias("max_t"), split_read_at(to_us(CLOCK), rules).alias("last_clock")
+    )
     latest = before.unionByName(fresh).groupBy(TIMELINE, SOURCE, SPLIT)
     each = latest.agg(F.max("max_t").alias("max_t"), F.max("last_clock").alias("last_clock"))
     one = F.struct(F.col(SOURCE).alias("source"), F.col(SPLIT).alias("split"), "max_t", "last_clock")

@@ -50,9 +50,9 @@ for the first time (null where no event did it). `computed` is the watermark tha
 where a change of the spec has just raised it, and with periodic emission, where it is seen from the next period on.
 `max_t` is the largest t, `clock` the log's clock.
 
-The others are null unless a rule asks for them: `last_clock`, the clock at the timeline's last event, dropped or
-not; `max_close`, per window of the spec the latest close time that its events ask for; `splits`, the largest t and
-the last clock of each split.
+The others are null unless a rule asks for them: `last_clock`, the reading clock (reading_clock.py) at the timeline's
+last event, dropped or not; `max_close`, per window of the spec the latest close time that its events ask for;
+`splits`, the largest t and the reading clock of each split.
 
 Every stage joins its events with such a frame. Whoever knows that the timelines are few says so by
 `F.broadcast(state)`: the hint stays with what is derived from it."""

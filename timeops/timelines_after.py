@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from timeops.columns import ASKED, CLOCK, SETTER, TIMELINE, T, floor_to, to_us
+from timeops.reading_clock import timeline_read_at
 from timeops.rules import TimeRules
 from timeops.silences import close_asked, gathered_in_state
 from timeops.splits import SPLITS_TYPE, allows, of_state, splits_after, splits_watermark
@@ -50,7 +51,7 @@ def _gathered_after(moves: DataFrame, state: DataFrame, rules: TimeRules) -> Dat
     """`_timeline`, `last_clock`, `max_close` and `splits` after a stretch."""
     closes = {f"__close{i}": close_asked(F.col(T), window) for i, window in enumerate(rules.windows_to_close)}
     latest = [F.max(column).alias(name) for name, column in closes.items()]
-    fresh = moves.groupBy(TIMELINE).agg(F.max(to_us(CLOCK)).alias("__last"), *latest)
+    fresh = moves.groupBy(TIMELINE).agg(F.max(timeline_read_at(to_us(CLOCK), rules)).alias("__last"), *latest)
     both = state.select(TIMELINE, "last_clock", "max_close").join(fresh, TIMELINE, "full")
     reached = [F.greatest(F.get("max_close", F.lit(i)), F.col(name)) for i, name in enumerate(closes)]
     after = both.select(

@@ -32,11 +32,15 @@ class Record:
 
 @dataclass(frozen=True)
 class Control:
-    """A control item (tick, flush, reopen) that stands after `after_seq`; only a tick has a clock."""
+    """A control item (tick, flush, reopen, wait) that stands after `after_seq`.
+
+    Only a tick has a clock, and only a wait sources: those that wait from there on.
+    """
 
     after_seq: int
     kind: str
     clock_us: int | None = None
+    sources: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from tests.oracle.model import Control, Record, TimeRules, Window, check_rules, 
 from tests.oracle.outcome import DeadLetter, OrderedEvent, Outcome
 from tests.oracle.policies import Timed, TimePolicies, refused_at_ingestion
 from tests.oracle.timeline import Timeline
+from tests.oracle.waits import Waits
 from tests.oracle.windows import WindowKeeper
 
 
@@ -40,7 +41,7 @@ def check_items(items: Sequence[Record | Control]) -> None:
             refuse(item.seq <= last, "seq", f"{item.seq} stands behind {last}")
             last = item.seq
             continue
-        refuse(item.kind not in ("tick", "flush", "reopen"), "kind", f"unknown kind {item.kind}")
+        refuse(item.kind not in ("tick", "flush", "reopen", "wait"), "kind", f"unknown kind {item.kind}")
         refuse(item.after_seq != last, "after_seq", f"{item.after_seq} stands behind {last}")
         refuse((item.clock_us is None) == (item.kind == "tick"), "clock_us", "a tick has one, others have none")
 
@@ -53,12 +54,13 @@ class Referee:
         self.outcome = Outcome()
         self.clock: int | None = None
         self.flushed = False
+        self.waits = Waits()
         self.policies = TimePolicies(rules, self.outcome.counts)
         # All timelines exist from the start, as clock-driven watermarks hold for every one of them.
         self.timelines: dict[str, Timeline] = {}
         for item in items:
             if isinstance(item, Record) and refused_at_ingestion(item) is None:
-                self.timelines.setdefault(item.timeline, Timeline(rules, windows))
+                self.timelines.setdefault(item.timeline, Timeline(rules, windows, self.waits))
         self.keepers = [WindowKeeper(window) for window in windows]
         counts = self.outcome.counts
         for window in windows:
@@ -76,6 +78,8 @@ class Referee:
         if isinstance(item, Control) and item.kind == "flush":
             self.flushed = True
             self.settle(everything=True)
+        elif isinstance(item, Control) and item.kind == "wait":
+            self.waits.sources = item.sources
         elif isinstance(item, Control) and item.kind == "reopen":
             refuse(not self.flushed, "reopen", "nothing was flushed")
             self.flushed = False
@@ -95,6 +99,7 @@ class Referee:
         before = self.clock
         if own is not None and (before is None or own > before):
             self.clock = own
+            self.waits.pass_time(own if before is None else before, own)
         if self.clock is None:
             return
         for keeper in self.keepers:

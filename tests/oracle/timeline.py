@@ -9,22 +9,24 @@ from dataclasses import replace
 from tests.oracle.grids import MIN_US, close_of, floor, latest_close_on_grid
 from tests.oracle.model import Record, Split, TimeRules, Window
 from tests.oracle.outcome import OrderedEvent
+from tests.oracle.waits import Waits
 
 
 class Timeline:
     """The state of one timeline. `watermark` is W as computed, `published` is W as events see it."""
 
-    def __init__(self, rules: TimeRules, windows: Sequence[Window]) -> None:
+    def __init__(self, rules: TimeRules, windows: Sequence[Window], waits: Waits) -> None:
         self.rules = rules
         self.windows = windows
+        self.waits = waits
         self.watermark: int | None = None
         self.set_by: int | None = None
         self.published: int | None = None
         self.published_set_by: int | None = None
         self.max_t: dict[Split, int] = {}
         self.max_close: dict[str, int] = {}
-        self.last_clock_of_split: dict[Split, int] = {}
-        self.last_clock: int | None = None
+        self.last_read_of_split: dict[Split, int] = {}  # clocks without the waits of the source
+        self.last_read: int | None = None  # the same without the waits of any
         self.first_clock_of_log: int | None = None
         self.held: list[OrderedEvent] = []
         self.next_release_seq = 0
@@ -35,8 +37,8 @@ class Timeline:
 
     def note_activity(self, record: Record, clock: int) -> None:
         """Any event of the timeline, dropped or not, ends its idleness and that of its split."""
-        self.last_clock = clock
-        self.last_clock_of_split[self.split_of(record)] = clock
+        self.last_read = clock - self.waits.any_waited
+        self.last_read_of_split[self.split_of(record)] = clock - self.waits.waited[record.source]
 
     def move(self, record: Record, t: int, clock: int) -> None:
         """Let a judged event with time t move W."""
@@ -81,8 +83,9 @@ class Timeline:
         """Whether exclude_split takes the split out; without an event yet its silence begins with the log."""
         if self.rules.idle is None or self.rules.idle[0] != "exclude_split":
             return False
-        last = self.last_clock_of_split.get(split, self.first_clock_of_log)
-        return last is not None and clock - last >= self.rules.timeout_of(split[0])
+        last = self.last_read_of_split.get(split, self.first_clock_of_log)
+        read = clock - self.waits.waited[split[0]]
+        return last is not None and read - last >= self.rules.timeout_of(split[0])
 
     def apply_idle(self, clock: int, is_tick: bool) -> None:
         """Let the idle rule raise W as of this clock, just before the item is judged."""
@@ -105,7 +108,9 @@ class Timeline:
     def window_close_watermark(self, clock: int) -> int | None:
         """How far the clock alone may close the windows that hold events."""
         timeout = self.rules.timeout_of("")
-        if self.last_clock is None or clock < self.last_clock + timeout:
+        if self.last_read is None or clock - self.waits.any_waited < self.last_read + timeout:
+            return None
+        if self.waits.sources:  # who waits may have events for any timeline
             return None
         values: list[int] = []
         for window in self.windows:

@@ -88,10 +88,15 @@ def expected(warehouse: Path, spec: Spec, *, flush: bool) -> oracle.Outcome:
 
 
 def _controls(warehouse: Path, spec: Spec) -> list[oracle.Control]:
-    kinds = {"tick": "tick", "end_of_input": "flush", "reopen": "reopen"}
+    kinds = {"tick": "tick", "end_of_input": "flush", "reopen": "reopen", "wait": "wait"}
     rows = sorted(table(warehouse, spec, "log_control"), key=lambda row: row["_control_seq"])
     return [
-        oracle.Control(row["_after_seq"], kinds[row["kind"]], us(row["clock"]) if row["kind"] == "tick" else None)
+        oracle.Control(
+            row["_after_seq"],
+            kinds[row["kind"]],
+            us(row["clock"]) if row["kind"] == "tick" else None,
+            frozenset(json.loads(row["argument"])) if row["kind"] == "wait" else frozenset(),
+        )
         for row in rows
         if row["kind"] in kinds
     ]

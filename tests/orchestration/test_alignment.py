@@ -6,6 +6,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import pytest
 from dagster import AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
 
@@ -17,6 +18,7 @@ from pipelines.specfiles import read_spec
 from resources.settings import Settings
 from resources.workspace import SpecFile, Workspace
 from tests.orchestration.landing import START, assert_tables_equal_the_oracle, table, us
+from tests.orchestration.test_backfills import backfill
 from tests.orchestration.test_live_runs import go
 
 SPEC = """
@@ -130,3 +132,37 @@ def test_a_fast_source_waits_for_a_slow_one_so_that_less_is_held_at_once(spark: 
         go((wider, settings), instance, RunOptions(end_of_input="flush"))
     assert ingestions(file, settings)[3:] == [["fast/2"]]
     assert_tables_equal_the_oracle(settings.warehouse, wider.spec, flush=True)
+
+
+def test_a_source_that_waits_is_not_silent_in_live_runs_and_backfills(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    write(tmp_path / "in_fast" / "0.jsonl", [(m, m) for m in range(0, 60, 10)])
+    write(tmp_path / "in_fast" / "1.jsonl", [(m, 90) for m in range(60, 120, 10)])
+    write(tmp_path / "in_slow" / "0.jsonl", [(m, m) for m in range(2, 32, 10)])
+    write(tmp_path / "in_slow" / "1.jsonl", [(32, 51), (52, 75), (72, 89)])
+    file, settings = made(tmp_path, "patient", ALIGNED)
+    windows = "windows: [{name: w, kind: tumbling, size: 10 minutes, aggregates: {n: count(*)}}]\n"
+    text = file.path.read_text().replace("by: at}", "by: at, idle: {advance: exclude_split, timeout: 30 minutes}}")
+    file.path.write_text(text + windows)
+    file = read_spec(file.path)
+    with DagsterInstance.ephemeral() as instance:
+        go((file, settings), instance, RunOptions())
+        assert ingestions(file, settings) == [["fast/0", "slow/0"], ["slow/1"], ["fast/1"]]
+        items = sorted(table(settings.warehouse, file.spec, "log_control"), key=lambda row: row["_control_seq"])
+        waits = [row for row in items if row["kind"] == "wait"]
+        assert [(row["_after_seq"], row["argument"], row["clock"]) for row in waits] == [
+            (8, '["fast"]', minute(50)),
+            (11, "[]", minute(89)),
+        ]
+        assert dropped(file, settings) == [], "39 minutes of its silence were a wait"
+        assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+        live = results(file, settings)
+    assert backfill(file, settings, "--from", "2026-01-01", "--to", "2026-01-02").exit_code == 0
+    assert results(file, settings) == live
+
+
+def results(file: SpecFile, settings: Settings) -> list[tuple[Any, ...]]:
+    rows = table(settings.warehouse, file.spec, "windows/w")
+    return sorted((row["window_start"], row["n"], row["_watermark"]) for row in rows)

@@ -31,6 +31,7 @@ from timeops.spec import TimeSpec, WindowSpec
 from timeops.spec_chains import input_of, inputs_first
 from timeops.tally import accepted_tally
 from timeops.timelines import STATE_SCHEMA, LogClock
+from timeops.waits import Waits
 from timeops.watermarks import Way
 from timeops.windows import (
     all_events,
@@ -95,11 +96,13 @@ def run(
     way: Way = "by_blocks",
     flush: bool = False,
     flushed_after: Sequence[int] = (),
+    waits: Mapping[int | None, Waits] | None = None,
     aggregates: tuple[str, ...] = ("seqs",),
 ) -> Gathered:
     """Judges all logs, stretch by stretch; with `sources` by their splits.
 
     With `flush` the last stretch is flushed; those of `flushed_after` are, and the pipeline is reopened behind them.
+    `waits` are those of sources by part, the same in all logs.
     """
     rules = TimeRules(time, sources, uses_splits=bool(sources), windows=windows)
     nothing: dict[str, Rows] = {window.name: defaultdict(list) for window in windows}
@@ -119,7 +122,8 @@ def run(
             ticks=ticks_of(spark, logs, part),
         )
         before = clock
-        carried = _stretch(rows, clock, rules, carried, out, way=way, flushed=flushed)
+        in_part = replace(rules, waits=(waits or {}).get(part, Waits()))
+        carried = _stretch(rows, clock, in_part, carried, out, way=way, flushed=flushed)
     assert carried.held is not None
     for row in carried.held.withColumn("ts", to_us("_timestamp")).collect():
         out.held[row["case"]].append((row["_arrival_seq"], row["ts"], tuple(row["_adjusted_by"])))

@@ -49,12 +49,16 @@ class Event:
 
 @dataclass(frozen=True)
 class Log:
-    """One case: its events in log order, numbered over all cases; by part the clock of the tick behind it, if any."""
+    """One case: its events in log order, numbered over all cases.
+
+    By part the clock of the tick behind it, if any, and the sources that wait throughout it.
+    """
 
     case: str
     events: tuple[Event, ...]
     cuts: tuple[int, ...] = field(default=())
     ticks: tuple[int | None, ...] = field(default=())
+    waits: tuple[frozenset[str], ...] = field(default=())
 
     @property
     def timeline(self) -> str:
@@ -233,6 +237,8 @@ def _with_controls(
 ) -> Iterator[oracle.Record | oracle.Control]:
     """The records, what stands behind each part of them, and the flush behind all."""
     last = -1
+    if log.waits:
+        yield oracle.Control(last, "wait", sources=log.waits[0])
     ends = (*log.cuts, len(records), len(records))  # of parts; some logs have a cut less
     for position in range(len(records) + 1):
         for part in (part for part, end in enumerate(ends) if end == position):
@@ -242,6 +248,8 @@ def _with_controls(
             if part in flushed_after:
                 yield oracle.Control(last, "flush")
                 yield oracle.Control(last, "reopen")
+            if part + 1 < len(log.waits):
+                yield oracle.Control(last, "wait", sources=log.waits[part + 1])
         if position < len(records):
             yield records[position]
             last = records[position].seq

@@ -255,6 +255,9 @@ GOOD = {
     "several sources": changed("sources", two_sources(timestamp_by="t", time_zone="Asia/Tokyo")),
     "only one source has an event time": changed("sources", two_sources(timestamp_by="t"), changed("time", ...)),
     "aligned sources": changed("sources", two_aligned(alignment=aligned(max_drift="0 s", update_interval="1 min"))),
+    "idle splits of aligned sources": changed(
+        "time.idle", {"advance": "exclude_split", "timeout": "1 min"}, changed("sources", two_aligned())
+    ),
     "listed splits": changed("sources.0.splits", ["0", "1"], changed("sources.0.split", "x")),
     "idle splits": changed(
         "time.idle", {"advance": "exclude_split", "timeout": "1 min"}, changed("sources.0.split", "x")
@@ -667,10 +670,10 @@ def test_a_longest_duration_of_sessions_is_refused_under_keep() -> None:
 
 
 @pytest.mark.parametrize("advance", ["exclude_split", "window_close"])
-def test_who_waits_for_others_is_not_silent_so_alignment_and_idle_are_refused_together(advance: str) -> None:
+def test_silences_of_aligned_sources_are_not_published_by_periods(advance: str) -> None:
     idle = {"advance": advance, "timeout": "1 min"}
-    spec = changed("time.idle", idle, changed("sources", two_aligned()))
-    assert "time.idle: `idle` together with `alignment` is not supported yet" in message(spec)
+    spec = changed("time.emit", {"every": "1 s"}, changed("time.idle", idle, changed("sources", two_aligned())))
+    assert "time.emit: `alignment` together with `idle` and periodic emission is not supported" in message(spec)
     assert not schema_accepts(spec)
 
 
