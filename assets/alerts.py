@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from resources import tables
-from resources.batches import Plan
+from resources.plans import Plan
 from resources.quality import Checked, Expectation, Measured, check
 from resources.workspace import Workspace, records_in
 from timeops.durations import format_duration

@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from pyspark.sql import DataFrame
 
 from assets.commits import MOST_RECORDS, at_work, batch_column
-from assets.control import check_spec, meaning_of_time, recorded_cuts, recorded_specs, was_reopened
+from assets.control import check_spec, meaning_of_time, recorded_cuts, recorded_specs
 from assets.log_range import LogRange, range_of_windows, records_of
 from assets.pieces import pieces_of_log, results_by_pieces
 from assets.stretch import KEPT_RECORDS
@@ -55,7 +55,6 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
             remedy="materialize the live assets first (raw_events to batches), or `tidemark run`",
         )
     refuse_two_meanings_of_time(workspace)
-    refuse_reopened(workspace)
     start, end = map(us_of, _midnights(first, last))
     part = range_of_windows(workspace, window, start, end)
     plan = workspace.batches.begin(
@@ -100,21 +99,6 @@ def refuse_two_meanings_of_time(workspace: Workspace) -> None:
             expected="the same settings of time for the whole log, so that recomputed days equal those of live runs",
             remedy="take the change back, or process the input under the new spec in another warehouse; recomputing "
             "the past across such a change is not supported yet",
-        )
-
-
-def refuse_reopened(workspace: Workspace) -> None:
-    """The days of a log with flushes in it depend on where these stand, which a backfill does not follow.
-
-    Raises:
-        LakeError: The log was flushed and reopened.
-    """
-    if was_reopened(workspace):
-        raise LakeError(
-            f"The log of {workspace.spec.name} was flushed and reopened, and what a flush closed stays closed.",
-            expected="a log without an end of input in its midst",
-            remedy="days of a log that was flushed and reopened are not recomputed yet: process the input in another "
-            "warehouse",
         )
 
 

@@ -18,7 +18,7 @@ from assets.recounted import recount_of_batch, recounted
 from assets.timelines import RELEASED, one_timeline, timelines_before
 from assets.window_checks import DENSE_REVISIONS, ONE_FINAL_ROW, WINDOW_RECOUNT, asked_of, check_windows
 from resources import tables
-from resources.batches import Plan
+from resources.plans import Plan
 from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
 from resources.workspace import Workspace, records_in
 from timeops import columns as c
@@ -196,23 +196,24 @@ def _accounts(workspace: Workspace, plan: Plan, in_log: int, refused: int, late:
 
 
 def _released_accounts(workspace: Workspace, plan: Plan, refused: int) -> list[Measured]:
-    ordered = _written(workspace, plan, tables.ORDERED_EVENTS).select(c.SEQ)
-    held = workspace.lake.read(tables.HELD_EVENTS).select(c.SEQ)
-    held_before = workspace.read_base(tables.HELD_EVENTS).select(c.SEQ)
-    now = ordered.unionByName(held).withColumn("before", F.lit(False))
-    both = now.unionByName(held_before.withColumn("before", F.lit(True)))
+    """Of the events that were held before only the number is asked for, which Delta knows without reading them."""
+    held, lake = tables.HELD_EVENTS, workspace.lake
     is_new = F.col(c.SEQ) >= plan.first_seq
+    ordered = _written(workspace, plan, tables.ORDERED_EVENTS).select(
+        is_new.alias("is_new"), F.lit(False).alias("held")
+    )
+    held_on = lake.read(held, filters=[(c.SEQ, ">=", plan.first_seq)]).select(F.lit(True), F.lit(True))
     found = _one_row(
-        both.agg(
-            F.count_if(~F.col("before") & is_new).alias("new"),
-            F.count_if(~F.col("before") & ~is_new).alias("old"),
-            F.count_if("before").alias("held_before"),
+        ordered.union(held_on).agg(
+            F.count_if("is_new").alias("new"),
+            F.count_if(~F.col("is_new")).alias("old"),
+            F.count_if("held").alias("new_held"),
         )
     )
-    records = records_in(plan)
+    held_before, held_now = lake.row_count(held, workspace.base()[held]), lake.row_count(held)
     return [
-        Measured("records ordered, held or refused", records, found["new"] + refused),
-        Measured("events held before, now ordered or held", found["held_before"], found["old"]),
+        Measured("records ordered, held or refused", records_in(plan), found["new"] + refused),
+        Measured("events held before, now ordered or held", held_before, found["old"] + held_now - found["new_held"]),
     ]
 
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from resources.batches import Plan, prepare
+from resources.batches import prepare
 from resources.filters import Filters
 from resources.owner import this_process
+from resources.plans import Plan
 from resources.spark import tuned_for_few_rows
 from resources.workspace import WAITS, Workspace, plan_end, records_in, tick_of, waits_in
 from timeops.columns import BATCH, TIMESTAMP

@@ -13,7 +13,7 @@ import pyarrow as pa
 from assets.commits import flushes, reopens
 from assets.waits import WAIT, wait_item
 from resources import tables
-from resources.batches import Plan
+from resources.plans import Plan
 from resources.workspace import Position, Workspace, plan_end, tick_of
 from timeops.epoch import instant_of
 from timeops.errors import SpecError
@@ -43,8 +43,10 @@ def recorded_specs(workspace: Workspace) -> list[dict[str, Any]]:
 
 
 def recorded_cuts(workspace: Workspace) -> list[dict[str, Any]]:
-    """The items at which what is judged is cut, in their order: ticks of live runs, and waits of aligned sources."""
-    return _in_order(pa.concat_tables([_items(workspace, TICK), _items(workspace, WAIT)]))
+    """The items at which what is judged is cut, in their order: ticks, waits, flushes that more input followed."""
+    ends = _items(workspace, END_OF_INPUT).sort_by("_control_seq")
+    followed = ends.slice(0, max(ends.num_rows - 1, 0)) if workspace.position().final else ends
+    return _in_order(pa.concat_tables([_items(workspace, TICK), _items(workspace, WAIT), followed]))
 
 
 def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:

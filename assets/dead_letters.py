@@ -15,7 +15,7 @@ from assets.linked_events import late_events_of
 from assets.schemas import payload_of
 from assets.stretch import Judged, judged_batch
 from resources import tables
-from resources.batches import Plan
+from resources.plans import Plan
 from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.dead_letters import time_letters, window_letters

@@ -5,7 +5,7 @@ Here: the numbers of this batch beside each cause, as a table. Not here: plottin
 
 from datetime import timedelta
 
-from resources.batches import Plan
+from resources.plans import Plan
 from resources.workspace import Position, Workspace, plan_end
 from timeops.durations import format_duration
 from timeops.rules import TimeRules

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from assets.commits import batch_column, has_few_records
 from resources import tables
-from resources.batches import Plan
+from resources.plans import Plan
 from resources.rows import empty_frame
 from resources.workspace import Workspace
 from timeops import columns as c

@@ -13,7 +13,7 @@ from assets.control import was_reopened
 from assets.seen_groups import seen_before
 from assets.stretch import Judged
 from resources import tables
-from resources.batches import Plan
+from resources.plans import Plan
 from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.flushed_windows import ahead

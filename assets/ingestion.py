@@ -16,9 +16,10 @@ from assets.alignment import aligned
 from assets.commits import FEW_RECORDS, at_work, batch_column
 from assets.schemas import payload_of
 from resources import tables
-from resources.batches import Plan, prepare
+from resources.batches import prepare
 from resources.numbering import PART, Numbered, numbered
 from resources.owner import this_process
+from resources.plans import Plan
 from resources.sources.changes import FileRange, FileState
 from resources.sources.discovery import Discovery, discover
 from resources.sources.files import ensure_unchanged, read_files, split_of

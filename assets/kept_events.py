@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assets.commits import flushes, replace_events
+from assets.commits import base_is_due, flushes, replace_events
+from assets.control import was_reopened
 from assets.stretch import Judged
 from resources import tables
 from resources.filters import Filters
+from resources.lake import FEW_ROWS
+from resources.plans import Plan
 from resources.workspace import Position, Workspace
 from timeops import columns as c
 from timeops.epoch import instant_of
@@ -25,6 +28,29 @@ def events_of(workspace: Workspace, table: str, *, only: Filters | None = None) 
     """Events of earlier batches that some window still needs."""
     held = workspace.read_base(table, filters=only).drop(c.BATCH)
     return held.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
+
+
+def known_to(workspace: Workspace, judged: Judged, window: WindowSpec) -> DataFrame:
+    """The events of earlier batches, or results, that have a part in what a window gives or refuses in a batch.
+
+    What closes, or comes too late, is told by events up to the watermark: with a later one a window stays open,
+    whatever else it holds. So a batch does not cost what is held behind that place.
+    """
+    only = up_to_watermark(workspace, judged, (window,))
+    return events_of(workspace, kept_for(window), only=only)
+
+
+def up_to_watermark(workspace: Workspace, judged: Judged, windows: Sequence[WindowSpec]) -> Filters | None:
+    """Which of the kept events have a part in what happens in a batch; None where it may be all of them.
+
+    Early results go before the watermark, sessions that take back results look at all of them, and so does what a
+    flush closes or has closed.
+    """
+    plan, reached_us = judged.plan, judged.after.watermark_us
+    looks_at_all = any(window.early_every_us or window.may_take_back or window.input for window in windows)
+    if looks_at_all or flushes(plan) or was_reopened(workspace, plan):
+        return None
+    return [(c.TIMESTAMP, "<=", instant_of(c.MIN_US if reached_us is None else reached_us))]
 
 
 def kept_for(window: WindowSpec) -> str:
@@ -52,12 +78,24 @@ def write_events(
     if flushes(plan):  # all of them close; at later instants of a sliding window the events count if it is reopened
         windows = tuple(window for window in windows if window.kind == "sliding")
     where = _no_longer_needed(judged.after, windows, flushed=flushes(plan))
+    if _may_stay(workspace, plan, table):
+        where = None
     events = judged.adjusted.accepted
     # Another timeline, or after a flush another instant, may still need what is deleted.
     if where is not None and (workspace.keeps_timelines or flushes(plan)):
         events = events.unionByName(events_of(workspace, table, only=where), allowMissingColumns=True)
     rows = still_needed(events, judged.adjusted.state, windows).select(*[F.col(f"`{name}`") for name in columns])
     replace_events(workspace, plan, table, rows, where=where)
+
+
+def _may_stay(workspace: Workspace, plan: Plan, table: str) -> bool:
+    """Whether events that no window needs any more may stay until a later batch.
+
+    They are in no window that closes, and to take rows out of a large table costs a Spark job that rewrites others.
+    """
+    if table != tables.OPEN_EVENTS or flushes(plan) or base_is_due(workspace, plan):
+        return False
+    return workspace.lake.row_count(table, workspace.base()[table]) > FEW_ROWS
 
 
 def _no_longer_needed(after: Position, windows: tuple[WindowSpec, ...], *, flushed: bool) -> Filters | None:

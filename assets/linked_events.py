@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from assets.commits import flushes, replace_events
 from assets.flushed_windows import all_that_stay_closed, stay_closed
-from assets.kept_events import events_of, kept_for
+from assets.kept_events import events_of, known_to, up_to_watermark
 from assets.stretch import Judged
 from resources.filters import Filters, sql_condition
 from resources.workspace import Workspace
@@ -26,7 +26,7 @@ _EARLIER = "__earlier"  # true of events of earlier batches, null of those of th
 
 def late_events_of(workspace: Workspace, judged: Judged, window: WindowSpec) -> DataFrame:
     """Accepted events of a judged stretch for which every window of one definition had closed when they came."""
-    known = events_of(workspace, kept_for(window)) if window.kind == "session" else None
+    known = known_to(workspace, judged, window) if window.kind == "session" else None
     return late_for_windows(judged.adjusted, known, window, stay_closed(workspace, judged.plan, window))
 
 
@@ -46,9 +46,11 @@ def write_linked_events(
     """
     plan = judged.plan
     where = _may_be_in_none(judged, windows)
-    earlier = events_of(workspace, table).withColumn(_EARLIER, F.lit(True))
+    earlier = events_of(workspace, table, only=up_to_watermark(workspace, judged, windows))
     revises = any(window.revises for window in windows)
-    known = (events_as_they_came if revises else all_events)(judged.adjusted, earlier)
+    known = (events_as_they_came if revises else all_events)(
+        judged.adjusted, earlier.withColumn(_EARLIER, F.lit(True))
+    )
     needing = tuple(w for w in windows if w.kind == "sliding" or not flushes(plan))
     closed = all_that_stay_closed(workspace, plan, needing)
     events = in_open_windows(known, judged.adjusted.state, needing, workspace.spec.time, closed)

@@ -37,7 +37,8 @@ from assets.time_adjustment import adjust_time
 from assets.time_metadata import of_time_adjustment
 from assets.windows import aggregate_windows, days_of_batch
 from resources import tables
-from resources.batches import Plan
+from resources.plans import Plan
+from resources.quality import import_ahead
 from resources.workspace import Workspace, plan_end, records_in
 from timeops.spec import Spec
 
@@ -164,6 +165,7 @@ def _ordered_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefiniti
             context.log.info("nothing new")
             return
         plan = take_on(workspace, stretch, context.run.run_id)
+        import_ahead()
         workspace.tell(f"batch {plan.batch_id}: judging {stretch.end_seq - stretch.first_seq:,} records")
         with stage_of(workspace, plan):
             done = adjust_time(workspace, plan)

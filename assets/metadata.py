@@ -11,8 +11,8 @@ from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
 
 from assets.column_words import words_on
 from assets.time_adjustment import Met
-from resources.batches import Plan
 from resources.lake import Lake
+from resources.plans import Plan
 
 Metadata = dict[str, Any]
 

@@ -1,10 +1,10 @@
-"""The results of a window from the whole log, piece by piece between its ticks and waits.
+"""The results of a window from the whole log, piece by piece between its ticks, waits and flushes.
 
-Here: the pieces, and what one hands to the next. Not here: writing results (backfill.py), a log without ticks, which
-is judged in one piece.
+Here: the pieces, and what one hands to the next. Not here: writing results (backfill.py), a log without any of these,
+which is judged in one piece.
 
-What is judged is cut at ticks, and where other sources begin to wait, so each of them costs a piece, as it has cost a
-batch.
+What is judged is cut at ticks, where other sources begin to wait, and at flushes that more input followed. Each costs
+a piece, as it has cost a batch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame
 
 from assets.clocks import clock_around, clocks_behind
 from assets.commits import Stretch
-from assets.control import TICK, recorded_cuts
+from assets.control import END_OF_INPUT, TICK, recorded_cuts
 from assets.stretch import records_between
 from assets.timelines import joined_fast
-from assets.waits import sources_of
+from assets.waits import WAIT, sources_of
 from resources.rows import empty_frame, small_frame
 from resources.split_count import count_splits
 from resources.workspace import Position, Workspace
@@ -27,6 +27,7 @@ from timeops.chained import as_events, results_still_needed, with_results
 from timeops.duplicates import FIRST_TIMES_SCHEMA, first_times
 from timeops.empty_windows import Span
 from timeops.epoch import us_of
+from timeops.flushed_windows import ahead
 from timeops.keeping import computed
 from timeops.rules import TimeRules
 from timeops.seen_groups import once, seen_groups
@@ -37,6 +38,7 @@ from timeops.waits import Waits
 from timeops.windows import (
     all_events,
     events_as_they_came,
+    flushed_windows,
     in_open_windows,
     last_revisions,
     passing,
@@ -47,7 +49,7 @@ from timeops.windows import (
 
 @dataclass(frozen=True)
 class _Carried:
-    """What a piece hands to the next: the timelines, and by window its open events and the groups it has seen.
+    """What a piece hands to the next: the timelines, and by window what is open, seen and closed by flushes.
 
     `waits` are those of the sources while it was read.
     """
@@ -57,19 +59,20 @@ class _Carried:
     first_times: DataFrame
     open_events: Mapping[str, DataFrame] = field(default_factory=dict)
     seen: Mapping[str, DataFrame] = field(default_factory=dict)
+    stay_closed: Mapping[str, DataFrame] = field(default_factory=dict)
     waits: Waits = field(default_factory=Waits)
 
 
 def pieces_of_log(workspace: Workspace) -> list[Stretch]:
-    """The processed part of the log, cut at its ticks and waits; flushed at its end if it was."""
+    """The processed part of the log, cut as `recorded_cuts` says; flushed at its end if it was."""
     pieces, first, waits = [], 0, frozenset[str]()
     for item in recorded_cuts(workspace):
-        end, is_tick = int(item["_after_seq"]) + 1, item["kind"] == TICK
-        tick_us = us_of(item["clock"]) if is_tick else None
-        piece = Stretch(first, end, flushes=False, tick_us=tick_us, waits=waits)
+        end, kind = int(item["_after_seq"]) + 1, item["kind"]
+        tick_us = us_of(item["clock"]) if kind == TICK else None
+        piece = Stretch(first, end, flushes=kind == END_OF_INPUT, tick_us=tick_us, waits=waits)
         if not piece.is_empty:
             pieces.append(piece)
-        first, waits = end, waits if is_tick else sources_of(item)
+        first, waits = end, sources_of(item) if kind == WAIT else waits
     last = Stretch(first, workspace.processed_end(), flushes=workspace.position().final, waits=waits)
     return pieces if last.is_empty else [*pieces, last]
 
@@ -87,7 +90,7 @@ def results_by_pieces(workspace: Workspace, window: WindowSpec, pieces: list[Str
     carried = _Carried(Position(), nothing, empty_frame(workspace.spark, FIRST_TIMES_SCHEMA))
     found = []
     for number, piece in enumerate(pieces):
-        workspace.tell(f"piece {number + 1} of {len(pieces)}, between ticks and waits")
+        workspace.tell(f"piece {number + 1} of {len(pieces)}, cut where it was cut before")
         results, carried = _fold(workspace, window, piece, carried, only)
         found.append(results)
     return passing(last_revisions(reduce(DataFrame.unionByName, found), window))
@@ -100,6 +103,7 @@ def _fold(
     adjusted, position = _judged(workspace, piece, before)
     open_events: dict[str, DataFrame] = {}
     seen: dict[str, DataFrame] = {}
+    closed: dict[str, DataFrame] = {}
     stretch, results = adjusted, adjusted.accepted
     for one in _chain(window, workspace.spec.windows):
         if one.input is not None:
@@ -114,10 +118,16 @@ def _fold(
             one,
             seen=before.seen.get(one.name),
             only=only if one.name == window.name else None,
+            stay_closed=before.stay_closed.get(one.name),
             flushed=piece.flushes,
             keep=computed,
         ).localCheckpoint()
-        open_events[one.name] = _open_after(stretch, known, one).localCheckpoint()
+        open_events[one.name] = _open_after(stretch, known, one, before.stay_closed).localCheckpoint()
+        if piece.flushes and one.kind != "sliding":  # at later instants of these the events still count
+            open_events[one.name] = open_events[one.name].limit(0)
+        staying = _staying_closed(stretch, known, one, before, flushed=piece.flushes)
+        if staying is not None:
+            closed[one.name] = staying.localCheckpoint()
         if one.empty:
             fresh = seen_groups(stretch.accepted, one)
             earlier = before.seen.get(one.name)
@@ -126,7 +136,8 @@ def _fold(
     times = before.first_times
     if workspace.spec.time.deduplicate_by:
         times = times.unionByName(first_times(adjusted.accepted, adjusted.refused)).localCheckpoint()
-    return results, _Carried(position, adjusted.state, times, open_events, seen, _waits_in(piece, before))
+    waits = _waits_in(piece, before)
+    return results, _Carried(position, adjusted.state, times, open_events, seen, closed, waits)
 
 
 def _waits_in(piece: Stretch, before: _Carried) -> Waits:
@@ -152,7 +163,20 @@ def _judged(workspace: Workspace, piece: Stretch, before: _Carried) -> tuple[Adj
     return replace(adjusted, state=joined_fast(state, state.count())), position
 
 
-def _open_after(stretch: Adjusted, known: DataFrame, window: WindowSpec) -> DataFrame:
+def _staying_closed(
+    stretch: Adjusted, known: DataFrame, window: WindowSpec, before: _Carried, *, flushed: bool
+) -> DataFrame | None:
+    """The windows that flushes closed up to the end of a piece, as far as the watermark has not passed them."""
+    earlier, seen = before.stay_closed.get(window.name), before.seen.get(window.name)
+    frames = [] if earlier is None else [ahead(earlier, stretch.state, window)]
+    if flushed:
+        frames.append(flushed_windows(stretch, known, window, seen=seen, stay_closed=earlier))
+    return reduce(DataFrame.unionByName, frames) if frames else None
+
+
+def _open_after(
+    stretch: Adjusted, known: DataFrame, window: WindowSpec, stay_closed: Mapping[str, DataFrame]
+) -> DataFrame:
     """The events that a window still needs behind a piece."""
     if window.input is not None:
         both = known.unionByName(stretch.accepted)
@@ -160,7 +184,7 @@ def _open_after(stretch: Adjusted, known: DataFrame, window: WindowSpec) -> Data
     if window.may_take_back:
         return in_open_windows(events_as_they_came(stretch, known), stretch.state, (window,), stretch.rules.time)
     if window.is_linked and not window.revises:
-        return in_open_windows(all_events(stretch, known), stretch.state, (window,), stretch.rules.time)
+        return in_open_windows(all_events(stretch, known), stretch.state, (window,), stretch.rules.time, stay_closed)
     both = known.unionByName(stretch.accepted, allowMissingColumns=True)
     return still_needed(both, stretch.state, (window,))
 

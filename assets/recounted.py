@@ -12,7 +12,7 @@ from assets.first_times import known_first_times
 from assets.stretch import items_of, judged_batch
 from assets.timelines import first_clock_asked_for
 from assets.waits import waits_of
-from resources.batches import Plan
+from resources.plans import Plan
 from resources.quality import Measured
 from resources.recount import RecountRules, recount
 from resources.recount_silences import EndsOfWindow

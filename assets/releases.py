@@ -64,10 +64,12 @@ def with_released(workspace: Workspace, judged: Judged) -> DataFrame:
 
 
 def _split(workspace: Workspace, judged: Judged) -> Released:
-    held_before = workspace.read_base(tables.HELD_EVENTS).drop(c.BATCH)
-    return release(
-        held_before.unionByName(_fresh(workspace, judged)), judged.adjusted.state, flushed=flushes(judged.plan)
-    )
+    """What the batch releases, of its own events and of those that were held; of the latter only what may be."""
+    where, flushed = _no_longer_held(judged.after, flushed=flushes(judged.plan)), flushes(judged.plan)
+    events = _fresh(workspace, judged)
+    if where is not None:
+        events = workspace.read_base(tables.HELD_EVENTS, filters=where).drop(c.BATCH).unionByName(events)
+    return release(events, judged.adjusted.state, flushed=flushed)
 
 
 def _fresh(workspace: Workspace, judged: Judged) -> DataFrame:

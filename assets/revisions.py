@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from assets.batch_results import results_in_batch
 from assets.commits import batch_column, has_few_records
-from assets.kept_events import events_of, kept_for
+from assets.kept_events import known_to
 from assets.stretch import Judged
 from resources import tables
 from resources.filters import Filters
@@ -30,7 +30,7 @@ def write_revisions(workspace: Workspace, judged: Judged, window: WindowSpec) ->
     are deleted, and those that stay as they are written again.
     """
     plan, table = judged.plan, tables.window_table(window.name)
-    known = events_of(workspace, kept_for(window))
+    known = known_to(workspace, judged, window)
     with told_in_words():
         results = results_in_batch(workspace, judged, window, known, keep=computed).localCheckpoint()
     last = last_revisions(results, window).localCheckpoint()

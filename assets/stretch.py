@@ -16,7 +16,7 @@ from assets.first_times import Span, known_first_times, spans_of
 from assets.timelines import joined_fast, one_timeline, timelines_before
 from assets.waits import waits_of
 from resources import tables
-from resources.batches import Plan
+from resources.plans import Plan
 from resources.split_count import count_splits
 from resources.workspace import Position, Workspace, plan_end, records_in
 from timeops import columns as c

@@ -21,7 +21,7 @@ from assets.releases import with_released, write_released
 from assets.stretch import Judged, judged_batch
 from assets.timelines import watermark_rows, write_timelines
 from resources import tables
-from resources.batches import Plan
+from resources.plans import Plan
 from resources.workspace import Position, Workspace
 from timeops import columns as c
 from timeops.adjustment import KEPT

@@ -14,7 +14,7 @@ from assets.pictures import lateness_picture, watermark_picture
 from assets.stretch import judged_batch
 from assets.time_adjustment import TimeAdjusted
 from resources import tables
-from resources.batches import Plan
+from resources.plans import Plan
 from resources.workspace import Workspace
 from timeops.spec_between import has_event_time
 

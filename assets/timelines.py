@@ -17,7 +17,7 @@ from assets.commits import base_is_due, batch_column, has_few_records
 from assets.control import check_spec
 from assets.waits import waits_before, waits_of
 from resources import tables
-from resources.batches import Plan
+from resources.plans import Plan
 from resources.rows import small_frame
 from resources.workspace import Position, Workspace
 from timeops import columns as c

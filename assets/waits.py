@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from resources import tables
-from resources.batches import Plan
+from resources.plans import Plan
 from resources.workspace import Workspace, waits_in
 from timeops.epoch import instant_of, us_of
 from timeops.rules import TimeRules

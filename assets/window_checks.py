@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from assets.window_recount import Look, can_recount, differing, group_values, looks_at
 from resources import tables
-from resources.batches import Plan
+from resources.plans import Plan
 from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, check
 from resources.workspace import Workspace
 from timeops import columns as c

@@ -16,7 +16,7 @@ from pyspark.sql.types import DoubleType, FloatType, MapType
 from assets.control import last_flush, was_reopened
 from assets.flushed_windows import stay_closed
 from resources import tables
-from resources.batches import Plan
+from resources.plans import Plan
 from resources.rows import small_frame
 from resources.workspace import Position, Workspace, records_in
 from timeops import columns as c

@@ -12,14 +12,14 @@ from assets.batch_results import results_in_batch
 from assets.chained import with_fresh_results, write_kept_results
 from assets.commits import batch_column, flushes, has_few_records
 from assets.flushed_windows import write_flushed_windows
-from assets.kept_events import events_of, kept_for, write_events
+from assets.kept_events import events_of, kept_for, known_to, write_events
 from assets.linked_events import write_linked_events
 from assets.revisions import write_revisions
 from assets.schemas import open_columns, payload_of, revised_columns, revised_session_columns, session_columns
 from assets.seen_groups import write_seen_groups
 from assets.stretch import Judged, judged_batch
 from resources import tables
-from resources.batches import Plan
+from resources.plans import Plan
 from resources.rows import small_frame
 from resources.workspace import Workspace
 from timeops import columns as c
@@ -95,7 +95,7 @@ def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> 
         return write_revisions(workspace, judged, window)
     plan = judged.plan
     table = tables.window_table(window.name)
-    known = events_of(workspace, kept_for(window))
+    known = known_to(workspace, judged, window)
     few = has_few_records(plan)
     with told_in_words():
         results = results_in_batch(

@@ -50,13 +50,13 @@ class Seen:
 
 
 def land(folder: Path, first: int, events: int, name: str) -> None:
-    """Writes events ten milliseconds apart, of a hundred keys; a file appears whole."""
+    """Writes events ten milliseconds apart, of a hundred keys, each busy for five seconds; a file appears whole."""
     number = np.arange(first, first + events)
     start_us = int(START.timestamp()) * 1_000_000
     rows = pa.table(
         {
             "at": pa.array(start_us + number * 10_000, pa.timestamp("us", "UTC")),
-            "k": pa.array(np.char.add("k", (number % 100).astype(str))),
+            "k": pa.array(np.char.add("k", (number // 500 % 100).astype(str))),
             "v": pa.array(number % 997),
         }
     )

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.totals import Counts, ordered, refused, sums, window_closed
-from resources.batches import Commit
+from resources.plans import Commit
 from resources.tables import window_table
 from resources.workspace import Position, Workspace
 from timeops.epoch import instant_of

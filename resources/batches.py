@@ -10,15 +10,13 @@ plan is an attempt, numbered over the life of the pipeline. The latest attempt i
 ones without a commit are superseded.
 """
 
-import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from importlib.metadata import version as installed_version
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,71 +25,14 @@ from deltalake.exceptions import DeltaError
 from resources.clock import Clock
 from resources.lake import ConflictError, Lake
 from resources.owner import Owner, is_gone
+from resources.plans import Commit, Kind, Plan, Row, commit_from, plan_of, row_of
 from resources.tables import BATCHES, BATCHES_SCHEMA, FORMAT_VERSION
 from timeops.errors import BusyError, FencedError, LakeError
-
-Kind = Literal["ingest", "process", "backfill"]
-Row = dict[str, Any]
 
 HEARTBEAT = timedelta(seconds=30)
 _COMMITTED = ("committed", "accepted")
 _COMPACT_EVERY = 8  # batches: each leaves a few files of one row in the table, and every look opens them all
 _TRIES = 50
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A batch that a run has taken on.
-
-    Args:
-        batch_id: Number of the batch; committed ones are 0, 1, 2, ...
-        kind: What the batch does.
-        attempt: Number of this plan over the life of the pipeline, from 1; written into every output.
-        owner: The process that works on it.
-        planned_at: When the plan was made.
-        heartbeat_at: When its owner was last heard of.
-        first_seq: First `_arrival_seq` of its range of the log.
-        end_seq: End of that range, not in it; None while an ingestion does not know it yet.
-        input: What else it reads: files and line ranges of an ingestion, days of a backfill.
-        fingerprint: Fingerprint of the spec.
-        released: Its owner gave it up, so the next run may take it over at once.
-    """
-
-    batch_id: int
-    kind: Kind
-    attempt: int
-    owner: Owner
-    planned_at: datetime
-    heartbeat_at: datetime
-    first_seq: int
-    end_seq: int | None
-    input: Mapping[str, Any]
-    fingerprint: str
-    released: bool
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A batch that is done: what it was, what it counted, and the version of every table as of it.
-
-    Args:
-        plan: The plan that was carried out, with the end of its range filled in.
-        committed_at: When it was committed.
-        counts: Counts of every outcome.
-        table_versions: Delta version of every table as of this batch.
-        reason: Why an operator accepted it although a blocking check had failed; None otherwise.
-    """
-
-    plan: Plan
-    committed_at: datetime
-    counts: Mapping[str, int]
-    table_versions: Mapping[str, int]
-    reason: str | None
-
-    @property
-    def batch_id(self) -> int:
-        """Number of the batch."""
-        return self.plan.batch_id
 
 
 @dataclass(frozen=True)
@@ -128,7 +69,7 @@ class BatchLog:
     def commit_of(self, batch_id: int) -> Commit | None:
         """Return the commit of a batch, None when it has none."""
         rows = self._lake.rows(BATCHES, filters=[("_batch_id", "=", batch_id), ("state", "in", list(_COMMITTED))])
-        return _commit(rows.to_pylist()[0]) if rows.num_rows else None
+        return commit_from(rows.to_pylist()[0]) if rows.num_rows else None
 
     def pending(self) -> Plan | None:
         """Return the plan in force that is not committed, None when there is none."""
@@ -137,7 +78,7 @@ class BatchLog:
     def history(self) -> list[Commit]:
         """Return all commits, by batch."""
         rows = self._lake.rows(BATCHES, filters=[("state", "in", list(_COMMITTED))])
-        return [_commit(row) for row in rows.sort_by("_batch_id").to_pylist()]
+        return [commit_from(row) for row in rows.sort_by("_batch_id").to_pylist()]
 
     def base_versions(self, tables: Iterable[str]) -> dict[str, int]:
         """Return the version of each table as of the last commit; 0, the empty table, where it names none."""
@@ -181,11 +122,11 @@ class BatchLog:
             batch_id = view.last.batch_id + 1 if view.last else 0
             attempt = view.attempt + 1
             plan = Plan(batch_id, kind, attempt, owner, now, now, first_seq, end_seq, input, fingerprint, False)
-            return _row(plan, "planned")
+            return row_of(plan, "planned")
 
         row = self._write(decide)
         assert row is not None  # a plan is written or an error raised
-        return _plan([row])
+        return plan_of([row])
 
     def commit(
         self,
@@ -217,7 +158,7 @@ class BatchLog:
                 return None
             if view.pending is None or view.pending.attempt != plan.attempt:
                 _fenced(plan, view)
-            row = _row(plan, "committed" if reason is None else "accepted")
+            row = row_of(plan, "committed" if reason is None else "accepted")
             versions = {**(view.last.table_versions if view.last else {}), **table_versions}
             row |= {"committed_at": now, "counts": dict(counts), "table_versions": versions, "reason": reason}
             return row | {"end_seq": plan.end_seq if end_seq is None else end_seq}
@@ -225,7 +166,7 @@ class BatchLog:
         row = self._write(decide)
         if row is not None and plan.batch_id % _COMPACT_EVERY == _COMPACT_EVERY - 1:
             self._lake.compact(BATCHES)
-        commit = self.commit_of(plan.batch_id) if row is None else _commit(row)
+        commit = self.commit_of(plan.batch_id) if row is None else commit_from(row)
         assert commit is not None  # written just now, or found
         return commit
 
@@ -238,7 +179,7 @@ class BatchLog:
         def decide(view: _View) -> Row | None:
             if view.pending is None or view.pending.attempt != plan.attempt or view.pending.released:
                 return None
-            return _row(plan, "released") | {"heartbeat_at": now}
+            return row_of(plan, "released") | {"heartbeat_at": now}
 
         self._write(decide)
 
@@ -257,7 +198,7 @@ class BatchLog:
         def decide(view: _View) -> Row:
             if view.pending is None or view.pending.attempt != plan.attempt:
                 _fenced(plan, view)
-            return _row(plan, "heartbeat") | {"heartbeat_at": now}
+            return row_of(plan, "heartbeat") | {"heartbeat_at": now}
 
         self._write(decide)
 
@@ -309,7 +250,7 @@ class BatchLog:
         last = self._commit_in(version, index)
         if attempt == (last.plan.attempt if last else 0):
             return _View(version, attempt, last, None)
-        return _View(version, attempt, last, _plan(self._rows_of(version, attempt)))
+        return _View(version, attempt, last, plan_of(self._rows_of(version, attempt)))
 
     def _read_index(self, version: int) -> pa.Table:
         """Return the columns by which rows are found, after a look at who wrote them."""
@@ -330,7 +271,7 @@ class BatchLog:
         if not done.num_rows:
             return None
         rows = self._rows_of(version, pc.max(done["attempt"]).as_py())
-        return next(_commit(row) for row in rows if row["state"] in _COMMITTED)
+        return next(commit_from(row) for row in rows if row["state"] in _COMMITTED)
 
     def _read_rows(self, version: int, attempt: int) -> list[Row]:
         rows: list[Row] = self._lake.rows(BATCHES, version, filters=[("attempt", "=", attempt)]).to_pylist()
@@ -376,53 +317,4 @@ def _fenced(plan: Plan, view: _View) -> NoReturn:
         + (f": attempt {other.attempt} of {other.owner} took it over." if other else "."),
         expected="no other run that takes this one for dead",
         remedy="Nothing of this attempt was committed, and nothing is lost. Run again.",
-    )
-
-
-def _row(plan: Plan, state: str) -> Row:
-    return {
-        "_batch_id": plan.batch_id,
-        "kind": plan.kind,
-        "state": state,
-        "attempt": plan.attempt,
-        "owner": plan.owner.id,
-        "host": plan.owner.host,
-        "pid": plan.owner.pid,
-        "started": plan.owner.started,
-        "heartbeat_at": plan.heartbeat_at,
-        "planned_at": plan.planned_at,
-        "first_seq": plan.first_seq,
-        "end_seq": plan.end_seq,
-        "input": json.dumps(plan.input, ensure_ascii=False, separators=(",", ":")),
-        "spec_fingerprint": plan.fingerprint,
-        "tidemark_version": installed_version("tidemark"),
-        "format_version": FORMAT_VERSION,
-    }
-
-
-def _plan(rows: list[Row]) -> Plan:
-    """Return the plan that the rows of one attempt tell of."""
-    row = rows[0]
-    return Plan(
-        batch_id=row["_batch_id"],
-        kind=row["kind"],
-        attempt=row["attempt"],
-        owner=Owner(row["owner"], row["host"], row["pid"], row["started"]),
-        planned_at=row["planned_at"],
-        heartbeat_at=max(row["heartbeat_at"] for row in rows),
-        first_seq=row["first_seq"],
-        end_seq=row["end_seq"],
-        input=json.loads(row["input"]),
-        fingerprint=row["spec_fingerprint"],
-        released=any(row["state"] == "released" for row in rows),
-    )
-
-
-def _commit(row: Row) -> Commit:
-    return Commit(
-        plan=_plan([row]),
-        committed_at=row["committed_at"],
-        counts=dict(row["counts"]),
-        table_versions=dict(row["table_versions"]),
-        reason=row["reason"],
     )

@@ -10,7 +10,7 @@ store both writers must: S3 needs conditional puts (delta-rs) and a log store th
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,6 +38,7 @@ _PROPERTIES = {
     # Opening a table reads its log from the last checkpoint on; delta-rs makes one every hundred commits by default.
     "delta.checkpointInterval": "10",
 }
+_OPENED = 200  # versions of tables that are kept open for reading before all of them are let go
 FEW_ROWS = 50_000
 """So many rows this process takes from Spark to write them by itself."""
 
@@ -72,6 +73,9 @@ class Lake:
 
     root: Path
     session: "Callable[[], SparkSession]" = without_spark
+    _opened: dict[tuple[str, int | None], DeltaTable] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def path(self, table: str) -> Path:
         """Return the folder of a table."""
@@ -138,16 +142,16 @@ class Lake:
 
     def version(self, table: str) -> int:
         """Return the table's latest version, without a Spark job."""
-        return self._open(table).version()
+        return self._seen(table).version()
 
     def row_count(self, table: str, version: int | None = None) -> int:
         """Return the number of rows of a table, at a version if one is given, from its log."""
-        counts = pa.table(self._open(table, version).get_add_actions(flatten=True))["num_records"]
+        counts = pa.table(self._seen(table, version).get_add_actions(flatten=True))["num_records"]
         return int(pc.sum(counts).as_py() or 0)
 
     def columns(self, table: str) -> dict[str, str]:
         """Return name and type of each column, the type as Spark SQL writes it, without a Spark job."""
-        return sql_types_of(self._open(table))
+        return sql_types_of(self._seen(table))
 
     def read(self, table: str, version: int | None = None, *, filters: Filters | None = None) -> "DataFrame":
         """Return rows of a table, at a version if one is given, as a Spark DataFrame.
@@ -158,7 +162,7 @@ class Lake:
         """
         from resources.scan import scan  # noqa: PLC0415 - it imports PySpark
 
-        return scan(self.session(), self.path(table), self._open(table, version), filters or ())
+        return scan(self.session(), self.path(table), self._seen(table, version), filters or ())
 
     def rows(
         self,
@@ -171,7 +175,7 @@ class Lake:
         """Return rows of a small table, without a Spark job. Files that the filters rule out are not opened."""
         known = by_statistics(filters or ())
         rest = [one for one in filters or () if one not in known]
-        found = self._open(table, version).to_pyarrow_table(
+        found = self._seen(table, version).to_pyarrow_table(
             columns=list(columns) if columns is not None and not rest else None,
             filters=arrow_condition(known) if known else None,
             filesystem=files_of(self.path(table)),
@@ -181,11 +185,11 @@ class Lake:
 
     def dataset(self, table: str, version: int) -> pa.dataset.Dataset:
         """Return a table of any size for Arrow to read piece by piece; see `bounded.py`."""
-        return self._open(table, version).to_pyarrow_dataset(filesystem=files_of(self.path(table)))
+        return self._seen(table, version).to_pyarrow_dataset(filesystem=files_of(self.path(table)))
 
     def lowest_by_file(self, table: str, version: int, column: str) -> list[tuple[Any, int]]:
         """Return the lowest value of a column and the number of rows of each file whose statistics tell both."""
-        files = pa.table(self._open(table, version).get_add_actions(flatten=True))
+        files = pa.table(self._seen(table, version).get_add_actions(flatten=True))
         lowest = f"min.{column}"
         if lowest not in files.column_names:
             return []
@@ -269,8 +273,7 @@ class Lake:
         Raises:
             LakeError: The table has not come to that version, or files of it are missing.
         """
-        delta = self._open(table)
-        current = delta.version()
+        current = self.version(table)
         if current == version:
             return current
         if current < version:
@@ -279,6 +282,7 @@ class Lake:
                 expected=f"version {version} or later, as the last commit in `batches` says",
                 remedy="Bring the table's folder back from a copy made together with the other tables.",
             )
+        delta = self._open(table)
         if is_restored(delta, version):
             return current
         self._committing(table)
@@ -341,6 +345,23 @@ class Lake:
         version: int = delta.version()
         self._committed(table, version)
         return version
+
+    def _seen(self, table: str, version: int | None = None) -> DeltaTable:
+        """The table for reading only, as it was opened before where that is still what it is.
+
+        A version never changes, and the latest one is known as long as the log has no file of the next: every stage
+        asks for the same versions of the same tables, and opening one reads its log.
+        """
+        known = self._opened.get((table, version))
+        if known is None or (version is None and not self._is_latest(table, known.version())):
+            known = self._opened[table, version] = self._open(table, version)
+            if len(self._opened) > _OPENED:
+                self._opened.clear()
+        return known
+
+    def _is_latest(self, table: str, version: int) -> bool:
+        log = self.path(table) / "_delta_log"
+        return (log / f"{version:020}.json").exists() and not (log / f"{version + 1:020}.json").exists()
 
     def _open(self, table: str, version: int | None = None) -> DeltaTable:
         try:

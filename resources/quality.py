@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from threading import Lock, Thread
 from typing import Any
 
 import pandas as pd
 
 SAMPLE_ROWS = 5
+
+_importing = Lock()
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -116,21 +119,27 @@ def check(expectation: Expectation, measured: Sequence[Measured], sample: Callab
     return Checked(expectation, broken, tuple(sample()), measured=tuple(measured), result=result)
 
 
-@cache
 def great_expectations() -> Any:
-    """The library; imported at the first check, as the import takes seconds."""
-    with warnings.catch_warnings(), _main_module_with_a_file():
+    """The library; imported when it is first asked for, as the import takes seconds."""
+    with _importing, warnings.catch_warnings(), _main_module_with_a_file():
         warnings.simplefilter("ignore")
         import great_expectations as gx  # noqa: PLC0415
     return gx
 
 
+def import_ahead() -> None:
+    """Begins to import the library beside other work: checks come last in a run, and its Spark may be elsewhere."""
+    if "great_expectations" not in sys.modules:
+        Thread(target=great_expectations, name="import of great_expectations", daemon=True).start()
+
+
 @cache
 def _frames() -> Any:
     """A source of frames, which nothing keeps."""
+    library = great_expectations()
     with warnings.catch_warnings(), _main_module_with_a_file():
         warnings.simplefilter("ignore")
-        context = great_expectations().get_context(mode="ephemeral")
+        context = library.get_context(mode="ephemeral")
     context.enable_analytics(False)
     context.variables.progress_bars = {"globally": False, "metric_calculations": False}
     return context.data_sources.add_or_update_pandas("tidemark")

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resources import tables
-from resources.batches import BatchLog, Plan
+from resources.batches import BatchLog
 from resources.clock import Clock
 from resources.filters import Filters
 from resources.lake import Lake, without_spark
+from resources.plans import Plan
 from timeops.epoch import us_of
 from timeops.spec import Spec
 from timeops.tick_clock import LastArrival

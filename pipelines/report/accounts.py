@@ -14,8 +14,8 @@ from pipelines.report.values import plural
 from pipelines.report.words import REASONS, STAGES
 from pipelines.totals import Counts, ordered, refused, window_closed
 from resources import tables
-from resources.batches import Commit
 from resources.bounded import pieces
+from resources.plans import Commit
 from resources.workspace import plan_end
 
 

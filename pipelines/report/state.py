@@ -9,8 +9,8 @@ from functools import cached_property
 
 from pipelines.totals import sums
 from resources import tables
-from resources.batches import Commit, Plan
 from resources.lake import Lake
+from resources.plans import Commit, Plan
 from resources.workspace import Position, Workspace, plan_end
 from timeops.spec import Spec
 

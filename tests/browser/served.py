@@ -4,22 +4,19 @@ Here: starting both, and ending all that was started. Not here: what is looked a
 """
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
-from typing import IO
 
 from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.chromium import chromium
 from tests.ports import free_port
+from tests.processes import ROOT, process, wait_until
 
-ROOT = Path(__file__).parents[2]
 WIDTH, HEIGHT = 1400, 900
 PATIENCE_MS = 60_000
 """Until a page shows what was asked for, on a machine that is busy with other tests."""
@@ -42,9 +39,8 @@ class Places:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of a process."""
+        """What the environment of a process says beside that of this one."""
         return {
-            **os.environ,
             "DAGSTER_HOME": str(self.root / "home"),
             "TIDEMARK_SPECS": str(self.specs),
             "TIDEMARK_WAREHOUSE": str(self.warehouse),
@@ -54,36 +50,18 @@ class Places:
     def tidemark(self, *words: str) -> None:
         """Runs the command line."""
         command = [sys.executable, "-m", "pipelines.cli", *words]
-        subprocess.run(command, cwd=ROOT, env=self.environment, check=True, capture_output=True)
+        subprocess.run(command, cwd=ROOT, env={**os.environ, **self.environment}, check=True, capture_output=True)
 
 
 @contextmanager
 def dagster_ui(places: Places) -> Iterator[str]:
     """The UI's address, while `make ui` runs; every process of it is ended."""
     command = [sys.executable, "-m", "pipelines.ui", "--port", str(places.ui)]
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=places.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        assert process.stdout is not None
-        reading = Thread(target=lambda said: [None for _ in said], args=(process.stdout,))
-        try:
-            _wait_until_served(process.stdout)
-            reading.start()
-            yield f"http://localhost:{places.ui}"
-        finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(30)
-            with suppress(ProcessLookupError):  # a code server and a run may outlive it
-                os.killpg(process.pid, signal.SIGKILL)
-            if reading.is_alive():
-                reading.join()
+    log = places.root / "ui.log"
+    with process(command, places.environment, log) as ui:
+        wait_until(lambda: _READY in log.read_text() or ui.poll() is not None, log)
+        assert ui.poll() is None, f"Dagster ended before it served its UI:\n{log.read_text()}"
+        yield f"http://localhost:{places.ui}"
 
 
 @contextmanager
@@ -100,13 +78,3 @@ def browser_page() -> Iterator[Page]:
             yield page
         finally:
             browser.close()
-
-
-def _wait_until_served(said: IO[str]) -> None:
-    """Reads what Dagster says until it serves."""
-    lines = []
-    for line in said:
-        lines.append(line)
-        if _READY in line:
-            return
-    raise AssertionError(f"Dagster ended before it served its UI:\n{''.join(lines)}")

@@ -134,6 +134,7 @@ def test_a_fast_source_waits_for_a_slow_one_so_that_less_is_held_at_once(spark: 
     assert_tables_equal_the_oracle(settings.warehouse, wider.spec, flush=True)
 
 
+@pytest.mark.variant
 def test_a_source_that_waits_is_not_silent_in_live_runs_and_backfills(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

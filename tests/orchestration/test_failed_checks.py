@@ -20,8 +20,8 @@ from assets.schemas import create_tables
 from assets.time_adjustment import adjust_time
 from assets.windows import aggregate_windows
 from pipelines.cli import main
-from resources.batches import Plan
 from resources.clock import FixedClock
+from resources.plans import Plan
 from resources.workspace import Workspace
 from tests.orchestration.landing import land, table
 from tests.orchestration.test_live_runs import pipeline

@@ -8,7 +8,7 @@ import pytest
 from dagster import AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
 
-from assets import commits
+from assets import commits, kept_events
 from assets.backfill import between_days
 from pipelines.definitions import build_definitions
 from pipelines.runner import RunOptions, RunReport, run_pipeline
@@ -210,6 +210,21 @@ def test_with_periodic_emission_events_see_the_watermark_of_the_periods_before(
         go(made, instance, RunOptions(max_events_per_batch=110))
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
     assert_only_open_sessions_keep_events(settings.warehouse, file.spec)
+
+
+def test_events_that_no_window_needs_any_more_may_stay_for_some_batches_and_change_no_result(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_events, "FEW_ROWS", 5)  # else a table of so few rows is written anew by every batch
+    file, settings = made = pipeline(tmp_path, "lazy", "keep")
+    land(tmp_path / "in_lazy", 240, seed=8)
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance, RunOptions(max_events_per_batch=60))
+        kept = [row["_arrival_seq"] for row in table(settings.warehouse, file.spec, "_state/open_events")]
+        assert min(kept) < 60, "events of the first batch are still there"
+        go(made, instance, RunOptions(end_of_input="flush"))
+    assert table(settings.warehouse, file.spec, "_state/open_events") == []
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
 
 
 def test_windows_that_a_change_of_the_spec_closes_are_closed_by_it(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from assets.alignment import largest_times, must_process_first
 from assets.ingestion import Waiting, waiting_input
 from pipelines.specfiles import read_spec
 from resources import tables
-from resources.batches import Kind
 from resources.owner import this_process
+from resources.plans import Kind
 from resources.workspace import Workspace
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

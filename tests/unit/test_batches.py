@@ -16,10 +16,11 @@ import pytest
 from deltalake import DeltaTable
 
 from resources import batches
-from resources.batches import BatchLog, Kind, Plan, prepare
+from resources.batches import BatchLog, prepare
 from resources.clock import Clock, FixedClock
 from resources.lake import Lake
 from resources.owner import Owner, is_gone, this_process
+from resources.plans import Kind, Plan
 from resources.snapshot import consistent
 from resources.tables import BATCHES, BATCHES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA, WATERMARKS
 from timeops.errors import BusyError, FencedError, LakeError

@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from pipelines.specfiles import read_spec
 from resources import tables
-from resources.batches import BatchLog, Kind
+from resources.batches import BatchLog
 from resources.lake import Lake
 from resources.owner import this_process
+from resources.plans import Kind
 from resources.workspace import SpecFile, Workspace
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
