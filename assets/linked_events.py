@@ -1,7 +1,7 @@
 """The events, or results, of open sessions and sliding windows between two batches, which is their state.
 
 Here: writing them. Not here: which are open (timeops/sessions.py, timeops/sliding.py), events of windows on a grid
-(kept_events.py): those are read only when such a window closes, these in every batch.
+(kept_events.py): those are read only when such a window closes, these in every batch, as far as the watermark.
 """
 
 from collections.abc import Sequence

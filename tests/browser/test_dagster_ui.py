@@ -11,26 +11,29 @@ from playwright.sync_api import ConsoleMessage, Page, Request, expect
 
 from pipelines.demo import SPEC
 from pipelines.landing import packaged_flights
+from pipelines.specfiles import read_spec
+from resources.workspace import Workspace
 from tests.browser.served import Places, browser_page, dagster_ui
 from tests.browser.steps import DagsterUi
 from tests.chromium import chromium
+from tests.processes import wait_until
 
-DAYS = {1: 842, 2: 943, 3: 914}
+DAYS = {1: 842, 2: 943, 3: 914, 4: 915, 5: 720, 6: 832}
 """Flights of the first days of 2013."""
 
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
-    """The demo with the flights of two days, which have been run as two batches."""
+    """The demo with the flights of five days, which have been run as two batches."""
     chromium()  # before the minute that a run takes
     root = tmp_path_factory.mktemp("ui")
     specs = root / "pipelines" / "specs"
     specs.mkdir(parents=True)
     shutil.copy(SPEC, specs)
     made = Places(root, specs)
-    for day in (1, 2):
+    for day in range(1, 6):
         land(made, day)
-    made.tidemark("run", str(specs / SPEC.name), "--max-events-per-batch", "1000")
+    made.tidemark("run", str(specs / SPEC.name), "--max-events-per-batch", "3000")
     return made
 
 
@@ -116,6 +119,27 @@ def test_a_check_says_what_holds_what_was_counted_and_leads_to_its_page_of_great
     docs.close()
 
 
+def test_five_days_that_are_computed_anew_by_clicks_equal_the_live_ones(
+    ui: DagsterUi, places: Places, complaints: list[str]
+) -> None:
+    live, known = departures(places)
+    ui.recompute_days("departures_1h", "[2013-01-01...2013-01-05]")
+    wait_until(lambda: departures(places)[1] != known, places.root / "ui.log")
+    anew, batches = departures(places)
+    assert anew == live
+    assert len(live) > 200, "equal empty tables would show nothing"
+    assert len(batches - known) == 1, "one commit"
+    assert complaints == []
+
+
+def departures(places: Places) -> tuple[list[str], set[int]]:
+    """The committed rows of the window as texts, but for the batches that wrote them; and these."""
+    workspace = Workspace(read_spec(places.specs / SPEC.name), places.warehouse)
+    table = "windows/departures_1h"
+    rows = workspace.lake.rows(table, workspace.base()[table]).to_pylist()
+    return sorted(str(row | {"_batch_id": None}) for row in rows), {row["_batch_id"] for row in rows}
+
+
 def test_a_file_that_comes_is_processed_by_a_click_and_its_rows_are_shown(
     ui: DagsterUi, places: Places, complaints: list[str]
 ) -> None:
@@ -123,10 +147,10 @@ def test_a_file_that_comes_is_processed_by_a_click_and_its_rows_are_shown(
     ui.open_automation("flights_on_new_input")
     expect(ui.page.get_by_text("Looks for input of flights every 30 seconds")).to_be_visible()
     ui.switch_automation_off()  # else it may be quicker than the click
-    land(places, 3)
+    land(places, 6)
     ui.materialize_all()
     ui.wait_for_success()
     ui.open_asset("raw_events")
-    expect(ui.page.get_by_text(re.compile("^2,?699$")).first).to_be_visible()
-    assert sum(DAYS.values()) == 2_699
+    expect(ui.page.get_by_text(re.compile("^5,?166$")).first).to_be_visible()
+    assert sum(DAYS.values()) == 5_166
     assert complaints == []
