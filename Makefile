@@ -23,7 +23,7 @@ test: setup ## run all tests, in two processes with a Spark session each
 faults: setup ## kill runs around every commit, and let the daemon run a pipeline: an hour
 	@$(BIN)/python -m pytest -m every_fault
 
-variants: setup ## run the long tests with further settings, on a warm server and a cluster; half an hour
+variants: setup ## run the long tests with further settings, on a warm server and a cluster; an hour
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m variant
 
 properties: setup ## try many more settings against the oracle; an hour

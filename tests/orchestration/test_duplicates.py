@@ -21,6 +21,7 @@ def letters_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["reason"] == "duplicate"]
 
 
+@pytest.mark.variant
 def test_duplicates_are_the_oracles_in_several_batches_and_days_recomputed_are_the_same(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -180,6 +180,7 @@ def test_adjusted_events_equal_the_oracle_and_a_live_owner_keeps_a_second_run_ou
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
 
 
+@pytest.mark.variant
 def test_every_substream_has_a_watermark_of_its_own_and_the_clock_moves_those_of_silent_ones_too(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
