@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
+from filelock import FileLock
 from pyspark.sql import SparkSession
 
 from timeops.errors import TidemarkError
@@ -176,7 +177,7 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder
     for key, value in config.items():
         builder = builder.config(key, value)
-    with tempfile.TemporaryFile() as said, _stderr_to(said):
+    with _one_start_at_a_time(), tempfile.TemporaryFile() as said, _stderr_to(said):
         try:
             return builder.getOrCreate()
         except Exception as error:
@@ -185,6 +186,15 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
                 remedy="See the last lines above. The first start downloads Delta Lake: it needs the network, or a "
                 "Maven mirror named in spark.jars.repositories.",
             ) from error
+
+
+def _one_start_at_a_time() -> FileLock:
+    """Return a lock that every process of this user takes while it starts Spark.
+
+    The first start downloads packages into a folder of the user, and two that download at once spoil each other's
+    files. A process that dies lets the lock go.
+    """
+    return FileLock(Path(tempfile.gettempdir(), f"tidemark-spark-start-{os.getuid()}.lock"))
 
 
 @contextmanager
