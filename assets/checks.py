@@ -202,9 +202,10 @@ def _released_accounts(workspace: Workspace, plan: Plan, refused: int) -> list[M
     ordered = _written(workspace, plan, tables.ORDERED_EVENTS).select(
         is_new.alias("is_new"), F.lit(False).alias("held")
     )
-    held_on = lake.read(held, filters=[(c.SEQ, ">=", plan.first_seq)]).select(F.lit(True), F.lit(True))
+    fresh = lake.read(held, filters=[(c.SEQ, ">=", plan.first_seq)])
+    fresh = fresh.select(F.lit(True).alias("is_new"), F.lit(True).alias("held"))
     found = _one_row(
-        ordered.union(held_on).agg(
+        ordered.unionByName(fresh).agg(
             F.count_if("is_new").alias("new"),
             F.count_if(~F.col("is_new")).alias("old"),
             F.count_if("held").alias("new_held"),

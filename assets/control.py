@@ -11,15 +11,14 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from assets.commits import flushes, reopens
-from assets.waits import WAIT, wait_item
+from assets.control_items import END_OF_INPUT, REOPEN, SPEC, TICK, WAIT, recorded
+from assets.waits import wait_items
 from resources import tables
 from resources.plans import Plan
 from resources.workspace import Position, Workspace, plan_end, tick_of
 from timeops.epoch import instant_of
 from timeops.errors import SpecError
 from timeops.spec import Spec
-
-SPEC, END_OF_INPUT, TICK, REOPEN = "spec", "end_of_input", "tick", "reopen"
 
 # Parts of a spec whose change makes sense from the next record on. A change of any other part would make one table
 # hold rows of two meanings.
@@ -39,14 +38,13 @@ _reopened: WeakKeyDictionary[Workspace, tuple[int, bool]] = WeakKeyDictionary()
 
 def recorded_specs(workspace: Workspace) -> list[dict[str, Any]]:
     """The specs that the log was processed with, in their order."""
-    return [json.loads(row["argument"]) for row in _in_order(_items(workspace, SPEC))]
+    return [json.loads(row["argument"]) for row in recorded(workspace, SPEC)]
 
 
 def recorded_cuts(workspace: Workspace) -> list[dict[str, Any]]:
     """The items at which what is judged is cut, in their order: ticks, waits, flushes that more input followed."""
-    ends = _items(workspace, END_OF_INPUT).sort_by("_control_seq")
-    followed = ends.slice(0, max(ends.num_rows - 1, 0)) if workspace.position().final else ends
-    return _in_order(pa.concat_tables([_items(workspace, TICK), _items(workspace, WAIT), followed]))
+    items = recorded(workspace, TICK, WAIT, END_OF_INPUT)
+    return items[:-1] if workspace.position().final else items  # nothing stands behind a flush but a reopening
 
 
 def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:
@@ -59,21 +57,14 @@ def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:
     version = workspace.base()[tables.LOG_CONTROL]
     known = _reopened.get(workspace)
     if known is None or known[0] != version:
-        known = _reopened[workspace] = version, _items(workspace, REOPEN).num_rows > 0
+        known = _reopened[workspace] = version, bool(recorded(workspace, REOPEN))
     return known[1]
 
 
 def last_flush(workspace: Workspace) -> int | None:
     """The batch that flushed last; None before the first."""
-    batches = _items(workspace, END_OF_INPUT)["_batch_id"].to_pylist()
-    return max(batches, default=None)
-
-
-def _items(workspace: Workspace, kind: str) -> pa.Table:
-    """The committed control items of a kind."""
-    return workspace.lake.rows(
-        tables.LOG_CONTROL, workspace.base()[tables.LOG_CONTROL], filters=[("kind", "=", kind)]
-    )
+    ends = recorded(workspace, END_OF_INPUT)
+    return ends[-1]["_batch_id"] if ends else None
 
 
 def meaning_of_time(spec: dict[str, Any]) -> str:
@@ -115,10 +106,6 @@ def check_spec(workspace: Workspace) -> bool:
     return True
 
 
-def _in_order(items: pa.Table) -> list[dict[str, Any]]:
-    return sorted(items.to_pylist(), key=lambda row: int(row["_control_seq"]))
-
-
 def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
     """The control items that stand in a batch's stretch of the log."""
     version = workspace.base()[tables.LOG_CONTROL]
@@ -135,8 +122,7 @@ def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
                 "reason": "the pipeline's first batch" if plan.first_seq == 0 else "the spec file changed",
             }
         )
-    if (waiting := wait_item(workspace, plan)) is not None:
-        rows.append(dict(waiting))
+    rows.extend(wait_items(workspace, plan))
     tick_us = tick_of(plan)
     if tick_us is not None:
         rows.append(

@@ -16,9 +16,8 @@ from resources import tables
 from resources.plans import Plan
 from resources.workspace import Workspace
 from timeops import columns as c
-from timeops.flushed_windows import ahead
 from timeops.spec import WindowSpec
-from timeops.windows import flushed_windows
+from timeops.staying_closed import staying_closed
 
 
 def stay_closed(workspace: Workspace, plan: Plan, window: WindowSpec) -> DataFrame | None:
@@ -61,16 +60,12 @@ def write_flushed_windows(workspace: Workspace, judged: Judged, window: WindowSp
         window: The window.
         known: What earlier batches left for it.
     """
-    plan, state = judged.plan, judged.adjusted.state
+    plan, flushed = judged.plan, flushes(judged.plan)
     before = stay_closed(workspace, plan, window)
-    if before is None and not flushes(plan):
+    seen = seen_before(workspace, window) if window.empty and flushed else None
+    rows = staying_closed(judged.adjusted, known, window, before, flushed=flushed, seen=seen)
+    if rows is None:
         return
-    rows = None if before is None else ahead(before, state, window)
-    if flushes(plan):
-        seen = seen_before(workspace, window) if window.empty else None
-        fresh = flushed_windows(judged.adjusted, known, window, seen=seen, stay_closed=before)
-        rows = fresh if rows is None else rows.unionByName(fresh)
-    assert rows is not None  # one of the two
     table = tables.flushed_table(window.name)
     expect, few = workspace.ready(table), has_few_records(plan)
     stamped = rows.withColumn(c.BATCH, batch_column(plan))

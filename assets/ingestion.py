@@ -145,6 +145,7 @@ def ingest(workspace: Workspace, run_id: str) -> Ingested:
     workspace.tell(f"reading {len(found.ready)} file{'' if len(found.ready) == 1 else 's'}")
     last = workspace.batches.last_commit()
     files = {name: [[r.path, r.skip_lines, r.size] for r in one.ready] for name, one in found.found.items()}
+    waiting = {WAITS: found.sources_ahead} if found.ahead else {}
     plan = workspace.batches.begin(
         "ingest",
         this_process(run_id),
@@ -152,7 +153,7 @@ def ingest(workspace: Workspace, run_id: str) -> Ingested:
         after=last.batch_id if last else None,
         first_seq=workspace.log_end(),
         end_seq=None,
-        input={"files": files, **({WAITS: ahead} if (ahead := found.sources_ahead) else {})},
+        input={"files": files, **waiting},
         fingerprint=workspace.spec.fingerprint(),
     )
     with at_work(workspace, plan):

@@ -77,9 +77,8 @@ def write_events(
     plan = judged.plan
     if flushes(plan):  # all of them close; at later instants of a sliding window the events count if it is reopened
         windows = tuple(window for window in windows if window.kind == "sliding")
-    where = _no_longer_needed(judged.after, windows, flushed=flushes(plan))
-    if _may_stay(workspace, plan, table):
-        where = None
+    may_stay = _may_stay(workspace, plan, table)
+    where = None if may_stay else _no_longer_needed(judged.after, windows, flushed=flushes(plan))
     events = judged.adjusted.accepted
     # Another timeline, or after a flush another instant, may still need what is deleted.
     if where is not None and (workspace.keeps_timelines or flushes(plan)):

@@ -15,10 +15,11 @@ from pyspark.sql import DataFrame
 
 from assets.clocks import clock_around, clocks_behind
 from assets.commits import Stretch
-from assets.control import END_OF_INPUT, TICK, recorded_cuts
+from assets.control import recorded_cuts
+from assets.control_items import END_OF_INPUT, TICK, WAIT
 from assets.stretch import records_between
 from assets.timelines import joined_fast
-from assets.waits import WAIT, sources_of
+from assets.waits import sources_of
 from resources.rows import empty_frame, small_frame
 from resources.split_count import count_splits
 from resources.workspace import Position, Workspace
@@ -27,18 +28,17 @@ from timeops.chained import as_events, results_still_needed, with_results
 from timeops.duplicates import FIRST_TIMES_SCHEMA, first_times
 from timeops.empty_windows import Span
 from timeops.epoch import us_of
-from timeops.flushed_windows import ahead
 from timeops.keeping import computed
 from timeops.rules import TimeRules
 from timeops.seen_groups import once, seen_groups
 from timeops.spec import WindowSpec
 from timeops.spec_chains import input_of
+from timeops.staying_closed import staying_closed
 from timeops.timelines import STATE_SCHEMA
 from timeops.waits import Waits
 from timeops.windows import (
     all_events,
     events_as_they_came,
-    flushed_windows,
     in_open_windows,
     last_revisions,
     passing,
@@ -90,7 +90,7 @@ def results_by_pieces(workspace: Workspace, window: WindowSpec, pieces: list[Str
     carried = _Carried(Position(), nothing, empty_frame(workspace.spark, FIRST_TIMES_SCHEMA))
     found = []
     for number, piece in enumerate(pieces):
-        workspace.tell(f"piece {number + 1} of {len(pieces)}, cut where it was cut before")
+        workspace.tell(f"piece {number + 1} of {len(pieces)}, between ticks, waits and flushes")
         results, carried = _fold(workspace, window, piece, carried, only)
         found.append(results)
     return passing(last_revisions(reduce(DataFrame.unionByName, found), window))
@@ -122,10 +122,18 @@ def _fold(
             flushed=piece.flushes,
             keep=computed,
         ).localCheckpoint()
-        open_events[one.name] = _open_after(stretch, known, one, before.stay_closed).localCheckpoint()
+        needed = _open_after(stretch, known, one, before.stay_closed)
         if piece.flushes and one.kind != "sliding":  # at later instants of these the events still count
-            open_events[one.name] = open_events[one.name].limit(0)
-        staying = _staying_closed(stretch, known, one, before, flushed=piece.flushes)
+            needed = needed.limit(0)
+        open_events[one.name] = needed.localCheckpoint()
+        staying = staying_closed(
+            stretch,
+            known,
+            one,
+            before.stay_closed.get(one.name),
+            flushed=piece.flushes,
+            seen=before.seen.get(one.name),
+        )
         if staying is not None:
             closed[one.name] = staying.localCheckpoint()
         if one.empty:
@@ -161,17 +169,6 @@ def _judged(workspace: Workspace, piece: Stretch, before: _Carried) -> tuple[Adj
     adjusted = kept_together(lazy, computed)
     state = adjusted.state.localCheckpoint()
     return replace(adjusted, state=joined_fast(state, state.count())), position
-
-
-def _staying_closed(
-    stretch: Adjusted, known: DataFrame, window: WindowSpec, before: _Carried, *, flushed: bool
-) -> DataFrame | None:
-    """The windows that flushes closed up to the end of a piece, as far as the watermark has not passed them."""
-    earlier, seen = before.stay_closed.get(window.name), before.seen.get(window.name)
-    frames = [] if earlier is None else [ahead(earlier, stretch.state, window)]
-    if flushed:
-        frames.append(flushed_windows(stretch, known, window, seen=seen, stay_closed=earlier))
-    return reduce(DataFrame.unionByName, frames) if frames else None
 
 
 def _open_after(

@@ -65,7 +65,8 @@ def with_released(workspace: Workspace, judged: Judged) -> DataFrame:
 
 def _split(workspace: Workspace, judged: Judged) -> Released:
     """What the batch releases, of its own events and of those that were held; of the latter only what may be."""
-    where, flushed = _no_longer_held(judged.after, flushed=flushes(judged.plan)), flushes(judged.plan)
+    flushed = flushes(judged.plan)
+    where = _no_longer_held(judged.after, flushed=flushed)
     events = _fresh(workspace, judged)
     if where is not None:
         events = workspace.read_base(tables.HELD_EVENTS, filters=where).drop(c.BATCH).unionByName(events)

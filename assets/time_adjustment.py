@@ -131,7 +131,7 @@ def _write_timelines(workspace: Workspace, judged: Judged, counts: Mapping[str, 
     """The state of the timelines; a row of the pipeline and one of each timeline that its own events moved."""
     plan, before = judged.plan, judged.timelines
     after = with_released(workspace, judged).localCheckpoint()
-    write_timelines(workspace, plan, before, after, judged.after)
+    write_timelines(workspace, plan, before, after, judged.after, rules=judged.adjusted.rules)
     pipeline = pa.Table.from_pylist([_pipeline_row(judged, counts)], schema=tables.WATERMARKS_SCHEMA)
     clock = F.lit(_instant(judged.after.clock_us)).cast("timestamp")
     moved = watermark_rows(before, after, clock, final=judged.after.final)

@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from assets.commits import base_is_due, batch_column, has_few_records
 from assets.control import check_spec
-from assets.waits import waits_before, waits_of
+from assets.waits import waits_before
 from resources import tables
 from resources.plans import Plan
 from resources.rows import small_frame
@@ -99,7 +99,13 @@ def joined_fast(state: DataFrame, timelines: int) -> DataFrame:
 
 
 def write_timelines(
-    workspace: Workspace, plan: Plan, before: DataFrame, after: DataFrame, position: Position
+    workspace: Workspace,
+    plan: Plan,
+    before: DataFrame,
+    after: DataFrame,
+    position: Position,
+    *,
+    rules: TimeRules,
 ) -> None:
     """Writes the state of the timelines that a batch's events moved, or of all of them when a new base is due.
 
@@ -111,6 +117,7 @@ def write_timelines(
         before: TIMELINE_SCHEMA before the batch.
         after: The same after it.
         position: The pipeline's position after it.
+        rules: What it was judged by.
     """
     rows = after.withColumn(c.BATCH, batch_column(plan))
     expect, few = workspace.ready(tables.TIMELINES), has_few_records(plan)
@@ -119,7 +126,6 @@ def write_timelines(
         workspace.lake.replace(tables.TIMELINES, rows, where=(), attempt=plan.attempt, expect=expect, are_few=few)
         return
     state = F.struct("max_t", "watermark", "computed", "last_clock", "max_close", "splits", RELEASED)
-    rules = replace(TimeRules.of(workspace.spec), waits=waits_of(workspace, plan))
     unmoved = under_clock(before, rules, log_clock(workspace, position))
     joined = rows.join(unmoved.select(c.TIMELINE, state.alias("__before")), c.TIMELINE, "left")
     changed = joined.where(~F.col("__before").eqNullSafe(state)).drop("__before")

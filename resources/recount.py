@@ -46,8 +46,8 @@ class RecountRules:
     first_clock_us: int | None
     start_clock_us: int | None
     start_ended_us: int | None
-    waits_since_us: int | None = None
-    waited_us: int = 0
+    waits_since_us: int | None
+    waited_us: int
 
     @property
     def publishes_silences(self) -> bool:

@@ -40,8 +40,8 @@ def before_and_after(
     unit_us: int,
     first_clock_us: int | None,
     by_clock: str,
-    waits_since_us: int | None = None,
-    waited_us: int = 0,
+    waits_since_us: int | None,
+    waited_us: int,
 ) -> str:
     """SQL of `asked`: `line`, `seq`, `clock_now`, `t`, `before` and `after`, the watermarks that are asked for.
 

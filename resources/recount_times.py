@@ -27,8 +27,8 @@ class SourceRules:
     out_of_orderness_us: int
     idle_timeout_us: int | None
     splits: tuple[str, ...]
-    waited_us: int = 0
-    waits_since_us: int | None = None
+    waited_us: int
+    waits_since_us: int | None
 
 
 def by_source(values: Mapping[str, object], source: str = "source") -> str:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from timeops.columns import CLOCK, SOURCE, SPLIT, TIMELINE, T, to_us
 from timeops.maxima import with_maxima_before
-from timeops.reading_clock import idle_at, last_event_at, split_read_at, timeline_read_at
+from timeops.reading_clock import idle_at, last_event_at, silence_clock
 from timeops.rules import TimeRules
 from timeops.silences import GATHERED, clock_gives, close_asked, gathered, may_have_raised
 from timeops.splits import POSITION, allows, splits_of, splits_watermark
@@ -64,14 +64,14 @@ def asking_by_activity(
 def _own(rules: TimeRules, splits: int) -> dict[str, Column]:
     """What an event adds to the running maxima of its timeline."""
     clock_us = to_us(CLOCK)
-    own = {_LAST: last_event_at(timeline_read_at(clock_us, rules), rules)}
+    own = {_LAST: silence_clock(clock_us, rules) if rules.closes_windows else clock_us}
     for number, window in enumerate(rules.windows_to_close):
         own[_close(number)] = close_asked(F.col(T), window)
     for number in range(splits if rules.uses_splits else 0):
         is_it = F.col(POSITION) == number
         own[_allows(number)] = F.when(is_it, allows(F.col(T), rules.tolerance_us()))
         if rules.excludes_idle_splits:
-            own[_idle_at(number)] = F.when(is_it, idle_at(split_read_at(clock_us, rules), rules))
+            own[_idle_at(number)] = F.when(is_it, clock_us + rules.timeout_us())
     return own
 
 

@@ -31,6 +31,8 @@ def idle_at(read_us: Column, rules: TimeRules, source: Column | None = None) -> 
     if _never_waited(rules):
         return left
     at = left + rules.waited_us(source)
+    if not rules.waits.sources:
+        return at
     # A split that was idle before its source had to wait stays so.
     never = rules.waits_now(source) & (at > F.lit(rules.waits.since_us))
     return F.when(never, F.lit(MAX_US)).otherwise(at)

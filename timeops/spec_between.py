@@ -103,13 +103,10 @@ def _alignment_problems(sources: Sequence[FilesSource], time: TimeSpec) -> Itera
         yield Problem(found, remedy=remedy, at=("sources", aligned[0][0], "alignment"))
     by_silence = time.idle is not None and time.idle.advance in ("exclude_split", "window_close")
     if by_silence and time.emit_every_us is not None:
-        found = (
-            "`alignment` together with `idle` and periodic emission is not supported: what a period publishes of a "
-        )
-        found += "silence would have to know of the waits before it"
-        yield Problem(
-            found, "one of the three less", "set `emit: on_event`, or leave `alignment` out", ("time", "emit")
-        )
+        found = "`alignment` together with `idle` and periodic emission is not supported"
+        why = "what a period publishes of a silence would have to know of the waits before it"
+        remedy = "set `emit: on_event`, or leave `alignment` out"
+        yield Problem(f"{found}: {why}", "one of the three less", remedy, ("time", "emit"))
 
 
 def goes_by_clock(time: TimeSpec, windows: Iterable[WindowSpec]) -> bool:

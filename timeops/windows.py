@@ -15,14 +15,13 @@ from timeops import gridded, sessions, slices, sliding
 from timeops.adjustment import Adjusted
 from timeops.changes import LATE_EVENTS, PASSES
 from timeops.closing_any_time import with_first_watermarks
-from timeops.columns import LATENESS, TIMELINE, W_BEFORE, W_SET_BY, WATERMARK, same_in, to_instant
+from timeops.columns import LATENESS, W_BEFORE, W_SET_BY, WATERMARK, to_instant
 from timeops.contents import BY_FLUSH, END, FLUSHED, OPEN_IN, START, group_names
 from timeops.empty_windows import REACHED_W, Span, empty_rows, given_watermark
-from timeops.flushed_windows import of_contents, of_groups, with_flushed
+from timeops.flushed_windows import with_flushed
 from timeops.grids import start_of
 from timeops.keeping import as_it_is
 from timeops.revisions import CAUSE, IS_FINAL, IS_TAKEN_BACK, REVISION, keys_of, revised_contents
-from timeops.seen_groups import once, seen_groups
 from timeops.spec import TimeSpec, WindowSpec
 from timeops.stretch_ends import W_END, with_end
 from timeops.watermark_at import met_by
@@ -185,50 +184,6 @@ def all_events(adjusted: Adjusted, open_events: DataFrame) -> DataFrame:
 def events_as_they_came(adjusted: Adjusted, open_events: DataFrame) -> DataFrame:
     """The same with the watermark and the clock that each met, which revised results ask for."""
     return open_events.unionByName(adjusted.accepted, allowMissingColumns=True)
-
-
-def flushed_windows(
-    adjusted: Adjusted,
-    open_events: DataFrame,
-    window: WindowSpec,
-    *,
-    seen: DataFrame | None = None,
-    stay_closed: DataFrame | None = None,
-) -> DataFrame:
-    """The windows that a flush at the end of a stretch closes, see flushed_windows.py; `stay_closed` not among them.
-
-    Args:
-        adjusted: The stretch.
-        open_events: As for `window_results`.
-        window: The window.
-        seen: The same.
-        stay_closed: The same.
-    """
-    before = stay_closed
-    if window.empty:
-        fresh = seen_groups(adjusted.accepted, window)
-        known = fresh if seen is None else once(seen.unionByName(fresh), window)
-        found = of_groups(known, adjusted.state, window)
-    else:
-        events = all_events(adjusted, open_events)
-        if before is not None and window.kind != "session":
-            events = with_flushed(events, before, window)
-        found = of_contents(_flushed_contents(events, adjusted, window, before), adjusted.state, window)
-    if before is None:
-        return found
-    keys = [TIMELINE, *group_names(window), START, END]
-    return found.alias("new").join(before.alias("old"), same_in("new", "old", keys), "left_anti")
-
-
-def _flushed_contents(
-    events: DataFrame, adjusted: Adjusted, window: WindowSpec, stay_closed: DataFrame | None
-) -> DataFrame:
-    if window.kind == "session":
-        return sessions.closed_contents(events, adjusted, window, flushed=True, stay_closed=stay_closed)
-    if window.kind == "sliding":
-        return sliding.closed_contents(events, adjusted, window, flushed=True, keep=lambda frame: frame)
-    contents = gridded.closed_contents(events, adjusted, window, flushed=True)
-    return contents.withColumn(START, start_of(F.col(END), window))
 
 
 def late_for_windows(

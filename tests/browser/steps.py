@@ -106,9 +106,7 @@ class DagsterUi:
 
     def recompute_days(self, asset: str, days: str) -> None:
         """Launches a backfill of an asset's days, named as the dialog names them."""
-        self.open_lineage()
-        self.in_graph(asset).click()
-        self.page.get_by_text("View in Asset Catalog").click()
+        self.open_asset(asset)
         self.page.get_by_role("button", name="Materialize").first.click()
         dialog = self.page.get_by_role("dialog")
         dialog.get_by_text("Show all partitions").click()

@@ -23,12 +23,12 @@ from timeops.columns import to_us
 from timeops.dead_letters import time_letters, window_letters
 from timeops.duplicates import first_times
 from timeops.extraction import timeline
-from timeops.flushed_windows import ahead
 from timeops.ordering import release
 from timeops.rules import SourceTime, TimeRules
 from timeops.seen_groups import once, seen_groups
 from timeops.spec import TimeSpec, WindowSpec
 from timeops.spec_chains import input_of, inputs_first
+from timeops.staying_closed import staying_closed
 from timeops.tally import accepted_tally
 from timeops.timelines import STATE_SCHEMA, LogClock
 from timeops.waits import Waits
@@ -36,7 +36,6 @@ from timeops.watermarks import Way
 from timeops.windows import (
     all_events,
     events_as_they_came,
-    flushed_windows,
     in_open_windows,
     late_for_windows,
     passing,
@@ -223,14 +222,10 @@ def _stretch(
 
 
 def _stay_closed(carried: Carried, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame | None:
-    before = carried.stay_closed.get(window.name)
-    frames = [] if before is None else [ahead(before, adjusted.state, window)]
-    if flushed:
-        nothing = adjusted.accepted.limit(0)
-        known = carried.of_window(window, nothing)
-        seen = carried.seen.get(window.name)
-        frames.append(flushed_windows(adjusted, known, window, seen=seen, stay_closed=before))
-    return reduce(DataFrame.unionByName, frames).localCheckpoint() if frames else None
+    known = carried.of_window(window, adjusted.accepted.limit(0))
+    before, seen = carried.stay_closed.get(window.name), carried.seen.get(window.name)
+    found = staying_closed(adjusted, known, window, before, flushed=flushed, seen=seen)
+    return None if found is None else found.localCheckpoint()
 
 
 def _seen(carried: Carried, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
