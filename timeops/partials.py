@@ -22,10 +22,12 @@ class Partial:
 
     Attributes:
         parts: What a part keeps, by name.
+        joined: The same of several parts, by the same names.
         whole: The aggregate of these.
     """
 
     parts: Mapping[str, Column]
+    joined: Mapping[str, Column]
     whole: Column
 
 
@@ -72,17 +74,22 @@ def _type_of(argument: str, events: DataFrame) -> DataType:
 
 
 def _count(name: str, argument: str) -> Partial:
-    return Partial({name: F.expr(f"count({argument})")}, F.sum(name))
+    return Partial({name: F.expr(f"count({argument})")}, {name: F.sum(name)}, F.sum(name))
 
 
 def _same(function: str) -> Callable[[str, str], Partial]:
-    return lambda name, argument: Partial({name: F.expr(f"{function}({argument})")}, F.expr(f"{function}({name})"))
+    def partial(name: str, argument: str) -> Partial:
+        joined = F.expr(f"{function}({name})")
+        return Partial({name: F.expr(f"{function}({argument})")}, {name: joined}, joined)
+
+    return partial
 
 
 def _avg(name: str, argument: str) -> Partial:
     total, count = f"{name}_sum", f"{name}_count"
     parts = {total: F.expr(f"sum(CAST({argument} AS DOUBLE))"), count: F.expr(f"count({argument})")}
-    return Partial(parts, F.sum(total) / F.sum(count))
+    joined = {total: F.sum(total), count: F.sum(count)}
+    return Partial(parts, joined, joined[total] / joined[count])
 
 
 _KINDS: Mapping[str, Callable[[str, str], Partial]] = {

@@ -171,6 +171,8 @@ def test_windows_by_slices_hold_what_they_hold_by_assignment(
     shapes: list[dict[str, str]] = [
         {"kind": "hopping", "size": "30 us", "hop": "3 us", "offset": "2 us"},
         {"kind": "hopping", "size": "30 us", "hop": "7 us", "closed": "right"},
+        {"kind": "hopping", "size": "120 us", "hop": "2 us", "offset": "1 us", "closed": "right"},
+        {"kind": "hopping", "size": "132 us", "hop": "3 us", "where": "v > 1"},
         {"kind": "cumulative", "size": "40 us", "step": "4 us", "offset": "1 us", "where": "v > 1"},
         {"kind": "cumulative", "size": "40 us", "step": "2 us", "closed": "right"},
     ]
@@ -179,7 +181,7 @@ def test_windows_by_slices_hold_what_they_hold_by_assignment(
         for i, shape in enumerate(shapes)
     )
     time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep", out_of_orderness="9 us")
-    logs = generate(seed=4, cases=60)
+    logs = generate(seed=4, cases=25)
     results = []
     for most in (slices.MOST_ASSIGNED, 10**9):
         monkeypatch.setattr(slices, "MOST_ASSIGNED", most)
@@ -189,6 +191,14 @@ def test_windows_by_slices_hold_what_they_hold_by_assignment(
         )
     assert results[0] == results[1]
     assert all(len(found) > 0 for found in results[0].values())
+
+
+@pytest.mark.parametrize(
+    ("count", "found"),
+    [(4, [4]), (10, [10]), (12, [6, 2]), (60, [10, 6]), (44, [4, 11]), (121, [11, 11]), (1440, [10, 9, 8, 2])],
+)
+def test_windows_of_many_slices_are_joined_in_steps_of_few(count: int, found: list[int]) -> None:
+    assert slices.factors(count, slices.MOST_JOINED) == found
 
 
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia")
