@@ -1,10 +1,9 @@
 """A pipeline that runs by itself: Dagster's real daemon, files that keep coming, and no further command."""
 
 import json
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -16,32 +15,12 @@ from dagster import DagsterInstance, DagsterRunStatus, RunRecord
 
 from resources.settings import use_dagster_home
 from resources.workspace import Workspace
+from tests.daemons import daemon, warm_spark
 from tests.orchestration.landing import table
 from tests.orchestration.test_launching import scheduled
-from tests.ports import free_port
-from tests.processes import ROOT, process, wait_until
 
 FILES, EVERY_S, DEADLINE_S = 150, 4, 600
 RECORDS = 100
-
-
-@contextmanager
-def daemon(home: Path, specs: Path, warehouse: Path) -> Iterator[None]:
-    """Dagster's daemon over a folder of specs."""
-    places = {"DAGSTER_HOME": home, "TIDEMARK_SPECS": specs, "TIDEMARK_WAREHOUSE": warehouse}
-    command = [sys.executable, "-m", "dagster._daemon", "run", "-w", str(ROOT / "workspace.yaml")]
-    with process(command, {name: str(place) for name, place in places.items()}, specs / "daemon.log"):
-        yield
-
-
-@contextmanager
-def warm_spark(home: Path, folder: Path) -> Iterator[None]:
-    """What `tidemark serve` keeps, ready."""
-    command = [sys.executable, "-m", "pipelines.cli", "serve", "--port", str(free_port())]
-    log = folder / "serve.log"
-    with process(command, {"DAGSTER_HOME": str(home)}, log) as server:
-        wait_until(lambda: "ready" in log.read_text() or server.poll() is not None, log)
-        yield
 
 
 @pytest.mark.every_fault

@@ -1,0 +1,85 @@
+"""Micro-batches that Dagster's daemon launches for new files: `python -m benchmarks.queued`.
+
+Here: seconds from launch to commit and to the end of the run, by the queue, with and without `tidemark serve`. Not
+here: the pipeline and its input (micro_batches.py).
+"""
+
+import os
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+import click
+from dagster import DagsterInstance, DagsterRunStatus, RunRecord
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.micro_batches import LITTLE, SPEC, land
+from pipelines.specfiles import read_spec
+from resources.settings import use_dagster_home
+from resources.workspace import Workspace
+from tests.daemons import daemon, warm_spark
+
+SCHEDULED = "schedule: {on_new_input: 5 s}" + SPEC.replace("out_of_orderness: 30 days", LITTLE)
+PATIENCE_S = 300
+
+
+def run(root: Path, batches: int, events: int, *, warm: bool) -> list[tuple[float, float]]:
+    """Lets the daemon run micro-batches one after the other: seconds from launch to commit, and to the end."""
+    (root / "micro.yaml").write_text(SCHEDULED)
+    home, warehouse = root / "home", root / "warehouse"
+    os.environ["DAGSTER_HOME"] = str(home)
+    use_dagster_home(home)
+    workspace = Workspace(read_spec(root / "micro.yaml"), warehouse)
+    with ExitStack() as stack:
+        if warm:
+            stack.enter_context(warm_spark(home, root))
+        stack.enter_context(daemon(home, root, warehouse))
+        instance = stack.enter_context(DagsterInstance.get())
+        taken = []
+        for number in range(batches):
+            land(root / "in", number * events, events, f"{number:04}.parquet")
+            done = _ended(instance, number + 1)
+            launched, ended = done.create_timestamp.timestamp(), done.end_time or 0
+            commit = workspace.batches.last_commit("process")
+            if commit is None or commit.plan.end_seq != (number + 1) * events:
+                raise click.ClickException(f"Batch {number} is not what was committed: {commit}")
+            taken.append((commit.committed_at.timestamp() - launched, ended - launched))
+    return taken
+
+
+def _ended(instance: DagsterInstance, runs: int) -> RunRecord:
+    """The newest of so many runs, when it has ended well."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        found = list(instance.get_run_records())
+        if len(found) == runs and all(run.end_time for run in found):
+            newest = found[0]
+            if newest.dagster_run.status != DagsterRunStatus.SUCCESS:
+                raise click.ClickException(f"Run {newest.dagster_run.run_id} ended as {newest.dagster_run.status}")
+            return newest
+        time.sleep(0.2)
+    raise click.ClickException(f"Run {runs} did not end in {PATIENCE_S} s")
+
+
+@click.command()
+@click.option("--batches", default=9, help="Micro-batches of each piece; the first third warms up.")
+@click.option("--events", default=10_000, help="Events of a micro-batch.")
+def main(batches: int, events: int) -> None:
+    """Times both pieces."""
+    table = Table(
+        "piece", "to the commit, s", "to the end, s", title=f"launched by the queue, {events:,} events each"
+    )
+    for name, warm in (("with `tidemark serve`", True), ("a Spark of its own for each run", False)):
+        with tempfile.TemporaryDirectory() as folder:
+            taken = run(Path(folder), batches, events, warm=warm)[batches // 3 :]
+        to_commit, to_end = zip(*taken, strict=True)
+        spread = f"{median(to_commit):.1f} ({min(to_commit):.1f} to {max(to_commit):.1f})"
+        table.add_row(name, spread, f"{median(to_end):.1f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
