@@ -12,11 +12,12 @@ from datetime import UTC, date, datetime, time, timedelta
 from pyspark.sql import DataFrame
 
 from assets.commits import MOST_RECORDS, at_work, batch_column
-from assets.control import check_spec, meaning_of_time, recorded_cuts, recorded_specs
-from assets.log_range import LogRange, range_of_windows, records_of
-from assets.pieces import pieces_of_log, results_by_pieces
+from assets.control import check_spec, meaning_of_time, recorded_specs
+from assets.log_range import LogRange, cuts_of, range_of_windows, records_of
+from assets.pieces import results_by_pieces
+from assets.places import first_times_at, state_at, waits_at
 from assets.stretch import KEPT_RECORDS
-from assets.timelines import log_clock, one_timeline, timelines_before
+from assets.timelines import log_clock
 from resources import tables
 from resources.batches import prepare
 from resources.filters import Filters, sql_condition
@@ -124,20 +125,27 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
         only: Which these are. Others are among the results too, and may lack events; but of those that hold no event,
             which any time may have many of, only these.
     """
-    if recorded_cuts(workspace):
-        return results_by_pieces(workspace, window, pieces_of_log(workspace), only)
-    log, rules = records_of(workspace, part), TimeRules.of(workspace.spec)
-    state = one_timeline(workspace, part.before)
+    if cuts_of(workspace, part):
+        return results_by_pieces(workspace, window, part, only)
+    log, state = records_of(workspace, part), state_at(workspace, part.begin)
+    rules = replace(TimeRules.of(workspace.spec), waits=waits_at(workspace, part.begin))
     way: Way | None = "in_order" if part.records > MOST_RECORDS else None
-    clock, splits = log_clock(workspace, part.after, part.before), count_splits(log, state, rules)
-    adjusted = time_adjustment(log, state, rules, clock, splits=splits, way=way)
+    adjusted = time_adjustment(
+        log,
+        state,
+        rules,
+        log_clock(workspace, part.end.position, part.begin.position),
+        splits=count_splits(log, state, rules),
+        first_times=first_times_at(workspace, part.begin, log) if rules.time.deduplicate_by else None,
+        way=way,
+    )
     few = part.records <= KEPT_RECORDS
     if few:
         adjusted = kept_together(adjusted, computed)
-    if not part.after.final:
-        adjusted = replace(adjusted, state=timelines_before(workspace, part.after))
+    if not part.end.position.final:
+        adjusted = replace(adjusted, state=state_at(workspace, part.end))
     keep = computed if few or window.revises else as_it_is  # as live runs do: they ask for one frame many times
-    return _results(adjusted, workspace.spec, window, only=only, flushed=part.after.final, keep=keep)
+    return _results(adjusted, workspace.spec, window, only=only, flushed=part.end.position.final, keep=keep)
 
 
 def _results(

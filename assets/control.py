@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from assets.commits import flushes, reopens
-from assets.control_items import END_OF_INPUT, REOPEN, SPEC, TICK, WAIT, recorded
+from assets.control_items import END_OF_INPUT, REOPEN, SPEC, TICK, recorded
 from assets.waits import wait_items
 from resources import tables
 from resources.plans import Plan
@@ -39,12 +39,6 @@ _reopened: WeakKeyDictionary[Workspace, tuple[int, bool]] = WeakKeyDictionary()
 def recorded_specs(workspace: Workspace) -> list[dict[str, Any]]:
     """The specs that the log was processed with, in their order."""
     return [json.loads(row["argument"]) for row in recorded(workspace, SPEC)]
-
-
-def recorded_cuts(workspace: Workspace) -> list[dict[str, Any]]:
-    """The items at which what is judged is cut, in their order: ticks, waits, flushes that more input followed."""
-    items = recorded(workspace, TICK, WAIT, END_OF_INPUT)
-    return items[:-1] if workspace.position().final else items  # nothing stands behind a flush but a reopening
 
 
 def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:

@@ -65,10 +65,18 @@ def joined(spans: Iterable[Span], most: int) -> tuple[Span, ...]:
     return tuple(apart)
 
 
-def known_first_times(workspace: Workspace, spans: Sequence[Span]) -> DataFrame:
-    """First times of earlier batches in some stretches of event time, duplicates.FIRST_TIMES_SCHEMA."""
+def known_first_times(workspace: Workspace, spans: Sequence[Span], version: int) -> DataFrame:
+    """First times of earlier batches in some stretches of event time, duplicates.FIRST_TIMES_SCHEMA.
+
+    Args:
+        workspace: The pipeline.
+        spans: The stretches.
+        version: Of the table, behind the last of these batches.
+    """
     each = [
-        workspace.read_base(tables.FIRST_TIMES, filters=[("event_us", ">=", first), ("event_us", "<=", last)])
+        workspace.lake.read(
+            tables.FIRST_TIMES, version, filters=[("event_us", ">=", first), ("event_us", "<=", last)]
+        )
         for first, last in spans
     ]
     nothing = empty_frame(workspace.spark, FIRST_TIMES_SCHEMA)

@@ -1,56 +1,47 @@
-"""Which part of the log the windows of some days are made of, and the state at both of its ends.
+"""Which part of the log the windows of some days are made of.
 
-Here: choosing it by the positions that batches left, and reading it. Not here: what it is judged to be (backfill.py).
+Here: choosing it by the positions that batches left, and reading it. Not here: what was stored at its ends
+(places.py), what it is judged to be (backfill.py).
 
 Every event that is judged counts into the largest event time, and one that is moved goes to the watermark or by its
 arrival before it counts. So no event before a place at which both are before the first day is in a window of the
-days. Behind a place at which all of them are closed no event comes into one, and none gives a result any more.
+days. Behind a place at which all of them are closed, on every timeline, no event comes into one, and none gives a
+result any more. What else the batch behind the first place went by is what was stored there: timelines, first times.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from assets.control import recorded_cuts
+from assets.control_items import END_OF_INPUT, TICK, WAIT, recorded
+from assets.places import START, Place, has_state, places_of
 from assets.stretch import records_between
 from resources import tables
-from resources.workspace import Position, Workspace, plan_end
+from resources.workspace import Position, Workspace
+from timeops import columns as c
 from timeops.grid_bounds import closed_from
-from timeops.spec import Spec, WindowSpec
-
-
-@dataclass(frozen=True)
-class Place:
-    """The end of a batch in the log.
-
-    Attributes:
-        end_seq: The first `_arrival_seq` behind it.
-        position: The state of the pipeline there.
-    """
-
-    end_seq: int
-    position: Position
-
-
-START = Place(0, Position())
+from timeops.spec import WindowSpec
 
 
 @dataclass(frozen=True)
 class LogRange:
-    """A part of the log.
+    """A part of the log, between two places."""
 
-    Attributes:
-        first_seq: First `_arrival_seq`.
-        end_seq: End of the range, not in it.
-        before: The state of the pipeline before it.
-        after: The same behind it.
-    """
+    begin: Place
+    end: Place
 
-    first_seq: int
-    end_seq: int
-    before: Position
-    after: Position
+    @property
+    def first_seq(self) -> int:
+        """First `_arrival_seq`."""
+        return self.begin.end_seq
+
+    @property
+    def end_seq(self) -> int:
+        """End of the part, not in it."""
+        return self.end.end_seq
 
     @property
     def records(self) -> int:
@@ -61,25 +52,32 @@ class LogRange:
 def range_of_windows(workspace: Workspace, window: WindowSpec, from_us: int, to_us: int) -> LogRange:
     """The processed part of the log that holds all that windows are made of which start in a span of time.
 
+    It begins where the log does if the files of the state at a later place are gone, as VACUUM may have deleted them.
+
     Args:
         workspace: The pipeline.
         window: The window.
         from_us: They start at this instant or behind it, microseconds.
         to_us: They start before this one.
     """
-    if not is_made_of_a_part(window, workspace.spec) or recorded_cuts(workspace):
-        return LogRange(0, workspace.processed_end(), Position(), workspace.position())
-    return part_of_log(_places(workspace), window, from_us, to_us)
+    places = places_of(workspace)
+    whole = LogRange(START, places[-1])
+    if not is_made_of_a_part(window):
+        return whole
+    part = part_of_log(places, window, from_us, to_us)
+    if workspace.spec.time.over:
+        part = replace(part, end=_closed_on_all_timelines(workspace, places, closed_from(to_us, window)))
+    begin = part.begin if has_state(workspace, part.begin) else whole.begin
+    return LogRange(begin, part.end if has_state(workspace, part.end) else whole.end)
 
 
-def is_made_of_a_part(window: WindowSpec, spec: Spec) -> bool:
+def is_made_of_a_part(window: WindowSpec) -> bool:
     """Whether few batches may be enough for few windows.
 
-    The state between batches has to be one row, and an event to be in windows by its own time alone. Rows without an
-    event are owed to groups that were seen at any time before.
+    An event has to be in windows by its own time alone. Rows without an event are owed to groups that were seen at
+    any time before.
     """
-    is_one_row = not spec.keeps_timelines and not spec.time.deduplicate_by
-    return is_one_row and window.input is None and not window.is_linked and not window.empty
+    return window.input is None and not window.is_linked and not window.empty
 
 
 def part_of_log(places: Sequence[Place], window: WindowSpec, from_us: int, to_us: int) -> LogRange:
@@ -94,13 +92,19 @@ def part_of_log(places: Sequence[Place], window: WindowSpec, from_us: int, to_us
     closed_us = closed_from(to_us, window)
     before = [place for place in places if _all_before(place.position, from_us)]
     closed = [place for place in places if _has_reached(place.position, closed_us)]
-    begin, end = before[-1] if before else START, closed[0] if closed else places[-1]
-    return LogRange(begin.end_seq, end.end_seq, begin.position, end.position)
+    return LogRange(before[-1] if before else START, closed[0] if closed else places[-1])
 
 
 def records_of(workspace: Workspace, part: LogRange) -> DataFrame:
     """The records of a part of the log."""
     return records_between(workspace, part.first_seq, part.end_seq)
+
+
+def cuts_of(workspace: Workspace, part: LogRange) -> list[dict[str, Any]]:
+    """The items at which what is judged is cut, in their order: ticks, waits, flushes that more input followed."""
+    items = recorded(workspace, TICK, WAIT, END_OF_INPUT)
+    inside = [item for item in items if part.begin.batch_id < item["_batch_id"] <= part.end.batch_id]
+    return inside[:-1] if part.end.position.final else inside
 
 
 def _all_before(position: Position, instant_us: int) -> bool:
@@ -116,10 +120,17 @@ def _has_reached(position: Position, watermark_us: int) -> bool:
     return position.watermark_us is not None and position.watermark_us >= watermark_us
 
 
-def _places(workspace: Workspace) -> list[Place]:
-    """The ends of all processed batches."""
-    version = workspace.base()[tables.WATERMARKS]
-    rows = workspace.lake.rows(tables.WATERMARKS, version, filters=[("_timeline", "=", None)]).to_pylist()
-    positions = {row["_batch_id"]: Position.of(row) for row in rows}
-    done = [commit for commit in workspace.batches.history() if commit.plan.kind == "process"]
-    return [Place(plan_end(commit.plan), positions[commit.batch_id]) for commit in done]
+def _closed_on_all_timelines(workspace: Workspace, places: Sequence[Place], watermark_us: int) -> Place:
+    """The first place by which every timeline of the log has reached a watermark; else the last of all.
+
+    `watermarks` has a row of each batch whose events moved a timeline: what only the clock raised shows with the next
+    of them, and so a place may be named that is too late, never one too early.
+    """
+    rows = workspace.read_base(tables.WATERMARKS).where(F.col(c.TIMELINE).isNotNull())
+    has_reached = F.col("watermark") >= c.to_instant(F.lit(watermark_us))
+    first = rows.groupBy(c.TIMELINE).agg(F.min(F.when(has_reached, F.col(c.BATCH))).alias("batch_id"))
+    found = first.agg(F.max("batch_id").alias("batch_id"), F.count_if(F.col("batch_id").isNull()).alias("behind"))
+    all_of_them = found.collect()[0]
+    if all_of_them["behind"]:
+        return places[-1]
+    return next((place for place in places if place.batch_id == all_of_them["batch_id"]), places[-1])

@@ -1,7 +1,7 @@
-"""The results of a window from the whole log, piece by piece between its ticks, waits and flushes.
+"""The results of a window from a part of the log, piece by piece between its ticks, waits and flushes.
 
-Here: the pieces, and what one hands to the next. Not here: writing results (backfill.py), a log without any of these,
-which is judged in one piece.
+Here: the pieces, and what one hands to the next. Not here: writing results (backfill.py), a part without any of
+these, which is judged as a whole.
 
 What is judged is cut at ticks, where other sources begin to wait, and at flushes that more input followed. Each costs
 a piece, as it has cost a batch.
@@ -15,12 +15,13 @@ from pyspark.sql import DataFrame
 
 from assets.clocks import clock_around, clocks_behind
 from assets.commits import Stretch
-from assets.control import recorded_cuts
 from assets.control_items import END_OF_INPUT, TICK, WAIT
+from assets.log_range import LogRange, cuts_of, records_of
+from assets.places import first_times_at, state_at, waits_at
 from assets.stretch import records_between
 from assets.timelines import joined_fast
 from assets.waits import sources_of
-from resources.rows import empty_frame, small_frame
+from resources.rows import empty_frame
 from resources.split_count import count_splits
 from resources.workspace import Position, Workspace
 from timeops.adjustment import Adjusted, kept_together, time_adjustment
@@ -34,7 +35,6 @@ from timeops.seen_groups import once, seen_groups
 from timeops.spec import WindowSpec
 from timeops.spec_chains import input_of
 from timeops.staying_closed import staying_closed
-from timeops.timelines import STATE_SCHEMA
 from timeops.waits import Waits
 from timeops.windows import (
     all_events,
@@ -63,37 +63,40 @@ class _Carried:
     waits: Waits = field(default_factory=Waits)
 
 
-def pieces_of_log(workspace: Workspace) -> list[Stretch]:
-    """The processed part of the log, cut as `recorded_cuts` says; flushed at its end if it was."""
-    pieces, first, waits = [], 0, frozenset[str]()
-    for item in recorded_cuts(workspace):
-        end, kind = int(item["_after_seq"]) + 1, item["kind"]
-        tick_us = us_of(item["clock"]) if kind == TICK else None
-        piece = Stretch(first, end, flushes=kind == END_OF_INPUT, tick_us=tick_us, waits=waits)
-        if not piece.is_empty:
-            pieces.append(piece)
-        first, waits = end, sources_of(item) if kind == WAIT else waits
-    last = Stretch(first, workspace.processed_end(), flushes=workspace.position().final, waits=waits)
-    return pieces if last.is_empty else [*pieces, last]
-
-
-def results_by_pieces(workspace: Workspace, window: WindowSpec, pieces: list[Stretch], only: Span) -> DataFrame:
-    """The last revisions of a window that the log gives, from the empty state.
+def results_by_pieces(workspace: Workspace, window: WindowSpec, part: LogRange, only: Span) -> DataFrame:
+    """The last revisions of a window that a part of the log gives, from the state before it.
 
     Args:
         workspace: The pipeline.
         window: The window.
-        pieces: What `pieces_of_log` gives.
+        part: The part; no window that is asked for has an event before it.
         only: Of windows with no event, those that are asked for.
     """
-    nothing = small_frame(workspace.spark, [], STATE_SCHEMA)
-    carried = _Carried(Position(), nothing, empty_frame(workspace.spark, FIRST_TIMES_SCHEMA))
+    pieces, begin = _pieces(workspace, part), part.begin
+    times = empty_frame(workspace.spark, FIRST_TIMES_SCHEMA)
+    if workspace.spec.time.deduplicate_by:
+        times = first_times_at(workspace, begin, records_of(workspace, part))
+    carried = _Carried(begin.position, state_at(workspace, begin), times, waits=waits_at(workspace, begin))
     found = []
     for number, piece in enumerate(pieces):
         workspace.tell(f"piece {number + 1} of {len(pieces)}, between ticks, waits and flushes")
         results, carried = _fold(workspace, window, piece, carried, only)
         found.append(results)
     return passing(last_revisions(reduce(DataFrame.unionByName, found), window))
+
+
+def _pieces(workspace: Workspace, part: LogRange) -> list[Stretch]:
+    """A part of the log, cut as `log_range.cuts_of` says; flushed at its end if it was."""
+    pieces, first, waits = [], part.first_seq, waits_at(workspace, part.begin).sources
+    for item in cuts_of(workspace, part):
+        end, kind = int(item["_after_seq"]) + 1, item["kind"]
+        tick_us = us_of(item["clock"]) if kind == TICK else None
+        piece = Stretch(first, end, flushes=kind == END_OF_INPUT, tick_us=tick_us, waits=waits)
+        if not piece.is_empty:
+            pieces.append(piece)
+        first, waits = end, sources_of(item) if kind == WAIT else waits
+    last = Stretch(first, part.end_seq, flushes=part.end.position.final, waits=waits)
+    return pieces if last.is_empty else [*pieces, last]
 
 
 def _fold(

@@ -24,6 +24,7 @@ from timeops import columns as c
 from timeops.rules import TimeRules
 from timeops.timelines import STATE_SCHEMA, LogClock
 from timeops.timelines_after import under_clock, under_out_of_orderness
+from timeops.waits import Waits
 
 RELEASED = "released"  # events of the timeline that have a _release_seq
 TIMELINE_SCHEMA = StructType([*STATE_SCHEMA.fields, StructField(RELEASED, LongType())])
@@ -46,24 +47,35 @@ def timelines_before(workspace: Workspace, position: Position) -> DataFrame:
         workspace: The pipeline.
         position: Its position.
     """
-    state = _table(workspace, position) if workspace.keeps_timelines else one_timeline(workspace, position)
+    version, waits = workspace.base().get(tables.TIMELINES, 0), waits_before(workspace)
+    state = timelines_at(workspace, position, version, waits)
     if not check_spec(workspace):
         return state
-    return under_out_of_orderness(state, _rules_before(workspace), log_clock(workspace, position))
+    return under_out_of_orderness(state, _rules(workspace, waits), log_clock(workspace, position))
 
 
-def _table(workspace: Workspace, position: Position) -> DataFrame:
+def timelines_at(workspace: Workspace, position: Position, version: int, waits: Waits) -> DataFrame:
+    """State of every timeline at the end of a committed batch, as of TIMELINE_SCHEMA.
+
+    Args:
+        workspace: The pipeline.
+        position: Its position there.
+        version: Of `_state/timelines` there, for pipelines that have it.
+        waits: Of its sources there.
+    """
+    if not workspace.keeps_timelines:
+        return one_timeline(workspace, position)
     rest = [field.name for field in TIMELINE_SCHEMA if field.name != c.TIMELINE]
-    known = workspace.read_base(tables.TIMELINES)
+    known = workspace.lake.read(tables.TIMELINES, version)
     latest = known.groupBy(c.TIMELINE).agg(F.max_by(F.struct(*rest), c.BATCH).alias("state"))
     # Rows of timelines that their own events did not move hold an earlier clock, and what it gave.
     clock = log_clock(workspace, position)
     state = latest.select(c.TIMELINE, "state.*").withColumn("clock", clock.after)
-    return under_clock(state, _rules_before(workspace), clock)
+    return under_clock(state, _rules(workspace, waits), clock)
 
 
-def _rules_before(workspace: Workspace) -> TimeRules:
-    return replace(TimeRules.of(workspace.spec), waits=waits_before(workspace))
+def _rules(workspace: Workspace, waits: Waits) -> TimeRules:
+    return replace(TimeRules.of(workspace.spec), waits=waits)
 
 
 def log_clock(workspace: Workspace, after: Position, before: Position | None = None) -> LogClock:

@@ -20,11 +20,16 @@ from timeops.waits import Waits
 
 def waits_before(workspace: Workspace) -> Waits:
     """The waits of sources as the last batch left them; none where no rule asks for silences of single timelines."""
+    last = workspace.batches.last_commit() if workspace.exists else None
+    return Waits() if last is None else waits_up_to(workspace, last.batch_id)
+
+
+def waits_up_to(workspace: Workspace, batch_id: int) -> Waits:
+    """The same as a committed batch left them."""
     waits = Waits()
-    if not workspace.exists or not _matter(workspace.spec):
-        return waits
-    for item in recorded(workspace, WAIT):
-        waits = waits.from_here(us_of(item["clock"]), sources_of(item))
+    for item in recorded(workspace, WAIT) if _matter(workspace.spec) else []:
+        if item["_batch_id"] <= batch_id:
+            waits = waits.from_here(us_of(item["clock"]), sources_of(item))
     return waits
 
 

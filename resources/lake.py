@@ -149,6 +149,11 @@ class Lake:
         counts = pa.table(self._seen(table, version).get_add_actions(flatten=True))["num_records"]
         return int(pc.sum(counts).as_py() or 0)
 
+    def has_files(self, table: str, version: int) -> bool:
+        """Return whether all files of a version are there; VACUUM deletes those that no later version has."""
+        files = pa.table(self._seen(table, version).get_add_actions(flatten=True))["path"].to_pylist()
+        return all((self.path(table) / file).exists() for file in files)
+
     def columns(self, table: str) -> dict[str, str]:
         """Return name and type of each column, the type as Spark SQL writes it, without a Spark job."""
         return sql_types_of(self._seen(table))

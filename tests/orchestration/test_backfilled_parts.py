@@ -22,8 +22,8 @@ DAYS = 5
 SPEC = """
 name: daily
 sources:
-  - {name: days, kind: files, path: in/*.jsonl, format: json, schema: "at STRING, got STRING, k STRING, v INT",
-     arrival_time: got, settle: 0 s, max_files: 1}
+  - {name: days, kind: files, path: in/*.jsonl, format: json, settle: 0 s, max_files: 1, arrival_time: got,
+     schema: "at STRING, got STRING, k STRING, v INT, id STRING"SPLIT}
 time: {timestamp_by: at, out_of_orderness: 30 minutes, POLICY}
 windows:
 """
@@ -33,26 +33,41 @@ LOCAL = HOURS.replace("1 hour", "1 day, time_zone: Europe/Berlin").replace("hour
 LATE = ", allowed_lateness: 2 hours"
 REVISED = HOURS.replace("hours", "revised").replace("LATENESS", f"{LATE}, emit: on_time, revise_every: 10 minutes")
 CLOCK = "late: {tolerance: 45 minutes, policy: adjust}, idle: {advance: arrival_clock}"
+EACH_KEY = "over: [k], out_of_order: drop, deduplicate_by: [id], within: 2 days"
+SILENCES = "out_of_order: adjust, emit: {every: 20 minutes}, idle: {advance: exclude_split, timeout: 2 hours}"
 POLICIES = {
     "drop": (f"out_of_order: drop, {CLOCK}", (HOPS, LOCAL), "flush"),
     "keep": ("out_of_order: keep", (HOURS.replace("LATENESS", LATE), REVISED), "hold"),
+    "each key": (EACH_KEY, (HOURS,), "hold"),
+    "silences": (SILENCES, (HOURS,), "flush"),
+    "reopened": (SILENCES, (HOURS,), "hold"),
 }
-FILES = {"hours": {1: 2, 4: 1}, "revised": {1: 2, 4: 1}, "local": {1: 4, 3: 2}}
-"""How many files are read for a day. A local day may be as long as two, in a zone that moved across the date line."""
+FILES = {
+    "drop": {"hours": {1: 2, 4: 1}, "local": {1: 4, 3: 2}},
+    "keep": {"hours": {1: 2, 4: 1}, "revised": {1: 2, 4: 1}},
+    "each key": {"hours": {0: 4, 1: 3, 3: 2, 4: 1}},
+    "silences": {"hours": {1: 2, 4: 1}},
+    "reopened": {"hours": {0: 2, 2: 2, 3: 3, 4: 1}},
+}
+"""How many files are read for a day. A local day may be as long as two, in a zone that moved across the date line.
+One key is silent on days 1, 2 and 4: it closes days 0 and 1 on day 3, and never day 3. The log that was
+reopened was flushed behind day 2, from where no part can begin."""
 
 
-def land(folder: Path) -> None:
-    """A file for each day; one event in six is late, some of them so late that their windows are closed."""
-    rng = random.Random(1)
-    folder.mkdir()
-    for day in range(DAYS):
+def land(folder: Path, days: range) -> None:
+    """A file for each day; one event in six is late, some so late that their windows are closed; some come twice."""
+    folder.mkdir(exist_ok=True)
+    for day in days:
+        rng, number = random.Random(day), 150 * day
         start = FIRST + timedelta(days=day)
         arrivals = sorted(start + timedelta(minutes=rng.uniform(0, 1440)) for _ in range(150))
         times = [at - timedelta(minutes=rng.choice([*[5] * 10, 100, 400]) * rng.random()) for at in arrivals]
-        lines = [
-            json.dumps({"at": at.isoformat(), "got": got.isoformat(), "k": rng.choice("ab"), "v": rng.randint(0, 9)})
-            for at, got in zip(times, arrivals, strict=True)
-        ]
+        lines = []
+        for at, got in zip(times, arrivals, strict=True):
+            key, number = rng.choice("abc" if day in (0, 3) else "ab"), number + 1
+            id_ = f"{key}{number if rng.random() < 0.9 else number // 20}"
+            record = {"at": at.isoformat(), "got": got.isoformat(), "k": key, "v": rng.randint(0, 9), "id": id_}
+            lines.append(json.dumps(record))
         (folder / f"{day}.jsonl").write_text("\n".join(lines) + "\n")
 
 
@@ -63,18 +78,24 @@ def test_days_computed_from_the_part_of_the_log_that_matters_equal_the_live_ones
 ) -> None:
     time, windows, end = POLICIES[policy]
     lines = "\n".join(f"  - {window.replace('LATENESS', '')}" for window in windows)
-    land(tmp_path / "in")
-    (tmp_path / "daily.yaml").write_text(SPEC.replace("POLICY", time) + lines)
+    spec = SPEC.replace("POLICY", time).replace("SPLIT", ", split: k" if time == SILENCES else "")
+    (tmp_path / "daily.yaml").write_text(spec + lines)
     file, warehouse = read_spec(tmp_path / "daily.yaml"), tmp_path / "warehouse"
+    flushed = RunOptions(end_of_input="flush")
+    runs = [(range(DAYS), RunOptions(end_of_input=end))]
+    if policy == "reopened":
+        runs = [(range(3), flushed), (range(3, DAYS), RunOptions(end_of_input=end, reopen="days were missing"))]
+    settings, batches = Settings(warehouse, tmp_path, tmp_path / "home"), 0
     with DagsterInstance.ephemeral() as instance:
-        settings = Settings(warehouse, tmp_path, tmp_path / "home")
-        done = run_pipeline(file, settings, RunOptions(end_of_input=end), instance=instance)
-    assert done.batches == DAYS
+        for days, options in runs:
+            land(tmp_path / "in", days)
+            batches += run_pipeline(file, settings, options, instance=instance).batches
+    assert batches == DAYS
     workspace = Workspace(file, warehouse, lambda: spark)
     for window in file.spec.windows:
         table = f"windows/{window.name}"
         live = workspace.read_base(table).drop("_batch_id").localCheckpoint()
-        for day, files in FILES[window.name].items():
+        for day, files in FILES[policy][window.name].items():
             start = FIRST + timedelta(days=day)
             part = range_of_windows(workspace, window, us_of(start), us_of(start + timedelta(days=1)))
             assert len(records_of(workspace, part).inputFiles()) == files
