@@ -37,9 +37,9 @@ def write_dead_letters(workspace: Workspace, plan: Plan) -> Mapping[str, int]:
         )
         expect = workspace.ready(tables.DEAD_LETTERS)
         few = has_few_records(plan)
-        workspace.lake.append(
-            tables.DEAD_LETTERS, letters.coalesce(1), attempt=plan.attempt, expect=expect, are_few=few
-        )
+        # One file, or files of a full size; not one task, which would go through all records of a large batch.
+        rows = letters if few else letters.hint("rebalance")
+        workspace.lake.append(tables.DEAD_LETTERS, rows, attempt=plan.attempt, expect=expect, are_few=few)
     return reasons
 
 

@@ -140,7 +140,8 @@ def _write_timelines(workspace: Workspace, judged: Judged, counts: Mapping[str, 
     )
     expect = workspace.ready(tables.WATERMARKS)
     few = has_few_records(plan)
-    workspace.lake.append(tables.WATERMARKS, rows.coalesce(1), attempt=plan.attempt, expect=expect, are_few=few)
+    rows = rows if few else rows.hint("rebalance")  # one file, or files of a full size
+    workspace.lake.append(tables.WATERMARKS, rows, attempt=plan.attempt, expect=expect, are_few=few)
 
 
 def _pipeline_row(judged: Judged, counts: Mapping[str, int]) -> dict[str, object]:
