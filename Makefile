@@ -35,6 +35,7 @@ bench: setup ## measure against peers; more than an hour, see benchmarks/README.
 	@$(BIN)/python -m benchmarks.growth
 	@$(BIN)/python -m benchmarks.batches
 	@$(BIN)/python -m benchmarks.micro_batches
+	@$(BIN)/python -m benchmarks.queued
 	@$(BIN)/python -m benchmarks.backfills
 
 check: setup ## check format, style, types and import contracts

@@ -7,7 +7,7 @@ is (log_range.py), live batches.
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, timedelta
 
 from pyspark.sql import DataFrame
 
@@ -27,6 +27,7 @@ from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.adjustment import Adjusted, kept_together, time_adjustment
 from timeops.chained import as_events, with_results
+from timeops.days import begin_of
 from timeops.empty_windows import Span
 from timeops.epoch import us_of
 from timeops.errors import LakeError, SpecError
@@ -39,7 +40,7 @@ from timeops.windows import last_revisions, passing, window_results
 
 
 def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: date, run_id: str) -> int:
-    """Recomputes the results of the windows that start on the days from `first` to `last` (UTC) from the log.
+    """Recomputes the results of the windows that start on the days from `first` to `last` from the log.
 
     Returns:
         Rows written.
@@ -56,7 +57,8 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
             remedy="materialize the live assets first (raw_events to batches), or `tidemark run`",
         )
     refuse_two_meanings_of_time(workspace)
-    start, end = map(us_of, _midnights(first, last))
+    days = between_days(first, last, workspace.spec.partitions.time_zone)
+    start, end = (us_of(instant) for _, _, instant in days)
     part = range_of_windows(workspace, window, start, end)
     plan = workspace.batches.begin(
         "backfill",
@@ -72,7 +74,6 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
     workspace.tell(f"batch {plan.batch_id}: computing {table} from {first} to {last}, of {part.records:,} records")
     with at_work(workspace, plan):
         prepare(workspace.lake, workspace.base())
-        days = between_days(first, last)
         rows = results_of_log(workspace, window, part, only=(start, end)).where(sql_condition(days))
         stamped = rows.withColumn(c.BATCH, batch_column(plan))
         expect = workspace.ready_for(table, stamped)
@@ -103,16 +104,10 @@ def refuse_two_meanings_of_time(workspace: Workspace) -> None:
         )
 
 
-def between_days(first: date, last: date) -> Filters:
-    """Which windows start on the days from `first` to `last` (UTC)."""
-    start, end = _midnights(first, last)
+def between_days(first: date, last: date, zone: str) -> Filters:
+    """Which windows start on the days from `first` to `last` of a time zone."""
+    start, end = begin_of(first, zone), begin_of(last + timedelta(days=1), zone)
     return [("window_start", ">=", start), ("window_start", "<", end)]
-
-
-def _midnights(first: date, last: date) -> tuple[datetime, datetime]:
-    """The instants with which the first day begins and the last one ends."""
-    start, end = (datetime.combine(day, time(0), UTC) for day in (first, last + timedelta(days=1)))
-    return start, end
 
 
 def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, only: Span) -> DataFrame:

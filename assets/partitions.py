@@ -34,13 +34,14 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> As
     table = tables.window_table(window.name)
     inputs = [] if window.input is None else [key(spec, tables.window_table(window.input))]
     # Windows of today are there as soon as they are closed, so today is a partition too.
-    days = DailyPartitionsDefinition(start_date=spec.partitions.start.isoformat(), timezone="UTC", end_offset=1)
+    start, zone = spec.partitions.start.isoformat(), spec.partitions.time_zone
+    days = DailyPartitionsDefinition(start_date=start, timezone=zone, end_offset=1)
 
     @asset(
         key=key(spec, table),
         group_name=spec.name,
-        description=f"Final results of the {window.kind} window `{window.name}`. A partition is the UTC day of "
-        "window_start. Live runs write it; materializing days here computes them anew from the arrival log.",
+        description=f"Final results of the {window.kind} window `{window.name}`. A partition is the day of "
+        f"window_start ({zone}). Live runs write it; materializing days computes them anew from the arrival log.",
         deps=[key(spec, "window_results"), *inputs],
         kinds={"pyspark", "delta"},
         owners=list(spec.owners),

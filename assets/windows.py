@@ -23,6 +23,7 @@ from resources.plans import Plan
 from resources.rows import small_frame
 from resources.workspace import Workspace
 from timeops import columns as c
+from timeops.days import day_of
 from timeops.empty_windows import may_wait, told_in_words
 from timeops.grid_bounds import may_close_between
 from timeops.keeping import as_it_is, computed
@@ -112,8 +113,8 @@ def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> 
 
 
 def days_of_batch(workspace: Workspace, plan: Plan) -> Mapping[str, Mapping[str, int]]:
-    """Rows that a batch wrote, by window and UTC day of `window_start` (such as `2026-01-31`)."""
-    day = F.date_format("window_start", DAY).alias("day")
+    """Rows that a batch wrote, by window and the day of `window_start`, its partition, such as `2026-01-31`."""
+    day = F.date_format(day_of(F.col("window_start"), workspace.spec.partitions.time_zone), DAY).alias("day")
     rows = small_frame(workspace.spark, [], "name STRING, day STRING")
     for window in workspace.spec.windows:
         written = workspace.read_base(tables.window_table(window.name), filters=[(c.BATCH, "=", plan.batch_id)])

@@ -27,7 +27,7 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
 
 @click.command()
 @click.argument("spec", type=click.Path(path_type=Path))
-@click.option("--from", "first", metavar="DAY", type=_DAY, required=True, help="First day, such as 2026-01-31 (UTC).")
+@click.option("--from", "first", metavar="DAY", type=_DAY, required=True, help="First day, such as 2026-01-31.")
 @click.option("--to", "last", metavar="DAY", type=_DAY, required=True, help="Last day; it is computed too.")
 @click.option(
     "--window", "windows", metavar="NAME", multiple=True, help="Only this window; may be given several times."
@@ -47,8 +47,9 @@ def backfill(
 ) -> None:
     """Compute days of SPEC's window tables anew from the arrival log.
 
-    The rows of all windows that start on these days are replaced, in one commit per window, by what the spec gives as
-    it is now: also when its aggregates changed. It is what Materialize does in Dagster with a range of partitions.
+    The rows of all windows that start on these days (of `partitions.time_zone`, else UTC) are replaced, in one commit
+    per window, by what the spec gives as it is now: also when its aggregates changed. It is what Materialize does in
+    Dagster with a range of partitions.
 
     Exit status: 0 done; 2 bad spec, days or usage; 1 a failure.
     """

@@ -5,7 +5,8 @@ Here: which days may be asked for, and the run. Not here: the command's words (b
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
+from datetime import date, datetime
+from zoneinfo import ZoneInfo
 
 from dagster import DagsterInstance
 
@@ -52,7 +53,7 @@ def rebuild(
     """
     workspace = Workspace(file, settings.warehouse)
     asked = chosen_windows(file.spec, windows)
-    check_days(file.spec, first, last, today=workspace.clock.now().date())
+    check_days(file.spec, first, last, now=workspace.clock.now())
     choice = choose_spark(settings)
     open_session(choice, tell)
     last_before = workspace.batches.last_commit() if workspace.exists else None
@@ -90,13 +91,14 @@ def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names)) or known
 
 
-def check_days(spec: Spec, first: date, last: date, *, today: date) -> None:
+def check_days(spec: Spec, first: date, last: date, *, now: datetime) -> None:
     """Sees that a range of days can be computed anew.
 
     Raises:
         SpecError: It is reversed, or some of it is no partition.
     """
-    start = spec.partitions.start
+    start, zone = spec.partitions.start, spec.partitions.time_zone
+    today = now.astimezone(ZoneInfo(zone)).date()
     if first > last:
         raise SpecError(
             f"--from {first} is after --to {last}",
@@ -110,4 +112,4 @@ def check_days(spec: Spec, first: date, last: date, *, today: date) -> None:
             remedy=f"set `partitions: {{start: {first}}}` in the spec, or begin later",
         )
     if last > today:
-        raise SpecError(f"--to {last} is in the future", expected=f"a day up to today, {today} (UTC)")
+        raise SpecError(f"--to {last} is in the future", expected=f"a day up to today, {today} ({zone})")

@@ -73,11 +73,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean `{by_lower[near[0]]}`?" if near else ""
 
 
-def not_yet(what: str, remedy: str = "") -> Problem:
-    """Return the problem of something that is known and comes later."""
-    return Problem(f"{what} not supported yet", remedy=remedy or "leave it out")
-
-
 def path_text(path: Path) -> str:
     """Write a path as `windows[0].size`."""
     text = ""
@@ -182,12 +177,9 @@ _EXPECTED = {
 
 def _unknown_key(at: Path, model: type[BaseModel]) -> Problem:
     key = str(at[-1])
-    later: Mapping[str, str] = getattr(model, "LATER", {})
-    if key in later:
-        return replace(not_yet(f"`{key}` ({later[key]}) is", "leave the key out"), at=at)
     without_effect: Mapping[str, str] = getattr(model, "WITHOUT_EFFECT", {})
     if key in without_effect:
         return Problem(f"`{key}` has no effect here: {without_effect[key]}", remedy="leave the key out", at=at)
     known = [field.alias or name for name, field in model.model_fields.items()]
-    near = did_you_mean(key, [*known, *later])
+    near = did_you_mean(key, known)
     return Problem(f"unknown key `{key}`", expected="one of " + ", ".join(known), remedy=near, at=at)

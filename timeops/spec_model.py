@@ -7,8 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
-from typing import Annotated, Any, ClassVar, Literal
-from zoneinfo import available_timezones
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -24,14 +23,12 @@ from timeops.spec_between import (
 )
 from timeops.spec_catalog import Owner, Tags
 from timeops.spec_chains import chain_problems, inputs_first, missing_of_over
-from timeops.spec_fields import Day, Flag, PipelineName, SpecModel, one_of
+from timeops.spec_fields import Day, Flag, PipelineName, SpecModel, TimeZone
 from timeops.spec_messages import Problem, ProblemsError, raise_any
 from timeops.spec_schedule import Schedule
 from timeops.spec_sources import FilesSource
 from timeops.spec_time import TimeSpec
 from timeops.spec_windows import WindowSpec
-
-_LATER_ZONES = available_timezones() - {"UTC"}
 
 
 class Outputs(SpecModel):
@@ -44,9 +41,7 @@ class Partitions(SpecModel):
     """The day partitions of the window tables."""
 
     start: Day = Field(default=date(2020, 1, 1), description="First day that is shown as a partition.")
-    time_zone: Annotated[Literal["UTC"], one_of("UTC", later=_LATER_ZONES)] = Field(
-        default="UTC", description="Zone of the days: UTC; others are not supported yet."
-    )
+    time_zone: TimeZone = Field(default="UTC", description="Zone of the days, such as Europe/Berlin.")
 
 
 def _some_source(value: object) -> object:
@@ -58,7 +53,9 @@ def _some_source(value: object) -> object:
 class Spec(SpecModel):
     """One pipeline: where events come from, what their time is, and the windows over them."""
 
-    LATER: ClassVar[Mapping[str, str]] = {"live": "live runs"}
+    WITHOUT_EFFECT: ClassVar[Mapping[str, str]] = {
+        "live": "it is a key of sources with an `arrival_time`, and `tidemark run --live` lets the clock go on"
+    }
 
     name: PipelineName = Field(description="Name of the pipeline; its tables stand in a folder of this name.")
     sources: Annotated[tuple[FilesSource, ...], BeforeValidator(_some_source)] = Field(

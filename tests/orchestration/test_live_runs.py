@@ -1,7 +1,6 @@
 """Whole pipelines through Dagster: what a run writes, records, refuses and repeats."""
 
 import json
-from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from dagster import AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
 
 from assets import commits, kept_events
-from assets.backfill import between_days
 from pipelines.definitions import build_definitions
 from pipelines.runner import RunOptions, RunReport, run_pipeline
 from pipelines.specfiles import read_spec
@@ -258,11 +256,3 @@ def test_windows_that_a_change_of_the_spec_closes_are_closed_by_it(spark: SparkS
         "01:30",
         None,
     )
-
-
-def test_days_are_half_open() -> None:
-    first, second = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
-    assert between_days(date(2026, 1, 1), date(2026, 1, 1)) == [
-        ("window_start", ">=", first),
-        ("window_start", "<", second),
-    ]

@@ -324,6 +324,7 @@ GOOD = {
     ),
     "a sorted list": changed("windows.0.aggregates.l", "array_sort(collect_list(x))"),
     "a first day": changed("partitions.start", "2013-01-01"),
+    "days of a zone": changed("partitions.time_zone", "Asia/Tokyo"),
     "arrival order of files": changed("sources.0.order", "position"),
     "alerts": changed(
         "alerts",
@@ -422,7 +423,7 @@ BAD_FOR_SCHEMA_TOO = [
     ("schedule", {"on_new_input": 15}, "schedule.on_new_input", "bare number 15"),
     ("schedule", {"on_new_input": "15 s", "every": "1 s"}, "schedule.every", "unknown key `every`"),
     ("schedule", {}, "schedule.on_new_input", "the key is missing"),
-    ("live", True, "live", "not supported yet"),
+    ("live", True, "live", "it is a key of sources with an `arrival_time`"),
     ("time", "t", "time", "a mapping of keys to values"),
     ("time.timestamp_by", 1700000000, "time.timestamp_by", "timestamp_seconds"),
     ("time.timestamp_by", "1700000000", "time.timestamp_by", "timestamp_micros"),
@@ -528,7 +529,6 @@ BAD_FOR_SCHEMA_TOO = [
     ("windows.0.aggregates.window_start", "sum(x)", "windows[0].aggregates.window_start", "reserved"),
     ("windows.0.aggregates.s", 1, "windows[0].aggregates.s", "put the value in quotes"),
     ("windows.0.group_by", "x", "windows[0].group_by", "a list, such as [a, b]"),
-    ("partitions.time_zone", "Europe/Berlin", "partitions.time_zone", "`Europe/Berlin` is not supported yet"),
     ("partitions.start", 2013, "partitions.start", "a day such as 2026-01-31"),
 ]
 
@@ -567,6 +567,7 @@ BAD_FOR_PARSER_ONLY = [
     ("time.timestamp_by", "t AS e", "time.timestamp_by", "the name `e` has no effect"),
     ("time.timestamp_by", "f(t", "time.timestamp_by", "never closed"),
     ("time.time_zone", "Europe/Berln", "time.time_zone", "did you mean `Europe/Berlin`?"),
+    ("partitions.time_zone", "Europe/Berln", "partitions.time_zone", "did you mean `Europe/Berlin`?"),
     ("time.time_zone", "+02:00", "time.time_zone", "IANA"),
     ("time.time_zone", "localtime", "time.time_zone", "IANA"),
     ("time", {"time_zone": "Asia/Tokyo"}, "time.time_zone", "has no effect"),

@@ -1,0 +1,50 @@
+"""Days of time zones: they tile the line through every change of the clocks, in Python and in columns alike."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from assets.backfill import between_days
+from timeops.days import begin_of, day_of
+
+MICROSECOND = timedelta(microseconds=1)
+ZONES = {
+    "Europe/Berlin": date(2026, 3, 29),
+    "America/New_York": date(2026, 11, 1),
+    "America/Sao_Paulo": date(2018, 11, 4),  # the clocks skip midnight
+    "America/Havana": date(2025, 11, 2),  # midnight comes twice
+    "America/St_Johns": date(2010, 11, 7),  # a minute past midnight the clocks go back to the day before
+    "Pacific/Apia": date(2011, 12, 30),  # a day that there never was
+    "Asia/Kathmandu": date(1986, 1, 1),
+}
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_days_tile_the_line_through_changes_of_the_clocks(spark: SparkSession, zone: str) -> None:
+    days = [ZONES[zone] + timedelta(days=number) for number in range(-3, 5)]
+    begins = [begin_of(day, zone) for day in days]
+    assert begins == sorted(begins)
+    held = {
+        instant: day
+        for day, begin, end in zip(days, begins, begins[1:], strict=False)
+        for instant in (begin, begin + (end - begin) / 3, end - MICROSECOND)
+        if begin <= instant < end
+    }
+    assert len(held) >= 18, "days without an instant are rare"
+    rows = spark.createDataFrame([(instant,) for instant in held], "t TIMESTAMP")
+    found = rows.select("t", day_of(F.col("t"), zone).alias("day")).collect()
+    assert {row["t"].replace(tzinfo=UTC): row["day"] for row in found} == held
+
+
+def test_days_that_are_computed_anew_are_half_open_in_the_zone_of_the_partitions() -> None:
+    day = date(2026, 1, 31)
+    assert between_days(day, day, "UTC") == [
+        ("window_start", ">=", datetime(2026, 1, 31, tzinfo=UTC)),
+        ("window_start", "<", datetime(2026, 2, 1, tzinfo=UTC)),
+    ]
+    assert between_days(day, day + timedelta(days=1), "America/New_York") == [
+        ("window_start", ">=", datetime(2026, 1, 31, 5, tzinfo=UTC)),
+        ("window_start", "<", datetime(2026, 2, 2, 5, tzinfo=UTC)),
+    ]
