@@ -120,8 +120,8 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
         only: Which these are. Others are among the results too, and may lack events; but of those that hold no event,
             which any time may have many of, only these.
     """
-    if cuts_of(workspace, part):
-        return results_by_pieces(workspace, window, part, only)
+    if cuts := cuts_of(workspace, part):
+        return results_by_pieces(workspace, window, part, cuts, only)
     log, state = records_of(workspace, part), state_at(workspace, part.begin)
     rules = replace(TimeRules.of(workspace.spec), waits=waits_at(workspace, part.begin))
     way: Way | None = "in_order" if part.records > MOST_RECORDS else None

@@ -7,19 +7,20 @@ What is judged is cut at ticks, where other sources begin to wait, and at flushe
 a piece, as it has cost a batch.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import DataFrame
 
 from assets.clocks import clock_around, clocks_behind
 from assets.commits import Stretch
 from assets.control_items import END_OF_INPUT, TICK, WAIT
-from assets.log_range import LogRange, cuts_of, records_of
+from assets.log_range import LogRange, records_of
 from assets.places import first_times_at, state_at, waits_at
 from assets.stretch import records_between
-from assets.timelines import joined_fast
+from assets.timelines import kept_to_join
 from assets.waits import sources_of
 from resources.rows import empty_frame
 from resources.split_count import count_splits
@@ -63,20 +64,24 @@ class _Carried:
     waits: Waits = field(default_factory=Waits)
 
 
-def results_by_pieces(workspace: Workspace, window: WindowSpec, part: LogRange, only: Span) -> DataFrame:
+def results_by_pieces(
+    workspace: Workspace, window: WindowSpec, part: LogRange, cuts: Sequence[Mapping[str, Any]], only: Span
+) -> DataFrame:
     """The last revisions of a window that a part of the log gives, from the state before it.
 
     Args:
         workspace: The pipeline.
         window: The window.
         part: The part; no window that is asked for has an event before it.
+        cuts: What `log_range.cuts_of` gives for it.
         only: Of windows with no event, those that are asked for.
     """
-    pieces, begin = _pieces(workspace, part), part.begin
+    begin, waits = part.begin, waits_at(workspace, part.begin)
+    pieces = _pieces(part, cuts, waits.sources)
     times = empty_frame(workspace.spark, FIRST_TIMES_SCHEMA)
     if workspace.spec.time.deduplicate_by:
         times = first_times_at(workspace, begin, records_of(workspace, part))
-    carried = _Carried(begin.position, state_at(workspace, begin), times, waits=waits_at(workspace, begin))
+    carried = _Carried(begin.position, state_at(workspace, begin), times, waits=waits)
     found = []
     for number, piece in enumerate(pieces):
         workspace.tell(f"piece {number + 1} of {len(pieces)}, between ticks, waits and flushes")
@@ -85,10 +90,10 @@ def results_by_pieces(workspace: Workspace, window: WindowSpec, part: LogRange, 
     return passing(last_revisions(reduce(DataFrame.unionByName, found), window))
 
 
-def _pieces(workspace: Workspace, part: LogRange) -> list[Stretch]:
-    """A part of the log, cut as `log_range.cuts_of` says; flushed at its end if it was."""
-    pieces, first, waits = [], part.first_seq, waits_at(workspace, part.begin).sources
-    for item in cuts_of(workspace, part):
+def _pieces(part: LogRange, cuts: Sequence[Mapping[str, Any]], waits: frozenset[str]) -> list[Stretch]:
+    """A part of the log, cut at items of it; flushed at its end if it was. In front of it some sources may wait."""
+    pieces, first = [], part.first_seq
+    for item in cuts:
         end, kind = int(item["_after_seq"]) + 1, item["kind"]
         tick_us = us_of(item["clock"]) if kind == TICK else None
         piece = Stretch(first, end, flushes=kind == END_OF_INPUT, tick_us=tick_us, waits=waits)
@@ -170,8 +175,7 @@ def _judged(workspace: Workspace, piece: Stretch, before: _Carried) -> tuple[Adj
         keep=computed,
     )
     adjusted = kept_together(lazy, computed)
-    state = adjusted.state.localCheckpoint()
-    return replace(adjusted, state=joined_fast(state, state.count())), position
+    return replace(adjusted, state=kept_to_join(adjusted.state)), position
 
 
 def _open_after(

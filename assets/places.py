@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 
 from assets.first_times import known_first_times, spans_of
-from assets.timelines import joined_fast, timelines_at
+from assets.timelines import kept_to_join, timelines_at
 from assets.waits import waits_up_to
 from resources import tables
 from resources.workspace import Position, Workspace, plan_end
@@ -63,10 +63,7 @@ def state_at(workspace: Workspace, place: Place) -> DataFrame:
     """The timelines at a place, timelines.TIMELINE_SCHEMA."""
     version, waits = place.version_of(tables.TIMELINES), waits_at(workspace, place)
     state = timelines_at(workspace, place.position, version, waits)
-    if not workspace.keeps_timelines:
-        return state
-    state = state.localCheckpoint()
-    return joined_fast(state, state.count())
+    return kept_to_join(state) if workspace.keeps_timelines else state
 
 
 def first_times_at(workspace: Workspace, place: Place, log: DataFrame) -> DataFrame:

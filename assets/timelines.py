@@ -110,6 +110,12 @@ def joined_fast(state: DataFrame, timelines: int) -> DataFrame:
     return F.broadcast(state) if timelines <= BROADCAST_TIMELINES else state
 
 
+def kept_to_join(state: DataFrame) -> DataFrame:
+    """The state, computed now, to be joined as fast as its size allows."""
+    kept = state.localCheckpoint()
+    return joined_fast(kept, kept.count())
+
+
 def write_timelines(
     workspace: Workspace,
     plan: Plan,

@@ -20,7 +20,7 @@ from timeops.waits import Waits
 
 def waits_before(workspace: Workspace) -> Waits:
     """The waits of sources as the last batch left them; none where no rule asks for silences of single timelines."""
-    last = workspace.batches.last_commit() if workspace.exists else None
+    last = workspace.batches.last_commit() if _matter(workspace.spec) and workspace.exists else None
     return Waits() if last is None else waits_up_to(workspace, last.batch_id)
 
 

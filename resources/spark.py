@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO
@@ -172,12 +172,13 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
     Raises:
         TidemarkError: There is no suitable Java, or Spark does not start; with what it said last.
     """
-    if SparkSession.getActiveSession() is None:
+    starts = SparkSession.getActiveSession() is None
+    if starts:
         check_java()
     builder = SparkSession.builder
     for key, value in config.items():
         builder = builder.config(key, value)
-    with _one_start_at_a_time(), tempfile.TemporaryFile() as said, _stderr_to(said):
+    with _one_start_at_a_time() if starts else nullcontext(), tempfile.TemporaryFile() as said, _stderr_to(said):
         try:
             return builder.getOrCreate()
         except Exception as error:

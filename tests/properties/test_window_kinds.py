@@ -181,7 +181,7 @@ def test_windows_by_slices_hold_what_they_hold_by_assignment(
         for i, shape in enumerate(shapes)
     )
     time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep", out_of_orderness="9 us")
-    logs = generate(seed=4, cases=25)
+    logs = generate(seed=4, cases=60)
     results = []
     for most in (slices.MOST_ASSIGNED, 10**9):
         monkeypatch.setattr(slices, "MOST_ASSIGNED", most)
