@@ -17,7 +17,7 @@ from resources.quality import Checked, great_expectations
 FOLDER = "_quality"
 """Folder beside a pipeline's tables: `data_docs/index.html`, and what the pages are made of."""
 
-KEPT = 30
+KEPT = 10
 """Pages of an asset that are kept: each has 30 KB, and for the index all results are read anew."""
 
 _SHOWN = {"element_count", "unexpected_count", "unexpected_percent"}

@@ -10,7 +10,8 @@ store both writers must: S3 needs conditional puts (delta-rs) and a log store th
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,11 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from resources.commit_info import ADDED_ROWS, attempt_of, is_restored, mark, rows_written
 from resources.filters import Filters, arrow_condition, by_statistics, files_of, sql_condition
 from resources.table_columns import delta_columns, differences, missing_fields, sql_types_of, with_columns_of
+from resources.versions import Versions
 from timeops.errors import FencedError, LakeError
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
@@ -38,7 +40,6 @@ _PROPERTIES = {
     # Opening a table reads its log from the last checkpoint on; delta-rs makes one every hundred commits by default.
     "delta.checkpointInterval": "10",
 }
-_OPENED = 200  # versions of tables that are kept open for reading before all of them are let go
 FEW_ROWS = 50_000
 """So many rows this process takes from Spark to write them by itself."""
 
@@ -73,9 +74,10 @@ class Lake:
 
     root: Path
     session: "Callable[[], SparkSession]" = without_spark
-    _opened: dict[tuple[str, int | None], DeltaTable] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+
+    @cached_property
+    def _versions(self) -> Versions:
+        return Versions(self.root)
 
     def path(self, table: str) -> Path:
         """Return the folder of a table."""
@@ -103,7 +105,7 @@ class Lake:
             mode="ignore",
             configuration=_PROPERTIES,
         )
-        wrong = differences(self._open(table), wanted, of_both=may_grow)
+        wrong = differences(self._versions.open(table), wanted, of_both=may_grow)
         if wrong:
             raise LakeError(
                 f"{self.path(table)} has other columns: {'; '.join(wrong)}.",
@@ -127,7 +129,7 @@ class Lake:
         Raises:
             ConflictError: Somebody else has written the table.
         """
-        delta = self._open(table)
+        delta = self._versions.open(table)
         if delta.version() != expect:
             raise self._moved(table, expect)
         fields = missing_fields(delta, delta_columns(schema))
@@ -142,21 +144,21 @@ class Lake:
 
     def version(self, table: str) -> int:
         """Return the table's latest version, without a Spark job."""
-        return self._seen(table).version()
+        return self._versions.seen(table).delta.version()
 
     def row_count(self, table: str, version: int | None = None) -> int:
         """Return the number of rows of a table, at a version if one is given, from its log."""
-        counts = pa.table(self._seen(table, version).get_add_actions(flatten=True))["num_records"]
+        counts = pa.table(self._versions.seen(table, version).delta.get_add_actions(flatten=True))["num_records"]
         return int(pc.sum(counts).as_py() or 0)
 
     def has_files(self, table: str, version: int) -> bool:
         """Return whether all files of a version are there; VACUUM deletes those that no later version has."""
-        files = pa.table(self._seen(table, version).get_add_actions(flatten=True))["path"].to_pylist()
+        files = pa.table(self._versions.seen(table, version).delta.get_add_actions(flatten=True))["path"].to_pylist()
         return all((self.path(table) / file).exists() for file in files)
 
     def columns(self, table: str) -> dict[str, str]:
         """Return name and type of each column, the type as Spark SQL writes it, without a Spark job."""
-        return sql_types_of(self._seen(table))
+        return sql_types_of(self._versions.seen(table).delta)
 
     def read(self, table: str, version: int | None = None, *, filters: Filters | None = None) -> "DataFrame":
         """Return rows of a table, at a version if one is given, as a Spark DataFrame.
@@ -167,7 +169,7 @@ class Lake:
         """
         from resources.scan import scan  # noqa: PLC0415 - it imports PySpark
 
-        return scan(self.session(), self.path(table), self._seen(table, version), filters or ())
+        return scan(self.session(), self._versions.seen(table, version), filters or ())
 
     def rows(
         self,
@@ -180,21 +182,20 @@ class Lake:
         """Return rows of a small table, without a Spark job. Files that the filters rule out are not opened."""
         known = by_statistics(filters or ())
         rest = [one for one in filters or () if one not in known]
-        found = self._seen(table, version).to_pyarrow_table(
+        found = self._versions.seen(table, version).dataset.to_table(
             columns=list(columns) if columns is not None and not rest else None,
-            filters=arrow_condition(known) if known else None,
-            filesystem=files_of(self.path(table)),
+            filter=arrow_condition(known) if known else None,
         )
         found = found.filter(arrow_condition(rest)) if rest else found
         return found if columns is None else found.select(list(columns))
 
     def dataset(self, table: str, version: int) -> pa.dataset.Dataset:
         """Return a table of any size for Arrow to read piece by piece; see `bounded.py`."""
-        return self._seen(table, version).to_pyarrow_dataset(filesystem=files_of(self.path(table)))
+        return self._versions.seen(table, version).dataset
 
     def lowest_by_file(self, table: str, version: int, column: str) -> list[tuple[Any, int]]:
         """Return the lowest value of a column and the number of rows of each file whose statistics tell both."""
-        files = pa.table(self._seen(table, version).get_add_actions(flatten=True))
+        files = pa.table(self._versions.seen(table, version).delta.get_add_actions(flatten=True))
         lowest = f"min.{column}"
         if lowest not in files.column_names:
             return []
@@ -262,7 +263,7 @@ class Lake:
         """
         if rows.num_rows == 0:
             return Written(expect, 0)
-        delta = self._open(table)
+        delta = self._versions.open(table)
         repeated = self._repeated(table, delta, attempt, expect)
         if repeated is not None:
             return repeated
@@ -287,7 +288,7 @@ class Lake:
                 expected=f"version {version} or later, as the last commit in `batches` says",
                 remedy="Bring the table's folder back from a copy made together with the other tables.",
             )
-        delta = self._open(table)
+        delta = self._versions.open(table)
         if is_restored(delta, version):
             return current
         self._committing(table)
@@ -308,7 +309,7 @@ class Lake:
         """Join the files of a small table, which keeps its rows. Somebody else's write in between goes first."""
         once = CommitProperties(max_commit_retries=0)
         try:
-            self._open(table).optimize.compact(target_size=_FULL_FILE_BYTES, commit_properties=once)
+            self._versions.open(table).optimize.compact(target_size=_FULL_FILE_BYTES, commit_properties=once)
         except CommitFailedError:
             return
 
@@ -320,7 +321,7 @@ class Lake:
 
     def _rewrite(self, table: str, fresh: pa.Table, where: Filters, attempt: int, expect: int) -> Written:
         """Write a small table anew: the rows that stay, and fresh ones."""
-        delta = self._open(table)
+        delta = self._versions.open(table)
         repeated = self._repeated(table, delta, attempt, expect)
         if repeated is not None:
             return repeated
@@ -351,35 +352,8 @@ class Lake:
         self._committed(table, version)
         return version
 
-    def _seen(self, table: str, version: int | None = None) -> DeltaTable:
-        """The table for reading only, as it was opened before where that is still what it is.
-
-        A version never changes, and the latest one is known as long as the log has no file of the next: every stage
-        asks for the same versions of the same tables, and opening one reads its log.
-        """
-        known = self._opened.get((table, version))
-        if known is None or (version is None and not self._is_latest(table, known.version())):
-            known = self._opened[table, version] = self._open(table, version)
-            if len(self._opened) > _OPENED:
-                self._opened.clear()
-        return known
-
-    def _is_latest(self, table: str, version: int) -> bool:
-        log = self.path(table) / "_delta_log"
-        return (log / f"{version:020}.json").exists() and not (log / f"{version + 1:020}.json").exists()
-
-    def _open(self, table: str, version: int | None = None) -> DeltaTable:
-        try:
-            return DeltaTable(str(self.path(table)), version=version)
-        except TableNotFoundError as error:
-            raise LakeError(
-                f"There is no table {self.path(table)}.",
-                expected="the tables of a pipeline that has run",
-                remedy="Check the warehouse and the pipeline's name, or run the pipeline first.",
-            ) from error
-
     def _save(self, table: str, writer: "DataFrameWriter", attempt: int, expect: int) -> Written:
-        repeated = self._repeated(table, self._open(table), attempt, expect)
+        repeated = self._repeated(table, self._versions.open(table), attempt, expect)
         if repeated is not None:
             return repeated
         self._committing(table)
@@ -409,7 +383,7 @@ class Lake:
 
     def _landed(self, table: str, attempt: int, expect: int) -> Written:
         """Check that the commit just made is this attempt's and the only one."""
-        delta = self._open(table)
+        delta = self._versions.open(table)
         if delta.version() == expect:
             return Written(expect, 0)
         latest = delta.history(1)[0]

@@ -5,37 +5,35 @@ deletion vectors and no renamed columns, so a file holds rows of the table as th
 """
 
 import json
-from pathlib import Path
 
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from resources.filters import Filters, arrow_condition, by_statistics, files_of, sql_condition
+from resources.filters import Filters, arrow_condition, by_statistics, sql_condition
 from resources.rows import empty_frame
 from resources.sources.local_files import spark_path
+from resources.versions import Version
 
 
-def scan(spark: SparkSession, folder: Path, delta: DeltaTable, filters: Filters) -> DataFrame:
-    """Rows of a table at the version it was opened at.
+def scan(spark: SparkSession, version: Version, filters: Filters) -> DataFrame:
+    """Rows of a table at a version.
 
     Args:
         spark: The session.
-        folder: Folder of the table.
-        delta: The table.
+        version: The table.
         filters: Which rows. Files that can hold none of them, by their statistics, are not opened.
     """
-    schema = StructType.fromJson(json.loads(delta.schema().to_json()))
-    files = _files(folder, delta, filters)
+    schema = StructType.fromJson(json.loads(version.delta.schema().to_json()))
+    files = _files(version, filters)
     if not files:
         return empty_frame(spark, schema)
+    folder = version.folder.absolute()
     # The base path keeps Spark from taking folders above, such as `year=2026`, for columns.
-    reader = spark.read.schema(schema).option("basePath", f"file://{folder.absolute()}")
-    rows = reader.parquet(*(spark_path(str(folder.absolute() / file)) for file in files))
+    reader = spark.read.schema(schema).option("basePath", f"file://{folder}")
+    rows = reader.parquet(*(spark_path(str(folder / file)) for file in files))
     return rows.where(sql_condition(filters)) if filters else rows
 
 
-def _files(folder: Path, delta: DeltaTable, filters: Filters) -> list[str]:
-    dataset = delta.to_pyarrow_dataset(filesystem=files_of(folder))
+def _files(version: Version, filters: Filters) -> list[str]:
     known = by_statistics(filters)
-    return sorted(file.path for file in dataset.get_fragments(arrow_condition(known) if known else None))
+    return sorted(file.path for file in version.dataset.get_fragments(arrow_condition(known) if known else None))

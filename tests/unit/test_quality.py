@@ -1,8 +1,10 @@
-"""Great Expectations in a process that Dagster started."""
+"""Great Expectations: one check after the other, and in a process that Dagster started."""
 
 import subprocess
 import sys
 from pathlib import Path
+
+from resources.quality import Expectation, Measured, check
 
 CHECK = """
 import sys
@@ -22,3 +24,10 @@ def test_a_check_runs_in_a_process_whose_main_module_is_no_file() -> None:
     done = subprocess.run(code, cwd=root, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Expected: it is even")
+
+
+def test_checks_that_follow_one_another_look_at_their_own_counts_alone() -> None:
+    expectation = Expectation("counts", "counts are as expected", "look")
+    wrong, right = Measured("rows", 1, 2), Measured("rows", 1, 1)
+    found = [check(expectation, [one]) for one in (right, wrong, right)]
+    assert [one.broken for one in found] == [(), (wrong,), ()]

@@ -1,0 +1,80 @@
+"""Versions of a pipeline's tables, opened for reading: each of them once.
+
+Here: which are open, and whether the latest is still what it was. Not here: reading rows (lake.py, scan.py), writing.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow.dataset
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from resources.filters import files_of
+from timeops.errors import LakeError
+
+_KEPT = 100  # versions that are kept open before all of them are let go
+
+
+@dataclass(frozen=True)
+class Version:
+    """A table as one version has it.
+
+    Attributes:
+        folder: Folder of the table.
+        delta: The table, opened at the version.
+    """
+
+    folder: Path
+    delta: DeltaTable
+
+    @cached_property
+    def dataset(self) -> pyarrow.dataset.Dataset:
+        """Its files as Arrow reads them, with the statistics by which some are left out."""
+        return self.delta.to_pyarrow_dataset(filesystem=files_of(self.folder))
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The opened versions of the tables of one pipeline.
+
+    Args:
+        root: Folder of the pipeline.
+    """
+
+    root: Path
+    _seen: dict[tuple[str, int | None], Version] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def seen(self, table: str, version: int | None = None) -> Version:
+        """Return a table for reading only, as it was opened before where that is still what it is.
+
+        A version never changes, and the latest one is known as long as the log has no file of the next: every stage
+        asks for the same versions of the same tables, and opening one reads its log.
+        """
+        known = self._seen.get((table, version))
+        if known is None or (version is None and not self._is_latest(known)):
+            if len(self._seen) >= _KEPT:
+                self._seen.clear()
+            known = self._seen[table, version] = Version(self.root / table, self.open(table, version))
+        return known
+
+    def open(self, table: str, version: int | None = None) -> DeltaTable:
+        """Return a table as it is now, or was at a version, for reading and writing.
+
+        Raises:
+            LakeError: There is no such table.
+        """
+        folder = self.root / table
+        try:
+            return DeltaTable(str(folder), version=version)
+        except TableNotFoundError as error:
+            raise LakeError(
+                f"There is no table {folder}.",
+                expected="the tables of a pipeline that has run",
+                remedy="Check the warehouse and the pipeline's name, or run the pipeline first.",
+            ) from error
+
+    def _is_latest(self, known: Version) -> bool:
+        log, version = known.folder / "_delta_log", known.delta.version()
+        return (log / f"{version:020}.json").exists() and not (log / f"{version + 1:020}.json").exists()
