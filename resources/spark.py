@@ -64,8 +64,8 @@ def session_config(master: str | None = None, *, small: bool = False) -> dict[st
     """
     log4j = Path(__file__).with_name("log4j2.properties").as_uri()
     # Spark's classes alone fill more than Java sets aside for classes at first: each step up is a full collection.
-    # Planning makes gigabytes of garbage in every batch: the parallel collector pauses, but costs a fifth less of the
-    # time of a micro-batch than G1, whose threads work beside the few cores' own work.
+    # Planning makes gigabytes of garbage in every batch. The parallel collector pauses, but leaves more of few cores
+    # to the work than G1, whose threads go on beside it.
     java = f"-Dlog4j2.configurationFile={log4j} -XX:MetaspaceSize=256m -XX:+UseParallelGC"
     config = {
         "spark.app.name": "tidemark",
