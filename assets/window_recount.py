@@ -32,6 +32,8 @@ _FEWEST, _MOST = 12, 1_000
 
 _START, _END = "window_start", "window_end"
 _FROM, _TO = "__from", "__to"  # start and end of a window that is computed again
+_HERE = "__here"
+_UNSURE = "__unsure"  # which events a session holds, their times do not tell
 _RELATIVE = 1e-9  # what floating-point sums may differ by, as their order does
 
 Span = tuple[int, int]
@@ -110,6 +112,8 @@ def group_values(names: Sequence[str]) -> Column:
 def differing(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -> DataFrame:
     """Final results that are not what the events in the tables give: `window_name`, start, end, `group_values`.
 
+    Sessions that late events may have made to overlap are not compared, see `_may_overlap`.
+
     Where the log was reopened, events that came later miss what a flush gave: then the batch's own rows alone are
     compared.
     """
@@ -122,10 +126,10 @@ def differing(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) 
         again = _not_flushed(again, stay_closed(workspace, plan, window), window)
         rows = rows.where(F.col(c.BATCH) == plan.batch_id)
     written = rows.where("_is_final").join(asked, (F.col(_START) == F.col(_FROM)) & (F.col(_END) == F.col(_TO)))
-    old = written.select(*[F.col(f"`{name}`") for name in names], *window.aggregates, F.lit(True).alias("here"))
+    old = written.select(*[F.col(f"`{name}`") for name in names], *window.aggregates, F.lit(True).alias(_HERE))
     both = old.alias("old").join(again.alias("again"), c.same_in("old", "again", names), "full")
     differs = [~_same(F.col(f"old.`{name}`"), F.col(f"again.`{name}`"), rows, name) for name in window.aggregates]
-    is_old, is_again = F.col("old.here").isNotNull(), F.col("again.here").isNotNull()
+    is_old, is_again = F.col(f"old.{_HERE}").isNotNull(), F.col(f"again.{_HERE}").isNotNull()
     wrong = is_old & is_again & reduce(or_, differs)
     if not window.empty:
         wrong = wrong | (is_old & ~is_again)
@@ -133,7 +137,8 @@ def differing(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) 
         wrong = wrong | (is_again & ~is_old)
     keys = [F.coalesce(f"old.`{name}`", f"again.`{name}`").alias(name) for name in names]
     named = F.lit(window.name).alias("window_name")
-    return both.where(wrong).select(*keys).select(named, _START, _END, group_values(window.group_columns))
+    sure = ~F.coalesce(F.col(f"again.{_UNSURE}"), F.lit(False))
+    return both.where(wrong & sure).select(*keys).select(named, _START, _END, group_values(window.group_columns))
 
 
 def _events(workspace: Workspace, window: WindowSpec, spans: Sequence[Span]) -> DataFrame:
@@ -162,8 +167,23 @@ def _again(events: DataFrame, asked: DataFrame, window: WindowSpec) -> DataFrame
     placed = passing.select("*", *[value.alias(name) for name, value in groups.items()]).join(asked, _is_in(window))
     named = [F.col(f"`{of}`").alias(name) for of, name in zip(groups, window.group_columns, strict=True)]
     aggregates = [F.expr(text).alias(name) for name, text in window.aggregates.items()]
-    found = placed.groupBy(F.col(_FROM).alias(_START), F.col(_TO).alias(_END), *named).agg(*aggregates)
-    return (found if window.having is None else found.where(window.having)).withColumn("here", F.lit(True))
+    unsure = F.bool_or(_may_overlap(window)).alias(_UNSURE)
+    found = placed.groupBy(F.col(_FROM).alias(_START), F.col(_TO).alias(_END), *named).agg(*aggregates, unsure)
+    shown = found if window.having is None else found.where(F.expr(window.having) | F.col(_UNSURE))
+    return shown.withColumn(_HERE, F.lit(True))
+
+
+def _may_overlap(window: WindowSpec) -> Column:
+    """BOOLEAN, never null: with this event in its time, a session may lie over another one of its group.
+
+    An event that comes more than the allowed lateness behind the watermark joins the open session within its gap.
+    That may draw the session out over events of one that had closed before, or over one that was refused: by their
+    times these are in it as well. What had closed by then ends a gap behind the session's start at the earliest.
+    """
+    if window.kind != "session":
+        return F.lit(False)
+    lateness, gap = (F.expr(f"INTERVAL {us} MICROSECONDS") for us in (window.allowed_lateness_us, window.gap_us))
+    return F.coalesce(F.col("__met") > F.greatest(F.col("__at"), F.col(_FROM) + gap) + lateness, F.lit(False))
 
 
 def _not_flushed(again: DataFrame, flushed: DataFrame | None, window: WindowSpec) -> DataFrame:

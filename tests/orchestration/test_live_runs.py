@@ -66,6 +66,11 @@ SESSIONS = """
     {rule}
     group_by: [k]
     aggregates: {{n: count(*)}}
+  - name: stays
+    kind: session
+    gap: 4 s
+    where: v > 2
+    aggregates: {{n: count(*)}}
 """
 
 
