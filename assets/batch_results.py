@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from assets.commits import flushes
 from assets.flushed_windows import stay_closed
 from assets.seen_groups import seen_before
+from assets.session_places import placed_in_sessions
 from assets.stretch import Judged
 from resources.workspace import Workspace
 from timeops.spec import WindowSpec
@@ -39,6 +40,7 @@ def results_in_batch(
         window,
         seen=seen_before(workspace, window) if window.empty else None,
         stay_closed=stay_closed(workspace, judged.plan, window),
+        placed=placed_in_sessions(workspace, judged, window),
         flushed=flushes(judged.plan),
         keep=keep,
     )

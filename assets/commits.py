@@ -5,7 +5,7 @@ stage reads and writes.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -70,11 +70,13 @@ def at_work(workspace: Workspace, plan: Plan) -> Iterator[None]:
 @contextmanager
 def stage_of(workspace: Workspace, plan: Plan) -> Iterator[None]:
     """A stage at work on a processing batch: its lease is kept, and Spark is set for the size of it."""
-    with ExitStack() as stack:
-        stack.enter_context(workspace.batches.keeping_lease(plan, workspace.clock))
-        if has_few_records(plan):
-            stack.enter_context(tuned_for_few_rows(workspace.spark))
+    with workspace.batches.keeping_lease(plan, workspace.clock), tuned_for(workspace, plan):
         yield
+
+
+def tuned_for(workspace: Workspace, plan: Plan) -> AbstractContextManager[None]:
+    """Spark, set for the size of a processing batch."""
+    return tuned_for_few_rows(workspace.spark) if has_few_records(plan) else nullcontext()
 
 
 def has_few_records(plan: Plan) -> bool:

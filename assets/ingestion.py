@@ -5,6 +5,7 @@ what becomes of a record's event time.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from resources.plans import Plan
 from resources.sources.changes import FileRange, FileState
 from resources.sources.discovery import Discovery, discover
 from resources.sources.files import ensure_unchanged, read_files, split_of
+from resources.spark import tuned_for_few_rows
 from resources.workspace import LAST_ARRIVAL, LAST_SEEN, WAITS, Workspace
 from timeops import columns as c
 from timeops.epoch import us_of
@@ -33,6 +35,7 @@ from timeops.spec import FilesSource
 from timeops.tick_clock import LastArrival
 
 _A = "__arrival_us"
+_FEW_BYTES = 4_000_000  # of files: how many records they hold is not known before they are read
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,8 @@ def ingest(workspace: Workspace, run_id: str) -> Ingested:
         input={"files": files, **waiting},
         fingerprint=workspace.spec.fingerprint(),
     )
-    with at_work(workspace, plan):
+    is_small = sum(one.size for one in found.ready) <= _FEW_BYTES
+    with at_work(workspace, plan), tuned_for_few_rows(workspace.spark) if is_small else nullcontext():
         prepare(workspace.lake, workspace.base())
         payload = payload_of(workspace)
         records, states = _read_sources(workspace, found, payload)

@@ -34,10 +34,21 @@ def known_to(workspace: Workspace, judged: Judged, window: WindowSpec) -> DataFr
     """The events of earlier batches, or results, that have a part in what a window gives or refuses in a batch.
 
     What closes, or comes too late, is told by events up to the watermark: with a later one a window stays open,
-    whatever else it holds. So a batch does not cost what is held behind that place.
+    whatever else it holds. So a batch does not cost what is held behind that place, nor what lies before every window
+    that was open.
     """
     only = up_to_watermark(workspace, judged, (window,))
+    if only is not None:
+        only = [*only, *_from_open_windows(workspace, judged, window)]
     return events_of(workspace, kept_for(window), only=only)
+
+
+def _from_open_windows(workspace: Workspace, judged: Judged, window: WindowSpec) -> Filters:
+    """Leaves out the events that only stay because taking them out costs more, see `_may_stay`."""
+    before_us = judged.before.watermark_us
+    if kept_for(window) != tables.OPEN_EVENTS or workspace.keeps_timelines or before_us is None:
+        return []
+    return [(c.TIMESTAMP, ">=", instant_of(max(needed_from(before_us, window), c.MIN_US)))]
 
 
 def up_to_watermark(workspace: Workspace, judged: Judged, windows: Sequence[WindowSpec]) -> Filters | None:

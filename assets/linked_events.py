@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from assets.commits import flushes, replace_events
 from assets.flushed_windows import all_that_stay_closed, stay_closed
 from assets.kept_events import events_of, known_to, up_to_watermark
+from assets.session_places import EARLIER, placed_in_sessions
 from assets.stretch import Judged
 from resources.filters import Filters, sql_condition
 from resources.workspace import Workspace
@@ -21,13 +22,13 @@ from timeops.grid_bounds import needed_for_certain_from
 from timeops.spec import WindowSpec
 from timeops.windows import all_events, events_as_they_came, in_open_windows, late_for_windows
 
-_EARLIER = "__earlier"  # true of events of earlier batches, null of those of this one
-
 
 def late_events_of(workspace: Workspace, judged: Judged, window: WindowSpec) -> DataFrame:
     """Accepted events of a judged stretch for which every window of one definition had closed when they came."""
     known = known_to(workspace, judged, window) if window.kind == "session" else None
-    return late_for_windows(judged.adjusted, known, window, stay_closed(workspace, judged.plan, window))
+    placed = placed_in_sessions(workspace, judged, window)
+    closed = stay_closed(workspace, judged.plan, window)
+    return late_for_windows(judged.adjusted, known, window, closed, placed=placed)
 
 
 def write_linked_events(
@@ -49,12 +50,13 @@ def write_linked_events(
     earlier = events_of(workspace, table, only=up_to_watermark(workspace, judged, windows))
     revises = any(window.revises for window in windows)
     known = (events_as_they_came if revises else all_events)(
-        judged.adjusted, earlier.withColumn(_EARLIER, F.lit(True))
+        judged.adjusted, earlier.withColumn(EARLIER, F.lit(True))
     )
     needing = tuple(w for w in windows if w.kind == "sliding" or not flushes(plan))
     closed = all_that_stay_closed(workspace, plan, needing)
-    events = in_open_windows(known, judged.adjusted.state, needing, workspace.spec.time, closed)
-    of_batch = F.col(_EARLIER).isNull()
+    placed = placed_in_sessions(workspace, judged, needing[0]) if needing else None
+    events = in_open_windows(known, judged.adjusted.state, needing, workspace.spec.time, closed, placed=placed)
+    of_batch = F.col(EARLIER).isNull()
     anew = events.where(of_batch if where is None else of_batch | F.expr(sql_condition(where)))
     rows = anew.select(*[F.col(f"`{name}`") for name in columns])
     replace_events(workspace, plan, table, rows, where=where)

@@ -169,7 +169,8 @@ def _ordered_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefiniti
         workspace.tell(f"batch {plan.batch_id}: judging {stretch.end_seq - stretch.first_seq:,} records")
         with stage_of(workspace, plan):
             done = adjust_time(workspace, plan)
-        yield MaterializeResult(metadata=of_time_adjustment(workspace, plan, done))
+            about = of_time_adjustment(workspace, plan, done)
+        yield MaterializeResult(metadata=about)
 
     return ordered_events
 

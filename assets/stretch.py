@@ -4,7 +4,7 @@ Here: reading the range, the state before and after it, keeping what was judged 
 writing, the rules.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame
@@ -43,6 +43,7 @@ class Judged:
         after: The same after it.
         timelines: State of every timeline before it, timelines.TIMELINE_SCHEMA.
         spans: The stretches of event time in which its events may have duplicates; none where nobody looks for them.
+        sessions: By session window the session of each event, as far as a stage has asked and it is kept.
     """
 
     plan: Plan
@@ -51,6 +52,7 @@ class Judged:
     after: Position
     timelines: DataFrame
     spans: tuple[Span, ...]
+    sessions: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
 
 _at_work: WeakKeyDictionary[Workspace, Judged] = WeakKeyDictionary()

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from assets.batch_results import results_in_batch
 from assets.chained import with_fresh_results, write_kept_results
-from assets.commits import batch_column, flushes, has_few_records
+from assets.commits import batch_column, flushes, has_few_records, tuned_for
 from assets.flushed_windows import write_flushed_windows
 from assets.kept_events import events_of, kept_for, known_to, write_events
 from assets.linked_events import write_linked_events
@@ -120,6 +120,8 @@ def days_of_batch(workspace: Workspace, plan: Plan) -> Mapping[str, Mapping[str,
         written = workspace.read_base(tables.window_table(window.name), filters=[(c.BATCH, "=", plan.batch_id)])
         rows = rows.unionByName(written.select(F.lit(window.name).alias("name"), day))
     days: dict[str, dict[str, int]] = {}
-    for row in rows.groupBy("name", "day").agg(F.count("*").alias("n")).orderBy("day").collect():
+    with tuned_for(workspace, plan):
+        counted = rows.groupBy("name", "day").agg(F.count("*").alias("n")).orderBy("day").collect()
+    for row in counted:
         days.setdefault(row["name"], {})[row["day"]] = row["n"]
     return days

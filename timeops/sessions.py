@@ -95,6 +95,7 @@ def closed_contents(
     *,
     flushed: bool,
     stay_closed: DataFrame | None = None,
+    placed: DataFrame | None = None,
 ) -> DataFrame:
     """Events of the sessions that close in the stretch.
 
@@ -104,11 +105,14 @@ def closed_contents(
         window: The window.
         flushed: As for `windows.window_results`.
         stay_closed: As for `sessions_of`.
+        placed: What `sessions_of` gives, where it is known.
 
     Returns:
         The events with `__start`, `__end`, and the group columns of `contents.with_groups`.
     """
-    found = sessions_of(events, window, adjusted.rules.time, stay_closed).where(F.col(START).isNotNull())
+    if placed is None:
+        placed = sessions_of(events, window, adjusted.rules.time, stay_closed)
+    found = placed.where(F.col(START).isNotNull())
     if flushed:
         return found
     known = with_end(found, adjusted.state)
@@ -116,16 +120,24 @@ def closed_contents(
 
 
 def late_events(
-    events: DataFrame, window: WindowSpec, time: TimeSpec, stay_closed: DataFrame | None = None
+    events: DataFrame,
+    window: WindowSpec,
+    time: TimeSpec,
+    stay_closed: DataFrame | None = None,
+    *,
+    placed: DataFrame | None = None,
 ) -> DataFrame:
     """Events that came when their session had closed, with `__missed` (its end) and `__lateness_us`.
 
     No open session was within the gap of such an event, so the session would have held it alone. With `stay_closed`
     also events that a flush keeps out, with `__by_flush`, and `__missed_from`, where the session begins that each
     would have given: others may be in it.
+
+    The arguments are those of `closed_contents`.
     """
-    found = sessions_of(events, window, time, stay_closed).where(F.col(START).isNull())
-    late = found.drop(START, END, *group_names(window))
+    if placed is None:
+        placed = sessions_of(events, window, time, stay_closed)
+    late = placed.where(F.col(START).isNull()).drop(START, END, *group_names(window))
     end = F.col(T_FINAL) + F.lit(window.gap_us)
     lateness = F.col(W_BEFORE) - end - F.lit(window.allowed_lateness_us)
     late = late.withColumns({MISSED: F.array(end), LATENESS: lateness})
@@ -147,6 +159,7 @@ def marked_open(
     into: str,
     *,
     stay_closed: DataFrame | None = None,
+    placed: DataFrame | None = None,
 ) -> DataFrame:
     """Adds the window's name to the ARRAY<STRING> column `into` of the events in sessions that are still open.
 
@@ -157,8 +170,11 @@ def marked_open(
         time: The spec's `time` section.
         into: The column.
         stay_closed: As for `sessions_of`.
+        placed: As for `closed_contents`.
     """
-    found = with_end(sessions_of(events, window, time, stay_closed), state)
+    if placed is None:
+        placed = sessions_of(events, window, time, stay_closed)
+    found = with_end(placed, state)
     is_open = F.col(START).isNotNull() & F.coalesce(close_time(F.col(END), window) > F.col(W_END), F.lit(True))
     marked = found.withColumn(into, F.when(is_open, F.array_append(into, F.lit(window.name))).otherwise(F.col(into)))
     others = events.where(~takes_part(events, window))

@@ -37,6 +37,7 @@ def window_results(
     *,
     seen: DataFrame | None = None,
     stay_closed: DataFrame | None = None,
+    placed: DataFrame | None = None,
     only: Span | None = None,
     flushed: bool = False,
     keep: Callable[[DataFrame], DataFrame] = as_it_is,
@@ -51,6 +52,7 @@ def window_results(
         window: The window.
         seen: With `empty` the groups that earlier stretches have seen, see seen_groups.py; by default none.
         stay_closed: Windows that an earlier flush closed, see flushed_windows.py; by default none.
+        placed: What `sessions.sessions_of` gives of `all_events`, where it is known.
         only: Of windows with no event, those that are asked for; see `empty_windows.empty_rows`.
         flushed: The stretch ends with a flushing end of input: every window closes.
         keep: Gives a frame with the same rows, computed once: what results are made of is read several times.
@@ -85,7 +87,9 @@ def window_results(
             results = results.unionByName(_given_once(_dated(owed(final), adjusted, window), window))
     elif window.is_linked:
         if window.kind == "session":
-            closed = sessions.closed_contents(events, adjusted, window, flushed=flushed, stay_closed=stay_closed)
+            closed = sessions.closed_contents(
+                events, adjusted, window, flushed=flushed, stay_closed=stay_closed, placed=placed
+            )
         else:
             closed = sliding.closed_contents(events, adjusted, window, flushed=flushed, keep=keep)
         found = _aggregated(closed, sessions.KEYS, window)
@@ -187,7 +191,12 @@ def events_as_they_came(adjusted: Adjusted, open_events: DataFrame) -> DataFrame
 
 
 def late_for_windows(
-    adjusted: Adjusted, open_events: DataFrame | None, window: WindowSpec, stay_closed: DataFrame | None = None
+    adjusted: Adjusted,
+    open_events: DataFrame | None,
+    window: WindowSpec,
+    stay_closed: DataFrame | None = None,
+    *,
+    placed: DataFrame | None = None,
 ) -> DataFrame:
     """Accepted events of a stretch for which every window had closed when they came.
 
@@ -196,6 +205,7 @@ def late_for_windows(
         open_events: As for `window_results`; only sessions ask for them.
         window: The window.
         stay_closed: Windows that an earlier flush closed, see flushed_windows.py; by default none.
+        placed: As for `window_results`.
 
     Returns:
         The events with `__missed` (ends), `__w_before`, `__w_set_by`, and `__lateness_us`: the least extra
@@ -204,7 +214,7 @@ def late_for_windows(
     """
     if window.kind == "session":
         events = adjusted.accepted if open_events is None else all_events(adjusted, open_events)
-        late = sessions.late_events(events, window, adjusted.rules.time, stay_closed)
+        late = sessions.late_events(events, window, adjusted.rules.time, stay_closed, placed=placed)
     elif stay_closed is None:
         late = gridded.late_events(adjusted.accepted, window)
     else:
@@ -239,6 +249,8 @@ def in_open_windows(
     windows: tuple[WindowSpec, ...],
     time: TimeSpec,
     stay_closed: Mapping[str, DataFrame] | None = None,
+    *,
+    placed: DataFrame | None = None,
 ) -> DataFrame:
     """Events that sessions or sliding windows still need at the end of a stretch.
 
@@ -249,15 +261,21 @@ def in_open_windows(
         windows: The spec's sessions and sliding windows.
         time: The spec's `time` section.
         stay_closed: By window those that an earlier flush closed, see flushed_windows.py.
+        placed: What `sessions.sessions_of` gives of the events for the first of the windows, where it is known.
 
     Returns:
         The events, with the names of these windows in `contents.OPEN_IN`.
     """
-    marked = events.withColumn(_STILL_OPEN_IN, F.array().cast("array<string>"))
+    not_yet = F.array().cast("array<string>")
+    marked = events.withColumn(_STILL_OPEN_IN, not_yet)
+    known = None if placed is None else placed.withColumn(_STILL_OPEN_IN, not_yet)
     for window in windows:
         flushed = (stay_closed or {}).get(window.name)
         if window.kind == "session":
-            marked = sessions.marked_open(marked, state, window, time, _STILL_OPEN_IN, stay_closed=flushed)
+            marked = sessions.marked_open(
+                marked, state, window, time, _STILL_OPEN_IN, stay_closed=flushed, placed=known
+            )
+            known = None  # the next window's events have this one's marks
         else:
             told = marked if flushed is None else with_flushed(marked, flushed, window)
             marked = sliding.marked_open(told, state, window, _STILL_OPEN_IN).drop(FLUSHED)
