@@ -25,7 +25,9 @@ from timeops.windows import all_events, events_as_they_came, in_open_windows, la
 
 def late_events_of(workspace: Workspace, judged: Judged, window: WindowSpec) -> DataFrame:
     """Accepted events of a judged stretch for which every window of one definition had closed when they came."""
-    known = known_to(workspace, judged, window) if window.kind == "session" else None
+    known = None
+    if window.kind == "session":
+        known = known_to(workspace, judged, window).withColumn(EARLIER, F.lit(True))
     placed = placed_in_sessions(workspace, judged, window)
     closed = stay_closed(workspace, judged.plan, window)
     return late_for_windows(judged.adjusted, known, window, closed, placed=placed)

@@ -70,6 +70,7 @@ SESSIONS = """
     kind: session
     gap: 4 s
     where: v > 2
+    group_by: [k]
     aggregates: {{n: count(*)}}
 """
 
