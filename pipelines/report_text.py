@@ -19,6 +19,7 @@ from resources.plans import Commit
 from resources.tables import window_table
 from resources.workspace import Position, Workspace
 from timeops.epoch import instant_of
+from timeops.spec import Spec
 
 if TYPE_CHECKING:  # `report` shares this file, and needs no Dagster
     from pipelines.runner import RunReport
@@ -75,7 +76,7 @@ def show_report(workspace: Workspace, report: "RunReport") -> None:
 
 
 def lines_of(workspace: Workspace, commits: list[Commit], latest: int) -> list[Line]:
-    """The lines of the table.
+    """The lines of the table. Ordered, held and refused add up to the records in.
 
     Args:
         workspace: The pipeline.
@@ -88,12 +89,14 @@ def lines_of(workspace: Workspace, commits: list[Commit], latest: int) -> list[L
         lines.append(Line("ordered", ordered(added), ordered(in_all)))
         held = in_all.get("accepted", 0) - ordered(in_all)
         lines.append(Line("held, the watermark has not passed them", None, held))
-    reasons = _refused(in_all, workspace)
-    before = _refused(added, workspace)
-    lines.append(Line("dead letters", sum(before.values()), sum(reasons.values())))
+    else:
+        lines.append(Line("accepted", added.get("accepted", 0), in_all.get("accepted", 0)))
+    before, reasons = refused(added), refused(in_all)
+    lines.append(Line("refused, in dead_letters", sum(before.values()), sum(reasons.values())))
     lines += [
         Line(f"  {reason}", before.get(reason, 0), n) for reason, n in sorted(reasons.items(), key=lambda x: -x[1])
     ]
+    lines += _missed(workspace.spec, added, in_all)
     for window in workspace.spec.windows:
         table = window_table(window.name)
         batches = workspace.lake.rows(table, workspace.base()[table], columns=["_batch_id"])["_batch_id"].to_pylist()
@@ -112,10 +115,15 @@ def watermark_text(position: Position) -> str:
     return f"{instant.replace(tzinfo=None).isoformat(sep=' ')} UTC"
 
 
-def _refused(counts: Counts, workspace: Workspace) -> dict[str, int]:
-    """Dead letters by reason; those of a window with its name."""
-    closed = window_closed(counts, [window.name for window in workspace.spec.windows])
-    return refused(counts) | {f"window_closed ({name})": n for name, n in closed.items()}
+def _missed(spec: Spec, added: Counts, in_all: Counts) -> list[Line]:
+    """What came too late for a window: it was accepted, so it is counted above, and has a dead letter too."""
+    inputs = {window.name: window.input for window in spec.windows}
+    found, before = window_closed(in_all, inputs), window_closed(added, inputs)
+    whats = {name: "accepted" if source is None else f"results of {source}" for name, source in inputs.items()}
+    return [
+        Line(f"{whats[name]}, but too late for {window_table(name)}, in dead_letters", before.get(name, 0), n)
+        for name, n in found.items()
+    ]
 
 
 def _number(count: int | None) -> str:

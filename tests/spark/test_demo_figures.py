@@ -162,7 +162,7 @@ def test_the_report_shows_the_same_counts(demo: Workspace, expected: Expected) -
         "records in": (len(expected.log), len(expected.log)),
         "ordered": (counts["ordered"], counts["ordered"]),
         "held, the watermark has not passed them": (None, counts["held"]),
-        "dead letters": (refused, refused),
+        "refused, in dead_letters": (refused, refused),
         "no_arrival_time": (counts["no_arrival_time"],) * 2,
         "out_of_order": (counts["out_of_order"],) * 2,
         f"rows of {WINDOW}": (rows, rows),

@@ -1,0 +1,48 @@
+"""What a run prints when it is done, of tables that are written without Spark.
+
+Here: the numbers and how they add up. Not here: the page of `tidemark report` (report/).
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pipelines.report_text import show_report
+from pipelines.runner import RunReport
+from resources import tables
+from tests.unit.report.shop import SPEC, WINDOWS, Shop, letter
+
+
+def test_the_printed_counts_add_up_to_the_records_and_what_a_window_missed_stands_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Shop(tmp_path, SPEC + WINDOWS).create()
+    made.ingest(429)
+    made.counts |= {"per_minute.in_windows": 366, "per_minute.window_closed": 60}
+    made.add(tables.DEAD_LETTERS, [letter(n) | {"stage": "window", "reason": "window_closed"} for n in range(60)])
+    made.process(ordered=366, held=60, refused=[{"reason": "early"}, {}, {}])
+    show_report(made.workspace, RunReport(batches=1))
+    found = re.findall(r"^ +(.+?) +(?:[0-9]+ +)?([0-9]+) *$", capsys.readouterr().out, flags=re.MULTILINE)
+    shown = {label: int(in_all) for label, in_all in found}
+    assert shown == {
+        "records in": 429,
+        "ordered": 366,
+        "held, the watermark has not passed them": 60,
+        "refused, in dead_letters": 3,
+        "early": 1,
+        "out_of_order": 2,
+        "accepted, but too late for windows/per_minute, in dead_letters": 60,
+        "rows of windows/per_minute": 0,
+    }
+
+
+def test_without_ordered_events_the_accepted_ones_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Shop(tmp_path, SPEC + WINDOWS + "outputs: {ordered_events: false}\n").create()
+    made.ingest(10)
+    made.process(ordered=6, held=3, refused=[{}])
+    show_report(made.workspace, RunReport(batches=1))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "records in 10 10 accepted 9 9 refused, in dead_letters 1 1" in printed
