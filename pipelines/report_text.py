@@ -65,7 +65,7 @@ def show_report(workspace: Workspace, report: "RunReport") -> None:
     console.print(f"{name}: {report.batches} batch{'es' if report.batches > 1 else ''}")
     commits = [commit for commit in workspace.batches.history() if commit.plan.kind == "process"]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     table.add_column("this run", justify="right")
     table.add_column("in all", justify="right")
     for line in lines_of(workspace, commits, report.batches):
@@ -120,10 +120,7 @@ def _missed(spec: Spec, added: Counts, in_all: Counts) -> list[Line]:
     inputs = {window.name: window.input for window in spec.windows}
     found, before = window_closed(in_all, inputs), window_closed(added, inputs)
     whats = {name: "accepted" if source is None else f"results of {source}" for name, source in inputs.items()}
-    return [
-        Line(f"{whats[name]}, but too late for {window_table(name)}, in dead_letters", before.get(name, 0), n)
-        for name, n in found.items()
-    ]
+    return [Line(f"{whats[name]}, too late for {name}", before.get(name, 0), n) for name, n in found.items()]
 
 
 def _number(count: int | None) -> str:
