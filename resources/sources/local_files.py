@@ -10,7 +10,9 @@ import hashlib
 import os
 import re
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, cast
 from urllib.parse import unquote
@@ -18,6 +20,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from resources.sources.folders import expanded
 from timeops.errors import InputError
 
 _CHUNK_BYTES = 1 << 20
@@ -47,6 +50,9 @@ class Content:
 def matching_paths(pattern: str, base: Path) -> tuple[str, ...]:
     """Absolute paths that a glob means, in path order; hidden and unfinished files are left out.
 
+    A file to which several of them lead by symbolic links is there once: by the path without a link if that is one
+    of them, else by the first.
+
     Args:
         pattern: Glob, `**` for any depth, relative to `base` or absolute.
         base: The folder of the spec file.
@@ -62,7 +68,7 @@ def matching_paths(pattern: str, base: Path) -> tuple[str, ...]:
             remedy="give this user the right to read and enter it",
         )
     absolute = os.path.join(glob.escape(os.path.abspath(base)), pattern)
-    found = {os.path.abspath(path) for path in glob.glob(absolute, recursive=True, include_hidden=True)}
+    found = {os.path.abspath(path) for path in expanded(absolute)}
     if not has_wildcard(pattern) and any(_is_hidden(path, fixed) for path in found):
         raise InputError(
             f"The path {pattern!r} names a hidden file",
@@ -77,7 +83,7 @@ def matching_paths(pattern: str, base: Path) -> tuple[str, ...]:
         and not path.endswith(_UNFINISHED_ENDINGS)
         and not (any_name and os.path.isdir(path))
     ]
-    return tuple(sorted(kept))
+    return _each_file_once(kept, fixed)
 
 
 def has_wildcard(text: str) -> bool:
@@ -183,6 +189,26 @@ def still_being_written(path: str) -> InputError:
         expected="a file that rests once it is older than `settle`; nothing of it was ingested",
         remedy="give the source a longer `settle`, or write to a name in .tmp and rename at the end",
     )
+
+
+def _each_file_once(paths: Iterable[str], fixed: Path) -> tuple[str, ...]:
+    real_fixed = os.path.realpath(fixed)
+
+    @cache
+    def seen(folder: str) -> tuple[str, bool]:
+        """The real path of a folder, and whether no link lies between the fixed folder and it."""
+        real = os.path.realpath(folder)
+        return real, os.path.normpath(os.path.join(real_fixed, os.path.relpath(folder, fixed))) == real
+
+    chosen: dict[str, str] = {}
+    for path in sorted(paths):
+        folder, name = os.path.split(path)
+        real_folder, has_no_link = seen(folder)
+        is_link = os.path.islink(path)
+        real = os.path.realpath(path) if is_link else os.path.join(real_folder, name)
+        if real not in chosen or (has_no_link and not is_link):
+            chosen[real] = path
+    return tuple(sorted(chosen.values()))
 
 
 def _check_archive(path: str) -> None:

@@ -80,6 +80,21 @@ def test_two_stars_reach_every_depth_and_hidden_or_unfinished_files_are_ignored(
     assert names(look(tmp_path, source("in/**/*.csv*"))) == ["y.csv", "x.csv"]
 
 
+def test_links_that_lead_back_end_and_a_file_is_there_once(tmp_path: Path) -> None:
+    land(tmp_path / "in" / "sub" / "x.csv")
+    (tmp_path / "in" / "sub" / "up").symlink_to("..")
+    (tmp_path / "in" / "sub" / "again").symlink_to("../sub")  # with two, forty levels are 2 ** 40 paths
+    (tmp_path / "in" / "a.csv").symlink_to("sub/x.csv")
+    land(tmp_path / "elsewhere" / "deep" / "y.csv")
+    (tmp_path / "in" / "a").symlink_to("../elsewhere")
+    (tmp_path / "in" / "b").symlink_to("../elsewhere/deep")
+    own, linked = [str(tmp_path / "in" / name) for name in ("sub/x.csv", "a/deep/y.csv")]
+    assert [file.path for file in look(tmp_path, source("in/**/*.csv")).ready] == [linked, own]
+    assert [file.path for file in look(tmp_path, source("in/**")).ready] == [linked, own]
+    assert [file.path for file in look(tmp_path, source("in/**/**/sub/*.csv")).ready] == [own]
+    assert names(look(tmp_path, source("in/*/*/*.csv"))) == ["y.csv", "x.csv"]
+
+
 def test_signs_of_globs_and_dots_in_the_folder_of_the_spec_mean_nothing(tmp_path: Path) -> None:
     base = tmp_path / ".hidden" / "a[1]*"
     land(base / "in" / "x.csv")
