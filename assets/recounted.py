@@ -78,7 +78,7 @@ def _rules_of(workspace: Workspace, plan: Plan) -> RecountRules:
         clock_tolerance_us=time.clock_tolerance_us,
         idle=None if idle == "arrival_clock" else idle,
         idle_timeout_us=time.idle_timeout_us,
-        windows=tuple(map(_ends_of, rules.windows_to_close)),
+        windows=tuple(_ends_of(window, time.unit_us) for window in rules.windows_to_close),
         first_clock_us=first_clock_asked_for(workspace),
         start_clock_us=before.clock_us,
         start_ended_us=before.clock_before_period_us,
@@ -93,16 +93,17 @@ def _source_rules(source: SourceTime, waits: Waits) -> SourceRules:
     return SourceRules(**asdict(source), waited_us=waited_us, waits_since_us=since_us)
 
 
-def _ends_of(window: WindowSpec) -> EndsOfWindow:
+def _ends_of(window: WindowSpec, unit_us: int) -> EndsOfWindow:
     lateness_us, inside_us = window.allowed_lateness_us, window.ends_inside_us
+    behind_us = unit_us * inside_us
     if window.kind == "session":
-        return EndsOfWindow(lateness_us, after_event_us=window.gap_us)
+        return EndsOfWindow(lateness_us, behind_us=behind_us, after_event_us=window.gap_us)
     if window.kind == "sliding":
-        return EndsOfWindow(lateness_us, after_event_us=window.size_us)
+        return EndsOfWindow(lateness_us, behind_us=behind_us, after_event_us=window.size_us)
     if window.kind == "snapshot":
-        return EndsOfWindow(lateness_us, after_event_us=0)
+        return EndsOfWindow(lateness_us, behind_us=behind_us, after_event_us=0)
     if window.calendar is not None:
-        return EndsOfWindow(lateness_us, calendar=window.calendar, inside_us=inside_us)
+        return EndsOfWindow(lateness_us, inside_us, behind_us, calendar=window.calendar)
     begins_every = window.end_step_us if window.kind == "hopping" else window.size_us
     grid = (window.offset_us, window.size_us, begins_every, window.end_step_us)
-    return EndsOfWindow(lateness_us, grid=grid, inside_us=inside_us)
+    return EndsOfWindow(lateness_us, inside_us, behind_us, grid=grid)

@@ -18,6 +18,7 @@ class EndsOfWindow:
     Attributes:
         allowed_lateness_us: How long after their ends.
         inside_us: 1 where an event on the end is inside.
+        behind_us: How far behind its end and lateness the clock closes it: one unit where the end is inside.
         grid: Offset, size, how far apart starts are and how far apart ends are, microseconds.
         calendar: `day` or `month`, and the time zone.
         after_event_us: They end so long after an event, and lie on no grid.
@@ -25,6 +26,7 @@ class EndsOfWindow:
 
     allowed_lateness_us: int
     inside_us: int = 0
+    behind_us: int = 0
     grid: tuple[int, int, int, int] | None = None
     calendar: tuple[str, str] | None = None
     after_event_us: int | None = None
@@ -155,25 +157,25 @@ def _of_windows(windows: Sequence[EndsOfWindow], timeout_us: int, waits_since_us
 
 def _close_of(window: EndsOfWindow) -> str:
     """SQL of the close time of the last window that holds t; null in a gap."""
-    lateness_us, inside = window.allowed_lateness_us, f"(t - {window.inside_us}L)"
+    later_us, inside = window.allowed_lateness_us + window.behind_us, f"(t - {window.inside_us}L)"
     if window.calendar is not None:
-        return f"{_midnight(window.calendar, inside, 1)} + {lateness_us}L"
+        return f"{_midnight(window.calendar, inside, 1)} + {later_us}L"
     if window.grid is None:
-        return f"t + {(window.after_event_us or 0) + lateness_us}L"
+        return f"t + {(window.after_event_us or 0) + later_us}L"
     offset_us, size_us, begins_every_us, _ = window.grid
     end = f"{inside} - pmod({inside} - {offset_us}L, {begins_every_us}L) + {size_us}L"
-    return f"IF({inside} < {end}, {end} + {lateness_us}L, NULL)"
+    return f"IF({inside} < {end}, {end} + {later_us}L, NULL)"
 
 
 def _last_close(window: EndsOfWindow, limit: str) -> str:
     """SQL of the latest close time that is at most a limit."""
-    lateness_us = window.allowed_lateness_us
+    later_us = window.allowed_lateness_us + window.behind_us
     if window.calendar is not None:
-        return f"{_midnight(window.calendar, f'({limit} - {lateness_us}L)', 0)} + {lateness_us}L"
+        return f"{_midnight(window.calendar, f'({limit} - {later_us}L)', 0)} + {later_us}L"
     if window.grid is None:
         return limit
     offset_us, size_us, _, ends_every_us = window.grid
-    return f"({limit}) - pmod({limit} - {offset_us + size_us + lateness_us}L, {ends_every_us}L)"
+    return f"({limit}) - pmod({limit} - {offset_us + size_us + later_us}L, {ends_every_us}L)"
 
 
 def _midnight(calendar: tuple[str, str], instant: str, later: int) -> str:

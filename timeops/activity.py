@@ -66,7 +66,7 @@ def _own(rules: TimeRules, splits: int) -> dict[str, Column]:
     clock_us = to_us(CLOCK)
     own = {_LAST: silence_clock(clock_us, rules) if rules.closes_windows else clock_us}
     for number, window in enumerate(rules.windows_to_close):
-        own[_close(number)] = close_asked(F.col(T), window)
+        own[_close(number)] = close_asked(F.col(T), window, rules)
     for number in range(splits if rules.uses_splits else 0):
         is_it = F.col(POSITION) == number
         own[_allows(number)] = F.when(is_it, allows(F.col(T), rules.tolerance_us()))

@@ -48,26 +48,35 @@ def clock_gives(known: Column, clock_us: Column, rules: TimeRules) -> Column:
         if not window.closes_on_grid:  # only the close time itself
             by_window = F.when(latest <= reached, latest)
         else:
-            by_window = F.when(latest.isNotNull(), F.least(latest, _last_close_at(reached, window)))
+            by_window = F.when(latest.isNotNull(), F.least(latest, _last_close_at(reached, window, rules)))
         found = F.greatest(found, by_window)
     return F.when(known["last"] <= reached, floor_to(found, rules.time.unit_us))
 
 
-def close_asked(t_us: Column, window: WindowSpec) -> Column:
+def close_asked(t_us: Column, window: WindowSpec, rules: TimeRules) -> Column:
     """The close time that an event asks for: of the last window that holds its t (M); null in a gap of a grid."""
-    return last_end_of(t_us, window) + F.lit(window.allowed_lateness_us)
+    return last_end_of(t_us, window) + _from_end_to_close(window, rules)
 
 
-def _last_close_at(limit_us: Column, window: WindowSpec) -> Column:
+def _from_end_to_close(window: WindowSpec, rules: TimeRules) -> Column:
+    """How far behind its end the clock closes a window, microseconds.
+
+    A window whose end is inside closes only behind end and lateness: the next watermark of the clock, which is a
+    whole number of units, is one unit later.
+    """
+    return F.lit(window.allowed_lateness_us + window.ends_inside_us * rules.time.unit_us)
+
+
+def _last_close_at(limit_us: Column, window: WindowSpec, rules: TimeRules) -> Column:
     """The latest close time on the grid that is at most a limit."""
-    lateness = F.lit(window.allowed_lateness_us)
-    return last_end(limit_us - lateness, window) + lateness
+    after = _from_end_to_close(window, rules)
+    return last_end(limit_us - after, window) + after
 
 
-def _next_close(limit_us: Column, window: WindowSpec) -> Column:
+def _next_close(limit_us: Column, window: WindowSpec, rules: TimeRules) -> Column:
     """The first close time on the grid that is at least a limit."""
-    lateness = F.lit(window.allowed_lateness_us)
-    return end_after(limit_us - lateness - F.lit(1), window) + lateness
+    after = _from_end_to_close(window, rules)
+    return end_after(limit_us - after - F.lit(1), window) + after
 
 
 def clock_that_gives(known: Column, wanted_us: Column, rules: TimeRules) -> Column:
@@ -85,7 +94,7 @@ def clock_that_gives(known: Column, wanted_us: Column, rules: TimeRules) -> Colu
     found = F.lit(None).cast("bigint")
     for number, window in enumerate(rules.windows):
         latest = F.get(known["closes"], F.lit(number))
-        closes_at = _next_close(wanted, window) if window.closes_on_grid else latest
+        closes_at = _next_close(wanted, window, rules) if window.closes_on_grid else latest
         found = F.least(found, F.when(latest >= wanted, closes_at))
     return F.greatest(known["last"], found) + timeout + F.lit(1)
 

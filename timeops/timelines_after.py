@@ -49,7 +49,7 @@ def state_after(moves: DataFrame, seen: DataFrame, state: DataFrame, rules: Time
 
 def _gathered_after(moves: DataFrame, state: DataFrame, rules: TimeRules) -> DataFrame:
     """`_timeline`, `last_clock`, `max_close` and `splits` after a stretch."""
-    closes = {f"__close{i}": close_asked(F.col(T), window) for i, window in enumerate(rules.windows_to_close)}
+    closes = {f"__close{i}": close_asked(F.col(T), window, rules) for i, window in enumerate(rules.windows_to_close)}
     latest = [F.max(column).alias(name) for name, column in closes.items()]
     fresh = moves.groupBy(TIMELINE).agg(F.max(timeline_read_at(to_us(CLOCK), rules)).alias("__last"), *latest)
     both = state.select(TIMELINE, "last_clock", "max_close").join(fresh, TIMELINE, "full")

@@ -93,22 +93,28 @@ def next_window(window: Window, after: Interval) -> Interval:
     return after[0] + hop, after[1] + hop
 
 
-def close_of(window: Window, t_us: int) -> int | None:
+def after_end(window: Window, unit_us: int) -> int:
+    """How long after its end the clock closes a window: one unit more where an event on the end is inside."""
+    end_is_inside = window.closed == "right" or window.kind in ("session", "sliding", "snapshot")
+    return window.allowed_lateness_us + (unit_us if end_is_inside else 0)
+
+
+def close_of(window: Window, t_us: int, unit_us: int) -> int | None:
     """When the last window that contains t closes, for the idle rule `window_close`; None in a gap."""
-    lateness = window.allowed_lateness_us
+    later = after_end(window, unit_us)
     if window.kind == "session":
-        return t_us + window.gap_us + lateness
+        return t_us + window.gap_us + later
     if window.kind == "sliding":
-        return t_us + window.size_us + lateness
+        return t_us + window.size_us + later
     containing = windows_of(window, t_us)
-    return containing[-1][1] + lateness if containing else None
+    return containing[-1][1] + later if containing else None
 
 
-def latest_close_on_grid(window: Window, limit_us: int) -> int | None:
+def latest_close_on_grid(window: Window, limit_us: int, unit_us: int) -> int | None:
     """The latest closing time on the grid of a window that is not after the limit; None without a grid."""
-    lateness = window.allowed_lateness_us
+    later = after_end(window, unit_us)
     if window.calendar is not None:
-        return calendar_window(limit_us - lateness, *window.calendar)[0] + lateness
+        return calendar_window(limit_us - later, *window.calendar)[0] + later
     if window.kind == "tumbling":
         period = window.size_us
     elif window.kind == "hopping":
@@ -117,5 +123,5 @@ def latest_close_on_grid(window: Window, limit_us: int) -> int | None:
         period = window.step_us
     else:
         return None
-    one_close = window.offset_us + window.size_us + lateness
+    one_close = window.offset_us + window.size_us + later
     return one_close + floor(limit_us - one_close, period)

@@ -46,7 +46,7 @@ class Timeline:
         if split not in self.max_t or t > self.max_t[split]:
             self.max_t[split] = t
         for window in self.windows:
-            close = close_of(window, t)
+            close = close_of(window, t, self.rules.unit_us)
             if close is not None and (window.name not in self.max_close or close > self.max_close[window.name]):
                 self.max_close[window.name] = close
         self.raise_to(self.event_watermark(clock), record.seq)
@@ -117,7 +117,7 @@ class Timeline:
             if window.name not in self.max_close:
                 continue
             highest = self.max_close[window.name]
-            on_grid = latest_close_on_grid(window, clock - timeout)
+            on_grid = latest_close_on_grid(window, clock - timeout, self.rules.unit_us)
             if on_grid is not None:
                 values.append(min(highest, on_grid))
             elif highest <= clock - timeout:

@@ -88,3 +88,36 @@ def test_a_tick_at_the_instant_of_the_timeout_closes_a_window_and_a_record_does_
     closed = run(spark, [ticked], time, (tumbling,), parts=(0,)).windows["w"]
     assert closed["c"] == [(BASE_US, BASE_US + 10, ("c",), (0,), 0, True, BASE_US + 10)]
     assert not run(spark, [recorded], time, (tumbling,), parts=(0,)).windows["w"]["d"]
+
+
+def test_silent_timelines_close_windows_whose_end_is_inside_also_on_whole_seconds(spark: SparkSession) -> None:
+    """Instants of the generated logs are 0.3 seconds apart, so that the unit cuts most of them."""
+    windows = (
+        window(name="session", kind="session", gap="3 s"),
+        window(name="sliding", kind="sliding", size="2 s"),
+        window(name="snapshot", kind="snapshot"),
+        window(name="right", kind="tumbling", size="4 s", closed="right"),
+    )
+    time = TimeSpec(
+        timestamp_by="e", over=("case",), unit="second", idle={"advance": "window_close", "timeout": "2 s"}
+    )
+    logs = [
+        slowed(log, by=300_000)
+        for log in with_ticks(
+            [replace(log, cuts=log.cuts[:1]) for log in near(generate(seed=8, cases=CASES))], seed=8
+        )
+    ]
+    out = run(spark, logs, time, windows, parts=PARTS)
+    for log in logs:
+        assert_equal_to_oracle(log, out, time, windows, flush=False)
+    assert_nothing_lost(logs, out)
+
+
+def slowed(log: Log, by: int) -> Log:
+    """The log with its instants so many times as far from its base."""
+
+    def far(us: int | None) -> int | None:
+        return None if us is None else BASE_US + (us - BASE_US) * by
+
+    events = (replace(e, arrival_us=far(e.arrival_us), event_us=far(e.event_us)) for e in log.events)
+    return replace(log, events=tuple(events), ticks=tuple(map(far, log.ticks)))

@@ -1,5 +1,7 @@
 """The oracle on periodic emission, splits and idleness; small cases by hand."""
 
+import pytest
+
 from tests.oracle import Control, Record, TimeRules, Window, WindowResult, run
 from tests.unit.oracle.cases import last_watermark, order, reasons
 
@@ -144,3 +146,31 @@ def test_the_idle_clock_goes_by_the_last_window_of_an_event_and_the_farthest_def
     items: list[Record | Control] = [Record(0, 22, 22), Control(0, "tick", 44), Control(0, "tick", 47)]
     assert [after["[]"] for after in run(items, rules, [hopping, tumbling]).watermarks] == [22, 37, 42]
     assert [after["[]"] for after in run(items, rules, [tumbling]).watermarks] == [22, 30, 30]
+
+
+@pytest.mark.parametrize(
+    ("window", "end"),
+    [
+        (Window("w", "session", gap_us=3), 12),
+        (Window("w", "snapshot"), 9),
+        (Window("w", "tumbling", size_us=10, closed="right"), 10),
+        (Window("w", "cumulative", size_us=8, step_us=8, closed="right"), 16),
+    ],
+    ids=lambda value: value.kind if isinstance(value, Window) else "",
+)
+def test_the_idle_clock_closes_a_window_whose_end_is_inside_one_unit_behind_its_end(window: Window, end: int) -> None:
+    rules = TimeRules(idle=("window_close", 5))
+    items: list[Record | Control] = [Record(0, 9, 9), Control(0, "tick", end + 5), Control(0, "tick", end + 6)]
+    outcome = run(items, rules, [window])
+    assert [after["[]"] for after in outcome.watermarks][1:] == [9, end + 1]
+    assert [(row.window_end, row.watermark_us) for row in outcome.windows["w"]] == [(end, end + 1)]
+
+
+def test_the_idle_clock_lets_the_last_event_leave_a_sliding_window_one_unit_later() -> None:
+    rules = TimeRules(unit_us=1_000, idle=("window_close", 5_000))
+    window = Window("w", "sliding", size_us=10_000)
+    came = Record(0, 9_000, 9_000)
+    assert last_watermark(run([came, Control(0, "tick", 24_999)], rules, [window])) == 9_000
+    outcome = run([came, Control(0, "tick", 25_000)], rules, [window])
+    assert last_watermark(outcome) == 20_000
+    assert [row.window_end for row in outcome.windows["w"]] == [9_000]
