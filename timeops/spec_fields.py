@@ -110,11 +110,14 @@ def read_duration(value: object) -> timedelta:
         raise ProblemsError([Problem(found, error.expected, error.remedy)]) from None
 
 
-def positive(value: timedelta) -> timedelta:
-    """Return a length of time, unless it is zero."""
-    if not value:
-        raise ProblemsError([Problem("found a length of zero", expected="a duration longer than zero")])
-    return value
+def read_positive_duration(value: object) -> timedelta:
+    """Return a length of time longer than zero."""
+    is_negative = value < timedelta(0) if isinstance(value, timedelta) else str(value).lstrip().startswith("-")
+    length = None if is_negative else read_duration(value)
+    if not length:
+        found = f"found {show(value)}, which is negative" if is_negative else "found a length of zero"
+        raise ProblemsError([Problem(found, expected="a duration longer than zero")])
+    return length
 
 
 def read_instant(value: object) -> datetime:
@@ -245,8 +248,7 @@ Duration = Annotated[
 ]
 PositiveDuration = Annotated[
     timedelta,
-    BeforeValidator(read_duration),
-    AfterValidator(positive),
+    BeforeValidator(read_positive_duration),
     PlainSerializer(format_duration, return_type=str, when_used="json"),
     WithJsonSchema(POSITIVE_LENGTH),
 ]

@@ -20,8 +20,7 @@ from timeops.spec_fields import (
     SpecModel,
     TimeZone,
     one_of,
-    positive,
-    read_duration,
+    read_positive_duration,
 )
 from timeops.spec_messages import Problem, ProblemsError, show
 
@@ -64,7 +63,7 @@ def _size(value: object) -> timedelta | Literal["1 month"]:
     if isinstance(value, str) and re.match(_MONTHS, value):
         expected = "a duration such as `30 days`, or `1 month` for the months of the calendar"
         raise ProblemsError([Problem(f"found {show(value)}", expected=expected)])
-    return positive(read_duration(value))
+    return read_positive_duration(value)
 
 
 def _size_text(size: timedelta | str) -> str:
@@ -198,8 +197,9 @@ class WindowShape(SpecModel):
             found = f"found {MONTH}, whose length differs, on a {self.kind} window"
             yield Problem(found, "a duration such as `30 days`", "or write `kind: tumbling`", ("size",))
         elif self.time_zone is not None and self.size not in (MONTH, DAY):
-            found = "`time_zone` has no effect on windows of this size, which is the same everywhere"
-            yield Problem(found, f"`size: 1 day` or `size: {MONTH}`", "leave it out", ("time_zone",))
+            found = "only windows of a day or a month follow the clocks of a `time_zone`; others lie on a grid of UTC"
+            remedy = "leave `time_zone` out, or write one of these sizes"
+            yield Problem(found, f"`size: 1 day` or `size: {MONTH}`", remedy, ("time_zone",))
         elif self.calendar is not None and "offset" in self.model_fields_set:
             found = "`offset` has no effect on days and months, which begin at local midnight"
             yield Problem(found, remedy="leave it out", at=("offset",))

@@ -535,7 +535,9 @@ BAD_FOR_SCHEMA_TOO = [
 BAD_FOR_PARSER_ONLY = [
     ("windows.0", cumulative(step="7 min"), "windows[0].step", "of which 1 hour is no whole number"),
     ("windows.0", cumulative(step="2 h"), "windows[0].step", "of which 1 hour is no whole number"),
-    ("windows.0.time_zone", "UTC", "windows[0].time_zone", "no effect on windows of this size"),
+    ("windows.0.time_zone", "UTC", "windows[0].time_zone", "only windows of a day or a month follow the clocks"),
+    ("windows.0.size", "-1 h", "windows[0].size", "which is negative\nExpected: a duration longer than zero"),
+    ("windows.0.offset", "-1 h", "windows[0].offset", "which is negative\nExpected: a duration of zero or more"),
     ("windows.0", {**WINDOW, "size": "1 day", "time_zone": "Europe/Belin"}, "windows[0].time_zone", "Europe/Berlin"),
     ("sources", SMALL["sources"] * 2, "sources[1].name", "a second source called `s`"),
     ("sources.0.time_zone", "Europe/Berln", "sources[0].time_zone", "did you mean `Europe/Berlin`?"),
