@@ -76,24 +76,28 @@ def _none_of(frames: Sequence[DataFrame], expectation: Expectation, what: str) -
 def _doubled(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:
     """Windows and groups with several rows; of those that are revised, the table holds the last alone."""
     rows = _since(workspace, tables.window_table(window.name), look)
-    keys = ("window_start", "window_end", group_values(window.group_columns))  # sessions may share their start
-    doubled = rows.groupBy(*keys).agg(F.count("*").alias("rows")).where("rows > 1")
-    return doubled.select(F.lit(window.name).alias("window_name"), "window_start", "group_values", "rows")
+    keys = [F.col(f"`{name}`") for name in window.key_columns]  # with the end: sessions may share their start
+    doubled = rows.groupBy(*keys).agg(F.count("*").alias("__rows")).where("__rows > 1")
+    named, groups = F.lit(window.name).alias("window_name"), group_values(window.group_columns)
+    return doubled.select(named, "window_start", groups, F.col("__rows").alias("rows"))
 
 
 def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -> DataFrame:
     """Windows and groups of the batch of whose revisions one is missing, in the history or behind it."""
-    keys = ("window_start", "window_end", group_values(window.group_columns))
+    keys = [F.col(f"`{name}`") for name in window.key_columns]
     rows = _since(workspace, tables.window_table(window.name), look).where(F.col(c.BATCH) == plan.batch_id)
-    now = rows.select(*keys, F.col("_revision").alias("last"))
+    now = rows.select(*keys, F.col("_revision").alias("__last"))
     history = _since(workspace, tables.history_table(window.name), look)
     history = history.where(~F.col(CHANGE).isin(PREIMAGE, DELETE))
-    given = history.groupBy(*keys).agg(F.count("*").alias("n"), F.max("_revision").alias("highest"))
-    both = now.join(given, ["window_start", "window_end", "group_values"], "left")
+    given = history.groupBy(*keys).agg(F.count("*").alias("__n"), F.max("_revision").alias("__highest"))
+    both = now.alias("now").join(given.alias("given"), c.same_in("now", "given", window.key_columns), "left")
     # Of revisions that did not pass `having` there are no rows.
-    all_there = F.lit(True) if window.having else F.col("n") == F.col("last") + 1
-    gap = ~F.coalesce(all_there & (F.col("highest") == F.col("last")), F.lit(False))
-    return both.where(gap).withColumn("window_name", F.lit(window.name)).drop("highest")
+    all_there = F.lit(True) if window.having else F.col("__n") == F.col("__last") + 1
+    gap = ~F.coalesce(all_there & (F.col("__highest") == F.col("__last")), F.lit(False))
+    shown = both.where(gap).select("now.*", "__n")
+    named, groups = F.lit(window.name).alias("window_name"), group_values(window.group_columns)
+    counts = (F.col("__last").alias("last"), F.col("__n").alias("n"))
+    return shown.select("window_start", "window_end", groups, *counts, named)
 
 
 def _since(workspace: Workspace, table: str, look: Look) -> DataFrame:

@@ -26,6 +26,7 @@ from timeops.epoch import instant_of
 from timeops.expression_tokens import mentions
 from timeops.safely import null_if_it_fails
 from timeops.spec import WindowSpec
+from timeops.values import as_json
 
 _COMPARISONS = 2_000_000  # about what a second is enough for
 _FEWEST, _MOST = 12, 1_000
@@ -104,8 +105,11 @@ def _behind_flush(workspace: Workspace, window: WindowSpec) -> Column:
 
 
 def group_values(names: Sequence[str]) -> Column:
-    """`group_values`: the values of group columns as JSON, so that definitions with other groups have one shape."""
-    values = F.to_json(F.struct(*[F.col(f"`{name}`") for name in names]), {"ignoreNullFields": "false"})
+    """`group_values`: the values of group columns as JSON, so that definitions with other groups have one shape.
+
+    It is for people to read: other values may have the same text.
+    """
+    values = as_json(*[F.col(f"`{name}`") for name in names])
     return (values if names else F.lit("{}")).alias("group_values")
 
 

@@ -40,7 +40,7 @@ from resources.in_memory import (
 )
 from resources.rows import small_frame
 from timeops import columns as c
-from timeops.case_values import JSON_OPTIONS, read_row, text_of
+from timeops.case_values import read_row, text_of
 from timeops.cases import FINAL, HELD, LETTERS, NONE, ORDERED, WINDOWS, Case
 from timeops.changes import PASSES
 from timeops.empty_windows import told_in_words
@@ -48,6 +48,7 @@ from timeops.epoch import instant_of
 from timeops.spec import Spec
 from timeops.ticks import Ticks
 from timeops.timelines import STATE_SCHEMA
+from timeops.values import as_json
 
 MOST_CUTS = 32
 """Places at which a case is cut; of a longer one those at the ends of its steps and so many others, evenly spread."""
@@ -240,13 +241,12 @@ def _dated(events: DataFrame) -> DataFrame:
 def _as_json(frame: DataFrame, stretch: int, table: str, columns: StructType) -> DataFrame:
     named = frame.withColumn(c.TIMELINE, timeline_in_log()) if c.TIMELINE in frame.columns else frame
     in_sequence = F.col(IN_SEQUENCE) if IN_SEQUENCE in frame.columns else F.lit(None).cast("boolean")
-    values = F.struct(*[F.col(f"`{name}`") for name in columns.names])
     return named.select(
         F.lit(stretch).alias("stretch"),
         F.lit(table).alias("table"),
         F.col(LOG).alias("log"),
         in_sequence.alias("in_sequence"),
-        F.to_json(values, JSON_OPTIONS).alias("row"),
+        as_json(*[F.col(f"`{name}`") for name in columns.names]).alias("row"),
         (F.col(PASSES) if PASSES in frame.columns else F.lit(True)).alias("passes"),
     )
 

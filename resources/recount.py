@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from resources.recount_duplicates import key_of, marked
+from resources.recount_duplicates import key_of, marked, text_of
 from resources.recount_periods import watched_with_watchers
 from resources.recount_silences import EndsOfWindow, before_and_after
 from resources.recount_times import FIRST_US, SourceRules, by_source, event_us
@@ -211,7 +211,7 @@ def _by_clock(rules: RecountRules) -> str:
 
 def _timeline(rules: RecountRules) -> str:
     """SQL of the name of the event's timeline."""
-    values = ", ".join(f"CAST(({expression}) AS STRING)" for expression in rules.over)
+    values = ", ".join(map(text_of, rules.over))
     return f"to_json(array({values}))" if values else "'[]'"
 
 

@@ -13,8 +13,15 @@ def key_of(expressions: Sequence[str]) -> str:
     if not expressions:
         return "CAST(NULL AS STRING)"
     has_all = " AND ".join(f"({expression}) IS NOT NULL" for expression in expressions)
-    values = ", ".join(f"CAST(({expression}) AS STRING)" for expression in expressions)
+    values = ", ".join(map(text_of, expressions))
     return f"CASE WHEN {has_all} THEN to_json(array({values})) END"
+
+
+def text_of(expression: str) -> str:
+    """SQL of a value as text; -0.0 is 0.0, also in arrays and structs that hold no text of their own."""
+    text = f"CAST(({expression}) AS STRING)"
+    has_floats = f"typeof({expression}) RLIKE 'double|float' AND typeof({expression}) NOT RLIKE 'string'"
+    return rf"IF({has_floats}, regexp_replace({text}, r'(?<![^\[{{ ])-0\.0(?![^,\]}}])', '0.0'), {text})"
 
 
 def marked(expressions: Sequence[str], within_us: int) -> str:

@@ -36,16 +36,9 @@ _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _FLOATS = (FloatType, DoubleType)
 _TEXTS = (StringType, DateType, TimestampType, TimestampNTZType)
 
-JSON_OPTIONS = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
-"""Options of Spark's `to_json` for rows that `read_row` reads."""
-
 
 def read_row(text: str, columns: StructType) -> dict[str, Any]:
-    """A row that Spark wrote as JSON with JSON_OPTIONS."""
+    """A row that Spark wrote as JSON, see `values.as_json`."""
     found = json.loads(text, parse_float=Decimal)
     return {field.name: read_value(found[field.name], field.dataType) for field in columns}
 

@@ -33,6 +33,7 @@ from timeops.durations import format_duration
 from timeops.grids import start_of
 from timeops.rules import SourceTime, TimeRules
 from timeops.spec import WindowSpec
+from timeops.values import as_json
 
 FLUSH_HAD_CLOSED = "a flush did so before the pipeline was reopened"
 """How the sentence ends of a dead letter that no allowed lateness would have let in, as a flush closed its window."""
@@ -107,8 +108,7 @@ def _where_from() -> list[Column]:
 
 
 def _payload(payload: Sequence[str]) -> Column:
-    as_json = F.to_json(F.struct(*[F.col(f"`{name}`") for name in payload]), {"ignoreNullFields": "false"})
-    return F.coalesce(MALFORMED, as_json).alias("payload")
+    return F.coalesce(MALFORMED, as_json(*[F.col(f"`{name}`") for name in payload])).alias("payload")
 
 
 def _in_seconds(us: Column) -> Column:

@@ -19,8 +19,9 @@ from timeops.duplicate_folds import CHAIN, EVENT_US, FIRST, IS_NEW_TIME, KEY, fi
 from timeops.errors import SpecError
 from timeops.extraction import extract
 from timeops.rules import TimeRules
-from timeops.safely import null_if_it_fails, type_of
+from timeops.safely import type_of
 from timeops.spec import TimeSpec
+from timeops.values import text_of
 
 FIRST_TIMES_SCHEMA = StructType(
     [StructField("key", StringType()), StructField("event_us", LongType()), StructField(SEQ, LongType())]
@@ -76,7 +77,7 @@ def key_of(events: DataFrame, expressions: Sequence[str]) -> Column:
     """
     for position, expression in enumerate(expressions):
         _check(events, expression, f"time.deduplicate_by[{position}]")
-    values = [null_if_it_fails(events, expression).cast("string") for expression in expressions]
+    values = [text_of(events, expression) for expression in expressions]
     lacks_one = F.exists(F.array(*values), lambda value: value.isNull())
     return F.when(~lacks_one, F.to_json(F.array(*values)))
 

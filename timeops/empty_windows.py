@@ -28,6 +28,7 @@ from timeops.rules import TimeRules
 from timeops.seen_groups import FIRST_END, LAST_END, reaching, seen_groups
 from timeops.spec import WindowSpec
 from timeops.stretch_ends import W_END, W_START, with_both_ends
+from timeops.values import as_json
 from timeops.watermark_at import AFTER_SEQ, watermarks_after
 
 Span = tuple[int, int]
@@ -186,7 +187,7 @@ def _unless_too_many(window: WindowSpec) -> Column:
     """`__upto`; where a group would be owed too many rows, computing it fails, before there are any."""
     count = count_between(F.col(_BEHIND), F.col(_UPTO), window) - F.col(_HELD)
     groups = [F.col(of).alias(name) for of, name in zip(group_names(window), window.group_columns, strict=True)]
-    group = [F.lit(" to the group "), F.to_json(F.struct(*groups), {"ignoreNullFields": "false"})] if groups else []
+    group = [F.lit(" to the group "), as_json(*groups)] if groups else []
     sentence = F.concat(
         F.lit(f"The window `{window.name}` gives"),
         *group,

@@ -21,7 +21,7 @@ from timeops.columns import (
 )
 from timeops.instants import BAD, FAILED, US, with_instant
 from timeops.rules import TimeRules
-from timeops.safely import null_if_it_fails
+from timeops.values import text_of
 
 REFUSED_AT_INGESTION = ("malformed", "no_arrival_time")
 """Reasons of records that belong to no timeline or split and are no activity."""
@@ -60,7 +60,7 @@ def timeline(items: DataFrame, over: tuple[str, ...]) -> Column:
     """`_timeline`: the `over` values as a compact JSON array of strings or null, `[]` without (A1 substreams)."""
     if not over:
         return F.lit(ONE_TIMELINE)
-    return F.to_json(F.array(*[null_if_it_fails(items, e).cast("string") for e in over]))
+    return F.to_json(F.array(*[text_of(items, e) for e in over]))
 
 
 def _with_event_time(items: DataFrame, rules: TimeRules) -> DataFrame:

@@ -30,8 +30,8 @@ from resources.sources.local_files import check_unchanged
 from resources.sources.parquet_files import read_parquet
 from resources.sources.positions import FILE, MODIFIED, POSITION, Numbered
 from timeops.errors import SpecError
-from timeops.safely import null_if_it_fails
 from timeops.spec import FilesSource, check_payload_columns
+from timeops.values import text_of
 
 _READERS: Mapping[str, Callable[[SparkSession, FilesSource, StructType, Sequence[FileRange]], Numbered]] = {
     "csv": read_csv,
@@ -101,7 +101,7 @@ def split_of(records: DataFrame, source: FilesSource) -> Column:
     if source.split is None:
         return F.lit(None).cast("string")
     try:
-        return null_if_it_fails(records, source.split).cast("string")
+        return text_of(records, source.split)
     except AnalysisException as error:
         raise SpecError(
             f"`sources[{source.name}].split`: `{source.split}` does not fit the columns: {_first_line(error)}",

@@ -18,6 +18,7 @@ from resources.sources.local_files import path_of_url, spark_path
 from resources.sources.parquet_types import Layout, layout_of
 from resources.sources.positions import FILE, MODIFIED, POSITION, Numbered
 from timeops.spec import FilesSource
+from timeops.values import EVERY_MICROSECOND
 
 _URL = "__url"
 
@@ -55,7 +56,7 @@ def _read_group(
     ]
     table = spark.createDataFrame(places, f"{_URL} STRING, {FILE} STRING, __modified_us BIGINT")
     placed = rows.join(F.broadcast(table), _URL).withColumn(MODIFIED, F.timestamp_micros("__modified_us"))
-    kept = F.to_json(F.struct(*map(quoted, unknown.names))) if unknown else F.lit(None)
+    kept = F.to_json(F.struct(*map(quoted, unknown.names)), EVERY_MICROSECOND) if unknown else F.lit(None)
     return to_records(
         placed,
         source,
