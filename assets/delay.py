@@ -7,11 +7,8 @@ from datetime import timedelta
 
 from resources.plans import Plan
 from resources.workspace import Position, Workspace, plan_end
-from timeops.durations import format_duration
+from timeops.durations import format_duration, roughly
 from timeops.rules import TimeRules
-
-_SECOND = timedelta(seconds=1)
-_ROUGHLY = ((timedelta(days=2), timedelta(hours=1)), (timedelta(hours=2), timedelta(minutes=1)))
 
 
 def watermark_delay(workspace: Workspace, after: Position) -> timedelta | None:
@@ -23,7 +20,7 @@ def causes_of_delay(workspace: Workspace, plan: Plan, after: Position) -> str:
     """What can make the watermark delay large, each with what is known of it here, as Markdown."""
     behind = workspace.log_end() - plan_end(plan)
     rows = [
-        ("processing", f"{_text(workspace.clock.now() - plan.planned_at)} since this batch was planned"),
+        ("processing", f"{roughly(workspace.clock.now() - plan.planned_at)} since this batch was planned"),
         *_tolerances(workspace),
         ("clocks that differ, of events and of this machine", _skew(after)),
         ("too little compute", f"{behind:,} records of the log wait for the next batch"),
@@ -60,14 +57,14 @@ def _skew(after: Position) -> str:
         return "no event yet"
     apart = timedelta(microseconds=abs(after.max_t_us - after.clock_us))
     where = "ahead of" if after.max_t_us > after.clock_us else "behind"
-    return f"the newest event is {_text(apart)} {where} the arrival clock"
+    return f"the newest event is {roughly(apart)} {where} the arrival clock"
 
 
 def _ago(workspace: Workspace, us: int | None) -> str:
     since = _since(workspace, us)
     if since is None:
         return "not there yet"
-    return f"{_text(abs(since))} {'ago' if since >= timedelta(0) else 'ahead of the wall clock'}"
+    return f"{roughly(abs(since))} {'ago' if since >= timedelta(0) else 'ahead of the wall clock'}"
 
 
 def _since(workspace: Workspace, us: int | None) -> timedelta | None:
@@ -79,9 +76,3 @@ def _since(workspace: Workspace, us: int | None) -> timedelta | None:
 
 def _length(us: int) -> str:
     return format_duration(timedelta(microseconds=us))
-
-
-def _text(length: timedelta) -> str:
-    """A length in words; of a long one nobody wants the seconds."""
-    whole = next((whole for least, whole in _ROUGHLY if length >= least), _SECOND)
-    return format_duration(length // whole * whole)

@@ -1,7 +1,7 @@
 """The command line `tidemark`: its commands.
 
 Here: what a person types and reads. Not here: what commands share (command_line.py), the commands of files of their
-own (backfill_command.py, report_command.py, serve_command.py), running (runner.py), layout (report_text.py).
+own (files named *_command.py), running (runner.py), layout (report_text.py).
 
 Dagster and Spark take seconds to import, so each command imports what it needs, and `--help` needs neither.
 """
@@ -31,6 +31,8 @@ from pipelines.command_line import (
 )
 from pipelines.report_command import report
 from pipelines.serve_command import serve
+from pipelines.show_command import show
+from pipelines.status_command import status
 from timeops.errors import SpecError, TidemarkError
 
 if TYPE_CHECKING:
@@ -285,6 +287,8 @@ def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
 main.add_command(backfill)
 main.add_command(report)
 main.add_command(serve)
+main.add_command(show)
+main.add_command(status)
 
 if __name__ == "__main__":
     main()

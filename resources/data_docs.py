@@ -1,14 +1,15 @@
 """Great Expectations' Data Docs of a pipeline: a page for each look at an asset of a batch, and an index.
 
-Here: writing them. Not here: what was checked (quality.py), where Dagster links them (assets/asset_checks.py), who
-serves them (docs_server.py).
+Here: writing them, and reading back what failed. Not here: what was checked (quality.py), where Dagster links them
+(assets/asset_checks.py), who serves them (docs_server.py).
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from datetime import datetime
 from functools import cache
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,31 @@ def write_page(pipeline: Path, asset: str, batch: int, done: Sequence[Checked], 
         section.build(resource_identifiers=[key, suite])
     site.site_index_builder.build()
     return docs_folder(pipeline).joinpath("validations", *key.to_tuple()[:-1], f"{key.batch_identifier}.html")
+
+
+def failed_checks(pipeline: Path, batch: int, *, since: datetime) -> list[str]:
+    """What failed of a batch: the name of each check, what was found, what to do. The library is not imported.
+
+    Args:
+        pipeline: Folder of the pipeline's tables.
+        batch: Number of the batch.
+        since: Results from before, which are of earlier attempts at it, do not count.
+    """
+    found = []
+    for result in _stored(pipeline, batch):
+        if datetime.fromisoformat(result["meta"]["run_id"]["run_time"]) >= since:
+            failed = [one["expectation_config"] for one in result["results"] if not one["success"]]
+            found += [f"check {unescape(config['description'])}" for config in failed]
+    return found
+
+
+def _stored(pipeline: Path, batch: int) -> Iterator[Mapping[str, Any]]:
+    """The results of a batch; a process that is killed as it writes leaves half a file, which says nothing."""
+    for file in sorted((pipeline / FOLDER / "results").glob(f"*/*/batch-{batch}/*/*.json")):
+        try:
+            yield json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
 
 
 @cache

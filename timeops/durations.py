@@ -29,6 +29,12 @@ _ISO_US = {
     "S": _UNIT_US["s"],
 }
 
+_ROUGHLY = (
+    (timedelta(days=2), timedelta(hours=1)),
+    (timedelta(hours=2), timedelta(minutes=1)),
+    (timedelta(seconds=10), timedelta(seconds=1)),
+)
+
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _TERM = rf"{_NUMBER} *(?:{'|'.join(sorted(_UNIT_US, key=len, reverse=True))})"
 _WORDS = rf"{_TERM}(?: *{_TERM})*"
@@ -121,3 +127,13 @@ def format_duration(duration: timedelta) -> str:
         if count:
             parts.append(f"{count} {names[-2] if count == 1 else names[-1]}")
     return " ".join(parts) or "0 seconds"
+
+
+def roughly(duration: timedelta) -> str:
+    """Write a length of time for a person to read; of a long one nobody wants the seconds.
+
+    Raises:
+        ValueError: The length is negative.
+    """
+    whole = next((whole for least, whole in _ROUGHLY if duration >= least), timedelta(milliseconds=1))
+    return format_duration(duration // whole * whole)

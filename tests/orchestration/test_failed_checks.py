@@ -214,6 +214,10 @@ def test_a_batch_with_a_failed_check_waits_until_an_operator_accepts_it(
     assert workspace.processed_end() == 0, "readers stay at the last commit"
     assert workspace.base()["ordered_events"] == 0
 
+    status = command("status", file.path, "--warehouse", settings.warehouse).stdout
+    assert "batch 1 (process) is not committed: check late_drop_recount: Expected: dead letters by reason" in status
+    assert "`tidemark accept SPEC 1 --reason …` takes it as it is" in status
+
     other = command("accept", file.path, 7, "--reason", "no such batch", "--warehouse", settings.warehouse)
     assert (other.exit_code, "batch 1 waits for its commit, not batch 7" in other.stderr) == (1, True)
 
@@ -226,6 +230,10 @@ def test_a_batch_with_a_failed_check_waits_until_an_operator_accepts_it(
     assert {row["state"] for row in table(settings.warehouse, file.spec, "batches") if row["_batch_id"] == 1} >= {
         "accepted"
     }
+    status = command("status", file.path, "--warehouse", settings.warehouse).stdout
+    assert "120 records in" in status
+    assert ", accepted although a check failed: seen with the shop" in status
+    assert status.rstrip().endswith("nothing"), "what was accepted is no news"
 
 
 @pytest.mark.parametrize(

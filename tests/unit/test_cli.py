@@ -61,17 +61,31 @@ def with_pending(warehouse: Path, kind: str = "process") -> None:
 def test_help_names_every_command() -> None:
     done = call("--help")
     assert done.exit_code == 0
-    assert set(main.commands) == {"run", "validate", "test", "schema", "accept", "backfill", "report", "serve"}
+    assert set(main.commands) == {
+        "run",
+        "validate",
+        "test",
+        "schema",
+        "accept",
+        "backfill",
+        "report",
+        "serve",
+        "show",
+        "status",
+    }
     assert all(name in done.stdout for name in main.commands)
 
 
-def test_help_and_schema_import_neither_dagster_nor_spark(folder: Path) -> None:
+def test_help_and_schema_import_neither_dagster_nor_spark_and_status_no_dagster(folder: Path) -> None:
     code = (
         "import sys; from pipelines.cli import main\n"
-        "for words in ('--help', 'schema', 'run --help', 'test --help', 'backfill --help', 'report --help'):\n"
+        "for words in ('--help', 'schema', 'run --help', 'test --help', 'backfill --help', 'report --help',\n"
+        "              'status --help', 'show --help'):\n"
         "    main(words.split(), standalone_mode=False)\n"
         "slow = {'dagster', 'pyspark', 'deltalake', 'pandas', 'rich', 'matplotlib', 'jinja2'} & set(sys.modules)\n"
-        "sys.exit(f'imported {slow}' if slow else 0)"
+        "if slow: sys.exit(f'imported {slow}')\n"
+        f"main(['status', {str(folder / 'good.yaml')!r}], standalone_mode=False)\n"
+        "sys.exit('imported Dagster' if 'dagster' in sys.modules else 0)"
     )
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", code], cwd=root, check=True, capture_output=True, timeout=60)

@@ -1,0 +1,171 @@
+"""How a pipeline stands: what its tables, its sources and its last checks say, without Spark and without Dagster.
+
+Here: the facts. Not here: what is printed (status_command.py), the page for the browser (report/).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from assets.control import check_spec
+from assets.due import has_unprocessed
+from assets.ingestion import waiting_input
+from resources import tables
+from resources.data_docs import failed_checks
+from resources.owner import is_gone
+from resources.plans import Commit, Plan
+from resources.workspace import Position, Workspace
+from timeops.durations import format_duration, roughly
+from timeops.epoch import instant_of
+from timeops.errors import TidemarkError
+
+
+@dataclass(frozen=True)
+class Waits:
+    """What the sources have that the log does not, in files.
+
+    Attributes:
+        new: To be read by the next runs.
+        young: Younger than `settle`.
+        held_back: That cannot be read.
+    """
+
+    new: int = 0
+    young: int = 0
+    held_back: int = 0
+
+
+@dataclass(frozen=True)
+class Status:
+    """A pipeline as of its last commit, and what waits behind it.
+
+    Attributes:
+        name: Of the pipeline.
+        folder: Of its tables.
+        records: How many the log has.
+        processed: How many of them committed batches have processed.
+        position: Where it stands.
+        delay: Wall clock minus the watermark; None without a watermark.
+        held: Events that the watermark has not passed; None without `ordered_events`.
+        dead_letters: Rows of the table.
+        last: The last commit of a batch that processed records, else the last one; None before the first.
+        at_work: The batch that a live process works on.
+        waits: What the sources have.
+        wrong: A sentence or two for each thing that somebody has to look at.
+    """
+
+    name: str
+    folder: Path
+    records: int
+    processed: int
+    position: Position
+    delay: timedelta | None
+    held: int | None
+    dead_letters: int
+    last: Commit | None
+    at_work: Plan | None
+    waits: Waits
+    wrong: tuple[str, ...]
+
+
+def status_of(workspace: Workspace) -> Status:
+    """Looks at a pipeline. Nothing is written."""
+    last = workspace.batches.last_commit() if workspace.exists else None
+    pending = workspace.batches.pending() if workspace.exists else None
+    position = workspace.position() if last else Position()
+    at_work = pending if pending is not None and not _is_left(pending, workspace.clock.now()) else None
+    waits, wrong = _waits(workspace)
+    found = [*_wrong_with_batches(workspace, pending if at_work is None else None), *wrong]
+    delay = _delay(workspace, position)
+    return Status(
+        name=workspace.spec.name,
+        folder=workspace.lake.root,
+        records=workspace.log_end() if last else 0,
+        processed=workspace.processed_end() if last else 0,
+        position=position,
+        delay=delay,
+        held=_rows(workspace, tables.HELD_EVENTS) if workspace.spec.outputs.ordered_events else None,
+        dead_letters=_rows(workspace, tables.DEAD_LETTERS),
+        last=(workspace.batches.last_commit("process") or last) if last else None,
+        at_work=at_work,
+        waits=waits,
+        wrong=(*found, *_too_old(workspace, position, delay)),
+    )
+
+
+def _rows(workspace: Workspace, table: str) -> int:
+    """Rows of a table as of the last commit, by its log alone."""
+    if not workspace.exists or not workspace.lake.exists(table):
+        return 0
+    return workspace.lake.row_count(table, workspace.base()[table])
+
+
+def _delay(workspace: Workspace, position: Position) -> timedelta | None:
+    if position.final or position.watermark_us is None:
+        return None
+    # Not as an instant: a watermark may be of the year 0001.
+    return timedelta(seconds=workspace.clock.now().timestamp() - position.watermark_us / 1e6)
+
+
+def _is_left(pending: Plan, now: datetime) -> bool:
+    """Whether nobody works any more on a batch that is not committed."""
+    return pending.released or is_gone(pending.owner, pending.heartbeat_at, now)
+
+
+def _waits(workspace: Workspace) -> tuple[Waits, list[str]]:
+    """What the sources have, and what is wrong with it."""
+    try:
+        found = waiting_input(workspace)
+    except TidemarkError as error:
+        return Waits(), [str(error)]
+    errors = [str(error) for error in found.errors]
+    return Waits(len(found.ready) + found.left, len(found.waiting), len(errors)), errors
+
+
+def _wrong_with_batches(workspace: Workspace, left: Plan | None) -> Iterator[str]:
+    """What is wrong with the spec, with a batch that was left uncommitted, or with the last one."""
+    if not workspace.exists:
+        return
+    try:
+        check_spec(workspace)
+        has_unprocessed(workspace, flush=False)
+    except TidemarkError as error:
+        yield str(error)
+    if left is not None:
+        yield from _left_over(workspace, left)
+        return
+    last = workspace.batches.last_commit("process")
+    if last is not None and last.reason is None:
+        for failed in failed_checks(workspace.folder, last.batch_id, since=last.plan.planned_at):
+            yield f"batch {last.batch_id} is committed, and a check of it warns: {failed}"
+
+
+def _left_over(workspace: Workspace, left: Plan) -> Iterator[str]:
+    batch = f"batch {left.batch_id} ({left.kind}) is not committed"
+    failed = failed_checks(workspace.folder, left.batch_id, since=left.planned_at)
+    for one in failed:
+        yield f"{batch}: {one}"
+    if failed:
+        yield (
+            f"`tidemark run` retries batch {left.batch_id}; `tidemark accept SPEC {left.batch_id} --reason …` takes "
+            "it as it is."
+        )
+        return
+    why = "its run failed" if left.released else f"{left.owner} has ended without a word"
+    begun = instant_of(round(left.planned_at.timestamp() * 1e6))
+    yield f"{batch}: {why}. It was begun at {begun:%Y-%m-%d %H:%M:%S} UTC. To do: `tidemark run` goes on with it."
+
+
+def _too_old(workspace: Workspace, position: Position, delay: timedelta | None) -> Iterator[str]:
+    """What `alerts.freshness` says of a watermark that is this far behind now."""
+    allowed = workspace.spec.alerts.freshness
+    if allowed is None or delay is None or position.final:
+        return
+    for oldest in (allowed.error, allowed.warn):
+        if oldest is not None and delay > oldest:
+            yield (
+                f"the watermark is {roughly(delay)} behind the clock, and `alerts.freshness` allows "
+                f"{format_duration(oldest)}"
+            )
+            return

@@ -1,0 +1,161 @@
+"""`tidemark status` and `tidemark show` on tables that are written without Spark.
+
+Here: what is printed, and which rows. Not here: the page of `tidemark report` (report/), a failed check of a real run
+(tests/orchestration/test_failed_checks.py).
+"""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from pipelines.cli import main
+from pipelines.rows_text import text, write_rows
+from resources import tables
+from resources.batches import BatchLog
+from resources.owner import Owner, this_process
+from tests.unit.report.shop import SPEC, WINDOWS, Shop, at, letter
+
+FRESH = "alerts: {freshness: {warn: 1 hour, error: 1 day}}\n"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    """Ten records: six ordered, two held, two refused; a window has two rows."""
+    (tmp_path / "in").mkdir()
+    made = Shop(tmp_path, SPEC + WINDOWS + FRESH).create()
+    made.ingest(10)
+    starts = [{"window_start": at(60 * n), "window_end": at(60 * n + 60), "till": "a", "events": n} for n in (1, 2)]
+    made.add(tables.window_table("per_minute"), starts)
+    made.process(ordered=6, held=2, refused=[{"reason": "early"}, {"payload": "\x1b[31mred\n"}])
+    return made
+
+
+def call(shop: Shop, command: str, *words: str) -> Result:
+    given = [command, str(shop.folder / "shop.yaml"), *words, "--warehouse", str(shop.folder / "warehouse")]
+    return CliRunner().invoke(main, given, catch_exceptions=False)
+
+
+def begin(shop: Shop, owner: Owner) -> None:
+    """Plans the next batch, which nobody commits."""
+    log = BatchLog(shop.lake)
+    log.begin("process", owner, at(20), after=1, first_seq=10, end_seq=12, input={}, fingerprint="f")
+
+
+def dead_process() -> int:
+    """The number of a process that has ended."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    return ended.pid
+
+
+def test_status_tells_how_a_pipeline_stands(shop: Shop) -> None:
+    (shop.folder / "in" / "new.csv").write_text("at,amount\n2026-01-01T00:00:00Z,1\n")
+    os.utime(shop.folder / "in" / "new.csv", (0, 0))
+    done = call(shop, "status")
+    assert done.exit_code == 0
+    told = {line[:14].strip(): line[14:].strip() for line in done.stdout.splitlines() if line.startswith("  ")}
+    assert told["records"] == "10, all processed"
+    assert told["watermark"].startswith("2026-01-01 00:00:06 UTC, ")
+    assert told["watermark"].endswith("behind the clock")
+    assert told["held"] == "2 events, which the watermark has not passed"
+    assert told["dead letters"] == "2"
+    assert told["last batch"].startswith("1, committed 2026-01-01 00:00:03 UTC: 10 records in ")
+    assert told["waits"] == "1 new file"
+    assert told["wrong"].endswith("`alerts.freshness` allows 1 day")
+    found = json.loads(call(shop, "status", "--json").stdout)
+    assert (found["records"], found["held"], found["dead_letters"]) == (10, 2, 2)
+    assert (found["watermark"], found["flushed"]) == ("2026-01-01T00:00:06+00:00", False)
+    assert found["watermark_delay_seconds"] > timedelta(days=1).total_seconds()
+    assert (found["last_batch"]["batch"], found["at_work"], found["files"]["new"]) == (1, None, 1)
+    assert len(found["wrong"]) == 1
+
+
+def test_status_names_a_batch_at_work_and_one_whose_process_died(shop: Shop) -> None:
+    begin(shop, this_process("run"))
+    found = json.loads(call(shop, "status", "--json").stdout)
+    assert (found["at_work"]["batch"], found["records"]) == (2, 10)
+    assert not any("batch 2" in said for said in found["wrong"])
+    BatchLog(shop.lake).release(BatchLog(shop.lake).pending() or pytest.fail("no plan"), at(30))
+    begin(shop, replace(this_process("other"), pid=dead_process()))
+    found = json.loads(call(shop, "status", "--json").stdout)
+    assert found["at_work"] is None
+    assert any(
+        "batch 2 (process) is not committed" in said and "ended without a word" in said for said in found["wrong"]
+    )
+
+
+def test_status_of_a_pipeline_that_has_not_run_or_whose_input_is_nowhere(tmp_path: Path) -> None:
+    made = Shop(tmp_path)
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("name: bad\n")
+    done = call(made, "status", str(bad))
+    assert done.exit_code == 2, "of the bad spec; the good one is shown all the same"
+    assert "none: no batch has been committed yet" in done.stdout
+    assert "bad.yaml" in done.stderr
+    assert "in" in json.loads(call(made, "status", "--json").stdout)["wrong"][0]
+
+
+def test_show_gives_rows_of_the_last_commit_the_newest_first(shop: Shop) -> None:
+    shop.add(tables.DEAD_LETTERS, [letter(99) | {"reason": "early"}])  # no commit names it
+    done = call(shop, "show", "dead_letters", "--format", "json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(row["_arrival_seq"], row["reason"]) for row in rows] == [(9, "out_of_order"), (8, "early")]
+    assert rows[1]["_event_time"] == "2025-12-31T23:59:08Z"
+    assert "2 of 2 rows of dead_letters as of batch 1" in done.stderr
+    limited = call(shop, "show", "per_minute", "--limit", "1", "--format", "csv")
+    assert next(csv.DictReader(io.StringIO(limited.stdout)))["window_start"] == "2026-01-01T00:02:00Z"
+    assert "1 of 2 rows of windows/per_minute as of batch 1, the newest first" in limited.stderr
+    where = "window_start < '2026-01-01 00:02:00' and till = 'a' -- only the first"
+    [line] = call(shop, "show", "windows/per_minute", "--where", where, "--format", "json").stdout.splitlines()
+    assert json.loads(line)["events"] == 1
+    assert '"batch' not in call(shop, "show", "batches", "--limit", "1", "--format", "json").stdout
+
+
+def test_show_is_one_line_for_each_row_in_a_pipe_and_no_payload_reaches_the_terminal_s_ears(shop: Shop) -> None:
+    printed = call(shop, "show", "dead_letters").stdout
+    assert "\x1b" not in printed
+    assert "\\x1b[31mred\\n" in printed
+    lines = [line for line in printed.splitlines() if "2026-01-01" in line]
+    assert len(lines) == 2
+    assert len(lines[0]) > 200
+
+
+@pytest.mark.parametrize(
+    ("table", "where", "said"),
+    [
+        ("deadletters", None, "did you mean `dead_letters`?"),
+        ("dead_letters", "reasn = 'early'", "No field named reasn"),
+        ("dead_letters", "reason ==", "Expected: a condition in SQL over _arrival_seq,"),
+        ("dead_letters", "_arrival_seq = 'x'", "Cannot cast string 'x'"),
+    ],
+)
+def test_show_says_what_there_is(shop: Shop, table: str, where: str | None, said: str) -> None:
+    done = call(shop, "show", table, *(["--where", where] if where else []))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_show_of_a_pipeline_that_has_committed_nothing_fails_in_words(tmp_path: Path) -> None:
+    done = call(Shop(tmp_path), "show", "raw_events")
+    assert done.exit_code == 1
+    assert "shop has no committed batch" in done.stderr
+
+
+def test_values_of_every_type_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = pa.schema([("m", pa.map_(pa.string(), pa.int64())), ("x", pa.float64()), ("b", pa.binary())])
+    rows = pa.Table.from_pylist([{"m": [("a", 1)], "x": float("inf"), "b": b"\x01"}], schema=kinds)
+    write_rows(rows, "json")
+    assert json.loads(capsys.readouterr().out) == {"m": {"a": 1}, "x": "inf", "b": "01"}
+    assert text("x" * 1_000) == "x" * 400 + "…"
+    assert text({"at": at(0)}) == '{"at":"2026-01-01T00:00:00Z"}'
+    assert (text(at(0)), text(None), text(True)) == ("2026-01-01 00:00:00", "null", "true")
