@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from dagster import Backoff, Failure, RetryPolicy
+from dagster import AssetExecutionContext, Backoff, Failure, RetryPolicy
 
 from resources.lake import ConflictError
+from resources.owner import this_process
 from timeops.errors import BusyError, TidemarkError
 
 RETRIES = RetryPolicy(max_retries=3, delay=5, backoff=Backoff.EXPONENTIAL)
@@ -20,6 +21,8 @@ FAILURE_TAG = "tidemark/failure"
 LASTING = "lasting"
 ATTENDED_TAG = "tidemark/attended"
 """Of a run that a person waits for, who sees at once what is wrong and decides what to try again."""
+PROCESS_TAG = "tidemark/process"
+"""Of a run, the process that works on it, so that others can see whether it still does."""
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -28,6 +31,12 @@ Result = TypeVar("Result")
 def lasts(error: Exception) -> bool:
     """Whether trying again without a change of the spec, the input or the lake ends the same way."""
     return isinstance(error, TidemarkError) and not isinstance(error, BusyError | ConflictError)
+
+
+def say_who_runs(context: AssetExecutionContext) -> None:
+    """Names this process on its run: a machine that goes down says no more, and leaves its run as «started»."""
+    run_id = context.run.run_id
+    context.instance.add_run_tags(run_id, {PROCESS_TAG: this_process(run_id).text})
 
 
 def told_to_dagster(stage: Callable[Given, Iterator[Result]]) -> Callable[Given, Iterator[Result]]:

@@ -28,7 +28,7 @@ from assets.alignment import is_aligned, must_process_first
 from assets.commits import Stretch, batch_of, is_accepted, next_stretch, stage_of, take_on
 from assets.control import check_spec
 from assets.dead_letters import write_dead_letters
-from assets.failures import RETRIES, told_to_dagster
+from assets.failures import RETRIES, say_who_runs, told_to_dagster
 from assets.ingestion import ingest, waiting_input
 from assets.schemas import create_tables
 from assets.stretch import forget
@@ -112,6 +112,7 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
     def raw_events(
         context: AssetExecutionContext, spark: LazyPySparkResource, config: BatchSettings
     ) -> Iterator[MaterializeResult[None]]:
+        say_who_runs(context)
         workspace = open_workspace(spark)
         workspace.tell("looking for new input")
         create_tables(workspace)

@@ -19,7 +19,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from assets import metadata as show
 from assets.backfill import days_in, rebuild_days
-from assets.failures import RETRIES, told_to_dagster
+from assets.failures import RETRIES, say_who_runs, told_to_dagster
 from assets.live import OpenWorkspace, key, pool_of
 from resources import tables
 from timeops.spec import Spec, WindowSpec
@@ -53,6 +53,7 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> As
     )
     @told_to_dagster
     def window_days(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
+        say_who_runs(context)
         workspace = open_workspace(spark)
         first, last = days_in(context.partition_keys)
         rows = rebuild_days(workspace, window, first, last, context.run.run_id)

@@ -27,6 +27,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from assets.due import Due, look, signature
 from assets.failures import FAILURE_TAG, LASTING
+from pipelines.dead_runs import end_dead_runs
 from resources.workspace import Workspace
 from timeops.durations import format_duration
 from timeops.epoch import instant_of
@@ -56,7 +57,7 @@ def live_schedule(workspace: Workspace, job: UnresolvedAssetJobDefinition) -> Sc
         description=f"Runs {name} at `{cron}` (UTC), if input is waiting or a batch was not finished.",
     )
     def at_its_times(context: ScheduleEvaluationContext) -> RunRequest | SkipReason:
-        return decide(look(workspace), workspace, job.name, context.instance)
+        return _decided(look(workspace), workspace, job.name, context)
 
     return at_its_times
 
@@ -80,9 +81,22 @@ def live_sensor(workspace: Workspace, job: UnresolvedAssetJobDefinition, given: 
         due = look(workspace)
         # The cursor names what needs no second look.
         context.update_cursor(None if due.is_there or due.may_ripen else seen)
-        return decide(due, workspace, job.name, context.instance)
+        return _decided(due, workspace, job.name, context)
 
     return on_new_input
+
+
+def _decided(
+    due: Due, workspace: Workspace, job: str, context: SensorEvaluationContext | ScheduleEvaluationContext
+) -> RunRequest | SkipReason:
+    """As `decide`, once runs that nobody works on are over; the tick says which those were."""
+    over = end_dead_runs(workspace, job, context.instance) if due.is_there else []
+    for sentence in over:
+        context.log.warning(sentence)
+    asked = decide(due, workspace, job, context.instance)
+    if isinstance(asked, SkipReason):
+        return SkipReason("; ".join([*over, str(asked.skip_message)]))
+    return asked
 
 
 def decide(due: Due, workspace: Workspace, job: str, instance: DagsterInstance) -> RunRequest | SkipReason:

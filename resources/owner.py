@@ -33,10 +33,28 @@ class Owner:
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
 
+    @property
+    def text(self) -> str:
+        """All but the id in one line, for `owner_in`."""
+        return f"{self.host}:{self.pid}:{'' if self.started is None else self.started}"
+
+
+def owner_in(text: str, owner_id: str) -> Owner | None:
+    """Return the owner that `Owner.text` says, None where it says none."""
+    host, _, numbers = text.partition(":")
+    pid, _, started = numbers.partition(":")
+    if not pid.isdecimal() or not (started.isdecimal() or not started):
+        return None
+    return Owner(owner_id, host, int(pid), int(started) if started else None)
+
 
 def this_process(owner_id: str) -> Owner:
     """Return this process as the owner with the given random name."""
-    pid = os.getpid()
+    return process_of(os.getpid(), owner_id)
+
+
+def process_of(pid: int, owner_id: str = "") -> Owner:
+    """Return a process of this machine as an owner."""
     return Owner(owner_id, socket.gethostname(), pid, _start_of(pid))
 
 

@@ -3,7 +3,9 @@
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,13 +25,14 @@ from pyspark.sql import SparkSession
 
 from assets import live
 from assets.due import look
-from assets.failures import FAILURE_TAG, LASTING
+from assets.failures import FAILURE_TAG, LASTING, PROCESS_TAG
 from assets.schemas import create_tables
+from pipelines.dead_runs import end_dead_runs
 from pipelines.definitions import build_definitions, job_name
 from pipelines.launching import WORK_TAG, decide
 from pipelines.specfiles import read_spec
 from resources.clock import FixedClock
-from resources.owner import this_process
+from resources.owner import Owner, process_of, this_process
 from resources.settings import Settings
 from resources.workspace import SpecFile, Workspace
 from tests.orchestration.landing import land
@@ -183,6 +186,57 @@ def test_work_that_a_run_left_undone_is_tried_again_later_and_later(tmp_path: Pa
     assert waits == [31, 61, 121]
 
 
+def dead_process() -> Owner:
+    """A process of this machine that is no more."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        return process_of(process.pid)
+
+
+def test_a_run_whose_process_is_gone_is_ended_by_the_sensor_which_then_launches(tmp_path: Path) -> None:
+    file, settings = made = scheduled(tmp_path, "cut")
+    land(tmp_path / "in_cut", 3, seed=1, files=1)
+    dead = dead_process()
+    clock = FixedClock(datetime.now(UTC))
+    workspace = Workspace(file, settings.warehouse, clock=clock)
+    with DagsterInstance.ephemeral() as instance:
+        sensor = sensor_of(made)
+        asked = request(sensor.tick(instance))
+        run = launched(instance, file, asked, DagsterRunStatus.STARTED)
+        instance.add_run_tags(run.run_id, {PROCESS_TAG: this_process("").text})
+        assert reason(sensor.tick(instance)).startswith(f"run {run.run_id} is on its way")
+
+        other = DagsterRun(job_name="days", status=DagsterRunStatus.STARTED, tags={PROCESS_TAG: dead.text})
+        instance.add_run(other)  # it holds the pool
+        instance.add_run_tags(run.run_id, {PROCESS_TAG: dead.text})
+        said = reason(sensor.tick(instance))
+        assert f"run {run.run_id} is over: process {dead.pid} on {dead.host} is gone" in said
+        assert f"run {other.run_id} is over" in said
+        assert f"run {run.run_id} did not finish it: it is tried anew at " in said
+        assert {one.status for one in instance.get_runs()} == {DagsterRunStatus.FAILURE}
+        clock.advance(timedelta(minutes=1))
+        request_after = decide(look(workspace), workspace, job_name(file), instance)
+        assert isinstance(request_after, RunRequest)
+
+
+def test_a_run_that_never_said_who_works_on_it_is_ended_when_it_was_silent_for_long(tmp_path: Path) -> None:
+    file, settings = made = scheduled(tmp_path, "mute")
+    land(tmp_path / "in_mute", 3, seed=1, files=1)
+    clock = FixedClock(datetime.now(UTC) + timedelta(minutes=9))
+    workspace = Workspace(file, settings.warehouse, clock=clock)
+    with DagsterInstance.ephemeral() as instance:
+        asked = request(sensor_of(made).tick(instance))
+        run = launched(instance, file, asked, DagsterRunStatus.STARTED)
+        elsewhere = DagsterRun(job_name="another_live", status=DagsterRunStatus.STARTED)
+        instance.add_run(elsewhere)
+        assert end_dead_runs(workspace, job_name(file), instance) == []
+        clock.advance(timedelta(minutes=2))
+        [said] = end_dead_runs(workspace, job_name(file), instance)
+        assert said.startswith(f"run {run.run_id} is over: it has been silent for 10 minutes")
+        still = instance.get_run_by_id(elsewhere.run_id)
+        assert still is not None
+        assert still.status == DagsterRunStatus.STARTED, "of other pipelines' runs only a process tells"
+
+
 def test_the_cron_schedule_skips_when_nothing_is_new_and_says_what_it_looked_at(tmp_path: Path) -> None:
     file, settings = scheduled(tmp_path, "timed", 'schedule: "* * * * *"\n')
     schedule = build_definitions(settings, [file]).resolve_schedule_def("timed_schedule")
@@ -263,8 +317,20 @@ def test_a_pipeline_at_work_elsewhere_is_tried_again_and_its_sensor_waits(
         run = job.execute_in_process(instance=instance, raise_on_error=False)
         assert not run.success
         assert len(retries(instance, run.run_id)) == 1
+        told = instance.get_run_by_id(run.run_id)
+        assert told is not None
+        assert told.tags[PROCESS_TAG] == this_process("").text
         workspace.batches.release(other, workspace.clock.now())
-        request(sensor.tick(instance))
+        asked = request(sensor.tick(instance))
+
+        cut = launched(instance, file, asked, DagsterRunStatus.STARTED)
+        dead = replace(dead_process(), id=cut.run_id)
+        begun = workspace.batches.pending()
+        assert begun is not None
+        again = partial(workspace.batches.begin, "ingest", after=None, first_seq=0, end_seq=None, input={})
+        again(dead, workspace.clock.now(), fingerprint=begun.fingerprint)
+        said = reason(sensor.tick(instance))
+        assert f"run {cut.run_id} is over: {dead}, which had batch 0, is gone" in said
 
 
 def retries(instance: DagsterInstance, run_id: str) -> list[object]:
