@@ -12,7 +12,7 @@ _EVERYWHERE = {
     "_source": "The source that the record came from.",
     "_split": "Its split: part of a source with a watermark of its own.",
     "_position": "Line, row or record in its file, from 1.",
-    "_file": "The file that it came from.",
+    "_file": "The file that it came from: its path from the folder before the first wildcard of the source's path.",
     "_malformed": "The raw text of a record that does not fit the schema.",
     "_batch_id": "The batch that wrote the row, see the asset batches.",
     "_timestamp": "Event time that order and windows go by: cut to the unit, and moved where a policy adjusts it.",

@@ -268,7 +268,7 @@ def _with_arrival(records: DataFrame, source: FilesSource, time_zone: str) -> Da
 
 def log_order(order: str) -> tuple[Column, ...]:
     """Order of the records of one ingestion: by arrival, untimed ones behind, or as they lie in the files."""
-    place = (F.col(c.FILE), F.col(c.POSITION), F.col(c.SOURCE))
+    place = (F.col(c.FILE), F.col(c.SOURCE), F.col(c.POSITION))  # two sources may have files of one name
     if order == "position":
         return place
     return (F.col(_A).asc_nulls_last(), *place)

@@ -5,6 +5,7 @@ run, which reports the days it touched (live.py).
 """
 
 from collections.abc import Iterator
+from datetime import date
 
 from dagster import (
     AssetExecutionContext,
@@ -25,17 +26,17 @@ from resources import tables
 from timeops.spec import Spec, WindowSpec
 
 
-def window_assets(spec: Spec, open_workspace: OpenWorkspace) -> list[AssetsDefinition]:
-    """One asset per window of a spec."""
-    return [_window(spec, window, open_workspace) for window in spec.windows]
+def window_assets(spec: Spec, open_workspace: OpenWorkspace, first: date) -> list[AssetsDefinition]:
+    """One asset per window of a spec, with partitions from a day on."""
+    return [_window(spec, window, open_workspace, first) for window in spec.windows]
 
 
-def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> AssetsDefinition:
+def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace, first: date) -> AssetsDefinition:
     table = tables.window_table(window.name)
     inputs = [] if window.input is None else [key(spec, tables.window_table(window.input))]
     # Windows of today are there as soon as they are closed, so today is a partition too.
-    start, zone = spec.partitions.start.isoformat(), spec.partitions.time_zone
-    days = DailyPartitionsDefinition(start_date=start, timezone=zone, end_offset=1)
+    zone = spec.partitions.time_zone
+    days = DailyPartitionsDefinition(start_date=first.isoformat(), timezone=zone, end_offset=1)
 
     @asset(
         key=key(spec, table),
@@ -55,13 +56,13 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> As
     def window_days(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
         say_who_runs(context)
         workspace = open_workspace(spark)
-        first, last = days_in(context.partition_keys)
-        rows = rebuild_days(workspace, window, first, last, context.run.run_id)
+        chosen = days_in(context.partition_keys)
+        rows = rebuild_days(workspace, window, *chosen, context.run.run_id)
         yield MaterializeResult(
             metadata={
                 **show.rows(rows),
                 **show.table(workspace.lake, table),
-                "days": MetadataValue.text(f"{first} to {last}"),
+                "days": MetadataValue.text("{} to {}".format(*chosen)),
             }
         )
 

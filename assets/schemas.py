@@ -138,7 +138,8 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
     for source, rules in zip(workspace.spec.sources, TimeRules.of(workspace.spec).sources, strict=True):
         own = log.select(*payload_schema(workspace.spark, source).names)
         if source.arrival_time is not None:
-            with_instant(own, source.arrival_time, rules.time_zone, where=f"sources[{source.name}].arrival_time")
+            told = own.withColumn(c.FILE, F.lit("").cast("string"))
+            with_instant(told, source.arrival_time, rules.time_zone, where=f"sources[{source.name}].arrival_time")
         split_of(own, source)
     start, clock = one_timeline(workspace, Position()), log_clock(workspace, Position())
     adjusted = _emptied(time_adjustment(log, start, TimeRules.of(workspace.spec), clock), workspace)

@@ -36,6 +36,7 @@ _LINES = pa.schema(
         "__ticked": pa.int64(),
         c.SOURCE: pa.string(),
         c.SPLIT: pa.string(),
+        c.FILE: pa.string(),
     }
 )
 
@@ -143,11 +144,12 @@ def _lines(number: int, case: Case, spec: Spec) -> Iterator[dict[str, Any]]:
             "__ticked": max((us_of(clock) for place, clock in case.ticks if place <= seq), default=None),
             c.SOURCE: record.get(c.SOURCE, spec.sources[0].name),
             c.SPLIT: record.get(c.SPLIT),
+            c.FILE: record.get(c.FILE),
         }
 
 
 def _payload_of(record: Row) -> Mapping[str, Any]:
-    return {name: value for name, value in record.items() if name not in (c.ARRIVAL, c.SOURCE, c.SPLIT)}
+    return {name: value for name, value in record.items() if name not in (c.ARRIVAL, c.SOURCE, c.SPLIT, c.FILE)}
 
 
 def _with_arrival(parsed: DataFrame, source: FilesSource, spec: Spec) -> DataFrame:
@@ -169,7 +171,6 @@ def _misfit(name: str) -> Any:
 
 def _items(known: DataFrame, payload: StructType) -> DataFrame:
     earlier = Window.partitionBy("__case").orderBy(c.SEQ).rowsBetween(Window.unboundedPreceding, 0)
-    nothing = F.lit(None).cast("string")
     return known.select(
         "__case",
         *[F.col(f"`{name}`") for name in payload.names],
@@ -179,7 +180,7 @@ def _items(known: DataFrame, payload: StructType) -> DataFrame:
         c.SOURCE,
         c.SPLIT,
         F.col(c.SEQ).alias(c.POSITION),
-        nothing.alias(c.FILE),
-        nothing.alias(c.MALFORMED),
+        c.FILE,
+        F.lit(None).cast("string").alias(c.MALFORMED),
         F.lit(0).cast("bigint").alias(c.BATCH),
     )

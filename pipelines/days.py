@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from dagster import DagsterInstance
 
 from assets.failures import ATTENDED_TAG
+from assets.first_day import EARLIEST
 from assets.live import key
 from pipelines.definitions import build_definitions
 from pipelines.runner import QUIET, failure_of
@@ -57,7 +58,7 @@ def rebuild(
     choice = choose_spark(settings)
     open_session(choice, tell)
     last_before = workspace.batches.last_commit() if workspace.exists else None
-    job = build_definitions(settings, [file], choice, tell=tell).resolve_implicit_global_asset_job_def()
+    job = build_definitions(settings, [file], choice, tell=tell, since=first).resolve_implicit_global_asset_job_def()
     result = job.execute_in_process(
         instance=instance,
         raise_on_error=False,
@@ -97,7 +98,7 @@ def check_days(spec: Spec, first: date, last: date, *, now: datetime) -> None:
     Raises:
         SpecError: It is reversed, or some of it is no partition.
     """
-    start, zone = spec.partitions.start, spec.partitions.time_zone
+    start, zone = spec.partitions.start or EARLIEST, spec.partitions.time_zone
     today = now.astimezone(ZoneInfo(zone)).date()
     if first > last:
         raise SpecError(

@@ -4,6 +4,7 @@ Here: wiring. Not here: what an asset does (assets/), where things are (resource
 """
 
 from collections.abc import Callable, Sequence
+from datetime import date
 from pathlib import Path
 
 import dagster
@@ -19,6 +20,7 @@ from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
 from assets.asset_checks import live_checks
+from assets.first_day import first_day
 from assets.live import OpenWorkspace, live_assets
 from assets.partitions import window_assets
 from pipelines.launching import live_schedule, live_sensor
@@ -38,6 +40,7 @@ def build_definitions(
     *,
     accepted: Acceptance | None = None,
     tell: Callable[[str], None] = silent,
+    since: date = date.max,
 ) -> Definitions:
     """Definitions of pipelines.
 
@@ -47,6 +50,7 @@ def build_definitions(
         choice: Where they compute; by default as the settings say.
         accepted: A batch to commit although a blocking check fails (`tidemark accept`).
         tell: Called with a line on what is being done.
+        since: The day partitions begin with this day at the latest.
     """
     specs = read_folder(settings.specs) if files is None else files
     choice = choice or choose_spark(settings)
@@ -59,7 +63,10 @@ def build_definitions(
         assets=[
             one
             for file, opened in opens
-            for one in [*live_assets(file.spec, opened), *window_assets(file.spec, opened)]
+            for one in [
+                *live_assets(file.spec, opened),
+                *window_assets(file.spec, opened, min(since, first_day(Workspace(file, settings.warehouse)))),
+            ]
         ],
         asset_checks=[one for file, opened in opens for one in live_checks(file.spec, opened, settings.data_docs)],
         jobs=list(jobs.values()),

@@ -202,6 +202,20 @@ class Lake:
         pairs = zip(files[lowest].to_pylist(), files["num_records"].to_pylist(), strict=True)
         return [(value, rows) for value, rows in pairs if value is not None and rows]
 
+    def lowest(self, table: str, version: int, column: str) -> Any:
+        """Return the lowest value of a column, None for no row; from the statistics of the files if all tell it.
+
+        Raises:
+            LakeError: The table cannot be read.
+        """
+        try:
+            known = self.lowest_by_file(table, version, column)
+            if sum(rows for _, rows in known) == self.row_count(table, version):
+                return min((value for value, _ in known), default=None)
+            return pc.min(self.rows(table, version, columns=[column])[column]).as_py()
+        except (DeltaError, OSError) as error:
+            raise LakeError(f"{self.path(table)} cannot be read: {error}") from error
+
     def append(self, table: str, df: "DataFrame", *, attempt: int, expect: int, are_few: bool = False) -> Written:
         """Append rows that Spark computes, in one commit. Repeated by the same attempt, it writes nothing.
 

@@ -10,14 +10,14 @@ from pydantic import BaseModel, Field, ValidationError
 
 from timeops.arrival import keys_by_arrival
 from timeops.cases import HELD, ORDERED, WINDOWS, Case, Row, Step
-from timeops.columns import ARRIVAL, SOURCE, SPLIT
-from timeops.expression_tokens import top_level_names
+from timeops.columns import ARRIVAL, FILE, SOURCE, SPLIT
+from timeops.expression_tokens import mentions, top_level_names
 from timeops.spec import FilesSource, Spec
 from timeops.spec_fields import SpecModel, read_instant
 from timeops.spec_messages import Path, Problem, ProblemsError, did_you_mean, problems_of, show, spec_error
 from timeops.spec_yaml import read_yaml
 
-_GIVEN_BESIDE_PAYLOAD = (ARRIVAL, SOURCE, SPLIT)
+_GIVEN_BESIDE_PAYLOAD = (ARRIVAL, SOURCE, SPLIT, FILE)
 
 
 class _File(SpecModel):
@@ -118,6 +118,9 @@ def _record_problems(case: Case, spec: Spec) -> Iterator[Problem]:
                 yield Problem(f"unknown column `{name}`", expected, did_you_mean(name, columns), (*at, name))
         if record.get(SPLIT) is not None and not isinstance(record[SPLIT], str):
             yield Problem(f"found {show(record[SPLIT])}", "text", "put the value in quotes", (*at, SPLIT))
+        if FILE in record and not mentions(source.arrival_time or "", FILE):
+            found = f"`{FILE}` has no effect: the source's arrival_time does not name it"
+            yield Problem(found, remedy="leave it out", at=(*at, FILE))
         yield from _arrival_problems(record, source, at, spec, is_known=has_arrival)
         has_arrival = has_arrival or ARRIVAL in record
 

@@ -6,7 +6,7 @@ Here: the top level of the file, and what one part asks of another. Not here: re
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -40,7 +40,9 @@ class Outputs(SpecModel):
 class Partitions(SpecModel):
     """The day partitions of the window tables."""
 
-    start: Day = Field(default=date(2020, 1, 1), description="First day that is shown as a partition.")
+    start: Day | None = Field(
+        default=None, description="First day that is shown as a partition; default: the first one that has windows."
+    )
     time_zone: TimeZone = Field(default="UTC", description="Zone of the days, such as Europe/Berlin.")
 
 

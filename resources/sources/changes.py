@@ -39,6 +39,7 @@ class FileRange:
 
     Attributes:
         path: Absolute path.
+        name: The path from the folder before the first wildcard of the source's path: `_file` of its records.
         size: Bytes that belong to this ingestion and the ones before it, from the start of the file.
         modified_us: Modification time, microseconds since the epoch.
         digest: blake2b of those bytes, hexadecimal.
@@ -47,6 +48,7 @@ class FileRange:
     """
 
     path: str
+    name: str
     size: int
     modified_us: int
     digest: str
@@ -59,6 +61,7 @@ class Candidate:
     """A file as it lies there now, with what is remembered of it."""
 
     path: str
+    name: str
     size: int
     modified_us: int
     known: FileState | None
@@ -69,7 +72,7 @@ class Candidate:
         return self.size - (self.known.size if self.known and self.known.size < self.size else 0)
 
 
-def candidate(path: str, known: FileState | None) -> Candidate | None:
+def candidate(path: str, name: str, known: FileState | None) -> Candidate | None:
     """Look at a file without opening it; None if it is gone or was read as it is.
 
     Raises:
@@ -87,13 +90,13 @@ def candidate(path: str, known: FileState | None) -> Candidate | None:
         raise _unreadable(path, "this is a folder", f"let `path` go into it: {os.path.basename(path)}/*")
     if not stat.S_ISREG(found.st_mode):
         raise _unreadable(path, "this is no regular file", "narrow `path` of the source")
-    name = os.path.basename(path)
-    if any(sign == ":" or sign < " " or "\ud800" <= sign <= "\udfff" for sign in name):
-        raise _unreadable(path, f"Spark cannot read the name {name!r}", "rename it: UTF-8, no colon, no control sign")
+    last = os.path.basename(path)
+    if any(sign == ":" or sign < " " or "\ud800" <= sign <= "\udfff" for sign in last):
+        raise _unreadable(path, f"Spark cannot read the name {last!r}", "rename it: UTF-8, no colon, no control sign")
     modified_us = found.st_mtime_ns // 1000
     if known and (known.size, known.modified_us) == (found.st_size, modified_us):
         return None
-    return Candidate(path, found.st_size, modified_us, known)
+    return Candidate(path, name, found.st_size, modified_us, known)
 
 
 def examine(source: FilesSource, file: Candidate) -> FileRange | FileState | InputError:
@@ -117,6 +120,7 @@ def examine(source: FilesSource, file: Candidate) -> FileRange | FileState | Inp
         )
     return FileRange(
         path=file.path,
+        name=file.name,
         size=file.size,
         modified_us=file.modified_us,
         digest=content.digest,

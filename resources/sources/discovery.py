@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from resources.sources.changes import Candidate, FileRange, FileState, candidate, examine
-from resources.sources.local_files import fixed_folder, has_wildcard, matching_paths
+from resources.sources.local_files import fixed_folder, has_wildcard, matching_paths, name_of
 from timeops.epoch import instant_of
 from timeops.errors import InputError
 from timeops.spec import FilesSource
@@ -60,12 +60,13 @@ def discover(source: FilesSource, base: Path, known: Mapping[str, FileState], no
     paths = matching_paths(source.path, base)
     if not paths and not known:
         _check_path(source, base)
+    folder = fixed_folder(source.path, base)
     candidates: list[Candidate] = []
     waiting: list[str] = []
     errors: list[InputError] = []
     for path in paths:
         try:
-            file = candidate(path, known.get(path))
+            file = candidate(path, name_of(path, folder), known.get(path))
         except InputError as error:
             errors.append(error)
             continue

@@ -46,8 +46,9 @@ class FilesRead:
 
     Attributes:
         records: One row per record, not computed yet: the payload columns; with `keep_unknown` `_rescued` STRING;
-            `_malformed` STRING (the text of a record that could not be parsed, else null); `_file` STRING;
-            `_position` BIGINT (1-based line, row for parquet, record with multiLine); `_modified` TIMESTAMP.
+            `_malformed` STRING (the text of a record that could not be parsed, else null); `_file` STRING (the path
+            from the source's fixed folder); `_position` BIGINT (1-based line, row for parquet, record with
+            multiLine); `_modified` TIMESTAMP.
         states: What to remember of the files once the records are stored.
     """
 

@@ -99,6 +99,11 @@ def fixed_folder(pattern: str, base: Path) -> Path:
     return Path(os.path.normpath(Path(*parts[: next(wild, len(parts) - 1)])))
 
 
+def name_of(path: str, fixed: Path) -> str:
+    """What a file is called in the log: its path from the fixed folder, whatever leads to that one."""
+    return os.path.relpath(path, fixed)
+
+
 def is_compressed(path: str) -> bool:
     """Whether Spark decompresses the file while it reads lines."""
     return path.endswith(_COMPRESSED_ENDINGS)

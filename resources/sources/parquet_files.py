@@ -50,8 +50,9 @@ def _read_group(
     )
     by_path = {file.path: file for file in files}
     places = [
-        (url, path_of_url(url), by_path[path_of_url(url)].modified_us)
+        (url, file.name, file.modified_us)
         for listed in scan.inputFiles()
+        for file in [by_path[path_of_url(listed)]]
         for url in {listed, listed.replace("file:///", "file:/", 1)}  # the spelling of `_metadata.file_path`
     ]
     table = spark.createDataFrame(places, f"{_URL} STRING, {FILE} STRING, __modified_us BIGINT")

@@ -110,7 +110,7 @@ def _block_table(
         part = parts[path]
         is_last = row[_BLOCK] == last[row[_URL]]
         place = (row[_URL], row[_BLOCK], row["lowest"], before[path], row["lines"], is_last)
-        table.append((*place, part.skip, part.file.modified_us, path, part.group))
+        table.append((*place, part.skip, part.file.modified_us, part.file.name, part.group))
         before[path] += row["lines"]
     return table, {path: before.get(path, 0) for path in parts}
 

@@ -77,6 +77,24 @@ def test_cases_that_fail_are_shown_row_by_row_and_exit_with_1(spark: SparkSessio
     assert sorted(path.name for path in folder.iterdir()) == ["cases.yaml", "shop.yaml"], "nothing was written"
 
 
+def test_a_record_says_its_file_where_the_time_of_arrival_stands_in_the_name(
+    spark: SparkSession, folder: Path
+) -> None:
+    arrival = "arrival_time: \"concat(regexp_extract(_file, '^([0-9-]+)/', 1), 'T00:00:00Z')\""
+    (folder / "shop.yaml").write_text(SPEC.replace("format: json,", f"format: json, {arrival},"))
+    cases = """
+cases:
+  - name: a day in the path
+    records: [{_file: 2026-01-02/x.json, at: "2026-01-01T12:00:50Z", amount: 5, till: a}, {_file: x.json, amount: 7}]
+    expect: {dead_letters: [{reason: no_arrival_time}]}
+"""
+    assert call(cases=cases).exit_code == 0
+    (folder / "shop.yaml").write_text(SPEC)
+    done = call(cases=cases)
+    assert done.exit_code == 2
+    assert "`_file` has no effect: the source's arrival_time does not name it" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("case", "said"),
     [

@@ -104,7 +104,7 @@ def test_a_record_has_payload_then_malformed_file_position_and_modified(spark: S
         ("_position", "bigint"),
         ("_modified", "timestamp"),
     ]
-    assert [values(row) for row in rows(found)] == [(1, "a", None, str(file), 1, at)]
+    assert [values(row) for row in rows(found)] == [(1, "a", None, "x.csv", 1, at)]
 
 
 def test_without_records_the_shape_is_the_same(spark: SparkSession, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_any_path_is_read_under_the_name_the_driver_knows(
         pq.write_table(pa.table({"n": pa.array([2], pa.int32())}), file.with_name("c1"))
     given = source("n INT", path="in/**/*", format=file_format)
     found = read_files(spark, given, [part for part in ready(given, tmp_path) if part.path == str(file)])
-    assert [(row["n"], row["_file"]) for row in rows(found)] == [(1, str(file))]
+    assert [(row["n"], row["_file"]) for row in rows(found)] == [(1, f"{name}")]
 
 
 def test_a_grown_file_gives_its_new_lines_only(spark: SparkSession, tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_parquet_rows_are_numbered_over_row_groups_and_splits(spark: SparkSessio
     with splits_of(spark, 1000):
         found = read(spark, source("n BIGINT, x STRING", format="parquet"), tmp_path)
         assert tasks(found) > 2
-        assert found.records.where("n = _position AND _file LIKE concat('%/', x, '.parquet')").count() == 600
+        assert found.records.where("n = _position AND _file = concat(x, '.parquet')").count() == 600
     assert [state.records for state in found.states] == [300, 300]
 
 

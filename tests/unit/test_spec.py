@@ -144,7 +144,7 @@ def test_what_is_left_out_has_its_default() -> None:
     assert (dict(source.options), dict(source.rename), source.keep_unknown) == ({}, {}, False)
     assert (time.timestamp_by, time.time_zone, time.unit, time.over) == (None, "UTC", "microsecond", ())
     assert (time.out_of_order, time.late, time.early, time.end_of_input) == ("drop", None, None, "hold")
-    assert (spec.outputs.ordered_events, spec.windows, spec.partitions.start) == (True, (), date(2020, 1, 1))
+    assert (spec.outputs.ordered_events, spec.windows, spec.partitions.start) == (True, (), None)
 
 
 def test_durations_are_given_in_microseconds_too() -> None:

@@ -1,0 +1,46 @@
+"""The first day that the window tables of a pipeline have partitions of.
+
+Here: what the spec says, else what the tables tell without Spark. Not here: the partitions (partitions.py).
+"""
+
+import warnings
+from collections.abc import Iterable
+from datetime import date, datetime
+from zoneinfo import ZoneInfo
+
+from resources.workspace import Workspace
+
+UNTIL_KNOWN = date(2020, 1, 1)
+"""The first day while no window was closed yet."""
+EARLIEST = date(1900, 1, 1)
+"""The first day at the earliest, unless the spec says another: one wild event must not give a million days."""
+
+
+def first_day(workspace: Workspace) -> date:
+    """The first day of the partitions: `partitions.start`, else the first one on which a window starts.
+
+    Windows that come in later may start on earlier days: Dagster shows those when it loads its definitions anew.
+    """
+    given = workspace.spec.partitions.start
+    if given is not None:
+        return given
+    try:
+        earliest = min(_first_starts(workspace), default=None)
+    except Exception as error:  # whatever is wrong with the tables, the pipeline has to be shown
+        warnings.warn(f"{workspace.spec.name}: its first day cannot be read: {error}", stacklevel=2)
+        return UNTIL_KNOWN
+    zone = ZoneInfo(workspace.spec.partitions.time_zone)
+    if earliest is None:
+        return UNTIL_KNOWN
+    return EARLIEST if earliest.date() < EARLIEST else earliest.astimezone(zone).date()
+
+
+def _first_starts(workspace: Workspace) -> Iterable[datetime]:
+    """When the first window of each table starts, as of the last commit; from the statistics of its files."""
+    if not workspace.exists:
+        return
+    base = workspace.base()
+    for table in workspace.window_tables.values():
+        start = workspace.lake.lowest(table, base[table], "window_start") if base[table] else None
+        if start is not None:
+            yield start
