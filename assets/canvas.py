@@ -4,6 +4,8 @@ Here: size, grid, axes of time, files. Not here: what is drawn (pictures.py, win
 """
 
 import io
+import math
+from collections.abc import Callable, Iterable
 from datetime import UTC
 
 from matplotlib import rc_context
@@ -11,10 +13,14 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from PIL import Image
 
 _COLOURS_OF_PNG = 48  # a picture is kept for every batch, so it has to be small
 _DAY_US = 86_400 * 1e6  # matplotlib counts days since the epoch
+_FLATTENED = 20  # times larger than nine tenths of the values: these would have a twentieth of the height
+_ROOM = 3  # decades' worth of height for them
+_FAR_TICKS = 3
 # Text and axes take the colour of the reader's scheme; what matplotlib draws black is meant.
 _SCHEMES = """<style>
 svg { color: #2b2f36; } text { fill: currentColor; }
@@ -45,6 +51,40 @@ def set_time_axis(axes: Axes, label: str = "arrival clock, UTC") -> None:
 def days_of(us: int) -> float:
     """The place of an instant on an axis of time; microseconds since the epoch."""
     return us / _DAY_US
+
+
+def outlying_from(values: Iterable[float]) -> float | None:
+    """The size behind which a few values lie that would flatten all others; None where there are none."""
+    sizes = sorted(abs(value) for value in values if math.isfinite(value))
+    if not sizes:
+        return None
+    most = sizes[int(0.9 * (len(sizes) - 1))]
+    return most if 0 < most < sizes[-1] / _FLATTENED else None
+
+
+def bend_upward_axis(
+    axes: Axes, most: float, values: Iterable[float], beyond: Iterable[float], text: Callable[[float], str]
+) -> None:
+    """Makes the axis upward linear up to a size and logarithmic beyond it, so that it holds what is outlying.
+
+    Args:
+        axes: The axes.
+        most: The size, see `outlying_from`.
+        values: What is drawn.
+        beyond: Where ticks may stand beyond the size.
+        text: What a tick is called.
+    """
+    drawn = [value for value in values if math.isfinite(value)]
+    low, high = min(0.0, *drawn), max(0.0, *drawn)
+    axes.set_yscale("symlog", linthresh=most, linscale=_ROOM)
+    near = [tick for tick in MaxNLocator(nbins=6, steps=[1, 2, 5, 10]).tick_values(0, most) if 0 <= tick <= most]
+    far = [tick for tick in beyond if 2 * most < tick <= max(high, -low)]
+    far = far[::-1][:: -(len(far) // -_FAR_TICKS) or 1]  # the largest, and some before it
+    ticks = {sign * tick for tick in (*near, *far) for sign in (1, -1)}
+    axes.yaxis.set_major_locator(FixedLocator(sorted(tick for tick in ticks if low <= tick <= high)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+    axes.figure.subplots_adjust(left=0.14)  # large numbers are long
 
 
 def png(figure: Figure) -> bytes:

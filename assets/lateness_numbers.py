@@ -6,7 +6,7 @@ tables (stored_lateness.py), drawing them (pictures.py).
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from resources.workspace import Position
 from timeops.rules import TimeRules
@@ -15,6 +15,8 @@ from timeops.spec import Spec
 BINS = 200
 PER_DECADE = 40  # buckets of a histogram: a length of time is known to 3 %
 FINEST_US = 1_000
+
+QUANTILES = (0.5, 0.9, 0.99)
 
 ON_TIME, MOVED, REFUSED = "on time", "moved or kept", "refused"
 OUTCOMES = (ON_TIME, MOVED, REFUSED)
@@ -50,16 +52,23 @@ class Lateness:
         bins: They, in the order of the log, in at most BINS pieces.
         histogram: Events by bucket of lateness (arrival minus event time, see `bucket_start`) and outcome.
         longest_us: The largest lateness; None where no event has a time.
+        exact_us: What parts of the events do not exceed, where each event was looked at, see QUANTILES.
     """
 
     bins: tuple[Bin, ...]
     histogram: Mapping[tuple[int, str], int]
     longest_us: int | None
+    exact_us: Mapping[float, int] = field(default_factory=dict, compare=False)
 
     def quantile_us(self, part: float) -> int | None:
-        """The lateness that this part of the events does not exceed, to 3 %; None where no event has a time."""
+        """The lateness that this part of the events does not exceed, to 3 % where `exact_us` does not tell it.
+
+        None where no event has a time.
+        """
         if self.longest_us is None:
             return None
+        if part in self.exact_us:
+            return self.exact_us[part]
         left = math.ceil(part * sum(self.histogram.values()))
         for (bucket, _), n in sorted(self.histogram.items()):
             left -= n

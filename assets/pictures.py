@@ -11,14 +11,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from assets.canvas import canvas, days_of, png, set_time_axis
+from assets.canvas import bend_upward_axis, canvas, days_of, outlying_from, png, set_time_axis
 from assets.lateness_numbers import MOVED, ON_TIME, OUTCOMES, REFUSED, Bin, Lateness, bucket_start
 
 _BLUE, _GREEN, _ORANGE, _RED = "#4c72b0", "#55a868", "#dd8452", "#c44e52"
 _COLOURS = {ON_TIME: _GREEN, MOVED: _ORANGE, REFUSED: _RED}
-_UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1), ("ms", 0.001))
+_UNITS = (("days", 86_400.0), ("hours", 3_600), ("minutes", 60), ("seconds", 1), ("ms", 0.001))
 _SHORT = {"days": "d", "hours": "h", "minutes": "min", "seconds": "s", "ms": "ms"}
-_TICKS = (0.01, 0.1, 1, 10, 60, 600, 3_600, 21_600, 86_400, 864_000, 8_640_000, 86_400_000)
+_TICKS = (0.01, 0.1, 1, 10, 60, 600, 3_600, 21_600, 86_400, 864_000, 8_640_000, 86_400_000, 864_000_000)
+_APART = 0.07  # of the width: ticks of lateness that are closer would be written over each other
 _LINES = ("--", ":", "-.")
 
 
@@ -44,23 +45,26 @@ def draw_watermark(bins: Sequence[Bin]) -> Figure | None:
     if not known:
         return None
     dots = [(one, us / 1e6) for one in known for us in dict.fromkeys(one.refused_behind_us or ())]
-    lines = [_seconds(us, one) for one in known for us in (one.newest_us, one.watermark_us)]
-    unit, size = _unit_for(max(abs(value) for value in (*lines, *(y for _, y in dots)) if value is not None))
+    lines = {
+        ("newest event", _BLUE): [_seconds(one.newest_us, one) for one in known],
+        ("watermark", _GREEN): [_seconds(one.watermark_us, one) for one in known],
+    }
+    values = [y for heights in lines.values() for y in heights if not math.isnan(y)] + [y for _, y in dots]
+    most = outlying_from(values)
+    unit, size = _unit_for(most or max(map(abs, values)))
     figure, axes = canvas()
     across = _across(axes, known)
-    for label, colour, values in (
-        ("newest event", _BLUE, [one.newest_us for one in known]),
-        ("watermark", _GREEN, [one.watermark_us for one in known]),
-    ):
-        seconds = [_seconds(us, one) for us, one in zip(values, known, strict=True)]
-        heights = [math.nan if value is None else value / size for value in seconds]
-        axes.plot(across, heights, label=label, color=colour, drawstyle="steps-post")
+    for (label, colour), heights in lines.items():
+        axes.plot(across, [y / size for y in heights], label=label, color=colour, drawstyle="steps-post")
     if dots:
         place = {one.last: x for one, x in zip(known, across, strict=True)}
         label = f"refused ({sum(one.refused for one in known):,})"
         xs, ys = [place[one.last] for one, _ in dots], [y / size for _, y in dots]
         axes.scatter(xs, ys, s=9, color=_RED, label=label, zorder=3)
-    axes.set_ylabel(f"event time - arrival clock, {unit}")
+    if most is not None:
+        far = [tick / size for tick in _TICKS]
+        bend_upward_axis(axes, most / size, [y / size for y in values], far, lambda y: _length(y * size))
+    axes.set_ylabel("event time - arrival clock" + (f", {unit}" if most is None else ""))
     axes.legend(fontsize=7, framealpha=0.6)
     return figure
 
@@ -88,7 +92,7 @@ def draw_lateness(lateness: Lateness, tolerances: Mapping[str, float]) -> Figure
             floor = top
     for (name, seconds), line in zip(tolerances.items(), _LINES * len(tolerances), strict=False):
         axes.axvline(seconds, color="black", linestyle=line, linewidth=1, label=f"{name}: {_length(seconds)}")
-    _set_scale(axes, [*edges, *tolerances.values()])
+    _set_scale(axes, [*edges, *tolerances.values()], _linear_up_to(lateness))
     axes.set_xlabel("arrival - event time (negative: an event of the future)")
     axes.set_ylabel("events")
     axes.legend(fontsize=7, framealpha=0.9)  # no line of a tolerance through its words
@@ -106,8 +110,8 @@ def _across(axes: Axes, bins: Sequence[Bin]) -> list[float]:
     return [days_of(us) for us in clocks]
 
 
-def _seconds(us: int | None, at: Bin) -> float | None:
-    return None if us is None or at.clock_us is None else (us - at.clock_us) / 1e6
+def _seconds(us: int | None, at: Bin) -> float:
+    return math.nan if us is None or at.clock_us is None else (us - at.clock_us) / 1e6
 
 
 def _unit_for(seconds: float) -> tuple[str, float]:
@@ -118,15 +122,39 @@ def _length(seconds: float) -> str:
     if not seconds:
         return "0"
     unit, size = next((unit for unit in _UNITS if abs(seconds) >= unit[1]), _UNITS[-1])
-    return f"{seconds / size:.3g} {_SHORT[unit]}"
+    return f"{_rounded(seconds / size)} {_SHORT[unit]}"
 
 
-def _set_scale(axes: Axes, places: Sequence[float]) -> None:
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _linear_up_to(lateness: Lateness) -> float:
+    """Up to which size, seconds, the axis of lateness is linear: there lie a twentieth of the events."""
+    left = sum(lateness.histogram.values()) / 20
+    for bucket, n in sorted((abs(bucket), n) for (bucket, _), n in lateness.histogram.items()):
+        left -= n
+        if left < 0:
+            return max(abs(bucket_start(bucket)) / 1e6, 0.001)
+    return 0.001
+
+
+def _set_scale(axes: Axes, places: Sequence[float], linear: float) -> None:
     """Scales the axis of lateness by powers, with ticks at common lengths of time; near zero it is linear."""
-    linear = max(max(abs(place) for place in places) / 10_000, 0.001)
+    largest = max(abs(place) for place in places)
+    axes.set_xscale("symlog", linthresh=min(linear, max(largest / 10, 0.001)))
     low, high = min(*places, 0), max(*places, 0)
-    ticks = [0.0, *(sign * tick for tick in _TICKS if tick >= linear for sign in (1, -1))]
-    axes.set_xscale("symlog", linthresh=linear)
-    axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
+    scale = axes.xaxis.get_transform()
+    first, last = (float(place) for place in scale.transform([low, high]))
+    edge = (last - first) / 50  # matplotlib's own margin is as wide as the data on such a scale
+    axes.set_xlim(*(float(place) for place in scale.inverted().transform([first - edge, last + edge])))
+    ticks = [0.0, *(sign * tick for tick in _TICKS for sign in (1, -1) if low <= sign * tick <= high)]
+    across = axes.transAxes.inverted().transform
+    written: dict[float, float] = {}
+    for tick in sorted(ticks, key=abs):  # from zero outwards, none over another
+        [(place, _)] = across(axes.transData.transform([(tick, 0)]))
+        if all(abs(place - other) >= _APART for other in written.values()):
+            written[tick] = place
+    axes.xaxis.set_major_locator(FixedLocator(sorted(written)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: _length(seconds)))

@@ -20,6 +20,7 @@ from assets.lateness_numbers import (
     ON_TIME,
     OUTCOMES,
     PER_DECADE,
+    QUANTILES,
     REFUSED,
     Bin,
     Lateness,
@@ -90,7 +91,16 @@ def lateness_of_log(
     before = [position for at, position in reached if at <= first]
     pieces_of_log = _with_reached(_bins(log), reached, first)
     carried = carried_on(pieces_of_log, before[-1] if before else Position(), follows_us(TimeRules.of(spec)))
-    return Lateness(tuple(_bounded(carried, reached, first)), histogram, longest)
+    return Lateness(tuple(_bounded(carried, reached, first)), histogram, longest, _quantiles(log.lateness[timed]))
+
+
+def _quantiles(lateness_us: Integers) -> dict[float, int]:
+    """What parts of the events do not exceed: of so many events the lateness of the one at that place."""
+    if not lateness_us.size:
+        return {}
+    places = {part: math.ceil(part * lateness_us.size) - 1 for part in QUANTILES}
+    ordered = np.partition(lateness_us, sorted(places.values()))
+    return {part: int(ordered[place]) for part, place in places.items()}
 
 
 def _read(lake: Lake, versions: Mapping[str, int], first: int, end: int) -> _Log:

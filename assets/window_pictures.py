@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from assets.canvas import canvas, days_of, set_time_axis
+from assets.canvas import bend_upward_axis, canvas, days_of, outlying_from, set_time_axis
 
 Points = Sequence[tuple[int, float]]
 """Instants, microseconds since the epoch, and values."""
@@ -18,6 +18,8 @@ Points = Sequence[tuple[int, float]]
 MOST_LINES = 6
 _COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860")
 _LABEL_LENGTH = 20
+_LONGEST_LABEL = 60
+_IN_A_LINE = 110  # letters of labels above a picture
 
 
 def draw_windows(lines: Mapping[str, Points], *, across: str, up: str, step_us: int | None) -> Figure:
@@ -31,18 +33,25 @@ def draw_windows(lines: Mapping[str, Points], *, across: str, up: str, step_us: 
             window has a row. None draws points alone.
     """
     figure, axes = canvas()
-    for (name, points), colour in zip(lines.items(), _COLOURS, strict=False):
+    labels = _labels(list(lines))
+    for (label, points), colour in zip(zip(labels, lines.values(), strict=True), _COLOURS, strict=False):
         instants, values = _broken(points, step_us)
         style: dict[str, Any] = {"linestyle": "none"} if step_us is None else {"linewidth": 1.2}
-        axes.plot(instants, values, marker="o", markersize=3, color=colour, label=_label(name), **style)
+        axes.plot(instants, values, marker="o", markersize=3, color=colour, label=label, **style)
     set_time_axis(axes, f"{across}, UTC")
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=_are_whole(lines)))
-    axes.set_ylabel(_label(up), parse_math=False)
+    values = [value for points in lines.values() for _, value in points]
+    if (most := outlying_from(values)) is not None:
+        powers = [10.0**power for power in range(-12, 40)]
+        bend_upward_axis(axes, most, values, powers, _number)
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=_are_whole(lines)))
+    axes.set_ylabel(_labels([up])[0], parse_math=False)
     if any(lines):
-        above = axes.legend(fontsize=7.5, loc="lower left", bbox_to_anchor=(0, 1), ncols=MOST_LINES, frameon=False)
+        columns = min(max(_IN_A_LINE // (max(map(len, labels)) + 4), 1), MOST_LINES)
+        above = axes.legend(fontsize=7.5, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, frameon=False)
         for text in above.get_texts():
             text.set_parse_math(False)  # groups are users' text: a dollar is a dollar
-        figure.subplots_adjust(top=0.9)
+        figure.subplots_adjust(top=0.95 - 0.05 * -(len(labels) // -columns))
     return figure
 
 
@@ -60,12 +69,28 @@ def _broken(points: Points, step_us: int | None) -> tuple[list[float], list[floa
     return instants, values
 
 
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if 100 <= abs(value) < 1e12 else f"{value:.6g}"
+
+
 def _are_whole(lines: Mapping[str, Points]) -> bool:
     return all(float(value).is_integer() for points in lines.values() for _, value in points)
 
 
-def _label(text: str) -> str:
-    """One short line; matplotlib takes a leading underscore for «no legend»."""
-    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-    short = line if len(line) <= _LABEL_LENGTH else line[: _LABEL_LENGTH - 1] + "…"
-    return "\u200b" + short if short.startswith("_") else short
+def _labels(texts: Sequence[str]) -> list[str]:
+    """One short line for each text, cut no shorter than the texts differ."""
+    lines = [" ".join("".join(one if one.isprintable() else " " for one in text).split()) for text in texts]
+    for length in range(_LABEL_LENGTH, _LONGEST_LABEL):
+        cut = [_cut(line, length) for line in lines]
+        if len(set(cut)) == len(set(lines)):
+            break
+    else:  # they differ further behind, or only in what is not printed
+        half = _LONGEST_LABEL // 2
+        cut = [line if len(line) <= _LONGEST_LABEL else f"{line[:half]}…{line[-half:]}" for line in lines]
+    numbered = [f"{one} ({cut[: i + 1].count(one)})" if cut.count(one) > 1 else one for i, one in enumerate(cut)]
+    # matplotlib takes a leading underscore for «no legend»
+    return ["\u200b" + one if one.startswith("_") else one for one in numbered]
+
+
+def _cut(line: str, length: int) -> str:
+    return line if len(line) <= length else line[: length - 1] + "…"

@@ -11,18 +11,20 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from assets.canvas import svg
-from assets.lateness_numbers import Lateness, tolerances
+from assets.lateness_numbers import QUANTILES, Lateness, tolerances
 from assets.pictures import draw_lateness, draw_watermark
 from assets.stored_lateness import lateness_of_log
 from pipelines.report.state import State
-from pipelines.report.values import length, plural
+from pipelines.report.values import no_more_than, plural
 from resources.workspace import Position, plan_end
 from timeops.spec_between import has_event_time
 
 MOST_RECORDS = 1_000_000
 """Pictures are of no more than so many records, the newest: a record takes 48 bytes while they are gathered."""
 
-_QUANTILES = (("half of the events at most", 0.5), ("90\u00a0% at most", 0.9), ("99\u00a0% at most", 0.99))
+_QUANTILES = tuple(
+    zip(("half of the events at most", "90\u00a0% at most", "99\u00a0% at most"), QUANTILES, strict=True)
+)
 
 
 @dataclass(frozen=True)
@@ -77,4 +79,6 @@ def _reached(state: State, first: int) -> list[tuple[int, Position]]:
 
 def _quantiles(found: Lateness) -> list[tuple[str, str]]:
     known = [(name, found.quantile_us(part)) for name, part in _QUANTILES]
-    return [(name, length(us)) for name, us in [*known, ("the latest event", found.longest_us)] if us is not None]
+    return [
+        (name, no_more_than(us)) for name, us in [*known, ("the latest event", found.longest_us)] if us is not None
+    ]

@@ -51,15 +51,27 @@ def instant_us(us: int | None) -> str:
 
 def length(us: int | None) -> str:
     """A length of time by its two largest units, cut off; empty for None."""
-    if us is None:
-        return ""
+    return "" if us is None else _in_units(us, 2)
+
+
+def no_more_than(us: int) -> str:
+    """A length that is a bound, by its three largest units: rounded up, so that it is one as it is written."""
+    for unit in range(len(_UNITS)):
+        size = _UNITS[unit][1]
+        if abs(us) >= size:
+            finest = _UNITS[min(unit + 2, len(_UNITS) - 1)][1]
+            return _in_units(-(us // -finest) * finest, 3)
+    return _in_units(us, 3)
+
+
+def _in_units(us: int, most: int) -> str:
     rest, sign = abs(us), "-" if us < 0 else ""
     parts: list[str] = []
     for unit, size in _UNITS:
         count, rest = divmod(rest, size)
         if count or parts:
             parts.append(f"{count} {unit}" if count else "")
-        if len(parts) == 2:
+        if len(parts) == most:
             break
     return sign + " ".join(part for part in parts if part) if parts else f"{us} µs"
 

@@ -3,7 +3,8 @@
 Here: which rows, groups and aggregate. Not here: drawing (assets/window_pictures.py), settings in words (words.py).
 """
 
-from collections import Counter
+import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -105,7 +106,10 @@ def _chart(window: WindowSpec, newest: Sequence[Row], by: str) -> tuple[str | No
     instants = sorted({row[by] for row in newest})[-_SHOWN_WINDOWS:]
     drawn = [row for row in newest if row[by] >= instants[0] and is_number(row[aggregate])]
     name_of = _named(window.group_columns)
-    groups = Counter(name_of(row) for row in drawn)
+    groups: dict[str, float] = defaultdict(float)
+    for row in drawn:
+        value = abs(float(row[aggregate]))
+        groups[name_of(row)] += value if math.isfinite(value) else 0
     chosen = sorted(groups, key=lambda group: (-groups[group], group))[:MOST_LINES]
     lines = {group: _points(drawn, by, aggregate, group, name_of) for group in sorted(chosen)}
     figure = draw_windows(lines, across=by, up=aggregate, step_us=_step_us(window))
@@ -131,7 +135,7 @@ def _said(window: WindowSpec, windows: int, shown: int, groups: int) -> str:
         return f"{said}."
     if shown == groups:
         return f"{said}, by {', '.join(window.group_columns)}."
-    return f"{said}; {shown} of {groups:,} groups, those with the most rows."
+    return f"{said}; {shown} of {groups:,} groups, those with the largest sums of it."
 
 
 def _step_us(window: WindowSpec) -> int | None:

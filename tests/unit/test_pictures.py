@@ -3,6 +3,7 @@
 import io
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,14 +11,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from assets.lateness_numbers import MOVED, ON_TIME, REFUSED, Bin, Lateness, bucket_start
-from assets.pictures import lateness_picture, watermark_picture
+from assets.pictures import draw_lateness, draw_watermark, lateness_picture, watermark_picture
 
 HOUR = 3_600_000_000
 LATENESSES = st.lists(st.integers(-20 * 24 * HOUR, 20 * 24 * HOUR), min_size=1, max_size=50)
 
 
 def bucket_of(us: int) -> int:
-    return next(bucket for bucket in range(-400, 401) if bucket_start(bucket) <= us < bucket_start(bucket + 1))
+    return next(bucket for bucket in range(-500, 501) if bucket_start(bucket) <= us < bucket_start(bucket + 1))
 
 
 def lateness(values: list[int]) -> Lateness:
@@ -66,6 +67,35 @@ def test_few_refused_events_are_as_red_as_many() -> None:
         colours = [colour for _, colour in image.convert("RGB").getcolors(1 << 16) or ()]
     for wanted in ((0x55, 0xA8, 0x68), (0xC4, 0x4E, 0x52)):
         assert min(math.dist(wanted, colour) for colour in colours) < 10, wanted  # type: ignore[arg-type]
+
+
+def test_one_event_of_long_ago_does_not_flatten_the_rest_and_ticks_are_times() -> None:
+    year = 365 * 24 * HOUR
+    start = 490_000 * HOUR
+    bins = [
+        Bin(n, start + n * 60_000_000, start + n * 60_000_000 - HOUR, start + n * 60_000_000 - 3 * HOUR, 0, None)
+        for n in range(200)
+    ]
+    bins[50] = replace(bins[50], refused=1, refused_behind_us=(-30 * year, -30 * year))
+    figure = draw_watermark(bins)
+    assert figure is not None
+    axes = figure.axes[0]
+    one, three, _ = (place for _, place in axes.transData.transform([(0, -1), (0, -3), (0, 0)]))
+    assert one - three > 0.2 * axes.bbox.height
+    ticks = [label.get_text() for label in axes.get_yticklabels()]
+    assert "-10,000 d" in ticks
+    assert not any("e+" in tick for tick in ticks)
+
+    seen = {(bucket_of(us), ON_TIME): 1_000 for us in (2 * 60_000_000, 10 * 60_000_000, HOUR)}
+    drawn = draw_lateness(
+        Lateness((), seen | {(bucket_of(30 * year), REFUSED): 1}, 30 * year), {"out of orderness": 60.0}
+    )
+    assert drawn is not None
+    axes = drawn.axes[0]
+    places = [place for place, _ in axes.transData.transform([(120, 0), (3_600, 0)])]
+    assert places[1] - places[0] > 0.15 * axes.bbox.width
+    ticks = [label.get_text() for label in axes.get_xticklabels()]
+    assert {"10 min", "1,000 d", "10,000 d"} <= set(ticks)
 
 
 @pytest.mark.parametrize("step_us", [0, 60_000_000])

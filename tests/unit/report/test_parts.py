@@ -1,5 +1,6 @@
 """Parts of the page: values as texts, which dead letters are shown, the accounts, charts of windows."""
 
+from base64 import b64decode
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -11,7 +12,7 @@ from assets.canvas import svg
 from assets.window_pictures import draw_windows
 from pipelines.report import accounts, letters
 from pipelines.report.state import state_of
-from pipelines.report.values import any_value, length, share
+from pipelines.report.values import any_value, length, no_more_than, share
 from pipelines.report.windows import MOST_ROWS, SHOWN_ROWS, window_part
 from pipelines.report.words import of_sources, of_time, of_window
 from resources import tables
@@ -54,6 +55,14 @@ def test_a_value_of_any_type_has_a_text(value: object, text: str) -> None:
 )
 def test_a_length_is_told_by_its_two_largest_units(us: int | None, text: str) -> None:
     assert length(us) == text
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [(0, "0 µs"), (141_800_001, "2 min 21 s 801 ms"), (90_061_000_000, "1 d 1 h 2 min"), (-61_000_000, "-1 min 1 s")],
+)
+def test_a_bound_is_rounded_up(us: int, text: str) -> None:
+    assert no_more_than(us) == text
 
 
 def test_a_share_is_never_rounded_to_nothing_or_to_all() -> None:
@@ -118,7 +127,7 @@ def test_a_window_s_last_rows_are_shown_newest_first_and_drawn_for_a_few_groups(
     assert {row[3] for row in part_of_page.rows} == {"599", "598", "597", "596", "595"}
     assert part_of_page.rows[0][0] == "2026-01-01 09:59:00"
     assert part_of_page.drawn == "events: count(*)"
-    assert part_of_page.said == "Over the last 168 window starts; 6 of 10 groups, those with the most rows."
+    assert part_of_page.said == "Over the last 168 window starts; 6 of 10 groups, those with the largest sums of it."
 
 
 def test_names_of_groups_are_drawn_as_they_are() -> None:
@@ -127,6 +136,54 @@ def test_names_of_groups_are_drawn_as_they_are() -> None:
     drawn = svg(figure).decode()
     for text in ("$\\frac{1}$", "_hidden", "&lt;b&gt;&amp;", "#000000", "two lines", "$n$"):
         assert f">{text}</text>" in drawn.replace("\u200b", ""), text
+
+
+def test_the_groups_of_a_chart_are_those_with_the_largest_values_not_the_most_rows(tmp_path: Path) -> None:
+    made = Shop(tmp_path, SPEC + WINDOWS).create()
+    made.ingest(1)
+    often = [(f"often {till}", n, 1) for till in range(6) for n in range(5)]
+    rows = [
+        {"window_start": at(60 * n), "window_end": at(60 * n + 60), "till": till, "events": events}
+        for till, n, events in [*often, ("once", 4, 1_000)]
+    ]
+    made.add(tables.window_table("per_minute"), rows)
+    made.process(ordered=1, held=0)
+    state = state_of(made.workspace)
+    assert state is not None
+    chart = window_part(state, made.file.spec.windows[0]).chart
+    assert chart is not None
+    drawn = b64decode(chart.partition(",")[2]).decode()
+    assert ">once</text>" in drawn
+    assert ">often 5</text>" not in drawn
+
+
+def test_labels_are_no_shorter_than_they_differ() -> None:
+    names = [
+        "Central Alaska region",
+        "Central Alaska regions",
+        "a" * 50 + "x" + "b" * 50,
+        "a" * 50 + "y" + "b" * 50,
+        "z",
+    ]
+    figure = draw_windows({name: [(us(at(0)), 1.0)] for name in names}, across="at", up="n", step_us=None)
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    shown = [text.get_text() for text in legend.get_texts()]
+    assert shown[:2] == names[:2]
+    assert len(set(shown)) == 5
+    assert max(map(len, shown)) < 70
+
+
+def test_one_outlier_does_not_flatten_the_rest() -> None:
+    points = [(us(at(60 * n)), float(n % 7 + 1)) for n in range(50)]
+    points[20] = (points[20][0], 1_000_000.0)
+    axes = draw_windows({"a": points}, across="window_start", up="n", step_us=None).axes[0]
+    low, high = (axes.transAxes.inverted().transform(axes.transData.transform([(0, y)]))[0][1] for y in (1, 7))
+    assert high - low > 0.3, "what is usual has a third of the height"
+    assert axes.get_ylim()[1] >= 1_000_000
+    assert "1,000,000" in [label.get_text() for label in axes.get_yticklabels()]
+    plain = draw_windows({"a": points[:20]}, across="window_start", up="n", step_us=None).axes[0]
+    assert plain.get_yscale() == "linear"
 
 
 def test_a_line_breaks_where_windows_have_no_rows() -> None:
