@@ -93,4 +93,4 @@ def _labels(texts: Sequence[str]) -> list[str]:
 
 
 def _cut(line: str, length: int) -> str:
-    return line if len(line) <= length else line[: length - 1] + "…"
+    return line if len(line) <= length + 3 else line[: length - 1] + "…"  # else nothing would be gained
