@@ -6,7 +6,8 @@ Here: size, grid, axes of time, files. Not here: what is drawn (pictures.py, win
 import io
 import math
 from collections.abc import Callable, Iterable
-from datetime import UTC
+from datetime import UTC, datetime
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -15,6 +16,9 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from PIL import Image
+
+from timeops.columns import MAX_US, MIN_US
+from timeops.epoch import instant_of
 
 _COLOURS_OF_PNG = 48  # a picture is kept for every batch, so it has to be small
 _DAY_US = 86_400 * 1e6  # matplotlib counts days since the epoch
@@ -42,10 +46,24 @@ def canvas() -> tuple[Figure, Axes]:
 def set_time_axis(axes: Axes, label: str = "arrival clock, UTC") -> None:
     """Makes the axis across one of instants, see `days_of`."""
     axes.set_xlabel(label)
-    locator = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]
+    locator = _TimeLocator(tz=UTC)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     formatter = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_formatter(formatter)
+
+
+class _TimeLocator(AutoDateLocator):
+    """Ticks within the years that Python's datetime has, although the margin of an axis may reach behind them."""
+
+    def __call__(self) -> Any:
+        """The places of the ticks."""
+        return self.tick_values(*self.viewlim_to_dt())  # type: ignore[no-untyped-call]
+
+    def viewlim_to_dt(self) -> tuple[datetime, datetime]:
+        """The instants at the ends of the axis, or the nearest to them."""
+        assert self.axis is not None
+        low, high = sorted(self.axis.get_view_interval())
+        return instant_of(max(int(low * _DAY_US), MIN_US)), instant_of(min(int(high * _DAY_US), MAX_US))
 
 
 def days_of(us: int) -> float:

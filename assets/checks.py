@@ -20,6 +20,7 @@ from assets.window_checks import DENSE_REVISIONS, ONE_FINAL_ROW, WINDOW_RECOUNT,
 from resources import tables
 from resources.plans import Plan
 from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
+from resources.rows import readable
 from resources.workspace import Workspace, records_in
 from timeops import columns as c
 from timeops.dead_letters import FLUSH_HAD_CLOSED
@@ -227,4 +228,4 @@ def _one_row(frame: DataFrame) -> dict[str, Any]:
 
 
 def _sample(frame: DataFrame) -> Rows:
-    return [row.asDict(recursive=True) for row in frame.limit(SAMPLE_ROWS).collect()]
+    return [row.asDict(recursive=True) for row in readable(frame.limit(SAMPLE_ROWS)).collect()]

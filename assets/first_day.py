@@ -5,10 +5,12 @@ Here: what the spec says, else what the tables tell without Spark. Not here: the
 
 import warnings
 from collections.abc import Iterable
-from datetime import date, datetime
+from datetime import date
 from zoneinfo import ZoneInfo
 
 from resources.workspace import Workspace
+from timeops.days import begin_of
+from timeops.epoch import Instant, instant_of, us_of
 
 UNTIL_KNOWN = date(2020, 1, 1)
 """The first day while no window was closed yet."""
@@ -29,13 +31,15 @@ def first_day(workspace: Workspace) -> date:
     except Exception as error:  # whatever is wrong with the tables, the pipeline has to be shown
         warnings.warn(f"{workspace.spec.name}: its first day cannot be read: {error}", stacklevel=2)
         return UNTIL_KNOWN
-    zone = ZoneInfo(workspace.spec.partitions.time_zone)
     if earliest is None:
         return UNTIL_KNOWN
-    return EARLIEST if earliest.date() < EARLIEST else earliest.astimezone(zone).date()
+    zone = workspace.spec.partitions.time_zone
+    if earliest.us < us_of(begin_of(EARLIEST, zone)):
+        return EARLIEST
+    return instant_of(earliest.us).astimezone(ZoneInfo(zone)).date()
 
 
-def _first_starts(workspace: Workspace) -> Iterable[datetime]:
+def _first_starts(workspace: Workspace) -> Iterable[Instant]:
     """When the first window of each table starts, as of the last commit; from the statistics of its files."""
     if not workspace.exists:
         return

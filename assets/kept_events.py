@@ -18,7 +18,7 @@ from resources.lake import FEW_ROWS
 from resources.plans import Plan
 from resources.workspace import Position, Workspace
 from timeops import columns as c
-from timeops.epoch import instant_of
+from timeops.epoch import Instant
 from timeops.grid_bounds import needed_from
 from timeops.spec import WindowSpec
 from timeops.windows import still_needed
@@ -48,7 +48,7 @@ def _from_open_windows(workspace: Workspace, judged: Judged, window: WindowSpec)
     before_us = judged.before.watermark_us
     if kept_for(window) != tables.OPEN_EVENTS or workspace.keeps_timelines or before_us is None:
         return []
-    return [(c.TIMESTAMP, ">=", instant_of(max(needed_from(before_us, window), c.MIN_US)))]
+    return [(c.TIMESTAMP, ">=", Instant(needed_from(before_us, window)))]
 
 
 def up_to_watermark(workspace: Workspace, judged: Judged, windows: Sequence[WindowSpec]) -> Filters | None:
@@ -61,7 +61,7 @@ def up_to_watermark(workspace: Workspace, judged: Judged, windows: Sequence[Wind
     looks_at_all = any(window.early_every_us or window.may_take_back or window.input for window in windows)
     if looks_at_all or flushes(plan) or was_reopened(workspace, plan):
         return None
-    return [(c.TIMESTAMP, "<=", instant_of(c.MIN_US if reached_us is None else reached_us))]
+    return [(c.TIMESTAMP, "<=", Instant(c.MIN_US if reached_us is None else reached_us))]
 
 
 def kept_for(window: WindowSpec) -> str:
@@ -119,4 +119,4 @@ def _no_longer_needed(after: Position, windows: tuple[WindowSpec, ...], *, flush
         return None
     watermark_us = after.watermark_us
     first = min(needed_from(watermark_us, window) for window in windows)
-    return [(c.TIMESTAMP, "<", instant_of(max(first, c.MIN_US)))]
+    return [(c.TIMESTAMP, "<", Instant(first))]

@@ -17,7 +17,7 @@ from assets.stretch import Judged
 from resources.filters import Filters, sql_condition
 from resources.workspace import Workspace
 from timeops import columns as c
-from timeops.epoch import instant_of
+from timeops.epoch import Instant
 from timeops.grid_bounds import needed_for_certain_from
 from timeops.spec import WindowSpec
 from timeops.windows import all_events, events_as_they_came, in_open_windows, late_for_windows
@@ -72,4 +72,4 @@ def _may_be_in_none(judged: Judged, windows: tuple[WindowSpec, ...]) -> Filters 
     if watermark_us is None:
         return None
     first = max(needed_for_certain_from(watermark_us, window) for window in windows)
-    return [(c.TIMESTAMP, "<", instant_of(max(first, c.MIN_US)))]
+    return [(c.TIMESTAMP, "<", Instant(first))]

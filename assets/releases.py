@@ -19,7 +19,7 @@ from resources.filters import Filters
 from resources.numbering import numbered
 from resources.workspace import Position, Workspace
 from timeops import columns as c
-from timeops.epoch import instant_of
+from timeops.epoch import Instant
 from timeops.ordering import RELEASE_ORDER, Released, release
 
 
@@ -115,4 +115,4 @@ def _no_longer_held(after: Position, *, flushed: bool) -> Filters | None:
         return ()
     if after.watermark_us is None:
         return None
-    return [(c.TIMESTAMP, "<", instant_of(after.watermark_us))]
+    return [(c.TIMESTAMP, "<", Instant(after.watermark_us))]

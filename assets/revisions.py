@@ -16,7 +16,7 @@ from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.changes import changes
 from timeops.empty_windows import told_in_words
-from timeops.epoch import instant_of
+from timeops.epoch import Instant
 from timeops.grid_bounds import needed_from
 from timeops.keeping import computed
 from timeops.spec import WindowSpec
@@ -61,7 +61,7 @@ def _of_open_windows(workspace: Workspace, judged: Judged, window: WindowSpec) -
     if workspace.keeps_timelines or watermark_us is None or window.kind == "session":
         return ()
     first_us = needed_from(watermark_us, window) - 1  # an event on the start may be outside
-    return [("window_start", ">=", instant_of(max(first_us, c.MIN_US)))]
+    return [("window_start", ">=", Instant(first_us))]
 
 
 def _others(old: DataFrame, last: DataFrame, window: WindowSpec) -> DataFrame:

@@ -14,10 +14,11 @@ from assets.window_recount import Look, can_recount, differing, group_values, lo
 from resources import tables
 from resources.plans import Plan
 from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, check
+from resources.rows import readable
 from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.changes import CHANGE, DELETE, PREIMAGE
-from timeops.epoch import instant_of
+from timeops.epoch import Instant
 from timeops.spec import Spec, WindowSpec
 
 _MOST_SHOWN = 100  # differing windows are counted up to here
@@ -68,7 +69,7 @@ def check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
 
 
 def _none_of(frames: Sequence[DataFrame], expectation: Expectation, what: str) -> Checked:
-    found = reduce(DataFrame.unionByName, frames).limit(_MOST_SHOWN + 1).collect() if frames else []
+    found = readable(reduce(DataFrame.unionByName, frames).limit(_MOST_SHOWN + 1)).collect() if frames else []
     sample = [row.asDict(recursive=True) for row in found[:SAMPLE_ROWS]]
     return check(expectation, [Measured(what, 0, len(found))], lambda: sample)
 
@@ -102,4 +103,4 @@ def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look)
 
 def _since(workspace: Workspace, table: str, look: Look) -> DataFrame:
     """The rows of a table from the first window on that the batch wrote."""
-    return workspace.lake.read(table, filters=[("window_start", ">=", instant_of(look.first_us))])
+    return workspace.lake.read(table, filters=[("window_start", ">=", Instant(look.first_us))])

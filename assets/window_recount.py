@@ -22,7 +22,7 @@ from resources.workspace import Position, Workspace, records_in
 from timeops import columns as c
 from timeops.adjustment import KEPT
 from timeops.contents import END, START, group_names
-from timeops.epoch import instant_of
+from timeops.epoch import Instant
 from timeops.expression_tokens import mentions
 from timeops.safely import null_if_it_fails
 from timeops.spec import WindowSpec
@@ -122,7 +122,7 @@ def differing(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) 
     compared.
     """
     names, spans = window.key_columns, look.spans
-    rows = workspace.lake.read(tables.window_table(window.name), filters=[(_START, ">=", instant_of(look.first_us))])
+    rows = workspace.lake.read(tables.window_table(window.name), filters=[(_START, ">=", Instant(look.first_us))])
     asked = small_frame(workspace.spark, spans, f"{_FROM} BIGINT, {_TO} BIGINT")
     asked = F.broadcast(asked.select(c.to_instant(_FROM).alias(_FROM), c.to_instant(_TO).alias(_TO)))
     again = _again(_events(workspace, window, spans), asked, window)
@@ -150,7 +150,7 @@ def _events(workspace: Workspace, window: WindowSpec, spans: Sequence[Span]) -> 
 
     def within(name: str, column: str) -> DataFrame:
         first, last = min(start for start, _ in spans), max(end for _, end in spans)
-        between = [(column, ">=", instant_of(first)), (column, "<=", instant_of(last))]
+        between = [(column, ">=", Instant(first)), (column, "<=", Instant(last))]
         return workspace.lake.read(name, filters=between)
 
     if window.input is not None:

@@ -19,6 +19,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from resources.bounded import python_rows
+from timeops.epoch import Instant
+
 _WIDE = 1_000_000  # letters: nothing is folded
 _LONGEST = 400
 """Letters of a value in a table; as JSON and CSV it is whole."""
@@ -33,7 +36,7 @@ def write_rows(rows: pa.Table, form: str | None) -> None:
         rows: The rows.
         form: `table`, `rows`, `json` or `csv`; None for what fits: a table, or blocks where a terminal is too narrow.
     """
-    names, values = rows.column_names, rows.to_pylist(maps_as_pydicts="lossy")
+    names, values = rows.column_names, python_rows(rows, maps="lossy")
     if form == "json":
         for row in values:
             click.echo(json.dumps({name: plain(value) for name, value in row.items()}, ensure_ascii=False))
@@ -81,7 +84,7 @@ def text(value: Any) -> str:
     if value is None:
         return "null"
     said = plain(value)
-    if isinstance(value, datetime):
+    if isinstance(value, datetime | Instant):
         said = said.replace("T", " ").removesuffix("Z")
     elif not isinstance(said, str):
         said = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
@@ -91,6 +94,8 @@ def text(value: Any) -> str:
 
 def plain(value: Any) -> Any:
     """A value of any type that a table may hold, as JSON has it; instants are ISO 8601 with a Z."""
+    if isinstance(value, Instant):
+        return f"{value}Z".replace(" ", "T")
     if isinstance(value, datetime):
         zone = "" if value.tzinfo is None else "Z"
         return (value if not zone else value.astimezone(UTC).replace(tzinfo=None)).isoformat() + zone

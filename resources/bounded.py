@@ -4,12 +4,12 @@ Here: what is opened and what is kept of it. Not here: opening a table (lake.py)
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.filters import Filters, arrow_condition
+from resources.filters import Filters, arrow_condition, python_values
 from resources.lake import Lake
 
 _PIECE_ROWS = 65_536
@@ -63,9 +63,15 @@ def newest_rows(
         alone = _top(pieces(lake, table, version, [by], filters), pa.schema([schema.field(by)]), by, most)
         if not alone.num_rows:
             return pa.schema([schema.field(name) for name in columns]).empty_table()
-        floor = alone[by][-1].as_py()
+        floor = python_values(alone[by][-1:])[0]
     wanted = pieces(lake, table, version, columns, [*filters, (by, ">=", floor)])
     return _top(wanted, pa.schema([schema.field(name) for name in columns]), by, most)
+
+
+def python_rows(found: pa.Table, *, maps: Literal["lossy"] | None = None) -> list[dict[str, Any]]:
+    """Returns rows as Python's, as `filters.python_values` gives values."""
+    columns = {name: python_values(found[name], maps=maps) for name in found.column_names}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _top(found: Iterable[pa.RecordBatch], schema: pa.Schema, by: str, most: int) -> pa.Table:

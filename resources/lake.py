@@ -22,7 +22,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from resources.commit_info import ADDED_ROWS, attempt_of, is_restored, mark, rows_written
-from resources.filters import Filters, arrow_condition, by_statistics, files_of, sql_condition
+from resources.filters import Filters, arrow_condition, by_statistics, files_of, python_values, sql_condition
 from resources.table_columns import delta_columns, differences, missing_fields, sql_types_of, with_columns_of
 from resources.versions import Versions
 from timeops.errors import FencedError, LakeError
@@ -199,11 +199,13 @@ class Lake:
         lowest = f"min.{column}"
         if lowest not in files.column_names:
             return []
-        pairs = zip(files[lowest].to_pylist(), files["num_records"].to_pylist(), strict=True)
+        pairs = zip(python_values(files[lowest]), files["num_records"].to_pylist(), strict=True)
         return [(value, rows) for value, rows in pairs if value is not None and rows]
 
     def lowest(self, table: str, version: int, column: str) -> Any:
         """Return the lowest value of a column, None for no row; from the statistics of the files if all tell it.
+
+        Of instants it is an Instant.
 
         Raises:
             LakeError: The table cannot be read.
@@ -212,7 +214,8 @@ class Lake:
             known = self.lowest_by_file(table, version, column)
             if sum(rows for _, rows in known) == self.row_count(table, version):
                 return min((value for value, _ in known), default=None)
-            return pc.min(self.rows(table, version, columns=[column])[column]).as_py()
+            values = python_values(self.rows(table, version, columns=[column])[column])
+            return min((value for value in values if value is not None), default=None)
         except (DeltaError, OSError) as error:
             raise LakeError(f"{self.path(table)} cannot be read: {error}") from error
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
 Value = str | int | bool | None
 
@@ -36,6 +36,16 @@ def small_frame(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: St
     nothing = f"({', '.join('NULL' for _ in fields)})"
     query = f"SELECT {typed} FROM VALUES {lines or nothing} AS t({names})"
     return spark.sql(query if rows else f"{query} WHERE false")
+
+
+def readable(frame: DataFrame) -> DataFrame:
+    """The rows for people to read: instants as text, UTC, of all years, which Python's datetime does not have."""
+    is_instant = {field.name: isinstance(field.dataType, TimestampType) for field in frame.schema}
+    columns = [
+        F.col(f"`{name}`").cast("string").alias(name) if to_text else F.col(f"`{name}`")
+        for name, to_text in is_instant.items()
+    ]
+    return frame.select(*columns)
 
 
 def _literal(value: Value) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
@@ -32,7 +34,31 @@ class Version:
     @cached_property
     def dataset(self) -> pyarrow.dataset.Dataset:
         """Its files as Arrow reads them, with the statistics by which some are left out."""
-        return self.delta.to_pyarrow_dataset(filesystem=files_of(self.folder))
+        files = files_of(self.folder)
+        known = self.delta.to_pyarrow_dataset(filesystem=files)
+        unread = _without_bounds(self.delta, known.schema)
+        if not unread:
+            return known
+        fragments = [
+            known.format.make_fragment(one.path, filesystem=files) if one.path in unread else one
+            for one in known.get_fragments()
+        ]
+        return pyarrow.dataset.FileSystemDataset(fragments, known.schema, known.format, files)
+
+
+def _without_bounds(delta: DeltaTable, schema: pa.Schema) -> set[str]:
+    """The files with instants of years that delta-rs does not read in statistics, such as 10000.
+
+    It takes the bound for null, so that no condition on the column would find a row of the file.
+    """
+    actions = pa.table(delta.get_add_actions(flatten=True))
+    found: set[str] = set()
+    for name in (column.name for column in schema if pa.types.is_timestamp(column.type)):
+        if {f"min.{name}", f"max.{name}", f"null_count.{name}"} <= set(actions.column_names):
+            has_value = pc.less(actions[f"null_count.{name}"], actions["num_records"])
+            lacks_one = pc.or_(pc.is_null(actions[f"min.{name}"]), pc.is_null(actions[f"max.{name}"]))
+            found |= set(actions["path"].filter(pc.and_(has_value, lacks_one)).to_pylist())
+    return found
 
 
 @dataclass(frozen=True)

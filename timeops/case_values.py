@@ -4,6 +4,7 @@ Here: one value by its Spark type. Not here: rows and tables (pipelines/case_dif
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from decimal import Decimal
@@ -29,6 +30,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from timeops.epoch import Instant
 from timeops.spec_fields import read_instant
 from timeops.spec_messages import Problem, ProblemsError, show
 
@@ -99,6 +101,8 @@ def text_of(value: Any) -> str:
     if isinstance(value, datetime):
         clock = value.isoformat(timespec="microseconds" if value.microsecond else "seconds")
         return clock.replace("+00:00", "Z")
+    if isinstance(value, Instant):
+        return f"{value}Z".replace(" ", "T")
     if isinstance(value, list):
         return f"[{', '.join(map(text_of, value))}]"
     if isinstance(value, dict):
@@ -145,6 +149,14 @@ def _text(value: object) -> Any:
     return _of(str, value, "text", remedy="put the value in quotes")
 
 
+def _instant(value: object) -> Any:
+    """An aware UTC datetime; windows may also begin or end where Python's calendar does not reach."""
+    year = re.match(r"([+-]?\d{4,6})(?=-)", value) if isinstance(value, str) else None
+    if year is None or 1 <= int(year[1]) <= 9999:
+        return read_instant(value)
+    return Instant.in_year(int(year[1]), lambda shown: read_instant(f"{shown:04}{str(value)[year.end() :]}"))
+
+
 def _float(value: object) -> float:
     if value in ("NaN", "Infinity", "-Infinity"):  # so Spark writes them
         return float(str(value))
@@ -154,7 +166,7 @@ def _float(value: object) -> float:
 _READERS: tuple[tuple[Any, Callable[[object], Any]], ...] = (
     (StringType, _text),
     (BooleanType, lambda value: _of(bool, value, "true or false")),
-    (TimestampType, read_instant),
+    (TimestampType, _instant),
     (TimestampNTZType, lambda v: _parsed(datetime.fromisoformat, v, "a local time such as 2026-01-31T12:00:00")),
     (DateType, lambda value: _parsed(date.fromisoformat, value, "a day such as 2026-01-31")),
     (_WHOLE, lambda value: _number(value, "a whole number", int)),

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from timeops.epoch import instant_of
+from timeops.epoch import Instant, instant_of
 
 _UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000))
 _LONGEST = 2_000
@@ -106,6 +106,8 @@ def shortened(text: str, most: int = _LONGEST) -> str:
 
 def _inside(value: object) -> object:
     """A value inside a list, struct or map, as JSON has it."""
+    if isinstance(value, Instant):
+        return str(value)
     if isinstance(value, datetime):
         return instant(value) if value.tzinfo else value.isoformat(sep=" ")
     if isinstance(value, bytes):

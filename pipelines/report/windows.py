@@ -15,10 +15,9 @@ from pipelines.report.log_charts import source_of
 from pipelines.report.state import State
 from pipelines.report.values import any_value, is_number, plural
 from pipelines.report.words import of_window
-from resources.bounded import newest_rows
+from resources.bounded import newest_rows, python_rows
 from resources.tables import window_table
 from timeops.durations import micros
-from timeops.epoch import us_of
 from timeops.spec import WindowSpec
 
 MOST_ROWS = 5_000
@@ -73,7 +72,7 @@ def window_part(state: State, window: WindowSpec) -> WindowPart:
     wanted = [*window.key_columns, *window.aggregates, *(["_revision", "_is_final"] if window.revises else [])]
     names = [name for name in wanted if name in stored]
     by = "window_end" if window.kind in ("cumulative", "sliding") else "window_start"
-    newest = newest_rows(state.lake, table, version, names, by=by, most=MOST_ROWS).to_pylist()
+    newest = python_rows(newest_rows(state.lake, table, version, names, by=by, most=MOST_ROWS))
     by_group = sorted(newest[:SHOWN_ROWS], key=_named(window.group_columns))
     rows = sorted(by_group, key=lambda row: (row[by], row["window_end"]), reverse=True)
     in_all = state.lake.row_count(table, version)
@@ -121,7 +120,7 @@ def _chart(window: WindowSpec, newest: Sequence[Row], by: str) -> tuple[str | No
 def _points(
     rows: Sequence[Row], by: str, aggregate: str, group: str, name_of: Callable[[Row], str]
 ) -> list[tuple[int, float]]:
-    return sorted((us_of(row[by]), float(row[aggregate])) for row in rows if name_of(row) == group)
+    return sorted((row[by].us, float(row[aggregate])) for row in rows if name_of(row) == group)
 
 
 def _named(group_columns: Sequence[str]) -> Callable[[Row], str]:

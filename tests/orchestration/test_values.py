@@ -6,11 +6,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
+from pipelines.cli import main
 from pipelines.runner import RunOptions
 from pipelines.specfiles import read_spec
+from resources.bounded import python_rows
+from resources.lake import Lake
 from resources.settings import Settings
 from resources.workspace import SpecFile
 from tests.orchestration.landing import table
@@ -61,3 +65,53 @@ windows:
         "duplicate": {"at": "2026-05-01T00:00:01.000002Z", "h": 0.0, "id": 2},
         "out_of_order": {"at": "2026-05-01T00:00:30.123456Z", "h": -0.0, "id": 4},
     }
+
+
+def test_windows_around_the_first_and_the_last_instant_that_is_a_time_are_written_revised_checked_and_shown(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    times = ["0001-01-01T00:30:00Z", "0001-01-01T05:00:00Z", "0001-01-01T00:40:00Z", "9999-12-31T23:59:59Z"]
+    revised = "allowed_lateness: 1 day, emit: on_time, revise_every: 0 s, history: true"
+    made = pipeline(
+        tmp_path,
+        "at STRING",
+        f"""\
+time: {{timestamp_by: at, out_of_order: keep}}
+windows:
+  - {{name: h, kind: hopping, size: 2 hours, hop: 1 hour, aggregates: {{n: "count(*)"}}}}
+  - {{name: r, kind: tumbling, size: 2 hours, offset: 1 hour, {revised}, aggregates: {{n: "count(*)"}}}}
+  - {{name: s, kind: session, gap: 1 hour, aggregates: {{n: "count(*)", last: max(_timestamp)}}}}
+""",
+        [f'{{"at": "{at}"}}' for at in times],
+    )
+    file, settings = made
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance, RunOptions(max_events_per_batch=2))
+        go(made, instance, FLUSH)
+
+    def spans(name: str) -> list[tuple[str, str, int]]:
+        rows = python_rows(Lake(settings.warehouse / file.spec.name).rows(f"windows/{name}"))
+        return sorted((str(row["window_start"])[:-6], str(row["window_end"])[:-6], row["n"]) for row in rows)
+
+    last = [("9999-12-31 22", "+10000-01-01 00", 1), ("9999-12-31 23", "+10000-01-01 01", 1)]
+    fourth = [("0001-01-01 04", "0001-01-01 06", 1), ("0001-01-01 05", "0001-01-01 07", 1)]
+    assert spans("h") == [
+        ("0000-12-31 23", "0001-01-01 01", 1),
+        ("0001-01-01 00", "0001-01-01 02", 1),
+        *fourth,
+        *last,
+    ]
+    assert spans("r") == [
+        ("0000-12-31 23", "0001-01-01 01", 2),
+        ("0001-01-01 05", "0001-01-01 07", 1),
+        ("9999-12-31 23", "+10000-01-01 01", 1),
+    ]
+    assert [n for *_, n in spans("s")] == [1, 1, 1]
+    page = tmp_path / "page.html"
+    where = ["--warehouse", str(settings.warehouse)]
+    asked = [["report", str(file.path), *where, "--out", str(page)], ["show", str(file.path), "windows/r", *where]]
+    done = [CliRunner().invoke(main, words, catch_exceptions=False) for words in asked]
+    assert [one.exit_code for one in done] == [0, 0]
+    for shown in (page.read_text(encoding="utf-8"), done[1].stdout):
+        assert "+10000-01-01 01:00:00" in shown
+        assert "0000-12-31 23:00:00" in shown

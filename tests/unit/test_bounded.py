@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from resources.bounded import newest_rows, pieces
+from resources.bounded import newest_rows, pieces, python_rows
 from resources.lake import Lake
+from timeops.epoch import Instant
 
 T = "t"
 SCHEMA = pa.schema([("n", pa.int64()), ("kind", pa.string())])
@@ -50,3 +51,25 @@ def test_pieces_are_those_of_a_version(tmp_path: Path) -> None:
     assert [sorted(numbers) for numbers in read] == [[1, 2], [1, 2, 3]]
     some = [n for piece in pieces(lake, T, 2, ["n"], [("n", ">", 1)]) for n in piece["n"].to_pylist()]
     assert sorted(some) == [2, 3]
+
+
+def test_instants_before_and_behind_the_years_of_python_are_found_by_every_condition(tmp_path: Path) -> None:
+    """Of a file with the year 10000 in its statistics delta-rs would find no row by any of them."""
+    ends = [Instant(-62_135_600_400_000_000), Instant(0), Instant(253_402_300_800_000_000)]
+    lake, kind = Lake(tmp_path), pa.timestamp("us", "UTC")
+    lake.create(T, pa.schema([("at", kind)]))
+    for one in ends:
+        lake.append_rows(T, pa.table({"at": pa.array([one.us], kind)}), expect=lake.version(T))
+    assert list(map(str, ends)) == ["0000-12-31 23:00:00", "1970-01-01 00:00:00", "+10000-01-01 00:00:00"]
+    for number, end in enumerate(ends):
+        found = {sign: lake.rows(T, filters=[("at", sign, end)]).num_rows for sign in ("<", "=", ">=")}
+        assert found == {"<": number, "=": 1, ">=": 3 - number}
+    spans = pa.array(
+        [[{"end": end.us, "n": 1}, None] for end in ends], pa.list_(pa.struct([("end", kind), ("n", pa.int8())]))
+    )
+    assert [row["spans"][0] for row in python_rows(pa.table({"spans": spans}))] == [
+        {"end": end, "n": 1} for end in ends
+    ]
+    assert lake.lowest(T, lake.version(T), "at") == ends[0]
+    newest = newest_rows(lake, T, lake.version(T), ["at"], by="at", most=2)
+    assert python_rows(newest) == [{"at": ends[2]}, {"at": ends[1]}]

@@ -210,6 +210,22 @@ def test_values_are_equal_floats_within_a_relative_1e_12_and_structs_as_far_as_w
     assert not equal(None, 0)
 
 
+def test_ends_of_windows_behind_the_years_of_python_are_read_compared_and_shown() -> None:
+    kind = KINDS["t"]
+    texts = ["+10000-01-01T00:00:00Z", "0000-12-31T23:00:00Z", "0000-02-29T00:00:00.000001Z", "9999-12-31T00:00:00Z"]
+    values = [read_value(text, kind) for text in texts]
+    assert [text_of(value) for value in values] == texts
+    assert [getattr(value, "us", None) for value in values] == [
+        253_402_300_800_000_000,
+        -62_135_600_400_000_000,
+        -62_162_121_600_000_000 + 1,
+        None,
+    ]
+    assert equal(values[0], read_value("+10000-01-01T01:00:00+01:00", kind))
+    with pytest.raises(ProblemsError, match="an instant"):
+        read_value("+10000-13-01T00:00:00Z", kind)
+
+
 def test_values_are_shown_as_a_file_writes_them() -> None:
     values = [NOON, NOON.replace(microsecond=5), None, True, ["late", 1], {"a": NOON}, date(2026, 1, 1)]
     assert [text_of(value) for value in values] == [

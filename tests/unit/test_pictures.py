@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from assets.canvas import svg
 from assets.lateness_numbers import MOVED, ON_TIME, REFUSED, Bin, Lateness, bucket_start
 from assets.pictures import draw_lateness, draw_watermark, lateness_picture, watermark_picture
+from assets.window_pictures import draw_windows
+from timeops.columns import MAX_US, MIN_US
 
 HOUR = 3_600_000_000
 LATENESSES = st.lists(st.integers(-20 * 24 * HOUR, 20 * 24 * HOUR), min_size=1, max_size=50)
@@ -116,3 +119,9 @@ def test_pictures_are_small_whether_the_clock_moves_or_stands_still(step_us: int
     seen = {(bucket, kind): abs(bucket) + 1 for bucket in range(-300, 301) for kind in (ON_TIME, MOVED, REFUSED)}
     lines = {"out of orderness": 7_200.0, "early tolerance": -300.0}
     assert size_of(lateness_picture(Lateness((), seen, HOUR), lines)) == (720, 320)
+
+
+@pytest.mark.parametrize("instants", [(MIN_US - HOUR, 0), (0, MAX_US + 1), (MAX_US + 1,), (MIN_US, MAX_US)])
+def test_windows_of_the_first_and_last_years_are_drawn(instants: tuple[int, ...]) -> None:
+    drawn = svg(draw_windows({"": [(us, 1.0) for us in instants]}, across="end", up="n", step_us=None))
+    assert b"</svg>" in drawn
