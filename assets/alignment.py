@@ -54,7 +54,7 @@ def aligned(workspace: Workspace, found: Mapping[str, Discovery]) -> Mapping[str
 
 def _left(found: Discovery) -> Discovery:
     files = len(found.ready) + found.left
-    return replace(found, ready=(), left=files, ahead=files)
+    return replace(found, ready=(), copies=(), left=files, ahead=files)  # copies may be of those that wait
 
 
 def largest_times(workspace: Workspace) -> LargestTimes:

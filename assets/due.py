@@ -45,9 +45,10 @@ def look(workspace: Workspace) -> Due:
     unprocessed = _unprocessed(workspace)
     last = workspace.batches.last_commit() if workspace.exists else None
     files = [[file.path, file.size, file.modified_us] for file in found.ready]
+    files += [[file.place, file.size, file.modified_us] for file in found.copies]
     key = _digest([workspace.spec.fingerprint(), last.batch_id if last else None, files])
     sentence = "; ".join(filter(None, [_of_files(workspace, found), unprocessed]))
-    return Due(bool(found.ready or unprocessed), key, sentence, may_ripen=bool(found.waiting))
+    return Due(bool(found.ready or found.copies or unprocessed), key, sentence, may_ripen=bool(found.waiting))
 
 
 def signature(workspace: Workspace) -> str:
@@ -92,6 +93,7 @@ def _of_files(workspace: Workspace, found: Waiting) -> str:
     counts = {
         "new": len(found.ready) + found.left,
         "of sources that wait for others": found.ahead,
+        "with the bytes of others": len(found.copies),
         "younger than `settle`": len(found.waiting),
         "held back": len(found.errors),
     }

@@ -6,24 +6,25 @@ what becomes of a record's event time.
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from assets.alignment import aligned
 from assets.commits import FEW_RECORDS, at_work, batch_column
+from assets.file_states import counted, known_files, write_states
 from assets.schemas import payload_of
 from resources import tables
 from resources.batches import prepare
 from resources.numbering import PART, Numbered, numbered
 from resources.owner import this_process
 from resources.plans import Plan
-from resources.sources.changes import FileRange, FileState
+from resources.sources.changes import FileRange
 from resources.sources.discovery import Discovery, discover
 from resources.sources.files import ensure_unchanged, read_files, split_of
+from resources.sources.known_files import FileState
 from resources.spark import tuned_for_few_rows
 from resources.workspace import LAST_ARRIVAL, LAST_SEEN, WAITS, Workspace
 from timeops import columns as c
@@ -50,6 +51,7 @@ class Ingested:
         left: Files for a later ingestion.
         ahead: How many of them wait for other sources.
         errors: One sentence for each file held back.
+        copies: One sentence for each file that was not read because another one with the same bytes was.
     """
 
     records: int = 0
@@ -59,6 +61,7 @@ class Ingested:
     left: int = 0
     ahead: int = 0
     errors: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,16 @@ class Waiting:
     def touched(self) -> tuple[FileState, ...]:
         """Known files with a new modification time."""
         return tuple(file for found in self.found.values() for file in found.touched)
+
+    @property
+    def copies(self) -> tuple[FileState, ...]:
+        """Files that hold the bytes of others, and of which nobody knows yet."""
+        return tuple(file for found in self.found.values() for file in found.copies)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to read or to remember."""
+        return bool(self.ready or self.touched or self.copies)
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -107,43 +120,41 @@ class Waiting:
         return tuple(error for found in self.found.values() for error in found.errors)
 
 
-def waiting_input(workspace: Workspace) -> Waiting:
+def waiting_input(workspace: Workspace, *, reread: bool = False) -> Waiting:
     """What the sources have that the log does not, as far as the next ingestion reads it; found without Spark.
+
+    Args:
+        workspace: The pipeline.
+        reread: Files with the same bytes as others are read too.
 
     Raises:
         InputError: The path of a source leads nowhere.
     """
     now = workspace.clock.now()
     found = {
-        source.name: discover(source, workspace.file.folder, known_files(workspace, source), now)
+        source.name: discover(source, workspace.file.folder, known_files(workspace, source), now, reread=reread)
         for source in workspace.spec.sources
     }
     return Waiting(aligned(workspace, found))
 
 
-def known_files(workspace: Workspace, source: FilesSource) -> Mapping[str, FileState]:
-    """Latest state of each file that the log has records of."""
-    if not workspace.exists:
-        return {}
-    rows = workspace.lake.rows(tables.FILES, workspace.base()[tables.FILES], filters=[("source", "=", source.name)])
-    states: dict[str, FileState] = {}
-    for row in sorted(rows.to_pylist(), key=lambda row: int(row["_batch_id"])):
-        known = {name: row[name] for name in ("path", "size", "digest", "records", "ends_with_newline")}
-        states[row["path"]] = FileState(**known, modified_us=row["modified_us"])
-    return states
-
-
-def ingest(workspace: Workspace, run_id: str) -> Ingested:
+def ingest(workspace: Workspace, run_id: str, *, reread: bool = False) -> Ingested:
     """Reads what is waiting into the log, in one batch of its own.
+
+    Args:
+        workspace: The pipeline.
+        run_id: The run that does it.
+        reread: As of `waiting_input`.
 
     Raises:
         InputError: A source cannot be read as the spec says; nothing was written.
         BusyError: Another run is at work.
     """
-    found = waiting_input(workspace)
+    found = waiting_input(workspace, reread=reread)
     errors = tuple(error.found for error in found.errors)
-    seen = Ingested(waiting=len(found.waiting), left=found.left, ahead=found.ahead, errors=errors)
-    if not found.ready and not found.touched:
+    copies = tuple(sentence_of(copy) for copy in found.copies)
+    seen = Ingested(waiting=len(found.waiting), left=found.left, ahead=found.ahead, errors=errors, copies=copies)
+    if not found.has_news:
         return seen
     workspace.tell(f"reading {len(found.ready)} file{'' if len(found.ready) == 1 else 's'}")
     last = workspace.batches.last_commit()
@@ -166,11 +177,16 @@ def ingest(workspace: Workspace, run_id: str) -> Ingested:
         records, states = _read_sources(workspace, found, payload)
         records, before_start = _from_start(records, workspace.spec.time.read_from_us)
         rows, clocks = _write_log(workspace, plan, records, payload, found.ready)
-        _write_states(workspace, plan, states)
+        write_states(workspace, plan, states)
         counts = {"records": rows, "files": len(found.ready), "before_start": before_start, **clocks}
         versions = {table: workspace.lake.version(table) for table in workspace.tables}
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), end_seq=plan.first_seq + rows)
     return replace(seen, records=rows, files=len(found.ready), before_start=before_start)
+
+
+def sentence_of(copy: FileState) -> str:
+    """What is said of a file that is not read because another one has its bytes."""
+    return f"{copy.name}: the same bytes were read as {copy.copy_of}"
 
 
 def _read_sources(
@@ -182,7 +198,7 @@ def _read_sources(
     for source, time in zip(workspace.spec.sources, TimeRules.of(workspace.spec).sources, strict=True):
         own = found.found[source.name]
         read = read_files(workspace.spark, source, own.ready)
-        states += [(source.name, state) for state in (*read.states, *own.touched)]
+        states += [(source.name, one) for one in (*read.states, *own.touched, *counted(own.copies, read.states))]
         if own.ready or not frames:
             frames.append(_of_source(read.records, source, time.time_zone, payload))
     records = frames[0]
@@ -286,10 +302,3 @@ def _clock(log: Numbered, order: str, before_us: int | None, clock_us: int | Non
         reached = max((us for us in (reached, highest) if us is not None), default=None)
     in_part = Window.partitionBy(PART).orderBy(c.SEQ)
     return F.greatest(F.element_at(F.create_map(*earlier), F.col(PART)), F.max(_A).over(in_part))
-
-
-def _write_states(workspace: Workspace, plan: Plan, states: Sequence[tuple[str, FileState]]) -> None:
-    rows = [{"source": name, **asdict(state), "_batch_id": plan.batch_id} for name, state in states]
-    table = pa.Table.from_pylist(rows, schema=tables.FILES_SCHEMA)
-    expect = workspace.ready(tables.FILES)
-    workspace.lake.append_rows(tables.FILES, table, expect=expect, attempt=plan.attempt)

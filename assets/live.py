@@ -50,6 +50,7 @@ class BatchSettings(Config):
 
     max_events_per_batch: int | None = Field(default=None, description="At most so many records of the log.", ge=1)
     end_of_input: str | None = Field(default=None, description="`flush` or `hold`; by default as the spec says.")
+    reread: bool = Field(default=False, description="Read files with the same bytes as others that were read, too.")
     live: bool = Field(default=False, description="Behind the last record write a tick: all input has been read.")
     reopen: str | None = Field(
         default=None, description="Why a flushed pipeline takes new input; it goes on as before."
@@ -125,12 +126,12 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
             context.log.info("aligned sources are judged by what was processed: that comes before new input is read")
             done = None
         else:
-            done = ingest(workspace, context.run.run_id)
-            for error in done.errors:
-                context.log.warning(error)
+            done = ingest(workspace, context.run.run_id, reread=config.reread)
+            for sentence in (*done.errors, *done.copies):
+                context.log.warning(sentence)
         if config.live and (why := why_never(spec)):
             context.log.info("live has no effect: %s", why)
-        if not (done and done.records) and _next(workspace, config).is_empty:
+        if not (done and (done.records or done.copies)) and _next(workspace, config).is_empty:
             context.log.info("nothing new")
             return
         yield MaterializeResult(
@@ -145,8 +146,10 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
                         "files_waiting": done.waiting if done else 0,
                         **({"files_ahead": done.ahead} if done and is_aligned(spec) else {}),
                         "files_held_back": len(done.errors) if done else 0,
+                        "files_read_before": len(done.copies) if done else 0,
                     }
                 ),
+                **({"read_before": show.sentences(done.copies, of="file")} if done and done.copies else {}),
             }
         )
 

@@ -16,6 +16,8 @@ from resources.plans import Plan
 
 Metadata = dict[str, Any]
 
+_MOST_SENTENCES = 20
+
 
 def rows(count: int) -> Metadata:
     """The row count that Dagster shows and plots."""
@@ -72,6 +74,12 @@ def rows_as_table(shown: Sequence[Mapping[str, object]]) -> Any:
     return MetadataValue.table(
         records, TableSchema(columns=[TableColumn(name=name, type="string") for name in names])
     )
+
+
+def sentences(said: Sequence[str], *, of: str) -> Any:
+    """Sentences as a small table of one column; of many the first."""
+    rest = [f"... and {len(said) - _MOST_SENTENCES} more"] if len(said) > _MOST_SENTENCES else []
+    return rows_as_table([{of: sentence} for sentence in (*said[:_MOST_SENTENCES], *rest)])
 
 
 def picture(png: bytes, what: str) -> Any:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from resources.settings import Settings
     from resources.workspace import SpecFile
 
+_MOST_NAMED = 10
+
 
 @click.group()
 @click.version_option(package_name="tidemark", message="%(prog)s %(version)s")
@@ -63,6 +65,7 @@ def main() -> None:
 )
 @click.option("--live", is_flag=True, help="End with a tick: all input has been read, and the clock goes on.")
 @click.option("--reopen", metavar="TEXT", help="Why a flushed pipeline takes new input; kept in `log_control`.")
+@click.option("--reread", is_flag=True, help="Read files too whose bytes were read under another name.")
 @overrides_option
 @verbose_option
 def run(
@@ -73,6 +76,7 @@ def run(
     end_of_input: str | None,
     live: bool,
     reopen: str | None,
+    reread: bool,
     overrides: tuple[str, ...],
     verbose: bool,
 ) -> None:
@@ -91,7 +95,7 @@ def run(
         files = read_specs(specs, overrides)
         if live:
             _check_live(files, end_of_input)
-        options = RunOptions(max_events_per_batch, end_of_input, live=live, reopen=reopen)
+        options = RunOptions(max_events_per_batch, end_of_input, live=live, reopen=reopen, reread=reread)
         if not run_all(files, settings_of(warehouse), options):
             sys.exit(FAILED)
 
@@ -226,12 +230,23 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
             say(f"{name}: {sentence}")
         if done.waiting:
             say(f"{name}: {len(done.waiting)} file(s) are younger than `settle`: run again to take them.")
+        if done.read_before:
+            _say_copies(name, done.read_before)
         if done.held_back:
             complete = False
             say(f"{name}: {len(done.held_back)} file(s) held back, everything else was processed.")
             for sentence in done.held_back:
                 say(sentence)
     return complete
+
+
+def _say_copies(pipeline: str, copies: Sequence[str]) -> None:
+    """Names files that were not read because others had their bytes; they are remembered, so this is said once."""
+    say(f"{pipeline}: {len(copies)} file(s) not read: their bytes were read under another name. --reread reads them.")
+    for sentence in copies[:_MOST_NAMED]:
+        say(sentence)
+    if len(copies) > _MOST_NAMED:
+        say(f"... and {len(copies) - _MOST_NAMED} more")
 
 
 def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:

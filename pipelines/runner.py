@@ -13,7 +13,7 @@ from dagster import AssetCheckSeverity, DagsterInstance
 from assets.commits import batch_of, not_flushed
 from assets.due import has_unprocessed
 from assets.failures import ATTENDED_TAG
-from assets.ingestion import Waiting, waiting_input
+from assets.ingestion import Waiting, sentence_of, waiting_input
 from assets.ticks import clock_of_tick
 from pipelines.definitions import build_definitions, job_name
 from resources.disk import full_disk
@@ -40,6 +40,7 @@ class RunOptions:
         live: When all that waits is processed, end with a tick.
         accepted: A batch to commit although a blocking check fails.
         reopen: Why a flushed pipeline takes new input; None where it is not to.
+        reread: Read files with the same bytes as others that were read, too.
     """
 
     max_events_per_batch: int | None = None
@@ -47,6 +48,7 @@ class RunOptions:
     live: bool = False
     accepted: Acceptance | None = None
     reopen: str | None = None
+    reread: bool = False
 
 
 @dataclass
@@ -58,6 +60,7 @@ class RunReport:
         counts: Sums of their counts.
         waiting: Files that were too young.
         held_back: One sentence for each file that could not be taken.
+        read_before: One sentence for each file that was not read because another one with the same bytes was.
         alerts: What checks that hold nothing back have found, a sentence for each.
     """
 
@@ -65,6 +68,7 @@ class RunReport:
     counts: dict[str, int] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
     held_back: tuple[str, ...] = ()
+    read_before: tuple[str, ...] = ()
     alerts: tuple[str, ...] = ()
 
 
@@ -94,9 +98,10 @@ def run_pipeline(
         raise not_flushed(workspace)
     choice = choose_spark(settings)
     while True:
-        found = _settled_input(workspace, tell)
+        found = _settled_input(workspace, tell, reread=options.reread)
         report.waiting = found.waiting
         report.held_back = tuple(str(error) for error in found.errors)
+        report.read_before = tuple(dict.fromkeys([*report.read_before, *map(sentence_of, found.copies)]))
         if not _has_work(workspace, found, options):
             return report
         open_session(choice, tell)
@@ -109,20 +114,20 @@ def run_pipeline(
             return report
 
 
-def _settled_input(workspace: Workspace, tell: Callable[[str], None]) -> Waiting:
+def _settled_input(workspace: Workspace, tell: Callable[[str], None], *, reread: bool) -> Waiting:
     """What is waiting; files that are just too young are waited for, once."""
-    found = waiting_input(workspace)
+    found = waiting_input(workspace, reread=reread)
     if found.waiting and not found.ready:
         settle = max(source.settle.total_seconds() for source in workspace.spec.sources)
         tell(f"{len(found.waiting)} file(s) younger than {settle:g} s: waiting for them to settle")
         time.sleep(settle + 0.05)
-        return waiting_input(workspace)
+        return waiting_input(workspace, reread=reread)
     return found
 
 
 def _has_work(workspace: Workspace, found: Waiting, options: RunOptions) -> bool:
     flush = workspace.spec.time.flushes(options.end_of_input)
-    if found.ready or found.touched:
+    if found.has_news:
         return True
     tick_us = clock_of_tick(workspace) if options.live else None
     return has_unprocessed(workspace, flush=flush, tick_us=tick_us, reopen=_reopen(workspace, options))
@@ -172,6 +177,7 @@ def _run_once(
         "end_of_input": options.end_of_input,
         "live": options.live or None,
         "reopen": _reopen(Workspace(file, settings.warehouse), options),
+        "reread": options.reread or None,
     }
     given = {name: value for name, value in config.items() if value is not None}
     ops = {f"{file.spec.name}__{name}": {"config": given} for name in ("raw_events", "ordered_events")}

@@ -113,7 +113,7 @@ class Lake:
                 remedy="Take the change of the spec back, or use another pipeline name or warehouse.",
             )
 
-    def grow(self, table: str, schema: "StructType", *, expect: int) -> int:
+    def grow(self, table: str, schema: "StructType | pa.Schema", *, expect: int) -> int:
         """Add the columns that a table lacks, null in the rows that it has, in one commit if there are any.
 
         Columns that the schema does not name stay, and are null in rows that are added without them.

@@ -10,8 +10,12 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-FORMAT_VERSION = 1
-"""Version of the tables' layout and meaning. A program refuses a lake with a higher one."""
+FORMAT_VERSION = 2
+"""Version of the tables' layout and meaning. A program refuses a lake with a higher one.
+
+Since 2 `_state/files` names files by their path from the source's folder: who knows absolute ones only would read all
+of them again.
+"""
 
 RAW_EVENTS = "raw_events"
 LOG_CONTROL = "log_control"
@@ -120,12 +124,14 @@ WATERMARKS_SCHEMA = pa.schema(
 FILES_SCHEMA = pa.schema(
     [
         ("source", pa.string()),
-        ("path", pa.string()),
+        ("path", pa.string()),  # from the source's fixed folder; absolute in rows of format 1
         ("size", pa.int64()),  # bytes
         ("modified_us", pa.int64()),
         ("digest", pa.string()),
         ("records", pa.int64()),
         ("ends_with_newline", pa.bool_()),
+        ("place", pa.string()),  # absolute path where it lay; null in rows of format 1
+        ("copy_of", pa.string()),  # path of the file with the same bytes that was read instead of this one
         ("_batch_id", pa.int64()),
     ]
 )

@@ -95,12 +95,18 @@ def letters_by_reason(state: State) -> Counter[str]:
 
 def sources(state: State) -> list[SourceInput]:
     """Files and records of each source."""
-    columns = ["source", "path"]
-    rows = state.lake.rows(tables.FILES, state.versions[tables.FILES], columns=columns)
-    files = Counter(rows.group_by(columns).aggregate([])["source"].to_pylist())
+    files = Counter(source for source, _ in _files_read(state))
     names = [source.name for source in state.spec.sources]
     records = _records_by_source(state) if len(names) > 1 else {names[0]: state.log_end}
     return [SourceInput(name, files[name], records.get(name, 0)) for name in names]
+
+
+def _files_read(state: State) -> set[tuple[str, str]]:
+    """Source and path of each file that was read; an older Tidemark stored a path by which it lay then."""
+    rows = state.lake.rows(tables.FILES, state.versions[tables.FILES]).to_pylist()
+    name_at = {(row["source"], row.get("place")): row["path"] for row in rows}
+    read = [row for row in rows if row.get("copy_of") is None]
+    return {(row["source"], name_at.get((row["source"], row["path"]), row["path"])) for row in read}
 
 
 def _records_by_source(state: State) -> Mapping[str, int]:

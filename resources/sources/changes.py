@@ -6,31 +6,12 @@ Here: the judgement of a single file. Not here: which files are looked at (disco
 import os
 import stat
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
+from resources.sources.known_files import FileState
 from resources.sources.local_files import Content, check_whole, is_compressed, read_content
 from timeops.errors import InputError
 from timeops.spec import FilesSource
-
-
-@dataclass(frozen=True)
-class FileState:
-    """What the lake remembers of a file that was read.
-
-    Attributes:
-        path: Absolute path, the identity of the file.
-        size: Bytes consumed.
-        modified_us: Modification time, microseconds since the epoch.
-        digest: blake2b of the consumed bytes, hexadecimal.
-        records: Lines (csv, json) or rows (parquet) consumed, header and blank lines included.
-        ends_with_newline: Whether the last consumed line was complete.
-    """
-
-    path: str
-    size: int
-    modified_us: int
-    digest: str
-    records: int
-    ends_with_newline: bool
 
 
 @dataclass(frozen=True)
@@ -56,15 +37,47 @@ class FileRange:
     ends_with_newline: bool
 
 
+def state_of(file: FileRange, records: int, *, copy_of: str | None = None) -> FileState:
+    """What to remember of a file that was read, or of one that has the bytes of another.
+
+    Args:
+        file: The file.
+        records: As of `FileState`.
+        copy_of: As of `FileState`.
+    """
+    return FileState(
+        name=file.name,
+        size=file.size,
+        modified_us=file.modified_us,
+        digest=file.digest,
+        records=records,
+        ends_with_newline=file.ends_with_newline,
+        place=file.path,
+        copy_of=copy_of,
+    )
+
+
 @dataclass(frozen=True)
 class Candidate:
-    """A file as it lies there now, with what is remembered of it."""
+    """A file as it lies there now, with what is remembered of it.
+
+    Attributes:
+        path: Absolute path.
+        name: As of `FileRange`.
+        size: Bytes.
+        modified_us: Modification time, microseconds since the epoch.
+        changed_ns: When the file system changed it last, nanoseconds since the epoch.
+        known: What is remembered; None of a new file.
+        may_be_another: The known file lay elsewhere, and is another one if its bytes are others.
+    """
 
     path: str
     name: str
     size: int
     modified_us: int
+    changed_ns: int
     known: FileState | None
+    may_be_another: bool
 
     @property
     def new_bytes(self) -> int:
@@ -72,8 +85,14 @@ class Candidate:
         return self.size - (self.known.size if self.known and self.known.size < self.size else 0)
 
 
-def candidate(path: str, name: str, known: FileState | None) -> Candidate | None:
+def candidate(path: str, name: str, known: FileState | None, *, reread: bool = False) -> Candidate | None:
     """Look at a file without opening it; None if it is gone or was read as it is.
+
+    Args:
+        path: Absolute path.
+        name: As of `FileRange`.
+        known: What is remembered of it.
+        reread: Read it although its bytes, or other bytes under its name, were read before.
 
     Raises:
         InputError: Nothing under this name can be read.
@@ -94,22 +113,20 @@ def candidate(path: str, name: str, known: FileState | None) -> Candidate | None
     if any(sign == ":" or sign < " " or "\ud800" <= sign <= "\udfff" for sign in last):
         raise _unreadable(path, f"Spark cannot read the name {last!r}", "rename it: UTF-8, no colon, no control sign")
     modified_us = found.st_mtime_ns // 1000
+    if reread and known and known.copy_of:
+        known = None
     if known and (known.size, known.modified_us) == (found.st_size, modified_us):
         return None
-    return Candidate(path, name, found.st_size, modified_us, known)
+    # A folder of the same names beside the known one holds other files; one that was moved has the same.
+    is_elsewhere = known is not None and known.place not in (None, path)
+    may_be_another = is_elsewhere and known is not None and (reread or os.path.exists(str(known.place)))
+    return Candidate(path, name, found.st_size, modified_us, found.st_ctime_ns, known, may_be_another)
 
 
 def examine(source: FilesSource, file: Candidate) -> FileRange | FileState | InputError:
     """Read the bytes of a file: a range to ingest, the state of a file that was only touched, or an error."""
-    known = file.known if file.known and file.known.size else None  # nothing was read of an empty file
     try:
-        content = read_content(file.path, file.size, known.size if known else 0)
-        if known and known.size == file.size and known.digest == content.digest:
-            return replace(known, modified_us=file.modified_us)
-        if known:
-            _check_grown(source, file, known, content)
-        if file.size:
-            check_whole(file.path, source.format)
+        return _judged(source.format, bool(source.options.get("multiLine", False)), file)
     except InputError as error:
         return error
     except OSError as error:
@@ -118,6 +135,20 @@ def examine(source: FilesSource, file: Candidate) -> FileRange | FileState | Inp
             f"the file cannot be read: {error.strerror or error}",
             "give this user the right to read it",
         )
+
+
+@lru_cache(maxsize=20_000)  # a run looks at its input before it begins, and then reads it
+def _judged(file_format: str, is_multi_line: bool, file: Candidate) -> FileRange | FileState:
+    known = file.known if file.known and file.known.size else None  # nothing was read of an empty file
+    content = read_content(file.path, file.size, known.size if known else 0)
+    if known and known.size == file.size and known.digest == content.digest:
+        return replace(known, modified_us=file.modified_us, place=file.path)
+    if known and file.may_be_another and (file.size < known.size or content.prefix_digest != known.digest):
+        known = None
+    if known:
+        _check_grown(file_format, is_multi_line, file, known, content)
+    if file.size:
+        check_whole(file.path, file_format)
     return FileRange(
         path=file.path,
         name=file.name,
@@ -129,20 +160,22 @@ def examine(source: FilesSource, file: Candidate) -> FileRange | FileState | Inp
     )
 
 
-def _check_grown(source: FilesSource, file: Candidate, known: FileState, content: Content) -> None:
+def _check_grown(file_format: str, is_multi_line: bool, file: Candidate, known: FileState, content: Content) -> None:
     """Refuse every change of a known file but lines added to plain text.
 
     Raises:
         InputError: The file was rewritten, shrank, was continued inside a record, or cannot be read on.
     """
     remedy = "put the old content back, or land the new content under a new name"
+    if known.place not in (None, file.path):
+        remedy += f"; if it is another file than {known.place} was, `tidemark run --reread` reads it"
     shrank = file.size < known.size
     if shrank or content.prefix_digest != known.digest:
         change = f"shrank from {known.size} to {file.size} bytes" if shrank else "was rewritten"
         raise InputError(
             f"{file.path}: a file that was already read {change}", expected="the same bytes", remedy=remedy
         )
-    kind = _kind_that_cannot_grow(source, file.path)
+    kind = _kind_that_cannot_grow(file_format, is_multi_line, file.path)
     if kind:
         raise InputError(
             f"{file.path}: a file that was already read grew, and {kind} files cannot be read on",
@@ -157,12 +190,12 @@ def _check_grown(source: FilesSource, file: Candidate, known: FileState, content
         )
 
 
-def _kind_that_cannot_grow(source: FilesSource, path: str) -> str:
-    if source.format == "parquet":
+def _kind_that_cannot_grow(file_format: str, is_multi_line: bool, path: str) -> str:
+    if file_format == "parquet":
         return "parquet"
     if is_compressed(path):
         return "compressed"
-    return "multiLine" if source.options.get("multiLine", False) else ""
+    return "multiLine" if is_multi_line else ""
 
 
 def _unreadable(path: str, what: str, remedy: str) -> InputError:

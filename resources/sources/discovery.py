@@ -4,14 +4,15 @@ Here: the choice among a source's files, on the driver. Not here: Spark, records
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from resources.sources.changes import Candidate, FileRange, FileState, candidate, examine
+from resources.sources.changes import Candidate, FileRange, candidate, examine, state_of
+from resources.sources.known_files import NOT_READ_YET, FileState, KnownFiles
 from resources.sources.local_files import fixed_folder, has_wildcard, matching_paths, name_of
 from timeops.epoch import instant_of
 from timeops.errors import InputError
@@ -32,6 +33,8 @@ class Discovery:
         errors: Each names one file; that file only is held back.
         touched: Known files with a new modification time and the same bytes: states to remember.
         ahead: How many of those left wait because the source is ahead of others that it is aligned with.
+        copies: Files with the same bytes as another one that was read, or is ready: they are not read, and these
+            states are to be remembered.
     """
 
     ready: tuple[FileRange, ...]
@@ -40,9 +43,12 @@ class Discovery:
     errors: tuple[InputError, ...]
     touched: tuple[FileState, ...] = ()
     ahead: int = 0
+    copies: tuple[FileState, ...] = ()
 
 
-def discover(source: FilesSource, base: Path, known: Mapping[str, FileState], now: datetime) -> Discovery:
+def discover(
+    source: FilesSource, base: Path, states: Sequence[FileState], now: datetime, *, reread: bool = False
+) -> Discovery:
     """Compare the files of a source with what the lake remembers of them.
 
     A file with `now - modified < settle` waits; with no `settle` none does. A known file of the same size and
@@ -51,22 +57,24 @@ def discover(source: FilesSource, base: Path, known: Mapping[str, FileState], no
     Args:
         source: The files source of the spec.
         base: The folder of the spec file.
-        known: State by absolute path, of this source only.
+        states: What is remembered of files of this source, in the order in which it was stored.
         now: The present instant, aware.
+        reread: Read copies too, also those that were found before.
 
     Raises:
         InputError: The path of the source leads nowhere.
     """
-    paths = matching_paths(source.path, base)
+    paths, folder = matching_paths(source.path, base), fixed_folder(source.path, base)
+    known = KnownFiles.of(states, folder)
     if not paths and not known:
         _check_path(source, base)
-    folder = fixed_folder(source.path, base)
     candidates: list[Candidate] = []
     waiting: list[str] = []
     errors: list[InputError] = []
     for path in paths:
         try:
-            file = candidate(path, name_of(path, folder), known.get(path))
+            name = name_of(path, folder)
+            file = candidate(path, name, known.state_of(name, path), reread=reread)
         except InputError as error:
             errors.append(error)
             continue
@@ -77,8 +85,8 @@ def discover(source: FilesSource, base: Path, known: Mapping[str, FileState], no
             waiting.append(path)
         else:
             candidates.append(file)
-    ready, touched, refused, left = _examine_within_bounds(source, candidates)
-    return Discovery(tuple(ready), tuple(waiting), left, (*errors, *refused), tuple(touched))
+    examined = _examine_within_bounds(source, candidates, None if reread else known)
+    return replace(examined, waiting=tuple(waiting), errors=(*errors, *examined.errors))
 
 
 def listed(source: FilesSource, base: Path) -> list[tuple[str, int, int]]:
@@ -111,25 +119,30 @@ def _check_path(source: FilesSource, base: Path) -> None:
 
 
 def _examine_within_bounds(
-    source: FilesSource, candidates: Sequence[Candidate]
-) -> tuple[list[FileRange], list[FileState], list[InputError], int]:
-    """Read files in path order as far as one ingestion goes: (ready, touched, errors, number left)."""
+    source: FilesSource, candidates: Sequence[Candidate], known: KnownFiles | None
+) -> Discovery:
+    """Read files in path order as far as one ingestion goes; with what is known, copies of it are found."""
     ready: list[FileRange] = []
     touched: list[FileState] = []
+    copies: list[FileState] = []
     errors: list[InputError] = []
     queue, room_bytes = list(candidates), source.max_bytes
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         while batch := _fitting(source, queue, ready, room_bytes):
             queue = queue[len(batch) :]
             for file, outcome in zip(batch, pool.map(partial(examine, source), batch), strict=True):
-                if isinstance(outcome, FileRange):
-                    ready.append(outcome)
-                    room_bytes -= file.new_bytes
+                if isinstance(outcome, InputError):
+                    errors.append(outcome)
                 elif isinstance(outcome, FileState):
                     touched.append(outcome)
+                elif known is not None and (same := known.same_bytes(outcome.digest, file.name, file.path)):
+                    copies.append(state_of(outcome, same.records, copy_of=same.name))
                 else:
-                    errors.append(outcome)
-    return ready, touched, errors, len(queue)
+                    ready.append(outcome)
+                    room_bytes -= file.new_bytes
+                    if known is not None:
+                        known.add(state_of(outcome, NOT_READ_YET))
+    return Discovery(tuple(ready), (), len(queue), tuple(errors), tuple(touched), copies=tuple(copies))
 
 
 def _fitting(

@@ -22,9 +22,10 @@ from pyspark.sql.types import (
 )
 
 from resources.rows import small_frame
-from resources.sources.changes import FileRange, FileState
+from resources.sources.changes import FileRange, state_of
 from resources.sources.csv_files import read_csv
 from resources.sources.json_files import read_json
+from resources.sources.known_files import FileState
 from resources.sources.lines import MALFORMED, RESCUED, quoted
 from resources.sources.local_files import check_unchanged
 from resources.sources.parquet_files import read_parquet
@@ -79,17 +80,7 @@ def read_files(spark: SparkSession, source: FilesSource, ranges: Sequence[FileRa
     else:
         records = small_frame(spark, [], _record_schema(spark, source))
     ensure_unchanged(ranges)
-    states = tuple(
-        FileState(
-            path=file.path,
-            size=file.size,
-            modified_us=file.modified_us,
-            digest=file.digest,
-            records=counts.get(file.path, 0),
-            ends_with_newline=file.ends_with_newline,
-        )
-        for file in ranges
-    )
+    states = tuple(state_of(file, counts.get(file.path, 0)) for file in ranges)
     return FilesRead(records, states)
 
 

@@ -18,8 +18,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from resources.sources.discovery import FileRange, FileState, discover
+from resources.sources.changes import FileRange
+from resources.sources.discovery import discover
 from resources.sources.files import FilesRead, ensure_unchanged, payload_schema, read_files
+from resources.sources.known_files import FileState
 from timeops.errors import InputError, SpecError
 from timeops.spec import FilesSource
 
@@ -40,7 +42,7 @@ def land(path: Path, content: bytes | str, modified: datetime = NOW - timedelta(
 
 
 def ready(given: FilesSource, base: Path, states: Sequence[FileState] = ()) -> tuple[FileRange, ...]:
-    found = discover(given, base, {state.path: state for state in states}, NOW)
+    found = discover(given, base, states, NOW)
     assert found.errors == ()
     return found.ready
 
@@ -153,7 +155,7 @@ def test_positions_are_exact_however_files_are_split(spark: SparkSession, tmp_pa
         for number in numbers
     ]
     assert sorted(got) == sorted(expected)
-    lines = {os.path.basename(state.path): state.records for state in found.states}
+    lines = {state.name: state.records for state in found.states}
     assert lines == {
         f"{n}{e}": c
         for n, c in (("lf.csv", 60), ("crlf.csv", 61), ("mixed.csv", 62), ("one.csv", 1))
@@ -315,7 +317,7 @@ def test_multiline_csv_counts_records_and_cannot_be_read_on(spark: SparkSession,
     ]
     assert [state.records for state in found.states] == [5, 2]
     land(file, file.read_bytes() + b"w,5\n")
-    after = discover(given, tmp_path, {state.path: state for state in found.states}, NOW)
+    after = discover(given, tmp_path, found.states, NOW)
     assert "multiLine files cannot be read on" in str(after.errors[0])
 
 

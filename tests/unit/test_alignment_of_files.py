@@ -46,7 +46,7 @@ class Pair:
     def land(self, *names: str) -> None:
         for name in names:
             (self.folder / name).parent.mkdir(exist_ok=True)
-            (self.folder / name).write_text("1970-01-01,x\n")
+            (self.folder / name).write_text(f"1970-01-01,{name}\n")
 
     def write(self, timeline: str, splits: Splits) -> None:
         """Adds a row of the state."""

@@ -22,7 +22,7 @@ from resources.lake import Lake
 from resources.owner import Owner, is_gone, this_process
 from resources.plans import Kind, Plan
 from resources.snapshot import consistent
-from resources.tables import BATCHES, BATCHES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA, WATERMARKS
+from resources.tables import BATCHES, BATCHES_SCHEMA, FORMAT_VERSION, LOG_CONTROL, LOG_CONTROL_SCHEMA, WATERMARKS
 from timeops.errors import BusyError, FencedError, LakeError
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -280,10 +280,10 @@ def test_a_committed_batch_cannot_be_released(log: BatchLog) -> None:
 
 def test_tables_of_a_newer_format_are_refused(lake: Lake, log: BatchLog) -> None:
     log.commit(begin(log), {}, {}, NOON)
-    row = lake.rows(BATCHES).to_pylist()[0] | {"attempt": 2, "format_version": 2}
+    row = lake.rows(BATCHES).to_pylist()[0] | {"attempt": 2, "format_version": FORMAT_VERSION + 1}
     lake.append_rows(BATCHES, pa.Table.from_pylist([row], schema=BATCHES_SCHEMA), expect=2)
     for look in (log.last_commit, log.pending, lambda: begin(log)):
-        with pytest.raises(LakeError, match="made by a newer Tidemark: its tables have format 2"):
+        with pytest.raises(LakeError, match=f"made by a newer Tidemark: its tables have format {FORMAT_VERSION + 1}"):
             look()
     assert lake.version(BATCHES) == 3
 

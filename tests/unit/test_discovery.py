@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from resources.sources.discovery import Discovery, FileRange, FileState, discover
+from resources.sources.changes import FileRange, state_of
+from resources.sources.discovery import Discovery, discover
+from resources.sources.known_files import FileState
 from timeops.errors import InputError
 from timeops.spec import FilesSource
 
@@ -24,7 +26,9 @@ def source(path: str = "in/*.csv", **settings: object) -> FilesSource:
     return FilesSource.model_validate({**values, "path": path, **settings})
 
 
-def land(path: Path, content: bytes | str = b"1\n", modified: datetime = AN_HOUR_AGO) -> Path:
+def land(path: Path, content: bytes | str | None = None, modified: datetime = AN_HOUR_AGO) -> Path:
+    """A file; by default of a line that no file of another name has."""
+    content = f"{path.name}\n" if content is None else content
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     os.utime(path, (modified.timestamp(), modified.timestamp()))
@@ -33,7 +37,7 @@ def land(path: Path, content: bytes | str = b"1\n", modified: datetime = AN_HOUR
 
 def remembered(found: FileRange, records: int) -> FileState:
     records += found.skip_lines
-    return FileState(found.path, found.size, found.modified_us, found.digest, records, found.ends_with_newline)
+    return state_of(found, records)
 
 
 def known(found: Discovery, records: int = 1) -> dict[str, FileState]:
@@ -45,7 +49,7 @@ def names(found: Discovery) -> list[str]:
 
 
 def look(base: Path, given: FilesSource | None = None, state: Mapping[str, FileState] | None = None) -> Discovery:
-    return discover(given or source(), base, state or {}, NOW)
+    return discover(given or source(), base, list((state or {}).values()), NOW)
 
 
 def only_error(found: Discovery) -> str:
@@ -56,7 +60,7 @@ def only_error(found: Discovery) -> str:
 
 def test_new_files_are_ready_in_path_order_with_absolute_paths(tmp_path: Path) -> None:
     for name in ("b.csv", "a.csv", "a b.csv", "c.txt"):
-        land(tmp_path / "in" / name, "1\r\n2")
+        land(tmp_path / "in" / name, f"{len(name)}\r\n{name[0]}")
     found = look(tmp_path)
     assert [file.path for file in found.ready] == [str(tmp_path / "in" / n) for n in ("a b.csv", "a.csv", "b.csv")]
     first = found.ready[0]
@@ -158,7 +162,7 @@ def test_a_touched_file_gives_a_state_to_remember_and_nothing_to_read(tmp_path: 
     assert (found.ready, found.errors) == ((), ())
     (touched,) = found.touched
     assert touched.modified_us == state[str(file)].modified_us + 1_000_000
-    assert look(tmp_path, state={touched.path: touched}) == Discovery((), (), 0, ())
+    assert look(tmp_path, state={touched.name: touched}) == Discovery((), (), 0, ())
 
 
 def test_a_grown_file_is_read_on_after_the_lines_consumed(tmp_path: Path) -> None:
@@ -179,7 +183,8 @@ def test_growth_past_the_size_of_a_hashing_block_is_seen(tmp_path: Path) -> None
     land(file, old + b"y" * 1_500_000)
     (grown,) = look(tmp_path, state=state).ready
     land(tmp_path / "in" / "y.csv", old + b"y" * 1_500_000)
-    assert look(tmp_path).ready[1].digest == grown.digest
+    [whole] = look(tmp_path, source("in/y.csv")).ready
+    assert whole.digest == grown.digest
     land(file, b"z" + old[1:] + b"y" * 1_500_000)
     assert "was rewritten" in only_error(look(tmp_path, source("in/x.csv"), state=state))
 
@@ -287,7 +292,7 @@ def test_max_files_bounds_an_ingestion_and_bad_files_take_no_place(tmp_path: Pat
 
 def test_max_bytes_bounds_an_ingestion_but_at_least_one_file_is_read(tmp_path: Path) -> None:
     for name, size in (("a", 30), ("b", 5), ("c", 5), ("d", 1)):
-        land(tmp_path / "in" / f"{name}.csv", b"1" * size)
+        land(tmp_path / "in" / f"{name}.csv", name.encode() * size)
     given = source(max_bytes=10)
     found = look(tmp_path, given)
     assert (names(found), found.left) == (["a.csv"], 3)
