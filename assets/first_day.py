@@ -27,16 +27,21 @@ def first_day(workspace: Workspace) -> date:
     if given is not None:
         return given
     try:
-        earliest = min(_first_starts(workspace), default=None)
+        return _first_in_tables(workspace)
     except Exception as error:  # whatever is wrong with the tables, the pipeline has to be shown
         warnings.warn(f"{workspace.spec.name}: its first day cannot be read: {error}", stacklevel=2)
         return UNTIL_KNOWN
+
+
+def _first_in_tables(workspace: Workspace) -> date:
+    earliest = min(_first_starts(workspace), default=None)
     if earliest is None:
         return UNTIL_KNOWN
     zone = workspace.spec.partitions.time_zone
     if earliest.us < us_of(begin_of(EARLIEST, zone)):
         return EARLIEST
-    return instant_of(earliest.us).astimezone(ZoneInfo(zone)).date()
+    now_us = us_of(workspace.clock.now())  # a window of the year 9999 has no day that every zone could name
+    return instant_of(min(earliest.us, now_us)).astimezone(ZoneInfo(zone)).date()
 
 
 def _first_starts(workspace: Workspace) -> Iterable[Instant]:
