@@ -12,7 +12,7 @@ from datetime import date, timedelta
 from pyspark.sql import DataFrame
 
 from assets.commits import MOST_RECORDS, at_work, batch_column
-from assets.control import check_spec, meaning_of_time, recorded_specs
+from assets.control import check_spec, check_spec_file, meaning_of_time, recorded_specs
 from assets.log_range import LogRange, cuts_of, range_of_windows, records_of
 from assets.pieces import results_by_pieces
 from assets.places import first_times_at, state_at, waits_at
@@ -93,6 +93,7 @@ def refuse_two_meanings_of_time(workspace: Workspace) -> None:
     Raises:
         SpecError: The spec judges the log in another way than it was judged.
     """
+    check_spec_file(workspace)
     check_spec(workspace)
     meanings = {meaning_of_time(spec) for spec in recorded_specs(workspace)}
     if meanings - {meaning_of_time(json.loads(workspace.spec.canonical_json()))}:

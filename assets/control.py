@@ -15,6 +15,7 @@ from assets.control_items import END_OF_INPUT, REOPEN, SPEC, TICK, recorded
 from assets.waits import wait_items
 from resources import tables
 from resources.plans import Plan
+from resources.spec_origin import other_file
 from resources.workspace import Position, Workspace, plan_end, tick_of
 from timeops.epoch import instant_of
 from timeops.errors import SpecError
@@ -98,6 +99,23 @@ def check_spec(workspace: Workspace) -> bool:
             "under such a change is not supported yet)",
         )
     return True
+
+
+def check_spec_file(workspace: Workspace) -> None:
+    """Checks that the pipeline is run by one spec file: two would take turns, each with its own input and windows.
+
+    Raises:
+        SpecError: Another file of its name has read the last input and is still there.
+    """
+    other = other_file(workspace)
+    if other is not None:
+        raise SpecError(
+            f"{workspace.file.path} and {other} are both called {workspace.spec.name}, and the tables in "
+            f"{workspace.lake.root} are those of the second",
+            expected="one spec file for the tables of a pipeline",
+            remedy="give this one a `name` of its own, or another warehouse; if it replaces the other, move that one "
+            "away",
+        )
 
 
 def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:

@@ -26,6 +26,7 @@ from resources.sources.discovery import Discovery, discover
 from resources.sources.files import ensure_unchanged, read_files, split_of
 from resources.sources.known_files import FileState
 from resources.spark import tuned_for_few_rows
+from resources.spec_origin import note_of
 from resources.workspace import LAST_ARRIVAL, LAST_SEEN, WAITS, Workspace
 from timeops import columns as c
 from timeops.epoch import us_of
@@ -167,7 +168,7 @@ def ingest(workspace: Workspace, run_id: str, *, reread: bool = False) -> Ingest
         after=last.batch_id if last else None,
         first_seq=workspace.log_end(),
         end_seq=None,
-        input={"files": files, **waiting},
+        input={"files": files, **note_of(workspace), **waiting},
         fingerprint=workspace.spec.fingerprint(),
     )
     is_small = sum(one.size for one in found.ready) <= _FEW_BYTES

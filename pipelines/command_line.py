@@ -79,6 +79,8 @@ def in_words(*, verbose: bool = False) -> Iterator[None]:
     except TidemarkError as error:
         say(str(error))
         sys.exit(BAD_SPEC if isinstance(error, SpecError) else FAILED)
+    except click.ClickException:
+        raise  # click tells of it by itself
     except KeyboardInterrupt:
         say("Stopped. Nothing is lost: what was committed stands, the rest is done by the next run.")
         sys.exit(INTERRUPTED)
@@ -105,8 +107,13 @@ def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFil
     """Reads specs, all of them before anything runs.
 
     Raises:
-        SpecError: One of them is no valid spec.
+        SpecError: One of them is no valid spec, or two are of one pipeline.
+        click.UsageError: One is named twice.
     """
-    from pipelines.specfiles import read_spec
+    from pipelines.specfiles import check_names, read_spec
 
-    return [read_spec(path, overrides) for path in paths]
+    files = [read_spec(path, overrides) for path in paths]
+    check_names(files)
+    if len({file.path for file in files}) < len(files):
+        raise click.UsageError("Found a spec that is named twice, expected each one once: leave one of them out.")
+    return files

@@ -1,6 +1,7 @@
 """The Dagster code location: every spec becomes a group of assets, its checks, a job, and what launches it.
 
-Here: wiring. Not here: what an asset does (assets/), where things are (resources/settings.py).
+Here: wiring. Not here: what an asset does (assets/), where things are (resources/settings.py), how a spec that is
+wrong is shown (wrong_specs.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,8 +24,9 @@ from assets.asset_checks import live_checks
 from assets.first_day import first_day
 from assets.live import OpenWorkspace, live_assets
 from assets.partitions import window_assets
+from pipelines import wrong_specs
 from pipelines.launching import live_schedule, live_sensor
-from pipelines.specfiles import read_folder
+from pipelines.specfiles import SpecFolder, read_folder
 from resources.settings import Settings, from_environment
 from resources.spark_choice import SparkChoice, choose_spark, open_session
 from resources.workspace import Acceptance, SpecFile, Workspace, silent
@@ -46,20 +48,22 @@ def build_definitions(
 
     Args:
         settings: Where things are.
-        files: The specs; by default all of the settings' folder.
+        files: The specs; by default all of the settings' folder, and an asset with a failed check for each wrong one.
         choice: Where they compute; by default as the settings say.
         accepted: A batch to commit although a blocking check fails (`tidemark accept`).
         tell: Called with a line on what is being done.
         since: The day partitions begin with this day at the latest.
     """
-    specs = read_folder(settings.specs) if files is None else files
+    folder = read_folder(settings.specs) if files is None else SpecFolder(tuple(files), ())
+    specs = folder.files
     choice = choice or choose_spark(settings)
     opens = [(file, _opener(file, settings, choice, accepted, tell)) for file in specs]
     jobs = {file.spec.name: live_job(file) for file in specs}
     looks = [
         (Workspace(file, settings.warehouse), jobs[file.spec.name]) for file in specs
     ]  # no Spark: they only look
-    return Definitions(
+    wrong = wrong_specs.definitions_of(folder.wrong, lambda: read_folder(settings.specs).wrong)
+    good = Definitions(
         assets=[
             one
             for file, opened in opens
@@ -77,6 +81,7 @@ def build_definitions(
         resources={"spark": LazyPySparkResource(spark_config=dict(choice.config))},
         executor=in_process_executor,  # one Spark session for all steps of a run
     )
+    return Definitions.merge(good, wrong) if folder.wrong else good
 
 
 def job_name(file: SpecFile) -> str:

@@ -26,7 +26,7 @@ def main(port: int) -> None:
     """Opens Dagster's UI over the specs; Ctrl-C ends it."""
     with in_words(), ExitStack() as until_it_ends:
         settings = settings_of()
-        if settings.specs == SPEC.parent.resolve():  # nothing else was asked for: the demo, with its data
+        if settings.specs.resolve() == SPEC.parent.resolve():  # nothing else was asked for: the demo, with its data
             land_flights(LANDING)
         if settings.data_docs:
             until_it_ends.enter_context(served(settings.warehouse, settings.data_docs))

@@ -33,10 +33,17 @@ WAITS = "waits"  # of the input of a plan: names of the sources that wait for ot
 
 @dataclass(frozen=True)
 class SpecFile:
-    """A spec and where it was read: relative paths in it start there."""
+    """A spec and where it was read: relative paths in it start there.
+
+    Attributes:
+        spec: The spec.
+        path: The file, without links.
+        named: The file as the operator named it, maybe over links; None where nobody did.
+    """
 
     spec: Spec
     path: Path
+    named: Path | None = None
 
     @property
     def folder(self) -> Path:

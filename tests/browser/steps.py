@@ -31,6 +31,12 @@ class DagsterUi:
         expect(self.in_graph("raw_events")).to_be_visible()
         expect(self.page.get_by_text("Loading")).to_have_count(0)
 
+    def open_failed_check_of(self, pipeline: str, asset: str) -> None:
+        """From the graph of another pipeline, the checks of an asset whose only one has failed."""
+        self.page.goto(f"{self._address}/locations/tidemark/asset-groups/{pipeline}")
+        expect(self.in_graph(asset)).to_be_visible()
+        self.page.get_by_text("0 / 1 Passed").click()
+
     def in_graph(self, asset: str) -> Locator:
         """An asset in the graph, by its short name."""
         return self.page.get_by_text(asset, exact=True).first

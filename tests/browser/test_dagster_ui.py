@@ -30,6 +30,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     specs = root / "pipelines" / "specs"
     specs.mkdir(parents=True)
     shutil.copy(SPEC, specs)
+    (specs / "shop.yaml").write_text("name: shop\nsauces: []\n")
     made = Places(root, specs)
     for day in range(1, 6):
         land(made, day)
@@ -84,6 +85,11 @@ def test_the_graph_shows_every_asset(ui: DagsterUi) -> None:
     ui.open_lineage()
     for asset in ("raw_events", "ordered_events", "window_results", "dead_letters", "batches", "departures_1h"):
         expect(ui.in_graph(asset)).to_be_visible()
+
+
+def test_a_wrong_spec_beside_it_is_an_asset_whose_check_has_failed_and_says_what_is_wrong(ui: DagsterUi) -> None:
+    ui.open_failed_check_of("shop", "shop_yaml")
+    expect(ui.page.get_by_text("line 2, sauces: unknown key").first).to_be_visible()
 
 
 def test_an_asset_says_what_it_is_and_how_many_rows_and_which_columns_it_has(ui: DagsterUi) -> None:

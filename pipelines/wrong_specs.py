@@ -1,0 +1,113 @@
+"""Specs of the folder that make no pipeline, where a person looks: in Dagster, as assets whose check has failed.
+
+Here: the asset, the check and the sensor that says so without a run. Not here: finding what is wrong (specfiles.py).
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckResult,
+    AssetChecksDefinition,
+    AssetCheckSeverity,
+    AssetKey,
+    AssetSpec,
+    DefaultSensorStatus,
+    Definitions,
+    SensorDefinition,
+    SensorEvaluationContext,
+    SensorResult,
+    asset_check,
+    sensor,
+)
+
+from pipelines.specfiles import WrongSpec
+
+CHECK = "is_a_pipeline"
+_HOLDS = "The file is a valid spec and the only one of its name; else no asset of its pipeline is here."
+_MENDED = "It is right now: reload the code location, and its pipeline is there."
+_LOOK_EVERY_S = 30
+
+Look = Callable[[], Sequence[WrongSpec]]
+"""What is wrong now."""
+
+
+def definitions_of(wrong: Sequence[WrongSpec], look: Look) -> Definitions:
+    """An asset for each wrong file, in the group of its pipeline, with a check that says what is wrong.
+
+    Args:
+        wrong: What was wrong when the code location was loaded.
+        look: Looks again, so that checks and sensor speak of the files as they are.
+    """
+    keys = _keys(wrong)
+    return Definitions(
+        assets=[_asset(one, keys[one.path]) for one in wrong],
+        asset_checks=[_check(one, keys[one.path], look) for one in wrong],
+        sensors=[_sensor(keys, look)] if wrong else [],
+    )
+
+
+def _keys(wrong: Sequence[WrongSpec]) -> dict[Path, AssetKey]:
+    """A key for each, of letters that Dagster takes: the pipeline and the file, such as `shop/shop_yaml`."""
+    keys: dict[Path, AssetKey] = {}
+    for one in wrong:
+        name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in one.path.name)
+        taken = sum(key.path[:2] == [one.pipeline, name] for key in keys.values())
+        keys[one.path] = AssetKey([one.pipeline, name, str(taken + 1)] if taken else [one.pipeline, name])
+    return keys
+
+
+def _asset(one: WrongSpec, key: AssetKey) -> AssetSpec:
+    about = (
+        f"This spec makes no pipeline.\n\n```text\n{one.message}\n```\n\nWhen it is mended, reload the code location."
+    )
+    return AssetSpec(
+        key, group_name=one.pipeline, description=about, kinds={"yaml"}, metadata={"file": str(one.path)}
+    )
+
+
+def _check(one: WrongSpec, key: AssetKey, look: Look) -> AssetChecksDefinition:
+    @asset_check(asset=key, name=CHECK, description=_HOLDS)
+    def is_a_pipeline() -> AssetCheckResult:
+        message = _now(look).get(one.path)
+        return AssetCheckResult(
+            passed=message is None, severity=AssetCheckSeverity.ERROR, description=message or _MENDED
+        )
+
+    return is_a_pipeline
+
+
+def _sensor(keys: dict[Path, AssetKey], look: Look) -> SensorDefinition:
+    """Records the failed checks, once for each state of the files: nobody runs a check that he does not know of."""
+
+    @sensor(
+        name="wrong_specs",
+        minimum_interval_seconds=_LOOK_EVERY_S,
+        default_status=DefaultSensorStatus.RUNNING,
+        description="Says at the assets of wrong specs what is wrong with them.",
+    )
+    def wrong_specs(context: SensorEvaluationContext) -> SensorResult:
+        now = _now(look)
+        found = {"/".join(key.path): now.get(path) for path, key in keys.items()}
+        told = json.loads(context.cursor) if context.cursor else {}
+        new = [
+            AssetCheckEvaluation(
+                asset_key=key,
+                check_name=CHECK,
+                passed=path not in now,
+                severity=AssetCheckSeverity.ERROR,
+                description=now.get(path, _MENDED),
+            )
+            for path, key in keys.items()
+            if told.get("/".join(key.path), "") != now.get(path)
+        ]
+        why = f"{len(now)} of {len(keys)} still wrong; {len(new)} told anew"
+        return SensorResult(skip_reason=why, asset_events=new, cursor=json.dumps(found))
+
+    return wrong_specs
+
+
+def _now(look: Look) -> dict[Path, str]:
+    return {one.path: one.message.replace("\n", "  \n") for one in look()}  # as Markdown, line by line
