@@ -29,6 +29,7 @@ from pipelines.command_line import (
     verbose_option,
     warehouse_option,
 )
+from pipelines.init_command import init
 from pipelines.report_command import report
 from pipelines.serve_command import serve
 from pipelines.show_command import show
@@ -122,18 +123,20 @@ def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
 def validate(specs: tuple[Path, ...], overrides: tuple[str, ...], verbose: bool) -> None:
     """Check specs: their keys, and every expression against the columns. Needs Java, reads no data."""
     with in_words(verbose=verbose):
-        from pipelines.specfiles import read_spec
+        from pipelines.specfiles import check_names, read_spec
 
-        wrong = False
+        wrong, files = False, []
         for path in specs:
             try:
                 file = read_spec(path, overrides)
+                files.append(file)
                 _check_expressions(file)
             except SpecError as error:
                 wrong = True
                 say(str(error))
             else:
                 click.echo(f"{file.spec.name}: ok")
+        check_names(files)
         if wrong:
             sys.exit(BAD_SPEC)
 
@@ -300,6 +303,7 @@ def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
 
 
 main.add_command(backfill)
+main.add_command(init)
 main.add_command(report)
 main.add_command(serve)
 main.add_command(show)

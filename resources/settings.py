@@ -58,7 +58,7 @@ def from_environment(
     known = os.environ if environment is None else environment
     return Settings(
         warehouse=(warehouse or Path(known.get("TIDEMARK_WAREHOUSE", "warehouse"))).resolve(),
-        specs=Path(known.get("TIDEMARK_SPECS", default_specs)).resolve(),
+        specs=Path(known.get("TIDEMARK_SPECS", default_specs)).absolute(),
         dagster_home=Path(known.get("DAGSTER_HOME") or ".dagster").resolve(),
         spark=known.get(SPARK_VARIABLE) or None,
         data_docs=known.get("TIDEMARK_DATA_DOCS", "").rstrip("/"),
@@ -66,13 +66,20 @@ def from_environment(
 
 
 def use_dagster_home(home: Path) -> None:
-    """Makes `home` an existing Dagster home, and points this process at it.
+    """Makes `home` an existing Dagster home, and points this process at it."""
+    make_dagster_home(home)
+    os.environ["DAGSTER_HOME"] = str(home)
+
+
+def make_dagster_home(home: Path) -> list[Path]:
+    """Makes `home` an existing Dagster home; the file that was written, if one was.
 
     Where there is no `dagster.yaml` in it, one is written: without telemetry and Dagster's welcome, and with a queue
     in which runs of one pipeline wait for each other.
     """
     home.mkdir(parents=True, exist_ok=True)
     instance = home / "dagster.yaml"
-    if not instance.exists():
-        instance.write_text(_INSTANCE)
-    os.environ["DAGSTER_HOME"] = str(home)
+    if instance.exists():
+        return []
+    instance.write_text(_INSTANCE)
+    return [instance]

@@ -68,6 +68,7 @@ def test_help_names_every_command() -> None:
         "schema",
         "accept",
         "backfill",
+        "init",
         "report",
         "serve",
         "show",

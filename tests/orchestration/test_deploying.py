@@ -1,0 +1,91 @@
+"""`docs/deploying.md`, pasted line by line into a shell, and the example of a new home."""
+
+import os
+import re
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from click.testing import CliRunner
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from pipelines.cli import main
+from pipelines.runner import RunOptions, run_pipeline
+from pipelines.specfiles import read_spec
+from resources.settings import Settings
+from resources.snapshot import consistent
+from resources.workspace import Workspace
+from tests.ports import free_port
+from tests.processes import ROOT, process, wait_until
+
+PAGE = ROOT / "docs" / "deploying.md"
+PLACE = "/srv/events"
+
+
+def pasted(home: Path, port: int) -> str:
+    """The commands of the page for an environment of its own, with another home and port."""
+    text = PAGE.read_text(encoding="utf-8").split("\n## An environment of its own\n")[1].split("\n## ")[0]
+    [block] = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert PLACE in block
+    lines = block.replace(PLACE, str(home)).splitlines()
+    assert lines[-1].startswith("dagster dev ")
+    last, comment = lines[-1].split(" #", 1)
+    return "\n".join([*lines[:-1], f"exec {last} -p {port} #{comment}"])
+
+
+def test_the_page_can_be_pasted_line_by_line_and_ends_with_dagster_at_work(tmp_path: Path) -> None:
+    home, port, log = tmp_path / "events", free_port(), tmp_path / "shell.log"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with process(["bash", "-exc", pasted(home, port)], {"PATH": path, "DAGSTER_HOME": ""}, log) as shell:
+        wait_until(lambda: serves(port) or shell.poll() is not None, log)
+        assert shell.poll() is None, log.read_text()
+    assert "example: ok" in log.read_text()
+    assert "granularity: run" in (home / "dagster" / "dagster.yaml").read_text()
+
+
+def serves(port: int) -> bool:
+    """Whether Dagster's webserver is there."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/server_info") as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def test_the_example_of_a_new_home_runs_and_shows_a_window_and_a_dead_letter(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    home = tmp_path / "events"
+    assert CliRunner().invoke(main, ["init", str(home)], catch_exceptions=False).exit_code == 0
+    file = read_spec(home / "specs" / "example.yaml", ["sources[0].settle=0 s"])
+    settings = Settings(home / "warehouse", home / "specs", home / "dagster")
+    with DagsterInstance.ephemeral() as instance:
+        done = run_pipeline(file, settings, RunOptions(), instance=instance)
+    assert done.counts["records"] == 10
+    lake = Workspace(file, settings.warehouse).lake
+    versions = consistent(settings.warehouse, "example")
+    rows = {name: lake.rows(name, versions[name][1]).num_rows for name in ("windows/by_quarter_hour", "dead_letters")}
+    assert rows == {"windows/by_quarter_hour": 6, "dead_letters": 1}
+
+
+def test_a_home_that_is_there_keeps_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "specs" / "mine.yaml").write_text("name: mine\n")
+    (tmp_path / "dagster").mkdir()
+    (tmp_path / "dagster" / "dagster.yaml").write_text("# mine\n")
+    done = CliRunner().invoke(main, ["init"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert f"init: {tmp_path}/warehouse" in done.output
+    assert "dagster.yaml" not in done.output
+    assert [path.name for path in (tmp_path / "specs").iterdir()] == ["mine.yaml"]
+    assert (tmp_path / "dagster" / "dagster.yaml").read_text() == "# mine\n"
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "events").write_text("")
+    done = CliRunner().invoke(main, ["init", str(tmp_path / "events")], catch_exceptions=False)
+    assert done.exit_code == 1
+    assert f"{tmp_path}/events/specs cannot be made: Not a directory" in done.output
