@@ -27,7 +27,6 @@ from timeops.flushed_windows import columns_of
 from timeops.instants import with_instant
 from timeops.rules import TimeRules
 from timeops.seen_groups import seen_groups
-from timeops.spec import check_payload_columns
 from timeops.windows import window_results
 
 _LOG_TYPES = {
@@ -55,7 +54,6 @@ def payload_of(workspace: Workspace) -> StructType:
     known: dict[str, tuple[StructField, str]] = {}
     for source in sources:
         payload = payload_schema(workspace.spark, source)
-        check_payload_columns(payload.names, source)
         for field in payload.fields:
             first, of = known.setdefault(field.name.lower(), (field, source.name))
             if first != field:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 from timeops.arrival import keys_by_arrival
 from timeops.cases import HELD, ORDERED, WINDOWS, Case, Row, Step
 from timeops.columns import ARRIVAL, FILE, SOURCE, SPLIT
-from timeops.expression_tokens import mentions, top_level_names
+from timeops.expression_tokens import mentions
 from timeops.spec import FilesSource, Spec
 from timeops.spec_fields import SpecModel, read_instant
 from timeops.spec_messages import Path, Problem, ProblemsError, did_you_mean, problems_of, show, spec_error
@@ -97,8 +97,7 @@ def _case_problems(cases: Sequence[Case], spec: Spec) -> Iterator[Problem]:
 
 def payload_names(source: FilesSource) -> list[str]:
     """The payload columns of a source as they are called in the tables."""
-    names = [source.rename.get(name, name) for name in top_level_names(source.columns)]
-    return [*names, *(["_rescued"] if source.keep_unknown else [])]
+    return [*source.columns_in_tables, *(["_rescued"] if source.keep_unknown else [])]
 
 
 def _record_problems(case: Case, spec: Spec) -> Iterator[Problem]:

@@ -189,14 +189,21 @@ def is_number(expression: str) -> bool:
     return re.fullmatch(r"\s*[-+]?[0-9][0-9_.eE+-]*[LlDdSs]?\s*", expression) is not None
 
 
+def top_level_parts(ddl: str) -> list[tuple[Token, ...]]:
+    """Cut a Spark DDL text into the tokens of each column."""
+    parts: list[tuple[Token, ...]] = []
+    part: list[Token] = []
+    depth = 0
+    for token in tokenize(ddl):
+        if token.kind == "symbol" and token.text == "," and depth == 0:
+            parts.append(tuple(part))
+            part = []
+            continue
+        part.append(token)
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(token.text if token.kind == "symbol" else "", 0)
+    return [one for one in (*parts, tuple(part)) if one]
+
+
 def top_level_names(ddl: str) -> list[str]:
     """Return the column names of a Spark DDL text, read from its words alone."""
-    names = []
-    depth = 0
-    is_first = True
-    for token in tokenize(ddl):
-        if is_first and token.is_name:
-            names.append(token.text)
-        is_first = token.lower == "," and depth == 0
-        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(token.text if token.kind == "symbol" else "", 0)
-    return names
+    return [part[0].text for part in top_level_parts(ddl) if part[0].is_name]

@@ -16,7 +16,7 @@ from timeops.spec_messages import Path, Problem, problems_of, spec_error
 from timeops.spec_model import Outputs, Partitions, Spec, rules_between_parts
 from timeops.spec_overrides import with_overrides
 from timeops.spec_schema import spec_json_schema
-from timeops.spec_sources import FilesSource, SourceIdle, check_payload_columns
+from timeops.spec_sources import FilesSource, SourceIdle
 from timeops.spec_time import Idle, TimeSpec, TolerancePolicy
 from timeops.spec_windows import RESERVED_IN_WINDOWS, WindowSpec
 from timeops.spec_yaml import read_yaml
@@ -31,7 +31,6 @@ __all__ = [
     "TimeSpec",
     "TolerancePolicy",
     "WindowSpec",
-    "check_payload_columns",
     "parse_spec",
     "read_part",
     "spec_json_schema",

@@ -7,7 +7,7 @@ other rules between parts (spec_model.py).
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
-from timeops.expression_tokens import mentions, top_level_names
+from timeops.expression_tokens import mentions
 from timeops.expressions import determinism_problems
 from timeops.spec_messages import Path, Problem
 from timeops.spec_sources import FilesSource
@@ -155,7 +155,7 @@ def user_problems(
     """Find the bare word `user` where no column has this name: Spark takes it for who runs the job."""
     if not sources:
         return
-    columns = [name for source in sources for name in _columns(source)]
+    columns = [name for source in sources for name in source.columns_in_tables]
     places: list[tuple[Path, str | None, list[str]]] = [
         (("sources", position, key), getattr(source, key), columns)
         for position, source in enumerate(sources)
@@ -182,7 +182,3 @@ def user_problems(
 
 def _result_names(name: str, windows: Iterable[WindowSpec]) -> list[str]:
     return [column for one in windows if one.name == name for column in (*one.group_columns, *one.aggregates)]
-
-
-def _columns(source: FilesSource) -> list[str]:
-    return [source.rename.get(name, name) for name in top_level_names(source.columns)]

@@ -39,8 +39,8 @@ RESERVED_COLUMNS: frozenset[str] = frozenset(
 )
 """Columns that the product writes; no payload column, group column or aggregate may have these names."""
 
-ILLEGAL_IN_COLUMNS = frozenset(" ,;{}()\n\t=")
-"""Characters that no column of a Delta table may have in its name."""
+ILLEGAL_IN_COLUMNS = frozenset(" ,;{}()\n\t=.`")
+"""Characters that no column may have in its name: Delta refuses them, or SQL reads `a.b` as the field of a struct."""
 
 
 def _expression(value: object) -> str:
@@ -92,7 +92,7 @@ def column_name_problems(name: str, remedy: str) -> list[Problem]:
     illegal = sorted(ILLEGAL_IN_COLUMNS & set(name))
     if illegal or not name:
         found = f"the column name {name!r} holds {', '.join(map(repr, illegal)) or 'nothing'}"
-        return [Problem(found, expected="a name without any of ' ,;{}()=', tab and new line", remedy=remedy)]
+        return [Problem(found, expected="a name without any of ' ,;{}()=.`', tab and new line", remedy=remedy)]
     return []
 
 

@@ -3,17 +3,17 @@
 Here: the keys of a source, reader options, names of columns. Not here: reading (resources/sources/).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
 from timeops.durations import micros
-from timeops.errors import SpecError
 from timeops.expression_tokens import mentions
 from timeops.spec_alignment import Alignment
-from timeops.spec_expressions import Expression, InstantExpression, column_name_problems
+from timeops.spec_columns import columns_in_tables, rename_problems, schema_problems
+from timeops.spec_expressions import Expression, InstantExpression
 from timeops.spec_fields import (
     ByteSize,
     Duration,
@@ -146,7 +146,8 @@ class FilesSource(SpecModel):
         alias="schema", description="Columns as Spark DDL; other columns of the files are left out."
     )
     rename: Annotated[Mapping[Text, Text], Frozen, PlainSerializer(dict)] = Field(
-        default={}, description="New names for columns: {name in the file: name in the tables}."
+        default={},
+        description="New names for columns: {name in the file: name in the tables}; `schema` has one of the two.",
     )
     keep_unknown: Flag = Field(
         default=False, description="Keep columns that `schema` does not name, as JSON text in `_rescued`."
@@ -193,6 +194,11 @@ class FilesSource(SpecModel):
     )
 
     @property
+    def columns_in_tables(self) -> list[str]:
+        """Names of the payload columns as they stand in the tables, in the order of `schema`."""
+        return columns_in_tables(self.columns, self.rename)
+
+    @property
     def out_of_orderness_us(self) -> int | None:
         """The out-of-orderness in microseconds; None where `time` says it."""
         return None if self.out_of_orderness is None else micros(self.out_of_orderness)
@@ -218,7 +224,7 @@ class FilesSource(SpecModel):
 
     @model_validator(mode="after")
     def _together(self) -> "FilesSource":
-        problems = [*self._option_problems(), *self._rename_problems()]
+        problems = [*self._option_problems(), *self._name_problems()]
         if self.arrival_time is not None and mentions(self.arrival_time, "_arrival_time"):
             found = "`_arrival_time` is what this expression defines"
             expected = "an expression over columns of the record"
@@ -233,6 +239,9 @@ class FilesSource(SpecModel):
             problems.append(Problem(found, remedy="leave it out", at=("live",)))
         raise_any(problems)
         return self
+
+    def _name_problems(self) -> list[Problem]:
+        return rename_problems(self.rename) or schema_problems(self.columns, self.rename)
 
     def _option_problems(self) -> list[Problem]:
         known = READER_OPTIONS[self.format]
@@ -250,51 +259,3 @@ class FilesSource(SpecModel):
             found = "`sep` and `delimiter` are the same option"
             problems.append(Problem(found, expected="one of them", at=("options", "delimiter")))
         return problems
-
-    def _rename_problems(self) -> list[Problem]:
-        problems: list[Problem] = []
-        seen: set[str] = set()
-        for old, new in self.rename.items():
-            at = ("rename", old)
-            problems.extend(
-                Problem(problem.found, problem.expected, "choose another name", at)
-                for problem in column_name_problems(new, "")
-            )
-            if old == new:
-                found = f"`{old}` is renamed to itself, which has no effect"
-                problems.append(Problem(found, remedy="leave it out", at=at))
-            if new.lower() in seen:
-                problems.append(Problem(f"two columns are renamed to `{new}`", "distinct names", at=at))
-            seen.add(new.lower())
-        return problems
-
-
-def check_payload_columns(names: Sequence[str], source: FilesSource) -> None:
-    """Check the names of the payload columns as they will stand in the tables.
-
-    Args:
-        names: The columns of `schema`, before `rename`.
-        source: The source that has them.
-
-    Raises:
-        SpecError: After `rename` a name is reserved, holds a character that Delta refuses, or stands twice
-            (in any case); or `rename` names no column of `schema`. All such problems in one error.
-    """
-    problems = [
-        f"`rename` names `{old}`, which is no column of `schema`. {did_you_mean(old, names)}".rstrip()
-        for old in source.rename
-        if old not in names
-    ]
-    seen: dict[str, str] = {}
-    for name in names:
-        final = source.rename.get(name, name)
-        problems.extend(f"column `{name}`: {problem.found}" for problem in column_name_problems(final, ""))
-        if final.lower() in seen:
-            problems.append(f"columns `{seen[final.lower()]}` and `{final}` are the same name")
-        seen[final.lower()] = final
-    if problems:
-        raise SpecError(
-            f"source `{source.name}`: " + "\n".join(problems),
-            expected="distinct names in any case, none reserved, none with ' ,;{}()=', tab or new line",
-            remedy="give such a column another name with `rename: {name in the file: name in the tables}`",
-        )

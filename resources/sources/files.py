@@ -31,7 +31,8 @@ from resources.sources.local_files import check_unchanged
 from resources.sources.parquet_files import read_parquet
 from resources.sources.positions import FILE, MODIFIED, POSITION, Numbered
 from timeops.errors import SpecError
-from timeops.spec import FilesSource, check_payload_columns
+from timeops.spec import FilesSource
+from timeops.spec_columns import name_in_tables, names_in_files
 from timeops.values import text_of
 
 _READERS: Mapping[str, Callable[[SparkSession, FilesSource, StructType, Sequence[FileRange]], Numbered]] = {
@@ -76,7 +77,7 @@ def read_files(spark: SparkSession, source: FilesSource, ranges: Sequence[FileRa
     counts: Mapping[str, int] = {}
     if filled:
         numbered = _READERS[source.format](spark, source, schema, filled)
-        records, counts = numbered.records.select(*_renamed(source, numbered.records.columns)), numbered.counts
+        records, counts = numbered.records, numbered.counts
     else:
         records = small_frame(spark, [], _record_schema(spark, source))
     ensure_unchanged(ranges)
@@ -118,7 +119,7 @@ def payload_schema(spark: SparkSession, source: FilesSource) -> StructType:
         SpecError: `schema` or `rename` of the source is wrong.
     """
     fields = _schema_in_files(spark, source).fields
-    return StructType([StructField(source.rename.get(f.name, f.name), f.dataType) for f in fields])
+    return StructType([StructField(name_in_tables(f.name, source.rename), f.dataType) for f in fields])
 
 
 def _schema_in_files(spark: SparkSession, source: FilesSource) -> StructType:
@@ -134,9 +135,9 @@ def _schema_in_files(spark: SparkSession, source: FilesSource) -> StructType:
     lowered = [name.lower() for name in schema.names]
     if len(set(lowered)) < len(lowered):
         raise _wrong_schema(source, "two columns have the same name but for upper and lower case")
-    check_payload_columns(schema.names, source)
     _check_types(spark, source, schema)
-    return StructType([StructField(field.name, field.dataType) for field in schema])
+    in_files = names_in_files(schema.names, source.rename)
+    return StructType([StructField(in_files[field.name], field.dataType) for field in schema])
 
 
 def _check_types(spark: SparkSession, source: FilesSource, schema: StructType) -> None:
@@ -164,10 +165,6 @@ def _wrong_schema(source: FilesSource, found: str) -> SpecError:
         expected="columns as Spark DDL, such as 'id STRING, amount DOUBLE, at TIMESTAMP'",
         remedy="correct `schema`",
     )
-
-
-def _renamed(source: FilesSource, columns: Sequence[str]) -> list[Column]:
-    return [F.col(quoted(name)).alias(source.rename.get(name, name)) for name in columns]
 
 
 def _record_schema(spark: SparkSession, source: FilesSource) -> StructType:

@@ -42,7 +42,7 @@ def parser_options(source: FilesSource) -> dict[str, str]:
 def to_records(
     lines: DataFrame, source: FilesSource, columns: Mapping[str, Column], rescued: Column, malformed: Column
 ) -> DataFrame:
-    """Turn parsed lines into records; of a malformed one only its text and place remain.
+    """Turn parsed lines into records, columns renamed; of a malformed one only its text and place remain.
 
     Args:
         lines: Parsed lines with `_file`, `_position`, `_modified`.
@@ -53,7 +53,7 @@ def to_records(
     """
     marked = lines.withColumn(MALFORMED, malformed)
     sound = F.col(MALFORMED).isNull()
-    payload = [F.when(sound, column).alias(name) for name, column in columns.items()]
+    payload = [F.when(sound, column).alias(source.rename.get(name, name)) for name, column in columns.items()]
     place = (MALFORMED, FILE, POSITION, MODIFIED)
     if not source.keep_unknown:
         return marked.select(*payload, *place)

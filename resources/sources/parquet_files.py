@@ -45,8 +45,12 @@ def _read_group(
     shape = StructType([field for field in schema if field.name not in layout.empty])
     unknown = StructType([StructField(name, kind) for name, kind in layout.unknown])
     scan = spark.read.schema(StructType([*shape, *unknown])).parquet(*(spark_path(file.path) for file in files))
+    place = scan.metadataColumn("_metadata")  # also where a column of the file has this name
+    values = {name: f"__value_{number}" for number, name in enumerate(scan.columns)}  # no name is that of a place
     rows = scan.select(
-        "*", F.col("_metadata.file_path").alias(_URL), (F.col("_metadata.row_index") + 1).alias(POSITION)
+        *(F.col(quoted(name)).alias(value) for name, value in values.items()),
+        place["file_path"].alias(_URL),
+        (place["row_index"] + 1).alias(POSITION),
     )
     by_path = {file.path: file for file in files}
     places = [
@@ -57,12 +61,13 @@ def _read_group(
     ]
     table = spark.createDataFrame(places, f"{_URL} STRING, {FILE} STRING, __modified_us BIGINT")
     placed = rows.join(F.broadcast(table), _URL).withColumn(MODIFIED, F.timestamp_micros("__modified_us"))
-    kept = F.to_json(F.struct(*map(quoted, unknown.names)), EVERY_MICROSECOND) if unknown else F.lit(None)
+    others = [F.col(values[name]).alias(name) for name in unknown.names]
+    kept = F.to_json(F.struct(*others), EVERY_MICROSECOND) if others else F.lit(None)
     return to_records(
         placed,
         source,
         columns={
-            field.name: F.lit(None).cast(field.dataType) if field.name in layout.empty else F.col(quoted(field.name))
+            field.name: F.lit(None).cast(field.dataType) if field.name in layout.empty else F.col(values[field.name])
             for field in schema
         },
         rescued=kept.cast("string"),

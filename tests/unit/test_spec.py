@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from datetime import date, timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 
 from timeops.durations import parse_duration
 from timeops.errors import SpecError
+from timeops.expression_tokens import top_level_names
 from timeops.spec import (
     RESERVED_COLUMNS,
     FilesSource,
@@ -20,10 +22,10 @@ from timeops.spec import (
     TimeSpec,
     TolerancePolicy,
     WindowSpec,
-    check_payload_columns,
     parse_spec,
     spec_json_schema,
 )
+from timeops.spec_columns import names_in_files
 
 EARTHQUAKES = """
 name: earthquakes
@@ -877,38 +879,61 @@ def test_the_schema_and_the_parser_agree_on_durations(text: str) -> None:
     assert schema_accepts(changed("time.out_of_orderness", text)) is is_read
 
 
-def source(**rename: str) -> FilesSource:
-    return FilesSource(name="s", kind="files", path="*", format="csv", schema="a INT", rename=rename)
-
-
-def test_payload_columns_may_start_with_an_underscore() -> None:
-    check_payload_columns(["a", "_id", "b"], source(_id="id"))
+def source(schema: str, **rename: str) -> FilesSource:
+    return FilesSource(name="s", kind="files", path="*", format="csv", schema=schema, rename=rename)
 
 
 @pytest.mark.parametrize(
-    ("names", "rename", "fragment"),
+    ("schema", "rename", "in_files", "in_tables"),
     [
-        (["_timestamp"], {}, "`_timestamp` is reserved"),
-        (["_TimeStamp"], {}, "`_TimeStamp` is reserved"),
-        (["a", "A"], {}, "columns `a` and `A` are the same name"),
-        (["a", "b"], {"b": "A"}, "columns `a` and `A` are the same name"),
-        (["a b"], {}, "column `a b`: the column name 'a b' holds ' '"),
-        (["a=b"], {}, "holds '='"),
-        (["magnitude"], {"magnitud": "m"}, "did you mean `magnitude`?"),
+        ("a INT, _id INT", {"_id": "id"}, ["a", "_id"], ["a", "id"]),
+        ("a INT, id INT", {"_id": "id"}, ["a", "_id"], ["a", "id"]),
+        ("`id.orig_h` INT, b INT", {"id.orig_h": "h"}, ["id.orig_h", "b"], ["h", "b"]),
+        ("_timestamp INT, `a b` INT", {"_timestamp": "ts", "a b": "a_b"}, ["_timestamp", "a b"], ["ts", "a_b"]),
+        ("a INT, b INT", {"a": "b", "b": "a"}, ["a", "b"], ["b", "a"]),
+        ("_Id INT", {"_Id": "_id"}, ["_Id"], ["_id"]),
     ],
 )
-def test_a_payload_column_that_no_table_can_have_is_refused(
-    names: list[str], rename: dict[str, str], fragment: str
+def test_schema_names_a_column_as_the_file_does_or_as_the_tables_do(
+    schema: str, rename: dict[str, str], in_files: list[str], in_tables: list[str]
 ) -> None:
-    with pytest.raises(SpecError) as caught:
-        check_payload_columns(names, source(**rename))
-    assert fragment in caught.value.found
-    assert "source `s`" in caught.value.found
-    assert "rename" in caught.value.remedy
+    given = source(schema, **rename)
+    assert list(names_in_files(top_level_names(schema), given.rename).values()) == in_files
+    assert given.columns_in_tables == in_tables
 
 
-def test_a_renamed_column_is_judged_by_its_new_name() -> None:
-    check_payload_columns(["_timestamp", "a b"], source(**{"_timestamp": "ts", "a b": "a_b"}))
+@pytest.mark.parametrize(
+    ("schema", "rename", "found", "remedy"),
+    [
+        ("_timestamp INT", {}, "`_timestamp` is reserved", "add `rename: {_timestamp: timestamp}`"),
+        ("_TimeStamp INT, timestamp INT", {}, "`_TimeStamp` is", "add `rename: {_TimeStamp: TimeStamp_2}`"),
+        ("`a b` INT, `c,d` INT", {}, "'a b' holds ' '", 'add `rename: {"a b": a_b, "c,d": c_d}`'),
+        ("`a=b` INT, x INT", {"x": "a_b"}, "holds '='", 'add `rename: {x: a_b, "a=b": a_b_2}`'),
+        ("`a``b` INT", {}, "holds '`'", 'add `rename: {"a`b": a_b}`'),
+        ("ts INT, `id.orig_h` STRING", {}, "'id.orig_h' holds '.'", "add `rename: {id.orig_h: id_orig_h}`"),
+        ("ts INT, id.orig_h STRING", {}, "no such name without backquotes", "`rename: {id.orig_h: id_orig_h}`"),
+        ("@timestamp STRING", {}, "`@timestamp`: DDL has no", '`rename: {"@timestamp": timestamp}`'),
+        ("a INT, A INT", {}, "columns `a` and `A` have the same name", "rename: {name in the file"),
+        ("a INT, b INT", {"b": "A"}, "columns `a` and `A` have the same name", "rename: {name in the file"),
+        ("magnitude INT", {"magnitud": "m"}, "`magnitud` is no column of `schema`", "did you mean `magnitude`?"),
+    ],
+)
+def test_a_name_that_no_table_can_have_is_refused_with_the_line_that_renames_it(
+    schema: str, rename: dict[str, str], found: str, remedy: str
+) -> None:
+    spec = changed("sources.0.rename", rename, changed("sources.0.schema", schema))
+    text = message(spec)
+    assert found in text
+    assert remedy in text
+    assert re.search(r"line [79], sources\[0\]\.(schema|rename)", text)
+
+
+def test_the_renaming_that_is_proposed_makes_the_spec_right() -> None:
+    spec = changed("sources.0.schema", "t STRING, `id.orig_h` STRING, `a b` INT, _file STRING, `a_b` INT")
+    line = re.search(r"add `rename: (\{.*\})` to", message(spec))
+    assert line is not None
+    read = parse(changed("sources.0.rename", yaml.safe_load(line[1]), spec))
+    assert read.sources[0].columns_in_tables == ["t", "id_orig_h", "a_b_2", "file", "a_b"]
 
 
 def test_the_reserved_columns_are_those_of_the_tables() -> None:

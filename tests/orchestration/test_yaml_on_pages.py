@@ -1,0 +1,122 @@
+"""Every YAML block of README and docs is put to the use that its page names; specs run word for word on files."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from dagster import DagsterInstance, validate_run_config
+from pyspark.sql import SparkSession
+
+from pipelines.cli import main
+from pipelines.definitions import build_definitions, job_name
+from pipelines.specfiles import read_spec
+from resources.settings import from_environment
+from resources.workspace import Workspace
+from timeops.spec_yaml import read_yaml
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCKS = {
+    f"{page.stem}-{number}": text
+    for page in PAGES
+    for number, text in enumerate(re.findall(r"^```ya?ml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL))
+}
+README = BLOCKS["README-0"]
+QUAKES = """\
+time,mag,net,id,updated,place
+2026-01-01T12:10:00Z,4.1,us,e1,2026-01-01T12:11:00Z,here
+2026-01-01T12:20:00Z,4.7,us,e4,2026-01-01T12:21:00Z,here
+2026-01-01T13:05:00Z,2.0,us,e2,2026-01-01T13:06:00Z,there
+2026-01-01T18:05:00Z,2.0,ak,e3,2026-01-01T18:06:00Z,
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
+    (tmp_path / "home").mkdir()
+    return tmp_path
+
+
+def tidemark(*words: str) -> None:
+    done = CliRunner().invoke(main, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+
+
+def is_run(text: str, folder: Path) -> None:
+    """A spec: on a file of quakes it gives windows."""
+    data = folder / "data" / "quakes" / "day.csv"
+    data.parent.mkdir(parents=True)
+    data.write_text(QUAKES)
+    os.utime(data, (1_767_300_000, 1_767_300_000))
+    (folder / "quakes.yaml").write_text(text)
+    tidemark("run", "quakes.yaml")
+    lake = Workspace(read_spec(folder / "quakes.yaml"), folder / "warehouse").lake
+    assert lake.rows("raw_events").num_rows == 4
+    assert lake.rows("windows/by_hour").num_rows > 0
+
+
+def is_part_of_a_spec(text: str, folder: Path) -> None:
+    (folder / "quakes.yaml").write_text(README + text)
+    read_spec(folder / "quakes.yaml")
+
+
+def is_an_arrival_time(text: str, folder: Path) -> None:
+    """Of the source in the README, instead of its own: Spark knows all that it names."""
+    [source] = re.findall(r"^    arrival_time: .*\n", README, re.MULTILINE)
+    (folder / "quakes.yaml").write_text(README.replace(source, f"    {text}"))
+    tidemark("validate", "quakes.yaml")
+
+
+def hold_for_the_readme(text: str, folder: Path) -> None:
+    """Cases: of the spec in the README, as their page says."""
+    (folder / "quakes.yaml").write_text(README)
+    (folder / "quakes.cases.yaml").write_text(text)
+    tidemark("test", "quakes.yaml", "quakes.cases.yaml")
+
+
+def configures_a_run(text: str, folder: Path) -> None:
+    """Run config: of the live job of the pipeline in the README."""
+    (folder / "quakes.yaml").write_text(README)
+    file = read_spec(folder / "quakes.yaml")
+    job = build_definitions(from_environment(folder), [file]).resolve_job_def(job_name(file))
+    assert validate_run_config(job, yaml.safe_load(text))
+
+
+def configures_an_instance(text: str, folder: Path) -> None:
+    """A dagster.yaml: Dagster refuses keys that it does not know."""
+    (folder / "home" / "dagster.yaml").write_text(text)
+    with DagsterInstance.get() as instance:
+        assert instance.get_concurrency_config().pool_config.default_pool_limit == 1
+
+
+def names_a_module(text: str, folder: Path) -> None:
+    """A workspace.yaml: its module is there."""
+    [location] = yaml.safe_load(text)["load_from"]
+    module = location["python_module"]["module_name"]
+    assert (ROOT / Path(*module.split("."))).with_suffix(".py").is_file()
+
+
+USES: Mapping[str, Callable[[str, Path], None]] = {
+    "name": is_run,
+    "arrival_time": is_an_arrival_time,
+    "schedule": is_part_of_a_spec,
+    "cases": hold_for_the_readme,
+    "ops": configures_a_run,
+    "concurrency": configures_an_instance,
+    "load_from": names_a_module,
+}
+"""What a block is, by its first key."""
+
+
+@pytest.mark.parametrize("text", BLOCKS.values(), ids=BLOCKS)
+def test_a_block_of_yaml_does_what_its_page_says(spark: SparkSession, folder: Path, text: str) -> None:
+    document = read_yaml(text)
+    assert document.problems == ()
+    USES[next(iter(document.data))](text, folder)
