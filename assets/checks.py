@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from assets.alerts import alerts_of, check_alert
 from assets.recounted import recount_of_batch, recounted
 from assets.timelines import RELEASED, one_timeline, timelines_before
-from assets.window_checks import DENSE_REVISIONS, ONE_FINAL_ROW, WINDOW_RECOUNT, asked_of, check_windows
+from assets.window_checks import DENSE_REVISIONS, ONE_FINAL_ROW, SUM_OVERFLOW, WINDOW_RECOUNT, asked_of, check_windows
 from resources import tables
 from resources.plans import Plan
 from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
@@ -60,7 +60,7 @@ CONSISTENT_LETTERS = Expectation(
 
 CHECKS: Mapping[str, tuple[Expectation, ...]] = {
     tables.ORDERED_EVENTS: (ORDER, BEHIND_WATERMARK),
-    "window_results": (ONE_FINAL_ROW, DENSE_REVISIONS, WINDOW_RECOUNT),
+    "window_results": (ONE_FINAL_ROW, DENSE_REVISIONS, WINDOW_RECOUNT, SUM_OVERFLOW),
     tables.DEAD_LETTERS: (RECOUNT, CONSERVATION, CONSISTENT_LETTERS),
 }
 """The checks of each asset, in the order in which they run."""

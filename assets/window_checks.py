@@ -10,16 +10,17 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assets.window_recount import Look, can_recount, differing, group_values, looks_at
+from assets.window_recount import Look, can_recount, compared, group_values, looks_at
 from resources import tables
 from resources.plans import Plan
-from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, check
+from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
 from resources.rows import readable
 from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.changes import CHANGE, DELETE, PREIMAGE
 from timeops.epoch import Instant
 from timeops.spec import Spec, WindowSpec
+from timeops.sums import SUMS, calls_of
 
 _MOST_SHOWN = 100  # differing windows are counted up to here
 
@@ -43,12 +44,20 @@ WINDOW_RECOUNT = Expectation(
     blocking=True,
 )
 
+SUM_OVERFLOW = Expectation(
+    name="sum_overflow",
+    holds="sums of BIGINT fit",
+    remedy="such a sum is null: add up decimals, such as `sum(CAST(n AS DECIMAL(20, 0)))`, or larger units",
+)
+
 
 def asked_of(spec: Spec) -> tuple[Expectation, ...]:
     """The checks of a spec's windows: those whose tables it has."""
     dense = (DENSE_REVISIONS,) if any(window.history for window in spec.windows) else ()
     recount = (WINDOW_RECOUNT,) if spec.outputs.ordered_events else ()
-    return (ONE_FINAL_ROW, *dense, *recount) if spec.windows else ()
+    adds = any(calls_of(text, SUMS) for window in spec.windows for text in window.aggregates.values())
+    overflow = (SUM_OVERFLOW,) if recount and adds else ()
+    return (ONE_FINAL_ROW, *dense, *recount, *overflow) if spec.windows else ()
 
 
 def check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
@@ -63,9 +72,41 @@ def check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
         gaps = [_with_gaps(workspace, plan, *one) for one in written if one[0].history]
         found.append(_none_of(gaps, DENSE_REVISIONS, "windows and groups whose revisions have gaps"))
     if WINDOW_RECOUNT in asked:
-        wrong = [differing(workspace, plan, *one) for one in written if one[1].spans and can_recount(one[0])]
-        found.append(_none_of(wrong, WINDOW_RECOUNT, "windows and groups whose results differ"))
+        found += _recounted(workspace, plan, written, overflow=SUM_OVERFLOW in asked)
     return found
+
+
+def _recounted(
+    workspace: Workspace, plan: Plan, written: Sequence[tuple[WindowSpec, Look]], *, overflow: bool
+) -> list[Checked]:
+    """The recount, and with `overflow` the sums that it found too large."""
+    closed = [one for one in written if one[1].spans]
+    frames = [compared(workspace, plan, *one) for one in closed if can_recount(one[0])]
+    rows = reduce(DataFrame.unionByName, [one.counts for one in frames]).collect() if frames else []
+    wrong = Measured("windows and groups whose results differ", 0, sum(row["wrong"] for row in rows))
+    in_all = sum(row["compared"] for row in rows)
+    left_out = [
+        f"`{name}` of {row['window_name']} in {n:,} of {row['compared']:,}"
+        for row in rows
+        for name, n in row["left_out"].items()
+        if n
+    ]
+    never = [window.name for window, _ in closed if not can_recount(window)]
+    said = [
+        f"{in_all:,} {'result was' if in_all == 1 else 'results were'} compared",
+        *([f"left out, as the order of summation may change it: {', '.join(left_out)}"] if left_out else []),
+        *([f"not compared, as `_source` or `_split` is named: {', '.join(never)}"] if never else []),
+    ]
+    recount = check(WINDOW_RECOUNT, [wrong], lambda: _some([one.wrong for one in frames]), note="; ".join(said))
+    if not overflow:
+        return [recount]
+    too_large = Measured("sums that are null as they do not fit", 0, sum(row["too_large"] for row in rows))
+    return [recount, check(SUM_OVERFLOW, [too_large], lambda: _some([one.too_large for one in frames]))]
+
+
+def _some(frames: Sequence[DataFrame]) -> Rows:
+    shown = readable(reduce(DataFrame.unionByName, frames).limit(SAMPLE_ROWS))
+    return [row.asDict(recursive=True) for row in shown.collect()]
 
 
 def _none_of(frames: Sequence[DataFrame], expectation: Expectation, what: str) -> Checked:

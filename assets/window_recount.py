@@ -4,17 +4,18 @@ Here: which windows, which events are in them, what differs. Not here: the rules
 shares nothing but the reading of the user's expressions. What a flush closed it is told by the table that keeps that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, FloatType, MapType
 
 from assets.control import last_flush, was_reopened
 from assets.flushed_windows import stay_closed
+from assets.recount_bounds import moved_sums, with_column
+from assets.recount_values import is_same, is_sure
 from resources import tables
 from resources.plans import Plan
 from resources.rows import small_frame
@@ -26,6 +27,7 @@ from timeops.epoch import Instant
 from timeops.expression_tokens import mentions
 from timeops.safely import null_if_it_fails
 from timeops.spec import WindowSpec
+from timeops.sums import SUMS, calls_of, overflow_in, without_overflow
 from timeops.values import as_json
 
 _COMPARISONS = 2_000_000  # about what a second is enough for
@@ -35,10 +37,14 @@ _START, _END = "window_start", "window_end"
 _FROM, _TO = "__from", "__to"  # start and end of a window that is computed again
 _HERE = "__here"
 _UNSURE = "__unsure"  # which events a session holds, their times do not tell
-_RELATIVE = 1e-9  # what floating-point sums may differ by, as their order does
+_TOO_LARGE = "__too_large"  # aggregates in which a sum of BIGINT does not fit
+_MAY_PASS = "__may_pass"  # whether a result passes `having` depends on the order of summation
 
 Span = tuple[int, int]
 """Start and end, microseconds."""
+
+Moved = tuple[str, ...] | None
+"""What `moved_sums` gives of an aggregate."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +81,11 @@ def looks_at(workspace: Workspace, plan: Plan) -> dict[str, Look]:
     for window in workspace.spec.windows:
         of_batch = [(c.BATCH, "=", plan.batch_id)]
         rows = workspace.lake.read(tables.window_table(window.name), filters=of_batch)
-        final = rows.where("_is_final").select(_START, _END).distinct()
+        final = rows.where("_is_final").groupBy(_START, _END).agg(_lacks_a_sum(window).alias(_TOO_LARGE))
         if reopened and window.is_linked:
             final = final.where(_behind_flush(workspace, window))
-        chosen = final.orderBy(F.xxhash64(_START, _END), _START, _END).limit(most)
+        order = (F.desc(_TOO_LARGE), F.xxhash64(_START, _END), _START, _END)
+        chosen = final.orderBy(*order).limit(most).drop(_TOO_LARGE)
         first = rows.agg(F.min(_START).alias(_START)).withColumn(_END, F.lit(None).cast("timestamp"))
         frames.append(first.unionByName(chosen).withColumn("name", F.lit(window.name)))
     looks: dict[str, Look] = {}
@@ -88,6 +95,19 @@ def looks_at(workspace: Workspace, plan: Plan) -> dict[str, Look]:
         spans = look.spans if row["end"] is None else (*look.spans, (row["start"], row["end"]))
         looks[row["name"]] = Look(min(look.first_us, row["start"]), spans)
     return looks
+
+
+def _lacks_a_sum(window: WindowSpec) -> Column:
+    """BOOLEAN aggregate: a sum is null, because it does not fit or because there was nothing to add up."""
+    lacks = [F.col(f"`{name}`").isNull() for name, text in window.aggregates.items() if calls_of(text, SUMS)]
+    return F.bool_or(reduce(or_, lacks, F.lit(False)))
+
+
+def _too_large(window: WindowSpec, events: DataFrame) -> Column:
+    """ARRAY<STRING> aggregate: the names of the aggregates in which a sum of BIGINT does not fit."""
+    overflows = {name: overflow_in(text, events) for name, text in window.aggregates.items()}
+    which = [F.when(F.expr(text), F.lit(name)) for name, text in overflows.items() if text is not None]
+    return F.array_compact(F.array(*which)) if which else F.array().cast("array<string>")
 
 
 def _behind_flush(workspace: Workspace, window: WindowSpec) -> Column:
@@ -113,8 +133,24 @@ def group_values(names: Sequence[str]) -> Column:
     return (values if names else F.lit("{}")).alias("group_values")
 
 
-def differing(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -> DataFrame:
-    """Final results that are not what the events in the tables give: `window_name`, start, end, `group_values`.
+@dataclass(frozen=True)
+class Compared:
+    """Final results of a window beside what the events in the tables give.
+
+    Attributes:
+        counts: One row: `window_name`, how many were `compared`, how many are `wrong` and `too_large`, and `left_out`
+            MAP<STRING, BIGINT>, of each aggregate the results that another order of summation may make another.
+        wrong: Those that differ: `window_name`, start, end, `group_values`.
+        too_large: Those in which a sum of BIGINT does not fit: the same, and the `aggregate`; counted in `counts`.
+    """
+
+    counts: DataFrame
+    wrong: DataFrame
+    too_large: DataFrame
+
+
+def compared(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -> Compared:
+    """Compares the final results that were looked at with what the events in the tables give.
 
     Sessions that late events may have made to overlap are not compared, see `_may_overlap`.
 
@@ -125,24 +161,41 @@ def differing(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) 
     rows = workspace.lake.read(tables.window_table(window.name), filters=[(_START, ">=", Instant(look.first_us))])
     asked = small_frame(workspace.spark, spans, f"{_FROM} BIGINT, {_TO} BIGINT")
     asked = F.broadcast(asked.select(c.to_instant(_FROM).alias(_FROM), c.to_instant(_TO).alias(_TO)))
-    again = _again(_events(workspace, window, spans), asked, window)
+    events = _events(workspace, window, spans)
+    moved = {name: moved_sums(text, events) for name, text in window.aggregates.items()}
+    again = _again(events, asked, window, moved)
     if was_reopened(workspace, plan):
         again = _not_flushed(again, stay_closed(workspace, plan, window), window)
         rows = rows.where(F.col(c.BATCH) == plan.batch_id)
     written = rows.where("_is_final").join(asked, (F.col(_START) == F.col(_FROM)) & (F.col(_END) == F.col(_TO)))
     old = written.select(*[F.col(f"`{name}`") for name in names], *window.aggregates, F.lit(True).alias(_HERE))
     both = old.alias("old").join(again.alias("again"), c.same_in("old", "again", names), "full")
-    differs = [~_same(F.col(f"old.`{name}`"), F.col(f"again.`{name}`"), rows, name) for name in window.aggregates]
+    is_known = {name: _is_known(name, moved[name], rows) for name in window.aggregates}
+    differs = [known & ~_is_same(name, moved[name], rows) for name, known in is_known.items()]
+    sure = ~F.coalesce(F.col(f"again.{_UNSURE}"), F.lit(False))
     is_old, is_again = F.col(f"old.{_HERE}").isNotNull(), F.col(f"again.{_HERE}").isNotNull()
-    wrong = is_old & is_again & reduce(or_, differs)
+    in_both = is_old & is_again & sure
+    wrong = in_both & reduce(or_, differs)
     if not window.empty:
         wrong = wrong | (is_old & ~is_again)
     if not workspace.spec.time.over and not window.is_linked:  # otherwise a group may close later, or have its own
-        wrong = wrong | (is_again & ~is_old)
-    keys = [F.coalesce(f"old.`{name}`", f"again.`{name}`").alias(name) for name in names]
+        wrong = wrong | (is_again & ~is_old & ~F.col(f"again.{_MAY_PASS}"))
+    left_out = [F.count_if(in_both & ~known) for known in is_known.values()]
     named = F.lit(window.name).alias("window_name")
-    sure = ~F.coalesce(F.col(f"again.{_UNSURE}"), F.lit(False))
-    return both.where(wrong & sure).select(*keys).select(named, _START, _END, group_values(window.group_columns))
+    counts = both.agg(
+        F.count_if(in_both).alias("compared"),
+        F.count_if(wrong & sure).alias("wrong"),
+        F.coalesce(F.sum(F.when(in_both, F.size(_TOO_LARGE))), F.lit(0)).alias("too_large"),
+        F.map_from_arrays(F.array(*map(F.lit, is_known)), F.array(*left_out)).alias("left_out"),
+    )
+    keys = [F.coalesce(f"old.`{name}`", f"again.`{name}`").alias(name) for name in names]
+    shown = [named, F.col(_START), F.col(_END), group_values(window.group_columns)]
+    too_large = both.where(in_both).select(*keys, F.explode(_TOO_LARGE).alias("__aggregate"))
+    return Compared(
+        counts.select(named, "*"),
+        both.where(wrong & sure).select(*keys).select(*shown),
+        too_large.select(*shown, F.col("__aggregate").alias("aggregate")),
+    )
 
 
 def _events(workspace: Workspace, window: WindowSpec, spans: Sequence[Span]) -> DataFrame:
@@ -162,19 +215,45 @@ def _events(workspace: Workspace, window: WindowSpec, spans: Sequence[Span]) -> 
     return both.withColumns({"__at": F.col(c.TIMESTAMP), "__met": met})
 
 
-def _again(events: DataFrame, asked: DataFrame, window: WindowSpec) -> DataFrame:
-    """What the windows that are asked for give of the events in them."""
+def _again(events: DataFrame, asked: DataFrame, window: WindowSpec, moved: Mapping[str, Moved]) -> DataFrame:
+    """What the windows that are asked for give of the events in them, and would give with their sums moved."""
     passing = events
     if window.where is not None:
         passing = passing.where(F.coalesce(null_if_it_fails(events, window.where), F.lit(False)))
     groups = {f"__of_{name}": null_if_it_fails(events, text) for name, text in window.group_expressions}
     placed = passing.select("*", *[value.alias(name) for name, value in groups.items()]).join(asked, _is_in(window))
     named = [F.col(f"`{of}`").alias(name) for of, name in zip(groups, window.group_columns, strict=True)]
-    aggregates = [F.expr(text).alias(name) for name, text in window.aggregates.items()]
+    texts = dict(window.aggregates)
+    texts |= {_moved(name, i): text for name, others in moved.items() for i, text in enumerate(others or ())}
+    aggregates = [
+        F.expr(without_overflow(text, events, in_decimals=True)).alias(name) for name, text in texts.items()
+    ]
     unsure = F.bool_or(_may_overlap(window)).alias(_UNSURE)
-    found = placed.groupBy(F.col(_FROM).alias(_START), F.col(_TO).alias(_END), *named).agg(*aggregates, unsure)
-    shown = found if window.having is None else found.where(F.expr(window.having) | F.col(_UNSURE))
+    found = placed.groupBy(F.col(_FROM).alias(_START), F.col(_TO).alias(_END), *named).agg(
+        *aggregates, _too_large(window, events).alias(_TOO_LARGE), unsure
+    )
+    passes, may_pass = _passes(window, moved)
+    shown = found.withColumn(_MAY_PASS, may_pass).where(passes | F.col(_MAY_PASS) | F.col(_UNSURE))
     return shown.withColumn(_HERE, F.lit(True))
+
+
+def _passes(window: WindowSpec, moved: Mapping[str, Moved]) -> tuple[Column, Column]:
+    """BOOLEAN, never null: a result passes `having`; another order of summation may tell otherwise."""
+    if window.having is None:
+        return F.lit(True), F.lit(False)
+    passes, otherwise = F.coalesce(F.expr(window.having), F.lit(False)), F.lit(False)
+    for name, texts in moved.items():
+        if texts is None and mentions(window.having, name):
+            return passes, F.lit(True)
+        for i in range(len(texts or ())):
+            with_other = F.coalesce(F.expr(with_column(window.having, name, _moved(name, i))), F.lit(False))
+            otherwise = otherwise | (with_other != passes)
+    return passes, otherwise
+
+
+def _moved(name: str, number: int) -> str:
+    """Name of an aggregate with one of its sums moved."""
+    return f"__moved{number}_{name}"
 
 
 def _may_overlap(window: WindowSpec) -> Column:
@@ -211,12 +290,17 @@ def _is_in(window: WindowSpec) -> Column:
     return inside & ~F.coalesce(had_closed, F.lit(False))
 
 
-def _same(old: Column, again: Column, rows: DataFrame, name: str) -> Column:
-    """BOOLEAN, never null: equal, or of floating-point numbers nearly so."""
-    kind = rows.schema[name].dataType
-    if isinstance(kind, MapType):
-        old, again = F.sort_array(F.map_entries(old)), F.sort_array(F.map_entries(again))
-    if not isinstance(kind, DoubleType | FloatType):
-        return old.eqNullSafe(again)
-    near = F.abs(old - again) <= F.lit(_RELATIVE) * F.greatest(F.abs(old), F.abs(again))
-    return old.eqNullSafe(again) | F.coalesce(near, F.lit(False))
+def _is_known(name: str, moved: Moved, rows: DataFrame) -> Column:
+    """BOOLEAN, never null: the aggregate is what it is in every order of summation, but for what is_same allows."""
+    if moved is None:
+        return F.lit(False)
+    others = [F.col(f"again.`{_moved(name, i)}`") for i in range(len(moved))]
+    return is_sure(F.col(f"again.`{name}`"), others, rows.schema[name].dataType)
+
+
+def _is_same(name: str, moved: Moved, rows: DataFrame) -> Column:
+    """BOOLEAN, never null: the aggregate is as it was written."""
+    if moved is None:
+        return F.lit(True)
+    others = [F.col(f"again.`{_moved(name, i)}`") for i in range(len(moved))]
+    return is_same(F.col(f"old.`{name}`"), F.col(f"again.`{name}`"), others, rows.schema[name].dataType)

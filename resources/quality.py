@@ -57,6 +57,7 @@ class Checked:
         broken: What differs; empty when it passed.
         sample: Some of the rows that break it, where rows can show it.
         is_error: A failure is more than a warning, although it holds nothing back.
+        note: What was compared, in words; may be empty.
         measured: All that was compared.
         result: What Great Expectations found, for its Data Docs; None where there was nothing to compare.
     """
@@ -65,6 +66,7 @@ class Checked:
     broken: tuple[Measured, ...]
     sample: tuple[Mapping[str, Any], ...] = ()
     is_error: bool = False
+    note: str = ""
     measured: tuple[Measured, ...] = ()
     result: Any = field(default=None, repr=False, compare=False)
 
@@ -76,23 +78,31 @@ class Checked:
     @property
     def message(self) -> str:
         """What was found, and what to do."""
+        note = f" {self.note}." if self.note else ""
         if self.passed:
-            return f"{self.expectation.holds}."
+            return f"{self.expectation.holds}.{note}"
         found = "; ".join(f"{one.subject}: {one.found}, expected {one.expected}" for one in self.broken)
         rows = "; ".join(", ".join(f"{k}={v}" for k, v in row.items()) for row in self.sample)
         return (
             f"Expected: {self.expectation.holds}. Found {found}{f' (such as {rows})' if rows else ''}. "
-            f"To do: {self.expectation.remedy}."
+            f"To do: {self.expectation.remedy}.{note}"
         )
 
 
-def check(expectation: Expectation, measured: Sequence[Measured], sample: Callable[[], Rows] = lambda: ()) -> Checked:
+def check(
+    expectation: Expectation,
+    measured: Sequence[Measured],
+    sample: Callable[[], Rows] = lambda: (),
+    *,
+    note: str = "",
+) -> Checked:
     """Validates that every count is as expected.
 
     Args:
         expectation: What must hold.
         measured: The counts.
         sample: Gives rows that break it; called only when something does.
+        note: What was compared, in words.
     """
     wanted = great_expectations().expectations.ExpectColumnPairValuesToBeEqual(
         column_A="expected",
@@ -107,12 +117,12 @@ def check(expectation: Expectation, measured: Sequence[Measured], sample: Callab
         .validate(wanted, result_format={"result_format": "COMPLETE", "unexpected_index_column_names": ["subject"]})
     )
     if result.success:
-        return Checked(expectation, (), measured=tuple(measured), result=result)
+        return Checked(expectation, (), note=note, measured=tuple(measured), result=result)
     if "unexpected_index_list" not in (result.result or {}):
         raise RuntimeError(f"check {expectation.name} could not run: {result.exception_info}")
     differing = {row["subject"] for row in result.result["unexpected_index_list"]}
     broken = tuple(one for one in measured if one.subject in differing)
-    return Checked(expectation, broken, tuple(sample()), measured=tuple(measured), result=result)
+    return Checked(expectation, broken, tuple(sample()), note=note, measured=tuple(measured), result=result)
 
 
 def great_expectations() -> Any:

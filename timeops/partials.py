@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, FloatType, IntegralType
+from pyspark.sql.types import DataType, DoubleType, FloatType, IntegralType, LongType
 
 from timeops.expression_tokens import calls, tokenize
+from timeops.sums import wrapped_away
 
 _NUMBERS = (IntegralType, FloatType, DoubleType)  # sums of decimals have a precision that grows with each step
 
@@ -52,8 +53,12 @@ def _partial(name: str, text: str, events: DataFrame) -> Partial | None:
     if called is None or called[0] not in _KINDS:
         return None
     function, argument = called
-    if function in ("sum", "avg", "mean") and not isinstance(_type_of(argument, events), _NUMBERS):
-        return None
+    if function in ("sum", "avg", "mean"):
+        kind = _type_of(argument, events)
+        if not isinstance(kind, _NUMBERS):
+            return None
+        if function == "sum" and isinstance(kind, LongType):
+            return _long_sum(name, argument)
     return _KINDS[function](name, argument)
 
 
@@ -83,6 +88,14 @@ def _same(function: str) -> Callable[[str, str], Partial]:
         return Partial({name: F.expr(f"{function}({argument})")}, {name: joined}, joined)
 
     return partial
+
+
+def _long_sum(name: str, argument: str) -> Partial:
+    """Parts wrap around, and so does their sum: beside it stands the one that tells whether it did."""
+    near = f"{name}_near"
+    parts = {name: F.expr(f"sum({argument})"), near: F.expr(f"sum(CAST({argument} AS DOUBLE))")}
+    joined = {name: F.sum(name), near: F.sum(near)}
+    return Partial(parts, joined, F.expr(wrapped_away(f"sum({name})", f"sum({near})")))
 
 
 def _avg(name: str, argument: str) -> Partial:

@@ -24,6 +24,7 @@ from timeops.keeping import as_it_is
 from timeops.revisions import CAUSE, IS_FINAL, IS_TAKEN_BACK, REVISION, keys_of, revised_contents
 from timeops.spec import TimeSpec, WindowSpec
 from timeops.stretch_ends import W_END, with_end
+from timeops.sums import without_overflow
 from timeops.watermark_at import met_by
 
 _PLACE = "__place"
@@ -175,7 +176,7 @@ def last_revisions(results: DataFrame, window: WindowSpec) -> DataFrame:
 
 
 def _aggregated(closed: DataFrame, keys: tuple[str, ...], window: WindowSpec, *more: Column) -> DataFrame:
-    aggregates = [F.expr(text).alias(name) for name, text in window.aggregates.items()]
+    aggregates = [F.expr(without_overflow(text, closed)).alias(name) for name, text in window.aggregates.items()]
     return closed.groupBy(*keys, *group_names(window)).agg(*aggregates, *more)
 
 

@@ -8,7 +8,7 @@ from dagster import DagsterInstance
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from assets.window_recount import differing, looks_at
+from assets.window_recount import compared, looks_at
 from pipelines.runner import RunOptions, run_pipeline
 from pipelines.specfiles import read_spec
 from resources.settings import Settings
@@ -53,5 +53,5 @@ def test_a_session_may_lie_over_a_closed_one_and_the_recount_compares_the_others
     (visits,) = (window for window in file.spec.windows if window.name == "visits")
     DeltaTable(str(workspace.lake.path("windows/visits"))).update(updates={"n": "n + 1"})
     look = looks_at(workspace, last.plan)["visits"]
-    wrong = differing(workspace, last.plan, visits, look).toArrow()["window_start"].to_pylist()
+    wrong = compared(workspace, last.plan, visits, look).wrong.toArrow()["window_start"].to_pylist()
     assert wrong == [START], "which events the others hold, times do not tell"

@@ -1,13 +1,17 @@
 """Values that a pipeline must not change or take for others: microseconds, minus zero, floats, very large sums."""
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
+from statistics import fmean
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
-from dagster import DagsterInstance
+from dagster import DagsterEventType, DagsterInstance
 from pyspark.sql import SparkSession
 
 from pipelines.cli import main
@@ -20,6 +24,7 @@ from resources.workspace import SpecFile
 from tests.orchestration.landing import table
 from tests.orchestration.test_live_runs import go
 
+EVALUATED = DagsterEventType.ASSET_CHECK_EVALUATION
 FLUSH = RunOptions(end_of_input="flush")
 
 
@@ -115,3 +120,69 @@ windows:
     for shown in (page.read_text(encoding="utf-8"), done[1].stdout):
         assert "+10000-01-01 01:00:00" in shown
         assert "0000-12-31 23:00:00" in shown
+
+
+def test_sums_in_any_order_pass_the_recount_and_sums_that_do_not_fit_are_null_and_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Events come in the opposite order of their times, so that what is written was added up in another order."""
+    largest, rng = 2**63 - 1, Random(7)
+    many = [(second, rng.choice([12.9, 0.1, 0.7, -1.3]), 1, "d") for second in range(49, 20, -1)]
+    few = [(3, 0.1, largest, "a"), (2, 0.2, 1, "a"), (1, -0.3, None, "a")]
+    fits = [(3, 0.0, largest, "b"), (2, 0.0, 1, "b"), (1, 0.0, -5, "b"), (1, 0.0, -largest, "c"), (2, 0.0, -2, "c")]
+    of_floats = [
+        "total: sum(f), stats: 'struct(avg(f) AS mean, stddev(f) AS sd)', each: 'array(sum(f), max(f))'",
+        "by: 'map(1, named_struct(''v'', variance(f)))', ends: 'cast(max(f) AS STRING)'",
+        "text: 'cast(sum(f) AS STRING)', users: 'hll_sketch_estimate(hll_sketch_agg(k))'",
+    ]
+    sums = [
+        "total: sum(n), each: sum(n) / count(n), rest: 'coalesce(sum(n), -1)', once: sum(DISTINCT n)",
+        "positive: sum(n) FILTER (WHERE n > 0)",
+    ]
+    made = pipeline(
+        tmp_path,
+        "s BIGINT, f DOUBLE, n BIGINT, k STRING",
+        f"""\
+time: {{timestamp_by: timestamp_seconds(s), out_of_orderness: 60 s, out_of_order: keep}}
+windows:
+  - {{name: floats, kind: tumbling, size: 20 s, aggregates: {{{", ".join(of_floats)}}}}}
+  - {{name: balance, kind: tumbling, size: 20 s, aggregates: {{total: sum(f)}}, having: total <> 0}}
+  - {{name: whole, kind: tumbling, size: 20 s, group_by: [k], aggregates: {{{", ".join(sums)}}}}}
+  - {{name: slices, kind: hopping, size: 20 s, hop: 5 s, group_by: [k], aggregates: {{total: sum(n)}}}}
+  - {{name: spells, kind: session, gap: 20 s, group_by: [k], aggregates: {{total: sum(n)}}}}
+  - {{name: over, kind: tumbling, size: 20 s, closed: right, from: whole, aggregates: {{total: sum(positive)}}}}
+""",
+        [f'{{"s": {s}, "f": {f}, "n": {json.dumps(n)}, "k": "{k}"}}' for s, f, n, k in [*many, *few, *fits]],
+    )
+    with DagsterInstance.ephemeral() as instance:
+        report = go(made, instance, FLUSH)
+        [run] = instance.get_runs()
+        checks = {
+            one.check_name: one.description or ""
+            for one in (
+                log.get_dagster_event().asset_check_evaluation_data
+                for log in instance.all_logs(run.run_id, of_type=EVALUATED)
+            )
+        }
+    floats = {row["window_start"].second: row for row in rows_of(made, "windows/floats")}
+    assert abs(floats[0]["total"]) < 1e-15
+    assert floats[20]["stats"]["mean"] == pytest.approx(fmean(f for s, f, *_ in many if s < 40), rel=1e-12)
+    whole = {row["k"]: row for row in rows_of(made, "windows/whole") if row["window_start"].second == 0}
+    names = ("total", "each", "rest", "once", "positive")
+    assert [whole["a"][name] for name in names] == [None, None, -1, None, None]
+    assert [whole["b"][name] for name in names] == [largest - 4, (largest - 4) / 3, largest - 4, largest - 4, None]
+    assert [whole["c"][name] for name in names] == [None, None, -1, None, None]
+    spans = {(row["k"], row["window_start"].second): row["total"] for row in rows_of(made, "windows/slices")}
+    assert [spans[k, 0] for k in "abc"] == [None, largest - 4, None]
+    spells = {row["k"]: row["total"] for row in rows_of(made, "windows/spells") if row["window_start"].second < 20}
+    assert spells == {"a": None, "b": largest - 4, "c": None}
+    [alert] = report.alerts
+    assert alert.startswith("check sum_overflow: ")
+    assert "window_name=whole" in alert
+    assert re.search(r'group_values=\{"k":"[abc]"\}, aggregate=\w+', alert)
+    assert "such a sum is null" in alert
+    compared = checks["window_recount"]
+    assert re.search(r"\d+ results were compared; left out, as the order of summation may change it: ", compared)
+    for left_out in ("`text` of floats in 3 of 3", "`users` of floats in 3 of 3"):
+        assert left_out in compared
+    assert not re.search(r"`(total|stats|each|by|ends)` of floats", compared)
