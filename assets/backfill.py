@@ -22,6 +22,7 @@ from resources import tables
 from resources.batches import prepare
 from resources.filters import Filters, sql_condition
 from resources.owner import this_process
+from resources.plans import Commit
 from resources.split_count import count_splits
 from resources.workspace import Workspace
 from timeops import columns as c
@@ -39,11 +40,11 @@ from timeops.watermarks import Way
 from timeops.windows import last_revisions, passing, window_results
 
 
-def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: date, run_id: str) -> int:
+def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: date, run_id: str) -> Commit:
     """Recomputes the results of the windows that start on the days from `first` to `last` from the log.
 
     Returns:
-        Rows written.
+        The commit; it counts the rows written as `<window>.rows`.
 
     Raises:
         LakeError: Nothing has been processed yet.
@@ -80,8 +81,8 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
         written = workspace.lake.replace(table, stamped, where=days, attempt=plan.attempt, expect=expect)
         versions = {name: workspace.lake.version(name) for name in workspace.tables}
         counts = {f"{window.name}.rows": written.rows}
-        workspace.batches.commit(plan, counts, versions, workspace.clock.now())
-    return written.rows
+        committed = workspace.batches.commit(plan, counts, versions, workspace.clock.now())
+    return committed  # noqa: RET504 - inside the block it would be no return for a type checker
 
 
 def refuse_two_meanings_of_time(workspace: Workspace) -> None:

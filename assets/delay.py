@@ -16,6 +16,11 @@ def watermark_delay(workspace: Workspace, after: Position) -> timedelta | None:
     return _since(workspace, after.watermark_us)
 
 
+def in_words(delay: timedelta) -> str:
+    """A delay as a person reads it."""
+    return roughly(delay) if delay >= timedelta(0) else f"{roughly(-delay)} ahead of the wall clock"
+
+
 def causes_of_delay(workspace: Workspace, plan: Plan, after: Position) -> str:
     """What can make the watermark delay large, each with what is known of it here, as Markdown."""
     behind = workspace.log_end() - plan_end(plan)
@@ -64,7 +69,7 @@ def _ago(workspace: Workspace, us: int | None) -> str:
     since = _since(workspace, us)
     if since is None:
         return "not there yet"
-    return f"{roughly(abs(since))} {'ago' if since >= timedelta(0) else 'ahead of the wall clock'}"
+    return f"{roughly(since)} ago" if since >= timedelta(0) else in_words(since)
 
 
 def _since(workspace: Workspace, us: int | None) -> timedelta | None:

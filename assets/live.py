@@ -78,6 +78,11 @@ def pool_of(spec: Spec) -> str:
     return f"tidemark/{spec.name}"
 
 
+def run_tags(plan: Plan) -> dict[str, str]:
+    """What a run is about, for the lists of runs."""
+    return {"tidemark/batch": str(plan.batch_id), "tidemark/records": f"{records_in(plan):,}"}
+
+
 def _stage(
     spec: Spec, name: str, about: str, deps: list[str]
 ) -> Callable[[Callable[..., Iterator[MaterializeResult[None]]]], AssetsDefinition]:
@@ -170,6 +175,7 @@ def _ordered_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefiniti
             context.log.info("nothing new")
             return
         plan = take_on(workspace, stretch, context.run.run_id)
+        context.instance.add_run_tags(context.run.run_id, run_tags(plan))
         import_ahead()
         workspace.tell(f"batch {plan.batch_id}: judging {stretch.end_seq - stretch.first_seq:,} records")
         with stage_of(workspace, plan):

@@ -21,7 +21,8 @@ from dagster_pyspark import LazyPySparkResource
 from assets import metadata as show
 from assets.backfill import days_in, rebuild_days
 from assets.failures import RETRIES, say_who_runs, told_to_dagster
-from assets.live import OpenWorkspace, key, pool_of
+from assets.live import OpenWorkspace, key, pool_of, run_tags
+from assets.windows import days_of_batch
 from resources import tables
 from timeops.spec import Spec, WindowSpec
 
@@ -57,11 +58,15 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace, first
         say_who_runs(context)
         workspace = open_workspace(spark)
         chosen = days_in(context.partition_keys)
-        rows = rebuild_days(workspace, window, *chosen, context.run.run_id)
+        plan = rebuild_days(workspace, window, *chosen, context.run.run_id).plan
+        context.instance.add_run_tags(context.run.run_id, run_tags(plan))
+        rows = days_of_batch(workspace, plan).get(window.name, {})
+        for day in context.partition_keys:  # of each its own
+            context.add_asset_metadata(show.rows(rows.get(day, 0)), partition_key=day)
         yield MaterializeResult(
             metadata={
-                **show.rows(rows),
                 **show.table(workspace.lake, table),
+                "batch": show.number_of(plan),
                 "days": MetadataValue.text("{} to {}".format(*chosen)),
             }
         )

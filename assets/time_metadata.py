@@ -7,7 +7,7 @@ Here: which numbers are shown, and by which names. Not here: gathering them (lat
 from dagster import MetadataValue
 
 from assets import metadata as show
-from assets.delay import causes_of_delay, watermark_delay
+from assets.delay import causes_of_delay, in_words, watermark_delay
 from assets.lateness import lateness_of
 from assets.lateness_numbers import tolerances
 from assets.pictures import lateness_picture, watermark_picture
@@ -34,6 +34,7 @@ def of_time_adjustment(workspace: Workspace, plan: Plan, done: TimeAdjusted) -> 
     }
     delay = watermark_delay(workspace, done.after)
     if delay is not None:
+        about["watermark_delay"] = MetadataValue.text(in_words(delay))
         about["watermark_delay_seconds"] = MetadataValue.float(delay.total_seconds())
         about["watermark_delay_causes"] = MetadataValue.md(causes_of_delay(workspace, plan, done.after))
     if workspace.spec.outputs.ordered_events:

@@ -15,6 +15,7 @@ from assets.first_day import EARLIEST
 from assets.live import key
 from pipelines.definitions import build_definitions
 from pipelines.runner import QUIET, failure_of
+from pipelines.timeline import show_on_timeline
 from resources.settings import Settings
 from resources.spark_choice import choose_spark, open_session
 from resources.tables import window_table
@@ -70,6 +71,7 @@ def rebuild(
             ATTENDED_TAG: "true",
         },
     )
+    show_on_timeline(instance, result.run_id)
     if not result.success:
         raise failure_of(result, None)
     done = [one for one in workspace.batches.history() if last_before is None or one.batch_id > last_before.batch_id]

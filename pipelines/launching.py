@@ -33,7 +33,7 @@ from timeops.durations import format_duration
 from timeops.epoch import instant_of
 from timeops.spec_schedule import OnNewInput
 
-WORK_TAG = "tidemark/work"
+WORK_TAG = ".dagster/tidemark_work"  # Dagster shows no tag with this prefix: it is a key, and says nothing to people
 _NOT_ENDED = [
     DagsterRunStatus.NOT_STARTED,
     DagsterRunStatus.QUEUED,

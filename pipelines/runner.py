@@ -17,6 +17,7 @@ from assets.failures import ATTENDED_TAG
 from assets.ingestion import Waiting, sentence_of, waiting_input
 from assets.ticks import clock_of_tick
 from pipelines.definitions import build_definitions, job_name
+from pipelines.timeline import show_on_timeline
 from resources.disk import full_disk
 from resources.settings import Settings
 from resources.spark_choice import SparkChoice, choose_spark, open_session, server_gone
@@ -186,6 +187,7 @@ def _run_once(
     run_config = {"ops": ops if given else {}, "loggers": QUIET}
     attended = {ATTENDED_TAG: "true"}
     result = job.execute_in_process(instance=instance, raise_on_error=False, run_config=run_config, tags=attended)
+    show_on_timeline(instance, result.run_id)
     if result.success:
         evaluations = result.get_asset_check_evaluations()
         return tuple(f"check {one.check_name}: {one.description}" for one in evaluations if not one.passed)

@@ -1,7 +1,9 @@
-"""Great Expectations' Data Docs of a pipeline: a page for each look at an asset of a batch, and an index.
+"""Data Docs of a pipeline: the results of Great Expectations, a page for each look at an asset of a batch, an index.
 
 Here: writing them, and reading back what failed. Not here: what was checked (quality.py), where Dagster links them
 (assets/asset_checks.py), who serves them (docs_server.py).
+
+Great Expectations' own pages take styles and the table of their index from the network, so these are Tidemark's.
 """
 
 import json
@@ -9,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from datetime import datetime
 from functools import cache
-from html import escape, unescape
 from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from resources.quality import Checked, great_expectations
 
@@ -19,9 +22,10 @@ FOLDER = "_quality"
 """Folder beside a pipeline's tables: `data_docs/index.html`, and what the pages are made of."""
 
 KEPT = 10
-"""Pages of an asset that are kept: each has 30 KB, and for the index all results are read anew."""
+"""Pages of an asset that are kept: for the index all results are read anew."""
 
 _SHOWN = {"element_count", "unexpected_count", "unexpected_percent"}
+_TEMPLATES = Path(__file__).parent / "templates"
 
 
 def docs_folder(pipeline: Path) -> Path:
@@ -45,20 +49,19 @@ def write_page(pipeline: Path, asset: str, batch: int, done: Sequence[Checked], 
     measured = [one for one in done if one.result is not None]
     if not measured:
         return None
-    # Two parts: pages of results look for their pictures as many folders above.
-    site, key = _site(pipeline), _key(f"{pipeline.name}.{asset}", batch, at)
-    context, suite = site.data_context, key.expectation_suite_identifier
-    expected = [one.result.expectation_config.to_domain_obj() for one in measured]
-    context.suites.add_or_update(great_expectations().ExpectationSuite(suite.name, expectations=expected))
-    store = context.validation_results_store
+    store, key = _results(pipeline), _key(f"{pipeline.name}.{asset}", batch, at)
     store.set(key, _together(measured, key, f"{pipeline.name}/{asset}"))
+    suite = key.expectation_suite_identifier
     of_asset = [one for one in store.list_keys() if one.expectation_suite_identifier == suite]
     for old in sorted(of_asset, key=lambda one: one.run_id.run_time)[:-KEPT]:
-        store.remove_key(old)  # its page goes as the index is written
-    for section in site.site_section_builders.values():
-        section.build(resource_identifiers=[key, suite])
-    site.site_index_builder.build()
-    return docs_folder(pipeline).joinpath("validations", *key.to_tuple()[:-1], f"{key.batch_identifier}.html")
+        store.remove_key(old)
+        _page(pipeline, old.to_tuple()).unlink(missing_ok=True)
+    page = _page(pipeline, key.to_tuple())
+    about = {"pipeline": pipeline.name, "asset": asset, "batch": batch, "at": at, "checks": measured}
+    _write(page, _template("checks.html.j2").render(about | {"up": "../" * (len(key.to_tuple()))}))
+    rows = sorted(_index_rows(pipeline), key=lambda row: (row["at"], row["asset"]), reverse=True)
+    _write(docs_folder(pipeline) / "index.html", _template("index.html.j2").render(pipeline=pipeline.name, rows=rows))
+    return page
 
 
 def failed_checks(pipeline: Path, batch: int, *, since: datetime) -> list[str]:
@@ -70,61 +73,73 @@ def failed_checks(pipeline: Path, batch: int, *, since: datetime) -> list[str]:
         since: Results from before, which are of earlier attempts at it, do not count.
     """
     found = []
-    for result in _stored(pipeline, batch):
+    for _, result in _stored(pipeline, f"*/*/batch-{batch}/*/*.json"):
         if datetime.fromisoformat(result["meta"]["run_id"]["run_time"]) >= since:
             failed = [one["expectation_config"] for one in result["results"] if not one["success"]]
-            found += [f"check {unescape(config['description'])}" for config in failed]
+            found += [f"check {config['description']}" for config in failed]
     return found
 
 
-def _stored(pipeline: Path, batch: int) -> Iterator[Mapping[str, Any]]:
-    """The results of a batch; a process that is killed as it writes leaves half a file, which says nothing."""
-    for file in sorted((pipeline / FOLDER / "results").glob(f"*/*/batch-{batch}/*/*.json")):
+def _stored(pipeline: Path, which: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Results and their files; a process that is killed as it writes leaves half a file, which says nothing."""
+    for file in sorted((pipeline / FOLDER / "results").glob(which)):
         try:
-            yield json.loads(file.read_text(encoding="utf-8"))
+            yield file, json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
 
 
-@cache
-def _site(pipeline: Path) -> Any:
-    """The builder of a pipeline's pages. Its templates take longer to compile than to fill, so it is kept."""
-    great_expectations()
-    from great_expectations.data_context import EphemeralDataContext  # noqa: PLC0415
-    from great_expectations.render.renderer.site_builder import SiteBuilder  # noqa: PLC0415
-
-    def files(folder: str) -> dict[str, str]:
-        return {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(pipeline / FOLDER / folder)}
-
-    # A process that is killed as it writes leaves half a file. Of a result that spoils no other page; half a suite,
-    # which is read before it is written, would spoil all later ones. So suites are made anew by each process.
-    memory = {"class_name": "InMemoryStoreBackend"}
-    context = EphemeralDataContext(
-        {
-            "config_version": 4,
-            "analytics_enabled": False,
-            "stores": {
-                "suites": {"class_name": "ExpectationsStore", "store_backend": memory},
-                "results": {"class_name": "ValidationResultsStore", "store_backend": files("results")},
-                "checkpoints": {"class_name": "CheckpointStore", "store_backend": memory},
-                "validation_definition_store": {"class_name": "ValidationDefinitionStore", "store_backend": memory},
-            },
-            "expectations_store_name": "suites",
-            "validation_results_store_name": "results",
-            "checkpoint_store_name": "checkpoints",
+def _index_rows(pipeline: Path) -> Iterator[dict[str, Any]]:
+    """What the index says of each page."""
+    for file, result in _stored(pipeline, "*/*/*/*/*.json"):
+        within = file.relative_to(pipeline / FOLDER / "results")
+        failed = [one["expectation_config"]["description"] for one in result["results"] if not one["success"]]
+        yield {
+            "page": f"validations/{within.with_suffix('.html').as_posix()}",
+            "asset": within.parts[1],
+            "batch": result["meta"]["run_id"]["run_name"],
+            "at": datetime.fromisoformat(result["meta"]["run_id"]["run_time"]),
+            "checks": len(result["results"]),
+            "failed": [said.partition(":")[0] for said in failed],
         }
+
+
+def _page(pipeline: Path, key: Sequence[str]) -> Path:
+    """The page of a result."""
+    return docs_folder(pipeline).joinpath("validations", *key[:-1], f"{key[-1]}.html")
+
+
+def _write(page: Path, text: str) -> None:
+    """Writes a page whole: somebody may have the last one open."""
+    page.parent.mkdir(parents=True, exist_ok=True)
+    new = page.with_name(f".{page.name}")
+    new.write_text(text, encoding="utf-8")
+    new.replace(page)
+
+
+@cache
+def _template(name: str) -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,  # rows that break an expectation are users' data
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    site = SiteBuilder(
-        context,
-        files("data_docs"),
-        site_name=pipeline.name,
-        show_how_to_buttons=False,
-        site_section_builders={"profiling": "None"},
+    return environment.get_template(name)
+
+
+@cache
+def _results(pipeline: Path) -> Any:
+    """Great Expectations' store of the results of a pipeline's checks."""
+    great_expectations()
+    from great_expectations.data_context.store import ValidationResultsStore  # noqa: PLC0415
+
+    folder = str(pipeline / FOLDER / "results")
+    return ValidationResultsStore(
+        store_backend={"class_name": "TupleFilesystemStoreBackend", "base_directory": folder},
         runtime_environment={"root_directory": str(pipeline)},
     )
-    if not (docs_folder(pipeline) / "static").exists():
-        site.target_store.copy_static_assets()
-    return site
 
 
 def _key(suite: str, batch: int, at: datetime) -> Any:
@@ -165,7 +180,6 @@ def _in_words(checked: Checked) -> Any:
     """A result that says what Tidemark says of it. Of the table of counts it keeps how many differ."""
     shown = copy(checked.result)
     shown.expectation_config = copy(checked.result.expectation_config)
-    # The page takes it for markup, and rows that break an expectation are users' data.
-    shown.expectation_config.description = escape(f"{checked.expectation.name}: {checked.message}")
+    shown.expectation_config.description = f"{checked.expectation.name}: {checked.message}"
     shown.result = {name: n for name, n in checked.result.result.items() if name in _SHOWN}
     return shown

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from dagster import DagsterInstance
+from dagster import AssetKey, DagsterInstance, DagsterRunStatus
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.cli import main
@@ -35,6 +35,24 @@ def assert_same(one: DataFrame, other: DataFrame) -> None:
     assert one.count() > 10, "equal empty tables would show nothing"
 
 
+def assert_each_day_has_its_own_row_count(rows: DataFrame, home: Path) -> None:
+    """As Dagster has it of the backfill, whose run is on the timeline: that shows runs with a place of origin."""
+    counted = rows.groupBy(rows["window_start"].cast("date").cast("string").alias("day")).count().collect()
+    with DagsterInstance.from_config(str(home)) as instance:
+        shown = {}
+        for event in instance.fetch_materializations(AssetKey(["daily", "windows", "per_minute"]), limit=10).records:
+            materialization = event.asset_materialization
+            assert materialization is not None
+            shown[materialization.partition] = materialization.metadata["dagster/row_count"].value
+        [run] = instance.get_runs()
+    assert shown == {row["day"]: row["count"] for row in counted}
+    assert len(shown) == 2
+    assert run.remote_job_origin is not None
+    assert run.remote_job_origin.repository_origin.get_label() == "__repository__@tidemark"
+    assert run.status == DagsterRunStatus.SUCCESS
+    assert int(run.tags["tidemark/batch"]) == 2
+
+
 def test_recomputed_days_equal_the_live_ones_and_new_aggregates_reach_the_past_and_go_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,6 +68,7 @@ def test_recomputed_days_equal_the_live_ones_and_new_aggregates_reach_the_past_a
         assert done.exit_code == 0, done.stderr
         assert done.stdout.startswith("daily: 2026-01-01 to 2026-01-02, 2 days computed anew\n  windows/per_minute")
         assert_same(results(spark, made, "seen"), live)
+        assert_each_day_has_its_own_row_count(live, tmp_path / "home")
 
         file.path.write_text(file.path.read_text().replace(BEFORE, AFTER))
         changed = read_spec(file.path)

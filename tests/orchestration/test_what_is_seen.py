@@ -1,5 +1,6 @@
 """What a materialization of ordered_events shows: counts, quantiles, pictures, and what can delay the watermark."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -73,6 +74,7 @@ def test_a_run_shows_lateness_pictures_and_what_can_delay_the_watermark(spark: S
     land(tmp_path / "in_shown", 100, seed=6)
     with DagsterInstance.ephemeral() as instance:
         run_pipeline(file, settings, RunOptions(), instance=instance)
+        [run] = instance.get_runs()
         event = instance.get_latest_materialization_event(AssetKey(["shown", "ordered_events"]))
         assert event is not None
         assert event.asset_materialization is not None
@@ -81,6 +83,14 @@ def test_a_run_shows_lateness_pictures_and_what_can_delay_the_watermark(spark: S
         assert found is not None
         assert found.dagster_event is not None
         check = found.dagster_event.asset_check_evaluation_data.metadata
+    assert run.remote_job_origin is not None, "without it the run is not on Dagster's timeline"
+    assert run.remote_job_origin.repository_origin.code_location_origin.location_name == "tidemark"
+    assert {name: said for name, said in run.tags.items() if not name.startswith((".", "dagster/"))} == {
+        "tidemark/attended": "true",
+        "tidemark/batch": "1",
+        "tidemark/records": "100",
+    }
+    assert re.fullmatch(r"\d+ days( \d+ hours?)?", str(metadata["watermark_delay"].value))
     columns = metadata["dagster/column_schema"].value.columns  # type: ignore[union-attr]
     assert {one.name for one in columns if one.description is None} == {"id", "at", "got", "k", "v"}
     assert {one.type for one in columns if one.name == "_adjusted_by"} == {"array<string>"}

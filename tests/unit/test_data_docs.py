@@ -1,15 +1,16 @@
 """Great Expectations' Data Docs: pages of checks, their index, what is kept, and how they are served."""
 
+import re
 from datetime import UTC, datetime, timedelta
-from html import escape
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from markupsafe import escape
 
 from resources import data_docs
-from resources.data_docs import FOLDER, docs_folder, write_page
+from resources.data_docs import FOLDER, docs_folder, failed_checks, write_page
 from resources.docs_server import served
 from resources.quality import Checked, Expectation, Measured, check
 from tests.ports import free_port
@@ -42,6 +43,25 @@ def test_a_page_tells_what_was_expected_what_was_found_and_what_to_do(tmp_path: 
     assert "Succeeded" in write(tmp_path / "shop", 8, minutes=1).read_text()
 
 
+def test_the_pages_need_no_network(tmp_path: Path) -> None:
+    page = write(tmp_path / "shop", 7, found=3)
+    for file in (page, docs_folder(tmp_path / "shop") / "index.html"):
+        text = file.read_text()
+        assert "//" not in text.replace(HOSTILE, "")
+        assert "default-src 'none'" in text
+    [up] = re.findall('href="([^"]*index.html)"', page.read_text())
+    assert (page.parent / up).resolve() == docs_folder(tmp_path / "shop") / "index.html"
+
+
+def test_what_failed_of_an_attempt_can_be_read_back(tmp_path: Path) -> None:
+    write(tmp_path, 7, found=3)
+    [said] = failed_checks(tmp_path, 7, since=START)
+    assert said.startswith("check even: Expected: every number is even. Found odd numbers: 3, expected 0")
+    assert HOSTILE in said
+    assert failed_checks(tmp_path, 7, since=START + timedelta(seconds=1)) == []
+    assert failed_checks(tmp_path, 8, since=START) == []
+
+
 def test_the_index_leads_to_every_page_and_a_batch_that_is_checked_again_has_two(tmp_path: Path) -> None:
     found = [write(tmp_path, 1, found=1), write(tmp_path, 1, minutes=1), write(tmp_path, 2, asset="ordered_events")]
     index = (docs_folder(tmp_path) / "index.html").read_text()
@@ -52,7 +72,7 @@ def test_the_index_leads_to_every_page_and_a_batch_that_is_checked_again_has_two
 
 def test_a_process_that_starts_anew_goes_on_with_the_pages_of_the_one_before(tmp_path: Path) -> None:
     write(tmp_path, 1)
-    data_docs._site.cache_clear()
+    data_docs._results.cache_clear()
     write(tmp_path, 2, minutes=1)
     index = (docs_folder(tmp_path) / "index.html").read_text()
     assert "batch-1" in index
@@ -64,7 +84,7 @@ def test_what_a_killed_process_has_left_half_written_spoils_no_other_page(tmp_pa
     write(tmp_path, 2, minutes=1)
     for file in [*(tmp_path / FOLDER).glob("results/**/batch-1.json"), *docs_folder(tmp_path).glob("**/*.html")]:
         file.write_text(file.read_text()[:100])
-    data_docs._site.cache_clear()
+    data_docs._results.cache_clear()
     assert "even" in write(tmp_path, 3, minutes=2).read_text()
     index = (docs_folder(tmp_path) / "index.html").read_text()
     assert "batch-2" in index
