@@ -1,4 +1,4 @@
-"""The alerts of a spec, as checks of a batch: how much of it was refused, and how old its results are.
+"""The alerts of a spec, as checks of a batch: how much was refused, how old results are, what is far ahead.
 
 Here: what is compared. Not here: the other checks (checks.py), the age of a pipeline that runs no more, which Dagster
 sees by a freshness policy (live.py). No alert holds a batch back.
@@ -10,15 +10,24 @@ from datetime import timedelta
 from resources import tables
 from resources.plans import Plan
 from resources.quality import Checked, Expectation, Measured, check
-from resources.workspace import Workspace, records_in
-from timeops.durations import format_duration
+from resources.workspace import Position, Workspace, records_in
+from timeops.durations import format_duration, micros, roughly
 from timeops.epoch import instant_of
 from timeops.spec import Spec
+from timeops.spec_between import has_event_time
+from timeops.tally import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
 
 DEAD_LETTER_RATE = Expectation(
     name="dead_letter_rate",
     holds="no larger share of the batch was refused than `alerts.dead_letter_rate` says",
     remedy="look at the reasons in `dead_letters`: a source may have changed its format, or a tolerance is too small",
+)
+FAR_AHEAD = Expectation(
+    name="far_ahead",
+    holds="no event moved the watermark further ahead of the clock than `alerts.far_ahead` says, a day by default",
+    remedy="see whether the time of that record is right: what comes behind the watermark is late, and it never goes "
+    "back. `time.early: {tolerance: 1 day, policy: drop}` refuses such events from the next record on; what was lost "
+    "comes back by processing the input under it in another warehouse",
 )
 FRESHNESS = Expectation(
     name="freshness",
@@ -27,18 +36,21 @@ FRESHNESS = Expectation(
 )
 
 
-def alerts_of(spec: Spec) -> dict[str, Expectation]:
-    """The alerts that a spec asks for, by the asset that they are shown at."""
+def alerts_of(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
+    """The alerts of a spec, those that it asks for and those that all have, by the asset that they are shown at."""
     asked = {
-        tables.ORDERED_EVENTS: FRESHNESS if spec.alerts.freshness else None,
-        tables.DEAD_LETTERS: DEAD_LETTER_RATE if spec.alerts.dead_letter_rate else None,
+        tables.ORDERED_EVENTS: {
+            FAR_AHEAD: has_event_time(spec.sources, spec.time),
+            FRESHNESS: spec.alerts.freshness is not None,
+        },
+        tables.DEAD_LETTERS: {DEAD_LETTER_RATE: spec.alerts.dead_letter_rate is not None},
     }
-    return {name: one for name, one in asked.items() if one is not None}
+    return {asset: tuple(alert for alert, wanted in alerts.items() if wanted) for asset, alerts in asked.items()}
 
 
 def check_alert(workspace: Workspace, plan: Plan, expectation: Expectation) -> Checked:
     """Compares a batch with what an alert allows: first with what is an error, then with what is a warning."""
-    measure = {DEAD_LETTER_RATE.name: _refused, FRESHNESS.name: _age}[expectation.name]
+    measure = {DEAD_LETTER_RATE.name: _refused, FRESHNESS.name: _age, FAR_AHEAD.name: _ahead}[expectation.name]
     passed = Checked(expectation, ())
     for level in ("error", "warn"):
         measured = measure(workspace, plan, level)
@@ -72,3 +84,41 @@ def _age(workspace: Workspace, plan: Plan, level: str) -> Measured | None:
     behind = workspace.clock.now() - instant_of(position.watermark_us)
     subject = f"the watermark is {behind // timedelta(seconds=1)} s behind; seconds beyond {format_duration(oldest)}"
     return Measured(subject, 0, max((behind - oldest) // timedelta(seconds=1), 0))
+
+
+def _ahead(workspace: Workspace, plan: Plan, level: str) -> Measured | None:
+    """The event of the batch that was furthest ahead, else the watermark if it still is: always as a warning."""
+    if level == "error":
+        return None
+    allowed = workspace.spec.alerts.far_ahead
+    counts, after = workspace.counts_of(plan.batch_id), workspace.position_after(plan.batch_id)
+    if FURTHEST_US in counts and not workspace.spec.uses_splits:  # of several splits the lowest counts
+        ahead_us = counts[FURTHEST_US]
+        what = f"record {counts[FURTHEST_SEQ]} has the event time {_utc(counts[FURTHEST_T_US])}"
+    elif after.final or after.watermark_us is None or after.clock_us is None:
+        return Measured("events far ahead of the clock", 0, 0)
+    else:
+        ahead_us = after.watermark_us - after.clock_us
+        what = f"the watermark is {_utc(after.watermark_us)}"
+        if ahead_us > micros(allowed):
+            what += _since(workspace, after)
+    beyond = timedelta(microseconds=ahead_us) - allowed
+    if beyond <= timedelta(0):
+        return Measured("events far ahead of the clock", 0, 0)
+    subject = f"{what}, {roughly(beyond + allowed)} ahead of the clock; seconds beyond {format_duration(allowed)}"
+    return Measured(subject, 0, max(beyond // timedelta(seconds=1), 1))
+
+
+def _since(workspace: Workspace, after: Position) -> str:
+    """The record that made the watermark what it is, as far as one did."""
+    seq = after.set_by
+    if seq is None and after.max_t_us is not None:  # one of several timelines has it
+        newest = [("max_timestamp", "=", instant_of(after.max_t_us))]
+        rows = workspace.lake.rows(tables.WATERMARKS, columns=["watermark_set_by"], filters=newest)
+        known = [number for number in rows["watermark_set_by"].to_pylist() if number is not None]
+        seq = min(known, default=None)
+    return "" if seq is None else f" since record {seq}"
+
+
+def _utc(us: int) -> str:
+    return f"{instant_of(us).replace(tzinfo=None).isoformat(sep=' ')} UTC"

@@ -82,7 +82,7 @@ def expectations(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
     releases = CHECKS[tables.ORDERED_EVENTS] if spec.outputs.ordered_events else ()
     found = {**CHECKS, tables.ORDERED_EVENTS: releases, "window_results": asked_of(spec)}
     alerts = alerts_of(spec)
-    return {asset: (*always, alerts[asset]) if asset in alerts else always for asset, always in found.items()}
+    return {asset: (*always, *alerts.get(asset, ())) for asset, always in found.items()}
 
 
 def run_checks(workspace: Workspace, plan: Plan, asset: str) -> list[Checked]:

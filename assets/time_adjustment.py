@@ -25,8 +25,18 @@ from resources.plans import Plan
 from resources.workspace import Position, Workspace
 from timeops import columns as c
 from timeops.adjustment import KEPT
+from timeops.durations import micros
 from timeops.epoch import instant_of
-from timeops.tally import MOVED, accepted_tally, of_source, refused_tally
+from timeops.tally import (
+    FURTHEST_SEQ,
+    FURTHEST_T_US,
+    FURTHEST_US,
+    MOVED,
+    accepted_tally,
+    furthest_ahead,
+    of_source,
+    refused_tally,
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,8 @@ class TimeAdjusted:
     """What the time stage of a batch did.
 
     Attributes:
-        counts: Records by outcome, see `timeops.tally`, `records`, `released`, and refused ones by reason.
+        counts: Records by outcome, see `timeops.tally`, `records`, `released`, and refused ones by reason; where an
+            event was further ahead of the clock than `alerts.far_ahead` says, that event.
         met: By source how many of its events were early, late and out of order, refused or not.
         before: Position before the batch.
         after: Position after it.
@@ -87,8 +98,10 @@ def _counts(judged: Judged, workspace: Workspace) -> tuple[dict[str, int], dict[
     windows = workspace.spec.event_windows
     late = _late_for_sessions(judged, workspace)
     closed = all_that_stay_closed(workspace, judged.plan, windows)
-    tally = accepted_tally(judged.adjusted.accepted, windows, late, sources, closed)
+    tally = accepted_tally(judged.adjusted.accepted, windows, late, sources, closed, also=furthest_ahead())
     found = tally.collect()[0].asDict()
+    furthest = {name: found.pop(name) for name in (FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US)}
+    is_far = (furthest[FURTHEST_US] or 0) > micros(workspace.spec.alerts.far_ahead)
     moved = {(source, name): found.pop(of_source(name, source)) for source in sources for name in MOVED}
     refused: Counter[str] = Counter()
     for (_, reason), n in by_source.items():
@@ -101,7 +114,8 @@ def _counts(judged: Judged, workspace: Workspace) -> tuple[dict[str, int], dict[
         )
         for source in sources
     }
-    return {"records": found["accepted"] + refused.total(), **found, **refused}, met
+    counts = {"records": found["accepted"] + refused.total(), **found, **refused}
+    return counts | (furthest if is_far else {}), met
 
 
 def _late_for_sessions(judged: Judged, workspace: Workspace) -> dict[str, DataFrame]:

@@ -1,4 +1,4 @@
-"""The `alerts` of a spec: how many dead letters, and how old results, are worth a warning or an error.
+"""The `alerts` of a spec: how many dead letters, how old results, events how far ahead are worth telling of.
 
 Here: the keys. Not here: what is measured (assets/alerts.py); no alert changes a result or holds a batch back.
 """
@@ -76,6 +76,10 @@ class Alerts(SpecModel):
     dead_letter_rate: ShareLevels | None = Field(
         default=None,
         description="Records of a batch that ingestion or the rules of time refused: {warn: 1 %, error: 10 %}.",
+    )
+    far_ahead: PositiveDuration = Field(
+        default=timedelta(days=1),
+        description="How far ahead of the clock of arrivals an event, or the watermark, may be without a warning.",
     )
     freshness: AgeLevels | None = Field(
         default=None,

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from timeops.adjustment import KEPT
-from timeops.columns import ADJUSTED_BY, REASON, SOURCE
+from timeops.columns import ADJUSTED_BY, CLOCK, REASON, SEQ, SOURCE, T
 from timeops.contents import FILTERED, FLUSHED, MISSED, filtered
 from timeops.flushed_windows import with_flushed
 from timeops.gridded import ENDS, place
@@ -18,6 +18,10 @@ from timeops.spec import WindowSpec
 
 MOVED = ("early", "late", "out_of_order", KEPT)
 """What `_adjusted_by` may hold."""
+
+FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US = "furthest_ahead_us", "furthest_ahead_seq", "furthest_ahead_t_us"
+"""How far the accepted event that was furthest ahead of the clock as it came was ahead of it, its `_arrival_seq` and
+its time, microseconds."""
 
 _LATE = "__late"
 
@@ -33,6 +37,8 @@ def accepted_tally(
     late: Mapping[str, DataFrame],
     sources: Sequence[str] = (),
     stay_closed: Mapping[str, DataFrame] | None = None,
+    *,
+    also: Sequence[Column] = (),
 ) -> DataFrame:
     """Where the accepted events of a stretch went: one row.
 
@@ -43,12 +49,13 @@ def accepted_tally(
             only where a flush had closed sessions before.
         sources: Names of sources to be told apart.
         stay_closed: By window those that an earlier flush closed, see flushed_windows.py.
+        also: What else is asked of the events.
 
     Returns:
         `accepted`; by what moved them `early`, `late`, `out_of_order`, `kept_out_of_order`, of a source that is told
         apart `of_source`; and per window
         `<window>.in_windows`, `.in_gap`, `.filtered`, `.window_closed` (these four add up to `accepted`) and
-        `.missed_some` (in some window, late for another); BIGINT counts of events.
+        `.missed_some` (in some window, late for another); BIGINT counts of events. And what else was asked.
     """
     counts = {name: F.array_contains(ADJUSTED_BY, name) for name in MOVED}
     counts |= {of_source(name, one): counts[name] & (F.col(SOURCE) == one) for name in MOVED for one in sources}
@@ -65,11 +72,24 @@ def accepted_tally(
             found = _of_window(names)
         counts |= {f"{window.name}.{name}": condition for name, condition in found.items()}
     tally = placed.agg(
-        F.count("*").alias("accepted"), *[F.count_if(condition).alias(name) for name, condition in counts.items()]
+        F.count("*").alias("accepted"),
+        *[F.count_if(condition).alias(name) for name, condition in counts.items()],
+        *also,
     )
     for name, events in late.items():
         tally = _without_late(tally, name, events)
     return tally
+
+
+def furthest_ahead() -> list[Column]:
+    """FURTHEST_US, FURTHEST_SEQ and FURTHEST_T_US of accepted events; null without any."""
+    ahead = F.col(T) - F.unix_micros(CLOCK)
+    first = F.struct(ahead, -F.col(SEQ))  # of several the first that came
+    names = {FURTHEST_SEQ: F.col(SEQ), FURTHEST_T_US: F.col(T)}
+    return [
+        F.max(ahead).alias(FURTHEST_US),
+        *[F.max_by(column, first).alias(name) for name, column in names.items()],
+    ]
 
 
 def of_source(moved_by: str, source: str) -> str:

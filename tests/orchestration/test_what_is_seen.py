@@ -1,5 +1,6 @@
 """What a materialization of ordered_events shows: counts, quantiles, pictures, and what can delay the watermark."""
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -71,9 +72,11 @@ def test_the_gathered_numbers_are_those_of_the_events(spark: SparkSession, tmp_p
 
 def test_a_run_shows_lateness_pictures_and_what_can_delay_the_watermark(spark: SparkSession, tmp_path: Path) -> None:
     file, settings = pipeline(tmp_path, "shown", "keep", time="late: {tolerance: 1 h, policy: drop}")
-    land(tmp_path / "in_shown", 100, seed=6)
+    land(tmp_path / "in_shown", 99, seed=6)
+    far = {"id": "far", "at": "2099-01-01T00:00:00Z", "got": "2026-01-02T12:00:00Z", "k": "a", "v": 1}
+    (tmp_path / "in_shown" / "z.jsonl").write_text(json.dumps(far) + "\n")
     with DagsterInstance.ephemeral() as instance:
-        run_pipeline(file, settings, RunOptions(), instance=instance)
+        [warned] = run_pipeline(file, settings, RunOptions(), instance=instance).alerts
         [run] = instance.get_runs()
         event = instance.get_latest_materialization_event(AssetKey(["shown", "ordered_events"]))
         assert event is not None
@@ -85,12 +88,10 @@ def test_a_run_shows_lateness_pictures_and_what_can_delay_the_watermark(spark: S
         check = found.dagster_event.asset_check_evaluation_data.metadata
     assert run.remote_job_origin is not None, "without it the run is not on Dagster's timeline"
     assert run.remote_job_origin.repository_origin.code_location_origin.location_name == "tidemark"
-    assert {name: said for name, said in run.tags.items() if not name.startswith((".", "dagster/"))} == {
-        "tidemark/attended": "true",
-        "tidemark/batch": "1",
-        "tidemark/records": "100",
-    }
-    assert re.fullmatch(r"\d+ days( \d+ hours?)?", str(metadata["watermark_delay"].value))
+    assert (run.tags["tidemark/batch"], run.tags["tidemark/records"]) == ("1", "100")
+    assert max(len(said) for name, said in run.tags.items() if not name.startswith(".")) < 30, "a list shows no more"
+    assert "record 99 has the event time 2099-01-01 00:00:00 UTC, 26661 days 12 hours ahead of the clock" in warned
+    assert re.fullmatch(r"\d+ days( \d+ hours?)? ahead of the wall clock", str(metadata["watermark_delay"].value))
     columns = metadata["dagster/column_schema"].value.columns  # type: ignore[union-attr]
     assert {one.name for one in columns if one.description is None} == {"id", "at", "got", "k", "v"}
     assert {one.type for one in columns if one.name == "_adjusted_by"} == {"array<string>"}

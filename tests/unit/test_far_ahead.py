@@ -1,0 +1,96 @@
+"""The warning of an event or a watermark that is far ahead of the clock, of tables written without Spark."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.alerts import FAR_AHEAD, alerts_of, check_alert
+from assets.checks import expectations
+from resources import tables
+from resources.batches import BatchLog
+from resources.plans import Plan
+from resources.quality import Checked
+from tests.unit.report.shop import SPEC, Shop, at, us
+from timeops.spec import parse_spec
+from timeops.tally import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
+
+DAY = timedelta(days=1)
+FUTURE = datetime.fromisoformat("2099-01-01T00:00:00Z")
+
+
+def checked(
+    folder: Path, watermark: datetime, *, counts: dict[str, int] | None = None, more: str = "", **row: Any
+) -> Checked:
+    """The check of a batch whose clock is at the start."""
+    made = Shop(folder, SPEC + more).create()
+    made.ingest(10)
+    stamps = {"watermark": watermark, "max_timestamp": watermark, "clock": at(0), "final": False, "released": 0}
+    of_batch = {"_batch_id": 1, "counts": counts or {}}
+    made.add(
+        tables.WATERMARKS, [of_batch | stamps | row, of_batch | stamps | {"_timeline": "[]", "watermark_set_by": 7}]
+    )
+    return check_alert(made.workspace, plan_of(made), FAR_AHEAD)
+
+
+def plan_of(made: Shop) -> Plan:
+    made.commit("process", 10, {})
+    last = BatchLog(made.lake).last_commit()
+    assert last is not None
+    return last.plan
+
+
+def test_an_event_far_ahead_is_named_with_its_record_number(tmp_path: Path) -> None:
+    ahead = FUTURE - at(0)
+    counts = {FURTHEST_US: us(FUTURE) - us(at(0)), FURTHEST_SEQ: 5, FURTHEST_T_US: us(FUTURE)}
+    found = checked(tmp_path, at(0), counts=counts)  # the clock has caught up within the batch
+    assert not found.passed
+    assert not found.is_error
+    assert not found.expectation.blocking
+    assert f"record 5 has the event time 2099-01-01 00:00:00 UTC, {ahead.days} days ahead of the" in found.message
+    assert "seconds beyond 1 day: " in found.message
+
+
+@pytest.mark.parametrize("set_by", [7, None])
+def test_a_watermark_that_stays_ahead_is_told_in_later_batches_with_the_record_that_set_it(
+    tmp_path: Path, set_by: int | None
+) -> None:
+    found = checked(tmp_path, FUTURE, watermark_set_by=set_by)  # None: of several timelines one is ahead
+    assert "the watermark is 2099-01-01 00:00:00 UTC since record 7" in found.message
+
+
+@pytest.mark.parametrize(
+    ("watermark", "more", "passes"),
+    [
+        (at(0) + DAY, "", True),
+        (at(1) + DAY, "", False),
+        (at(1) + DAY, "alerts: {far_ahead: 2 days}\n", True),
+        (at(0), "", True),
+    ],
+)
+def test_the_bound_is_a_day_or_what_the_spec_says(
+    tmp_path: Path, watermark: datetime, more: str, *, passes: bool
+) -> None:
+    assert checked(tmp_path, watermark, more=more).passed == passes
+
+
+def test_of_several_splits_the_lowest_counts(tmp_path: Path) -> None:
+    counts = {FURTHEST_US: us(FUTURE) - us(at(0)), FURTHEST_SEQ: 5, FURTHEST_T_US: us(FUTURE)}
+    (tmp_path / "other").mkdir()
+    split = SPEC.replace('INT"}', 'INT", split: amount}')
+    assert split != SPEC
+    made = Shop(tmp_path, split).create()
+    made.ingest(10)
+    made.add(
+        tables.WATERMARKS, [{"_batch_id": 1, "counts": counts, "watermark": at(0), "clock": at(0), "final": False}]
+    )
+    assert check_alert(made.workspace, plan_of(made), FAR_AHEAD).passed
+
+
+def test_pipelines_with_an_event_time_of_their_own_have_the_check() -> None:
+    spec = parse_spec(SPEC, file="shop.yaml")
+    assert alerts_of(spec) == {tables.ORDERED_EVENTS: (FAR_AHEAD,), tables.DEAD_LETTERS: ()}
+    assert expectations(spec)[tables.ORDERED_EVENTS][-1] == FAR_AHEAD
+    by_arrival = SPEC.replace("time: {timestamp_by: at, out_of_orderness: 10 s}", "")
+    assert alerts_of(parse_spec(by_arrival, file="shop.yaml"))[tables.ORDERED_EVENTS] == ()
