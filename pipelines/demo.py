@@ -43,7 +43,7 @@ def main() -> None:
         file = read_spec(SPEC)
         complete = run_all([file], settings, RunOptions())
         _show_busiest_hour(Workspace(file, settings.warehouse))
-        _show_next_steps(settings.warehouse)
+        _show_next_steps()
         if not complete:
             sys.exit(FAILED)
 
@@ -63,15 +63,16 @@ def _show_busiest_hour(workspace: Workspace) -> None:
         click.echo(f"  {hour:%Y-%m-%d %H:%M} UTC {row['origin']:>6}  {numbers}")
 
 
-def _show_next_steps(warehouse: Path) -> None:
-    table = _shown(warehouse / "flights" / _WINDOW)
+def _show_next_steps() -> None:
     click.echo(
         f"""
 Next:
   make ui                              the same run in Dagster, http://localhost:3000
   .venv/bin/tidemark report {_shown(SPEC)}   a page about it for the browser, flights_report.html
   .venv/bin/tidemark run {_shown(SPEC)}   again: nothing is new; add a file, and only it is read
-  .venv/bin/python -c "from deltalake import DeltaTable; print(DeltaTable('{table}').to_pandas())" """.rstrip()
+  .venv/bin/tidemark status {_shown(SPEC)}   how it stands: watermark, last batch, what waits, what is wrong
+  .venv/bin/tidemark show {_shown(SPEC)} dead_letters   rows of a table, here why records were refused
+""".rstrip()
     )
 
 

@@ -25,6 +25,10 @@ class DagsterUi:
         self._address = address
         self._pipeline = pipeline
 
+    def open_timeline(self) -> None:
+        """The runs over time, which is Dagster's first page."""
+        self.page.goto(f"{self._address}/overview/timeline")
+
     def open_lineage(self) -> None:
         """The graph of the pipeline's assets."""
         self.page.goto(f"{self._address}/locations/tidemark/asset-groups/{self._pipeline}")

@@ -81,6 +81,11 @@ def listen(page: Page, complaints: list[str]) -> None:
     page.on("requestfailed", failed)
 
 
+def test_the_first_page_shows_the_runs_of_the_command(ui: DagsterUi) -> None:
+    ui.open_timeline()
+    expect(ui.page.get_by_text("flights_live", exact=True).first).to_be_visible()
+
+
 def test_the_graph_shows_every_asset(ui: DagsterUi) -> None:
     ui.open_lineage()
     for asset in ("raw_events", "ordered_events", "window_results", "dead_letters", "batches", "departures_1h"):
