@@ -6,7 +6,7 @@ test cases as Python has them (case_values.py).
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, StructType
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
 
 from timeops.safely import null_if_it_fails, type_of
 
@@ -37,19 +37,24 @@ def text_of(frame: DataFrame, expression: str) -> Column:
 def _without_minus_zero(value: Column, kind: DataType) -> Column:
     if isinstance(kind, DoubleType | FloatType):
         return value + F.lit(0.0).cast(kind)  # the sum of the two zeros is 0.0
-    if not _holds_floats(kind):
+    if not holds_floats(kind):
         return value
     if isinstance(kind, ArrayType):
         items = kind.elementType
         return F.transform(value, lambda item: _without_minus_zero(item, items))
+    if isinstance(kind, MapType):
+        return F.transform_values(value, lambda _, item: _without_minus_zero(item, kind.valueType))
     assert isinstance(kind, StructType)
     fields = [_without_minus_zero(value[field.name], field.dataType).alias(field.name) for field in kind]
     return F.when(value.isNotNull(), F.struct(*fields))
 
 
-def _holds_floats(kind: DataType) -> bool:
+def holds_floats(kind: DataType) -> bool:
+    """Whether a value of a type is a floating-point number, or may hold one; keys of maps aside."""
     if isinstance(kind, ArrayType):
-        return _holds_floats(kind.elementType)
+        return holds_floats(kind.elementType)
+    if isinstance(kind, MapType):
+        return holds_floats(kind.valueType)
     if isinstance(kind, StructType):
-        return any(_holds_floats(field.dataType) for field in kind)
+        return any(holds_floats(field.dataType) for field in kind)
     return isinstance(kind, DoubleType | FloatType)

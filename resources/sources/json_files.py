@@ -4,24 +4,40 @@ Here: which lines are objects of the declared shape. Not here: line numbers (pos
 """
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
 from resources.sources.changes import FileRange
 from resources.sources.lines import LINE, RAW, parser_options, read_lines, to_records
 from resources.sources.positions import Numbered, Part
 from timeops.spec import FilesSource
+from timeops.values import holds_floats
 
 _PARSED = "__parsed"
+_INFINITIES = ("Infinity", "+Infinity", "-Infinity", "+INF", "-INF")
+_BARE_INFINITIES = ('"Infinity"', '"-Infinity"')  # as Spark shows a number that is infinite, whatever was written
+_BARE = r"[:\[,]\s*[+-]?Infinity\b"
 
 
 def read_json(spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange]) -> Numbered:
     """Read JSON lines: the columns of `schema`, and those that every reader adds (see files.py).
 
-    A missing key is null. A line that is no JSON object, that holds more than one, or with a value that does not
-    fit its column is malformed.
+    A missing key is null. A line is malformed that is no JSON object, holds more than one, has a key twice, or has a
+    value that does not fit its column, such as a number too large for it.
     """
     numbered = read_lines(spark, [Part(file, skip=file.skip_lines) for file in ranges])
     options = parser_options(source)
@@ -30,7 +46,8 @@ def read_json(spark: SparkSession, source: FilesSource, schema: StructType, rang
         _PARSED, F.from_json(LINE, shape, options)
     )
     object_ = F.col(_PARSED)
-    malformed = object_.isNull() | object_[RAW].isNotNull() | ~_stands_alone(options)
+    malformed = object_.isNull() | object_[RAW].isNotNull() | ~_stands_alone(schema, options)
+    malformed = malformed | _is_too_large(object_, schema, options)
     records = to_records(
         parsed,
         source,
@@ -41,15 +58,77 @@ def read_json(spark: SparkSession, source: FilesSource, schema: StructType, rang
     return Numbered(records, numbered.counts)
 
 
-def _stands_alone(options: dict[str, str]) -> Column:
-    """Whether nothing follows the first JSON value of the line.
+def _stands_alone(schema: StructType, options: dict[str, str]) -> Column:
+    """Whether nothing follows the first JSON value of the line, and no key stands in it twice.
 
     Spark's parser stops after it. So the line is parsed again as the first of two elements of an array; the line end
-    closes a comment. An object with an unlikely name for its only field takes no value over.
+    closes a comment. An object with an unlikely name for its only field takes no value over. Of two equal keys Spark
+    takes the last one; a variant refuses them at any depth, but takes longer than the keys of the object alone.
     """
     pair = F.concat(F.lit("["), F.col(LINE), F.lit("\n,{}]"))
-    elements = F.from_json(pair, f"array<struct<`{RAW}`: int>>", {**options, "columnNameOfCorruptRecord": ""})
-    return F.coalesce(F.size(elements) == 2, F.lit(False))
+    has_depth = any(isinstance(field.dataType, ArrayType | MapType | StructType | VariantType) for field in schema)
+    element = "variant" if has_depth else f"struct<`{RAW}`: int>"
+    elements = F.from_json(pair, f"array<{element}>", {**options, "columnNameOfCorruptRecord": ""})
+    alone = F.coalesce(F.size(elements) == 2, F.lit(False))
+    keys = F.json_object_keys(LINE)
+    each_once = F.coalesce(F.size(keys) == F.size(F.array_distinct(keys)), F.lit(True))
+    return alone if has_depth else alone & each_once
+
+
+def _is_too_large(parsed: Column, schema: StructType, options: dict[str, str]) -> Column:
+    """Whether a number became infinite because it does not fit its column, such as `1e400`.
+
+    What was written tells: it is looked at only where something is infinite.
+    """
+    kinds = {field.name: field.dataType for field in schema if holds_floats(field.dataType)}
+    if not kinds:
+        return F.lit(False)
+    as_texts = StructType([StructField(name, _as_text(kind)) for name, kind in kinds.items()])
+    written = F.from_json(LINE, as_texts, {**options, "columnNameOfCorruptRecord": ""})
+    is_infinite = reduce(or_, [_is_infinite(parsed[name], kind) for name, kind in kinds.items()])
+    is_wrong = reduce(or_, [_is_infinite(parsed[name], kind, written[name]) for name, kind in kinds.items()])
+    return F.when(is_infinite, is_wrong).otherwise(F.lit(False))
+
+
+def _is_infinite(value: Column, kind: DataType, written: Column | None = None) -> Column:
+    """BOOLEAN, never null: a number in a value is infinite, and was not written so."""
+    if isinstance(kind, DoubleType | FloatType):
+        infinite = F.coalesce(F.abs(value.cast("double")) == F.lit(float("inf")), F.lit(False))
+        return infinite if written is None else infinite & ~F.coalesce(_is_infinity(written), F.lit(False))
+    if isinstance(kind, MapType):
+        texts = None if written is None else F.map_values(written)
+        return _is_infinite(F.map_values(value), ArrayType(kind.valueType), texts)
+    if isinstance(kind, ArrayType):
+        items = kind.elementType
+        each = F.transform(
+            value, lambda item, i: _is_infinite(item, items, None if written is None else F.get(written, i))
+        )
+        return F.coalesce(F.exists(each, lambda one: one), F.lit(False))
+    assert isinstance(kind, StructType)
+    fields = [field for field in kind if holds_floats(field.dataType)]
+    return reduce(
+        or_,
+        [
+            _is_infinite(value[field.name], field.dataType, None if written is None else written[field.name])
+            for field in fields
+        ],
+    )
+
+
+def _is_infinity(written: Column) -> Column:
+    """Whether the text of a number is a word for infinity, in quotes or, where the line has it so, without."""
+    return written.isin(*_INFINITIES) | (written.isin(*_BARE_INFINITIES) & F.col(LINE).rlike(_BARE))
+
+
+def _as_text(kind: DataType) -> DataType:
+    """The part of a type that holds floating point, with texts in its place."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(_as_text(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(StringType(), _as_text(kind.valueType))
+    if isinstance(kind, StructType):
+        return StructType([StructField(f.name, _as_text(f.dataType)) for f in kind if holds_floats(f.dataType)])
+    return StringType()
 
 
 def _unknown_keys(known: Sequence[str], options: dict[str, str]) -> Column:

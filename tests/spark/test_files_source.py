@@ -343,6 +343,9 @@ def test_json_lines_that_are_no_single_fitting_object_are_malformed(spark: Spark
         '{"n":1}]',
         '{"n":1}}',
         '{"n":1}] [{}',
+        '{"n":1,"t":"a","n":2}',
+        '{"n":1,"other":1,"other":1}',
+        '{"s":{"k":1,"k":2}}',
     ]
     good = [
         '{"n":1,"t":"a","s":{"k":2}}',
@@ -356,12 +359,29 @@ def test_json_lines_that_are_no_single_fitting_object_are_malformed(spark: Spark
     found = read(spark, given, tmp_path)
     assert malformed(found) == dict(enumerate(bad, start=1))
     assert payload(found) == {
-        23: (1, "a", Row(k=2), None),
-        24: (None, None, None, None),
-        25: (None, "5", None, None),
-        26: (None, '{"k":[1]}', None, None),
-        27: (None, None, None, MIDNIGHT),
+        26: (1, "a", Row(k=2), None),
+        27: (None, None, None, None),
+        28: (None, "5", None, None),
+        29: (None, '{"k":[1]}', None, None),
+        30: (None, None, None, MIDNIGHT),
     }
+
+
+def test_json_numbers_are_those_of_json_and_fit_their_column(spark: SparkSession, tmp_path: Path) -> None:
+    bad = ["1e400", "-1e400", '"1e400"', "1d", '"1d"', "1f", "0x1p3", "+1", ".5", "1."]
+    bad = [f'{{"f":{number}}}' for number in bad]
+    bad += ['{"g":1e39,"k":"INF"}', '{"f":1,"f":1}', '{"f":1e400,"k":"Infinity"}']
+    nested = ['{"a":[null,{"b":{"x":1e400}}]}', '{"a":[{"b":{"x":1,"x":2}}]}']
+    good = {'{"f":1E+2,"g":-0.5}': "100.0 -0.5", '{"f":Infinity,"k":"1e400"}': "inf None"}
+    good |= {'{"f":"-Infinity","g":"+INF"}': "-inf inf", '{"f":1e308,"g":NaN}': "1e+308 nan"}
+    land(tmp_path / "in" / "x.json", "\n".join([*bad, *good]))
+    found = read(spark, source("f DOUBLE, g FLOAT, k STRING", format="json"), tmp_path)
+    assert malformed(found) == dict(enumerate(bad, start=1))
+    assert [f"{f} {g}" for f, g, _ in payload(found).values()] == list(good.values())
+    deep = ['{"a":[null,{"b":{"x":1e39}},{"b":{"x":"Infinity"}},{"b":null}]}']
+    land(tmp_path / "deep" / "x.json", "\n".join([*nested, *deep]))
+    given = source("a ARRAY<STRUCT<b: MAP<STRING, DOUBLE>>>", format="json", path="deep/*.json")
+    assert malformed(read(spark, given, tmp_path)) == dict(enumerate(nested, start=1))
 
 
 def test_json_options_hold_for_every_check_of_a_line(spark: SparkSession, tmp_path: Path) -> None:
