@@ -62,7 +62,7 @@ def largest_times(workspace: Workspace) -> LargestTimes:
     if not workspace.exists or not workspace.lake.exists(tables.TIMELINES):
         return {}
     # The state is a base and changes: of a timeline several rows may stand there, and its largest t only grows.
-    rows = pieces(workspace.lake, tables.TIMELINES, workspace.base()[tables.TIMELINES], ["splits"])
+    rows = pieces(workspace.lake, tables.TIMELINES, workspace.base_of(tables.TIMELINES), ["splits"])
     highest = [_highest(pc.list_flatten(piece["splits"])) for piece in rows]
     largest: dict[tuple[str, str | None], int | None] = {}
     for row in [row for one in highest for row in one.to_pylist()]:

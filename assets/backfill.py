@@ -19,7 +19,6 @@ from assets.places import first_times_at, state_at, waits_at
 from assets.stretch import KEPT_RECORDS
 from assets.timelines import log_clock
 from resources import tables
-from resources.batches import prepare
 from resources.filters import Filters, sql_condition
 from resources.owner import this_process
 from resources.plans import Commit
@@ -74,12 +73,12 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
     table = tables.window_table(window.name)
     workspace.tell(f"batch {plan.batch_id}: computing {table} from {first} to {last}, of {part.records:,} records")
     with at_work(workspace, plan):
-        prepare(workspace.lake, workspace.base())
+        workspace.prepare(plan)
         rows = results_of_log(workspace, window, part, only=(start, end)).where(sql_condition(days))
         stamped = rows.withColumn(c.BATCH, batch_column(plan))
-        expect = workspace.ready_for(table, stamped)
+        expect = workspace.ready_for(table, plan, stamped)
         written = workspace.lake.replace(table, stamped, where=days, attempt=plan.attempt, expect=expect)
-        versions = {name: workspace.lake.version(name) for name in workspace.tables}
+        versions = workspace.outputs(plan)
         counts = {f"{window.name}.rows": written.rows}
         committed = workspace.batches.commit(plan, counts, versions, workspace.clock.now())
     return committed  # noqa: RET504 - inside the block it would be no return for a type checker

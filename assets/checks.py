@@ -212,7 +212,7 @@ def _released_accounts(workspace: Workspace, plan: Plan, refused: int) -> list[M
             F.count_if("held").alias("new_held"),
         )
     )
-    held_before, held_now = lake.row_count(held, workspace.base()[held]), lake.row_count(held)
+    held_before, held_now = lake.row_count(held, workspace.base_of(held)), lake.row_count(held)
     return [
         Measured("records ordered, held or refused", records_in(plan), found["new"] + refused),
         Measured("events held before, now ordered or held", held_before, found["old"] + held_now - found["new_held"]),

@@ -63,7 +63,7 @@ def _behind_records(
 ) -> Position:
     if stretch.first_seq == stretch.end_seq:
         return Position(clock_us=before.clock_us, clock_before_period_us=before.clock_before_period_us)
-    version = workspace.base()[tables.RAW_EVENTS]
+    version = workspace.base_of(tables.RAW_EVENTS)
     last = [(c.SEQ, "=", stretch.end_seq - 1)]
     rows = workspace.lake.rows(tables.RAW_EVENTS, version, columns=[c.CLOCK], filters=last)
     clock = rows[c.CLOCK][0].as_py()

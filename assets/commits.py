@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from resources.batches import prepare
 from resources.filters import Filters
 from resources.owner import this_process
 from resources.plans import Plan
@@ -201,7 +200,7 @@ def take_on(workspace: Workspace, stretch: Stretch, run_id: str) -> Plan:
         input={"flush": stretch.flushes, **ticks, **reopening, **waiting},
         fingerprint=workspace.spec.fingerprint(),
     )
-    prepare(workspace.lake, workspace.base())
+    workspace.prepare(plan)
     return plan
 
 
@@ -229,7 +228,7 @@ def replace_events(workspace: Workspace, plan: Plan, table: str, rows: DataFrame
         where: Which rows go; None for none.
     """
     stamped = rows.withColumn(BATCH, batch_column(plan)).repartitionByRange(TIMESTAMP)
-    expect, few = workspace.ready(table), has_few_records(plan)
+    expect, few = workspace.ready(table, plan), has_few_records(plan)
     workspace.lake.replace(table, stamped, where=where, attempt=plan.attempt, expect=expect, are_few=few)
 
 

@@ -49,7 +49,7 @@ def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:
     if not workspace.exists:
         return False
     # What a version of the table holds never changes, and every stage asks for it.
-    version = workspace.base()[tables.LOG_CONTROL]
+    version = workspace.base_of(tables.LOG_CONTROL)
     known = _reopened.get(workspace)
     if known is None or known[0] != version:
         known = _reopened[workspace] = version, bool(recorded(workspace, REOPEN))
@@ -120,7 +120,7 @@ def check_spec_file(workspace: Workspace) -> None:
 
 def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
     """The control items that stand in a batch's stretch of the log."""
-    version = workspace.base()[tables.LOG_CONTROL]
+    version = workspace.base_of(tables.LOG_CONTROL)
     number = workspace.lake.rows(tables.LOG_CONTROL, version, columns=["_control_seq"]).num_rows
     rows: list[dict[str, Any]] = []
     if (why := reopens(plan)) is not None:

@@ -14,6 +14,6 @@ WAIT = "wait"  # from here on the sources in its argument wait, and no others
 
 def recorded(workspace: Workspace, *kinds: str) -> list[dict[str, Any]]:
     """The committed items of some kinds, in the order of the log."""
-    version = workspace.base()[tables.LOG_CONTROL]
+    version = workspace.base_of(tables.LOG_CONTROL)
     items = workspace.lake.rows(tables.LOG_CONTROL, version, filters=[("kind", "in", list(kinds))])
     return sorted(items.to_pylist(), key=lambda item: int(item["_control_seq"]))

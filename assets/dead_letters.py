@@ -35,7 +35,7 @@ def write_dead_letters(workspace: Workspace, plan: Plan) -> Mapping[str, int]:
         letters = letters_of(workspace, judged_batch(workspace, plan)).withColumns(
             {c.BATCH: batch_column(plan), "replayed_at": F.lit(None).cast("timestamp")}
         )
-        expect = workspace.ready(tables.DEAD_LETTERS)
+        expect = workspace.ready(tables.DEAD_LETTERS, plan)
         few = has_few_records(plan)
         # One file, or files of a full size; not one task, which would go through all records of a large batch.
         rows = letters if few else letters.hint("rebalance")

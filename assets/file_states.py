@@ -21,7 +21,7 @@ def known_files(workspace: Workspace, source: FilesSource) -> list[FileState]:
     """The states of a source's files, in the order in which they were stored."""
     if not workspace.exists:
         return []
-    rows = workspace.lake.rows(tables.FILES, workspace.base()[tables.FILES], filters=[("source", "=", source.name)])
+    rows = workspace.lake.rows(tables.FILES, workspace.base_of(tables.FILES), filters=[("source", "=", source.name)])
     return [
         FileState(name=row["path"], **{name: value for name, value in row.items() if name not in _NOT_IN_ROWS})
         for row in sorted(rows.to_pylist(), key=lambda row: int(row["_batch_id"]))
@@ -45,5 +45,6 @@ def write_states(workspace: Workspace, plan: Plan, states: Sequence[tuple[str, F
         said = asdict(state)
         rows.append({"source": source, "path": said.pop("name"), **said, "_batch_id": plan.batch_id})
     table = pa.Table.from_pylist(rows, schema=tables.FILES_SCHEMA)
-    expect = workspace.lake.grow(tables.FILES, tables.FILES_SCHEMA, expect=workspace.ready(tables.FILES))
+    before = workspace.ready(tables.FILES, plan)
+    expect = workspace.lake.grow(tables.FILES, tables.FILES_SCHEMA, attempt=plan.attempt, expect=before)
     workspace.lake.append_rows(tables.FILES, table, expect=expect, attempt=plan.attempt)

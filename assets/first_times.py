@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from assets.commits import batch_column, has_few_records
 from resources import tables
+from resources.filters import Filters
 from resources.plans import Plan
 from resources.rows import empty_frame
 from resources.workspace import Workspace
@@ -65,17 +66,19 @@ def joined(spans: Iterable[Span], most: int) -> tuple[Span, ...]:
     return tuple(apart)
 
 
-def known_first_times(workspace: Workspace, spans: Sequence[Span], version: int) -> DataFrame:
+def known_first_times(workspace: Workspace, spans: Sequence[Span], *, up_to: int | None = None) -> DataFrame:
     """First times of earlier batches in some stretches of event time, duplicates.FIRST_TIMES_SCHEMA.
 
     Args:
         workspace: The pipeline.
         spans: The stretches.
-        version: Of the table, behind the last of these batches.
+        up_to: The last of these batches; by default the last one committed. Rows are only ever added, so that no
+            older version of the table is asked for, whose files may be gone.
     """
+    of_batches: Filters = [] if up_to is None else [(c.BATCH, "<=", up_to)]
     each = [
-        workspace.lake.read(
-            tables.FIRST_TIMES, version, filters=[("event_us", ">=", first), ("event_us", "<=", last)]
+        workspace.read_base(
+            tables.FIRST_TIMES, filters=[("event_us", ">=", first), ("event_us", "<=", last), *of_batches]
         )
         for first, last in spans
     ]
@@ -90,5 +93,5 @@ def write_first_times(workspace: Workspace, plan: Plan, adjusted: Adjusted, span
         later = [(F.col("event_us") > last).cast("int") for _, last in spans]
         rows = rows.repartitionById(len(spans), reduce(add, later))
     few = has_few_records(plan) and len(spans) <= 1
-    expect = workspace.ready(tables.FIRST_TIMES)
+    expect = workspace.ready(tables.FIRST_TIMES, plan)
     workspace.lake.append(tables.FIRST_TIMES, rows, attempt=plan.attempt, expect=expect, are_few=few)

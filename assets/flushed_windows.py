@@ -28,7 +28,7 @@ def stay_closed(workspace: Workspace, plan: Plan, window: WindowSpec) -> DataFra
     if not was_reopened(workspace, plan):
         return None
     table = tables.flushed_table(window.name)
-    if not workspace.lake.row_count(table, workspace.base()[table]):
+    if not workspace.lake.row_count(table, workspace.base_of(table)):
         return None
     return workspace.read_base(table).drop(c.BATCH)
 
@@ -67,6 +67,6 @@ def write_flushed_windows(workspace: Workspace, judged: Judged, window: WindowSp
     if rows is None:
         return
     table = tables.flushed_table(window.name)
-    expect, few = workspace.ready(table), has_few_records(plan)
+    expect, few = workspace.ready(table, plan), has_few_records(plan)
     stamped = rows.withColumn(c.BATCH, batch_column(plan))
     workspace.lake.replace(table, stamped, where=(), attempt=plan.attempt, expect=expect, are_few=few)

@@ -17,7 +17,6 @@ from assets.commits import FEW_RECORDS, at_work, batch_column
 from assets.file_states import counted, known_files, write_states
 from assets.schemas import payload_of
 from resources import tables
-from resources.batches import prepare
 from resources.numbering import PART, Numbered, numbered
 from resources.owner import this_process
 from resources.plans import Plan
@@ -173,14 +172,14 @@ def ingest(workspace: Workspace, run_id: str, *, reread: bool = False) -> Ingest
     )
     is_small = sum(one.size for one in found.ready) <= _FEW_BYTES
     with at_work(workspace, plan), tuned_for_few_rows(workspace.spark) if is_small else nullcontext():
-        prepare(workspace.lake, workspace.base())
+        workspace.prepare(plan)
         payload = payload_of(workspace)
         records, states = _read_sources(workspace, found, payload)
         records, before_start = _from_start(records, workspace.spec.time.read_from_us)
         rows, clocks = _write_log(workspace, plan, records, payload, found.ready)
         write_states(workspace, plan, states)
         counts = {"records": rows, "files": len(found.ready), "before_start": before_start, **clocks}
-        versions = {table: workspace.lake.version(table) for table in workspace.tables}
+        versions = workspace.outputs(plan)
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), end_seq=plan.first_seq + rows)
     return replace(seen, records=rows, files=len(found.ready), before_start=before_start)
 
@@ -244,7 +243,7 @@ def _write_log(
             ).select(*payload.names, *c.LOG_COLUMNS)
             if first_us is None:
                 first_us = rows.agg(F.min(c.to_us(c.CLOCK)).alias("first")).collect()[0]["first"]
-            expect = workspace.ready(tables.RAW_EVENTS)
+            expect = workspace.ready(tables.RAW_EVENTS, plan)
             few = log.rows <= FEW_RECORDS
             workspace.lake.append(tables.RAW_EVENTS, rows, attempt=plan.attempt, expect=expect, are_few=few)
         arrivals = _last_arrivals(workspace, plan, log)

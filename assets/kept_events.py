@@ -105,7 +105,7 @@ def _may_stay(workspace: Workspace, plan: Plan, table: str) -> bool:
     """
     if table != tables.OPEN_EVENTS or flushes(plan) or base_is_due(workspace, plan):
         return False
-    return workspace.lake.row_count(table, workspace.base()[table]) > FEW_ROWS
+    return workspace.lake.row_count(table, workspace.base_of(table)) > FEW_ROWS
 
 
 def _no_longer_needed(after: Position, windows: tuple[WindowSpec, ...], *, flushed: bool) -> Filters | None:

@@ -255,7 +255,7 @@ def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
             return
         workspace.tell(f"batch {plan.batch_id}: committing")
         counts = workspace.counts_of(plan.batch_id)
-        versions = {table: workspace.lake.version(table) for table in workspace.tables}
+        versions = workspace.outputs(plan)
         forget(workspace)
         reason = is_accepted(workspace, plan)
         now = workspace.clock.now()

@@ -42,7 +42,7 @@ START = Place(0, Position())
 
 def places_of(workspace: Workspace) -> list[Place]:
     """The ends of all batches that processed the log, in its order."""
-    version = workspace.base()[tables.WATERMARKS]
+    version = workspace.base_of(tables.WATERMARKS)
     rows = workspace.lake.rows(tables.WATERMARKS, version, filters=[("_timeline", "=", None)]).to_pylist()
     positions = {row["_batch_id"]: Position.of(row) for row in rows}
     done = [commit for commit in workspace.batches.history() if commit.plan.kind == "process"]
@@ -68,7 +68,7 @@ def state_at(workspace: Workspace, place: Place) -> DataFrame:
 
 def first_times_at(workspace: Workspace, place: Place, log: DataFrame) -> DataFrame:
     """The first times in front of a place that some records behind it may be duplicates of."""
-    return known_first_times(workspace, spans_of(workspace, log), place.version_of(tables.FIRST_TIMES))
+    return known_first_times(workspace, spans_of(workspace, log), up_to=place.batch_id)
 
 
 def waits_at(workspace: Workspace, place: Place) -> Waits:

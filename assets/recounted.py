@@ -12,7 +12,6 @@ from assets.first_times import known_first_times
 from assets.stretch import items_of, judged_batch
 from assets.timelines import first_clock_asked_for
 from assets.waits import waits_of
-from resources import tables
 from resources.plans import Plan
 from resources.quality import Measured
 from resources.recount import RecountRules, recount
@@ -40,7 +39,7 @@ def recount_of_batch(workspace: Workspace, plan: Plan, letters: DataFrame, befor
     if not rules.deduplicate_by:
         return recount(items, rules, before)
     told = letters.where("reason = 'duplicate'").select(c.SEQ)
-    known = known_first_times(workspace, judged_batch(workspace, plan).spans, workspace.base()[tables.FIRST_TIMES])
+    known = known_first_times(workspace, judged_batch(workspace, plan).spans)
     return recount(items, rules, before, told=told, first_times=known)
 
 

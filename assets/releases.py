@@ -42,7 +42,7 @@ def write_released(workspace: Workspace, judged: Judged, *, kept: int) -> int:
         both = sequence.unionByName(split.passed, allowMissingColumns=True)
         rows = both.select(*ordered_columns(payload_of(workspace)), batch_column(plan))
         if in_sequence != 0 or kept:
-            expect = workspace.ready(tables.ORDERED_EVENTS)
+            expect = workspace.ready(tables.ORDERED_EVENTS, plan)
             few = has_few_records(plan)
             written = workspace.lake.append(
                 tables.ORDERED_EVENTS, rows, attempt=plan.attempt, expect=expect, are_few=few

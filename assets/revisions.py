@@ -42,12 +42,12 @@ def write_revisions(workspace: Workspace, judged: Judged, window: WindowSpec) ->
     rows = fresh.withColumn(c.BATCH, batch_column(plan)).unionByName(
         _others(old, last, window), allowMissingColumns=True
     )
-    expect, few = workspace.ready_for(table, rows), has_few_records(plan)
+    expect, few = workspace.ready_for(table, plan, rows), has_few_records(plan)
     workspace.lake.replace(table, rows, where=not_final, attempt=plan.attempt, expect=expect, are_few=few)
     if window.history:
         history = tables.history_table(window.name)
         rows = changes(results, old.drop(c.BATCH), window).withColumn(c.BATCH, batch_column(plan))
-        expect = workspace.ready_for(history, rows)
+        expect = workspace.ready_for(history, plan, rows)
         workspace.lake.append(history, rows, attempt=plan.attempt, expect=expect, are_few=few)
     return fresh.count()
 

@@ -25,7 +25,7 @@ def write_seen_groups(workspace: Workspace, judged: Judged, window: WindowSpec) 
     plan, table = judged.plan, tables.seen_groups_table(window.name)
     known = seen_before(workspace, window)
     fresh = seen_groups(judged.adjusted.accepted, window)
-    expect, few = workspace.ready(table), has_few_records(plan)
+    expect, few = workspace.ready(table, plan), has_few_records(plan)
     stamp = batch_column(plan)
     if base_is_due(workspace, plan):
         rows = once(known.unionByName(fresh), window).withColumn(c.BATCH, stamp)

@@ -104,7 +104,7 @@ def _judge(workspace: Workspace, plan: Plan) -> Judged:
         rules,
         clock,
         splits=count_splits(items, state, rules),
-        first_times=known_first_times(workspace, spans, workspace.base()[tables.FIRST_TIMES]) if spans else None,
+        first_times=known_first_times(workspace, spans) if spans else None,
         way="in_order" if has_few_records(plan) else None,
         keep=computed if keeps else as_it_is,
         keep_few=as_it_is if keeps else computed,

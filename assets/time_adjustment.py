@@ -126,7 +126,7 @@ def _late_for_sessions(judged: Judged, workspace: Workspace) -> dict[str, DataFr
 
 def _write_control(workspace: Workspace, plan: Plan, after: Position) -> None:
     rows = control_rows(workspace, plan, after)
-    expect = workspace.ready(tables.LOG_CONTROL)
+    expect = workspace.ready(tables.LOG_CONTROL, plan)
     workspace.lake.append_rows(tables.LOG_CONTROL, rows, expect=expect, attempt=plan.attempt)
 
 
@@ -137,7 +137,7 @@ def _write_watermarks(workspace: Workspace, judged: Judged, counts: Mapping[str,
     if judged.after.max_t_us != judged.before.max_t_us:
         rows.append(row | {"_timeline": c.ONE_TIMELINE})
     table = pa.Table.from_pylist(rows, schema=tables.WATERMARKS_SCHEMA)
-    expect = workspace.ready(tables.WATERMARKS)
+    expect = workspace.ready(tables.WATERMARKS, judged.plan)
     workspace.lake.append_rows(tables.WATERMARKS, table, expect=expect, attempt=judged.plan.attempt)
 
 
@@ -152,7 +152,7 @@ def _write_timelines(workspace: Workspace, judged: Judged, counts: Mapping[str, 
     rows = workspace.spark.createDataFrame(pipeline).unionByName(
         moved.withColumn(c.BATCH, batch_column(plan)), allowMissingColumns=True
     )
-    expect = workspace.ready(tables.WATERMARKS)
+    expect = workspace.ready(tables.WATERMARKS, plan)
     few = has_few_records(plan)
     rows = rows if few else rows.hint("rebalance")  # one file, or files of a full size
     workspace.lake.append(tables.WATERMARKS, rows, attempt=plan.attempt, expect=expect, are_few=few)

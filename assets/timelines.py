@@ -47,7 +47,7 @@ def timelines_before(workspace: Workspace, position: Position) -> DataFrame:
         workspace: The pipeline.
         position: Its position.
     """
-    version, waits = workspace.base().get(tables.TIMELINES, 0), waits_before(workspace)
+    version, waits = workspace.base_of(tables.TIMELINES), waits_before(workspace)
     state = timelines_at(workspace, position, version, waits)
     if not check_spec(workspace):
         return state
@@ -138,7 +138,7 @@ def write_timelines(
         rules: What it was judged by.
     """
     rows = after.withColumn(c.BATCH, batch_column(plan))
-    expect, few = workspace.ready(tables.TIMELINES), has_few_records(plan)
+    expect, few = workspace.ready(tables.TIMELINES, plan), has_few_records(plan)
     # A change of the spec may have moved every timeline.
     if base_is_due(workspace, plan) or check_spec(workspace):
         workspace.lake.replace(tables.TIMELINES, rows, where=(), attempt=plan.attempt, expect=expect, are_few=few)

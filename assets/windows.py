@@ -107,7 +107,7 @@ def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> 
             keep=as_it_is if few and not window.empty else computed,
         )
         rows = results.withColumn(c.BATCH, batch_column(plan))
-        expect = workspace.ready_for(table, rows)
+        expect = workspace.ready_for(table, plan, rows)
         written = workspace.lake.append(table, rows, attempt=plan.attempt, expect=expect, are_few=few)
     return written.rows
 

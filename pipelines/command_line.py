@@ -117,3 +117,14 @@ def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFil
     if len({file.path for file in files}) < len(files):
         raise click.UsageError("Found a spec that is named twice, expected each one once: leave one of them out.")
     return files
+
+
+def sentence(text: str, option: str) -> str:
+    """The text of an option that says why.
+
+    Raises:
+        click.BadParameter: It says nothing.
+    """
+    if not text.strip():
+        raise click.BadParameter("found nothing but blanks; a sentence is expected", param_hint=option)
+    return text.strip()

@@ -50,7 +50,7 @@ def main() -> None:
 
 def _show_busiest_hour(workspace: Workspace) -> None:
     """The rows of the hour with the most departures: read by delta-rs, no Spark needed."""
-    rows = workspace.lake.rows(_WINDOW, workspace.base()[_WINDOW]).to_pylist()
+    rows = workspace.lake.rows(_WINDOW, workspace.base_of(_WINDOW)).to_pylist()
     departures: Counter[datetime] = Counter()
     for row in rows:
         departures[row["window_start"]] += row["departures"]

@@ -99,7 +99,7 @@ def lines_of(workspace: Workspace, commits: list[Commit], latest: int) -> list[L
     lines += _missed(workspace.spec, added, in_all)
     for window in workspace.spec.windows:
         table = window_table(window.name)
-        batches = workspace.lake.rows(table, workspace.base()[table], columns=["_batch_id"])["_batch_id"].to_pylist()
+        batches = workspace.lake.rows(table, workspace.base_of(table), columns=["_batch_id"])["_batch_id"].to_pylist()
         first = commits[-latest].batch_id
         lines.append(Line(f"rows of {table}", sum(batch >= first for batch in batches), len(batches)))
     return lines

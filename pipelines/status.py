@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from assets.changes import changes_of
 from assets.control import check_spec
 from assets.due import has_unprocessed
 from assets.ingestion import waiting_input
@@ -15,6 +16,7 @@ from resources import tables
 from resources.data_docs import failed_checks
 from resources.owner import is_gone
 from resources.plans import Commit, Plan
+from resources.undoing import foreign_error
 from resources.workspace import Position, Workspace
 from timeops.durations import format_duration, roughly
 from timeops.epoch import instant_of
@@ -98,7 +100,7 @@ def _rows(workspace: Workspace, table: str) -> int:
     """Rows of a table as of the last commit, by its log alone."""
     if not workspace.exists or not workspace.lake.exists(table):
         return 0
-    return workspace.lake.row_count(table, workspace.base()[table])
+    return workspace.lake.row_count(table, workspace.base_of(table))
 
 
 def _delay(workspace: Workspace, position: Position) -> timedelta | None:
@@ -132,6 +134,8 @@ def _wrong_with_batches(workspace: Workspace, left: Plan | None) -> Iterator[str
         has_unprocessed(workspace, flush=False)
     except TidemarkError as error:
         yield str(error)
+    if changes := changes_of(workspace):
+        yield str(foreign_error(workspace.lake, changes))
     if left is not None:
         yield from _left_over(workspace, left)
         return

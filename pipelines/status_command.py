@@ -120,7 +120,8 @@ def _last(found: "Status") -> str:
     plan, at = found.last.plan, found.last.committed_at
     took = f"in {(at - plan.planned_at).total_seconds():.0f} s"
     what = plural(records_in(plan), "record") if plan.kind == "process" else plan.kind
-    reason = f", accepted although a check failed: {found.last.reason}" if found.last.reason is not None else ""
+    why = "" if plan.kind == "change" else "accepted although a check failed: "
+    reason = f", {why}{found.last.reason}" if found.last.reason is not None else ""
     return f"{found.last.batch_id}, committed {second(at)} UTC: {what} {took}{reason}"
 
 

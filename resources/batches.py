@@ -1,6 +1,7 @@
 """The log of batches: plan, outputs, checks, commit. It makes one batch of writes to several Delta tables.
 
-Here: who may work on which batch, and what is committed. Not here: the outputs (see lake.py) and the checks.
+Here: who may work on which batch, and what is committed. Not here: the outputs (see lake.py), what may stand in them
+(undoing.py), and the checks.
 
 Every row is written only if the table still is at the version that the decision was made on; otherwise the
 decision is made anew. So of two runs that begin at once exactly one wins, and a run that was taken for dead
@@ -276,19 +277,6 @@ class BatchLog:
     def _read_rows(self, version: int, attempt: int) -> list[Row]:
         rows: list[Row] = self._lake.rows(BATCHES, version, filters=[("attempt", "=", attempt)]).to_pylist()
         return rows
-
-
-def prepare(lake: Lake, base: Mapping[str, int]) -> dict[str, int]:
-    """Undo what an attempt without a commit has written: bring each table back to its version.
-
-    Args:
-        lake: The tables.
-        base: Their versions as of the last commit, from `BatchLog.base_versions`.
-
-    Returns:
-        The version of each table now: what the first write of the batch has to expect.
-    """
-    return {table: lake.restore(table, version) for table, version in base.items()}
 
 
 def _refuse_if_busy(view: _View, owner: Owner, now: datetime, after: int | None) -> None:

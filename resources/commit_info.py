@@ -1,11 +1,14 @@
-"""What a Delta commit says of itself: which attempt made it, how many rows it added, whether it was a way back.
+"""What a Delta commit says of itself: which attempt made it, how many rows it added, whether it takes others back.
 
-Here: reading and writing these marks. Not here: commits (lake.py).
+Here: reading and writing these marks. Not here: commits (lake.py), what stands in a log (table_log.py).
 """
 
-from typing import Any
+from typing import Any, Literal
 
-from deltalake import DeltaTable
+_COLUMNS = "columns of "
+
+UNDOING = "undoing"
+"""Mark of a commit that takes back what an unfinished attempt wrote."""
 
 
 def mark(attempt: int) -> str:
@@ -17,9 +20,20 @@ def mark(attempt: int) -> str:
     return f"attempt {attempt}"
 
 
-def attempt_of(commit: dict[str, Any]) -> int:
-    """Return the attempt that made a commit, 0 where it says nothing of one."""
-    name, _, number = str(commit.get("userMetadata", "")).partition(" ")
+def mark_of_columns(attempt: int) -> str:
+    """Return what a commit says that gives a table the columns which an attempt is about to write."""
+    return f"{_COLUMNS}{mark(attempt)}"
+
+
+def attempt_of(commit: dict[str, Any], what: Literal["any", "rows"] = "any") -> int:
+    """Return the attempt that made a commit, 0 where it says nothing of one.
+
+    Args:
+        commit: What the commit says.
+        what: Of commits of any kind, or only of those that wrote the attempt's rows.
+    """
+    said = str(commit.get("userMetadata", ""))
+    name, _, number = (said.removeprefix(_COLUMNS) if what == "any" else said).partition(" ")
     return int(number) if name == "attempt" and number.isdigit() else 0
 
 
@@ -37,8 +51,16 @@ def rows_written(commit: dict[str, Any]) -> int:
     return int(metrics.get("numOutputRows", 0)) - int(metrics.get("numCopiedRows", 0))
 
 
-def is_restored(delta: DeltaTable, version: int) -> bool:
-    """Return whether the latest commit brought back a version."""
-    latest = delta.history(1)[0]
-    target = latest.get("operationParameters", {}).get("version")
-    return latest["operation"] == "RESTORE" and str(target) == str(version)
+def rows_deleted(commit: dict[str, Any]) -> int | None:
+    """Return the rows that a commit deleted, None where its metrics do not tell."""
+    metrics = commit.get("operationMetrics", {})
+    for name in ("num_deleted_rows", "numDeletedRows"):
+        if name in metrics:
+            return int(metrics[name])
+    return None
+
+
+def restored_version(commit: dict[str, Any]) -> int | None:
+    """Return the version that a commit brought back, None where it is no way back to one by its number."""
+    target = str(commit.get("operationParameters", {}).get("version"))
+    return int(target) if commit.get("operation") == "RESTORE" and target.isdigit() else None

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from resources.owner import Owner
 from resources.tables import FORMAT_VERSION
 
-Kind = Literal["ingest", "process", "backfill"]
+Kind = Literal["ingest", "process", "backfill", "change"]
 Row = dict[str, Any]
 
 

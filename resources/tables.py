@@ -69,7 +69,7 @@ _NUMBERS = pa.map_(pa.string(), pa.int64())
 BATCHES_SCHEMA = pa.schema(
     [
         ("_batch_id", pa.int64()),
-        ("kind", pa.string()),  # ingest, process, backfill
+        ("kind", pa.string()),  # ingest, process, backfill, change
         ("state", pa.string()),  # planned, heartbeat, released, committed, accepted
         ("attempt", pa.int64()),
         ("owner", pa.string()),

@@ -14,9 +14,12 @@ from resources import tables
 from resources.batches import BatchLog
 from resources.clock import Clock
 from resources.filters import Filters
-from resources.lake import Lake, without_spark
+from resources.lake import Lake
 from resources.plans import Plan
+from resources.reading import without_spark
+from resources.undoing import outputs, prepare, same_rows, take_back
 from timeops.epoch import us_of
+from timeops.errors import LakeError
 from timeops.spec import Spec
 from timeops.tick_clock import LastArrival
 
@@ -82,6 +85,7 @@ class Workspace:
     clock: Clock = field(default_factory=Clock)
     accepted: "Acceptance | None" = None
     tell: Callable[[str], None] = silent
+    _same_rows: dict[tuple[str, int, int], int] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def spec(self) -> Spec:
@@ -164,20 +168,53 @@ class Workspace:
         return last is not None and last.plan.fingerprint == self.spec.fingerprint()
 
     def base(self) -> Mapping[str, int]:
-        """Version of each table as of the last commit: what the batch at work starts from."""
-        return self.batches.base_versions(self.tables)
+        """Version of each table that the batch at work starts from, see `base_of`."""
+        return {table: self.base_of(table) for table in self.tables}
+
+    def base_of(self, table: str) -> int:
+        """Version of a table that the batch at work starts from: it has the rows of the last commit.
+
+        Where maintenance has come since, that is the newest such version: older ones may have lost their files.
+        """
+        committed = self.batches.base_versions([table])[table]
+        if committed == 0:
+            return committed
+        try:
+            key = table, committed, self.lake.version(table)
+        except LakeError:  # there is no such table any more; who works on it says so
+            return committed
+        if key not in self._same_rows:
+            self._same_rows[key] = same_rows(self.lake, table, committed)[0]
+        return self._same_rows[key]
 
     def read_base(self, table: str, *, filters: Filters | None = None) -> "DataFrame":
         """A table as of the last commit, or rows of it."""
-        return self.lake.read(table, self.base()[table], filters=filters)
+        return self.lake.read(table, self.base_of(table), filters=filters)
 
-    def ready(self, table: str) -> int:
+    def prepare(self, plan: Plan) -> None:
+        """Take back what earlier attempts have written, in all tables.
+
+        Raises:
+            ForeignChangeError: Somebody else has changed rows since the last commit.
+        """
+        prepare(self.lake, self.base(), plan.attempt)
+
+    def ready(self, table: str, plan: Plan) -> int:
         """Version that the batch's write of a table has to expect, with what an earlier attempt wrote undone."""
-        return self.lake.restore(table, self.base()[table])
+        return take_back(self.lake, table, self.base_of(table), plan.attempt)
 
-    def ready_for(self, table: str, rows: "DataFrame") -> int:
+    def ready_for(self, table: str, plan: Plan, rows: "DataFrame") -> int:
         """As `ready`, with the columns that the rows have and the table lacks."""
-        return self.lake.grow(table, rows.schema, expect=self.ready(table))
+        return self.lake.grow(table, rows.schema, attempt=plan.attempt, expect=self.ready(table, plan))
+
+    def outputs(self, plan: Plan) -> dict[str, int]:
+        """Version of each table that a batch is to commit, if it holds what it must and nothing else.
+
+        Raises:
+            ForeignChangeError: Somebody else has changed rows.
+            ConflictError: Another attempt has written.
+        """
+        return outputs(self.lake, self.base(), plan.attempt)
 
     def log_end(self) -> int:
         """Number of records in the log, which is the next `_arrival_seq`."""

@@ -189,6 +189,9 @@ def _batch(commit: Commit, state: State) -> BatchLine:
         )
     if plan.kind == "backfill":
         return BatchLine(commit, 0, None, None, "days of window tables computed anew")
+    if plan.kind == "change":
+        done = f"changes of rows by somebody else {plan.input['decision']}: {commit.reason}"
+        return BatchLine(commit, 0, None, None, done)
     closed = window_closed(counts, [window.name for window in state.spec.windows])
     letters = sum(refused(counts).values()) + sum(closed.values())
     notes = [f"reopened after a flush: {plan.input['reopen']}"] if plan.input.get("reopen") else []

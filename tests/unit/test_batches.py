@@ -16,13 +16,14 @@ import pytest
 from deltalake import DeltaTable
 
 from resources import batches
-from resources.batches import BatchLog, prepare
+from resources.batches import BatchLog
 from resources.clock import Clock, FixedClock
 from resources.lake import Lake
 from resources.owner import Owner, is_gone, this_process
 from resources.plans import Kind, Plan
 from resources.snapshot import consistent
 from resources.tables import BATCHES, BATCHES_SCHEMA, FORMAT_VERSION, LOG_CONTROL, LOG_CONTROL_SCHEMA, WATERMARKS
+from resources.undoing import prepare
 from timeops.errors import BusyError, FencedError, LakeError
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -339,9 +340,11 @@ def test_what_an_attempt_without_a_commit_wrote_is_undone(lake: Lake, log: Batch
     lake.append_rows(LOG_CONTROL, tick(1), attempt=begin(log).attempt, expect=1)
 
     plan = begin(log)
-    versions = prepare(lake, log.base_versions([LOG_CONTROL]))
+    versions = prepare(lake, log.base_versions([LOG_CONTROL]), plan.attempt)
     assert lake.rows(LOG_CONTROL)["_after_seq"].to_pylist() == [0]
-    assert prepare(lake, log.base_versions([LOG_CONTROL])) == versions  # there already: no second commit
+    assert (
+        prepare(lake, log.base_versions([LOG_CONTROL]), plan.attempt) == versions
+    )  # there already: no second commit
     written = lake.append_rows(LOG_CONTROL, tick(2), attempt=plan.attempt, expect=versions[LOG_CONTROL])
     assert lake.rows(LOG_CONTROL, filters=[("_after_seq", ">", 0)])["_after_seq"].to_pylist() == [2]
     assert written.rows == 1
@@ -351,7 +354,7 @@ def test_a_table_behind_the_last_commit_is_an_error(lake: Lake, log: BatchLog) -
     lake.create(LOG_CONTROL, LOG_CONTROL_SCHEMA)
     log.commit(begin(log), {}, {LOG_CONTROL: 3}, NOON)
     with pytest.raises(LakeError, match="is at version 0") as error:
-        prepare(lake, log.base_versions([LOG_CONTROL]))
+        prepare(lake, log.base_versions([LOG_CONTROL]), 2)
     assert "version 3" in str(error.value)
 
 

@@ -1,0 +1,81 @@
+"""Changes of rows that somebody else made, such as a DELETE that was asked for: kept or taken back, in one commit.
+
+Here: the decision of an operator as a batch of its own. Not here: how such changes are found (resources/undoing.py).
+"""
+
+from collections.abc import Sequence
+
+from assets.commits import at_work
+from resources.owner import this_process
+from resources.undoing import Change, foreign_changes, keep_foreign, take_back
+from resources.workspace import Workspace
+from timeops.errors import LakeError
+
+
+def changes_of(workspace: Workspace) -> list[Change]:
+    """The changes of rows that somebody else has made since the last commit; none of a pipeline without tables."""
+    return foreign_changes(workspace.lake, _base(workspace)) if workspace.exists else []
+
+
+def _base(workspace: Workspace) -> dict[str, int]:
+    """The tables that are there: a window that is new in the spec has none yet."""
+    return {table: workspace.base_of(table) for table in workspace.tables if workspace.lake.exists(table)}
+
+
+def decide_on_changes(workspace: Workspace, reason: str, run_id: str, *, keep: bool) -> list[Change]:
+    """Keeps the changes of others, or takes them back, and notes that in `batches`.
+
+    Also takes back what an unfinished batch has written; the next run does that batch anew.
+
+    Args:
+        workspace: The pipeline.
+        reason: Why; kept in `batches`.
+        run_id: Names who does it.
+        keep: From now on the tables are as somebody else made them; otherwise as the last commit left them.
+
+    Returns:
+        What was decided on.
+
+    Raises:
+        LakeError: There is nothing to decide on, or a change cannot be kept as it is.
+        BusyError: A run is at work.
+    """
+    found = changes_of(workspace)
+    if not found:
+        raise LakeError(
+            f"Nobody but Tidemark has changed rows of {workspace.spec.name} since its last commit. Nothing was done.",
+            expected="a change such as a DELETE",
+            remedy="Make the change first, while no run is at work.",
+        )
+    last, end = workspace.batches.last_commit(), workspace.processed_end()
+    plan = workspace.batches.begin(
+        "change",
+        this_process(run_id),
+        workspace.clock.now(),
+        after=last.batch_id if last else None,
+        first_seq=end,
+        end_seq=end,
+        input={"decision": "kept" if keep else "taken back", "changes": _as_json(found)},
+        fingerprint=last.plan.fingerprint if last else workspace.spec.fingerprint(),
+    )
+    with at_work(workspace, plan):
+        versions = {
+            table: keep_foreign(workspace.lake, table, version, plan.attempt)
+            if keep
+            else take_back(workspace.lake, table, version, plan.attempt, foreign=True)
+            for table, version in _base(workspace).items()
+        }
+        workspace.batches.commit(plan, {"changes": len(found)}, versions, workspace.clock.now(), reason=reason)
+    return found
+
+
+def _as_json(found: Sequence[Change]) -> list[dict[str, object]]:
+    return [
+        {
+            "table": change.table,
+            "version": change.entry.version,
+            "operation": change.entry.operation,
+            "rows_deleted": change.entry.deleted,
+        }
+        for change in found
+    ]

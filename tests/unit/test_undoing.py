@@ -1,0 +1,271 @@
+"""What may stand in the tables of a batch, on real Delta tables without Spark: attempts, maintenance, other hands."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from resources.lake import ConflictError, Lake
+from resources.undoing import (
+    ForeignChangeError,
+    foreign_changes,
+    keep_foreign,
+    outputs,
+    prepare,
+    same_rows,
+    take_back,
+)
+from timeops.errors import FencedError, LakeError
+
+T = "events"
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
+COMMITTED = 3
+"""Version of the last commit: three appends of one row each, by attempts 1 to 3."""
+
+
+def rows(*keys: int) -> pa.Table:
+    return pa.table({"k": pa.array(keys, pa.int64()), "v": ["x"] * len(keys)}, schema=SCHEMA)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = Lake(tmp_path / "shop")
+    made.create(T, SCHEMA)
+    for attempt in (1, 2, 3):
+        made.append_rows(T, rows(attempt), attempt=attempt, expect=attempt - 1)
+    return made
+
+
+def delta(lake: Lake) -> DeltaTable:
+    return DeltaTable(str(lake.path(T)))
+
+
+def optimize(lake: Lake) -> None:
+    delta(lake).optimize.compact()
+
+
+def vacuum(lake: Lake) -> None:
+    delta(lake).vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+
+def attempt_4(lake: Lake) -> None:
+    lake.append_rows(T, rows(4), attempt=4, expect=lake.version(T))
+
+
+def delete(lake: Lake) -> None:
+    delta(lake).delete("k = 2")
+
+
+def content(lake: Lake, version: int | None = None) -> list[int]:
+    return sorted(lake.rows(T, version)["k"].to_pylist())
+
+
+def files(lake: Lake) -> int:
+    return len(delta(lake).file_uris())
+
+
+def set_property(lake: Lake) -> None:
+    delta(lake).alter.set_table_properties({"delta.checkpointInterval": "7"})
+
+
+def checkpoint(lake: Lake) -> None:
+    delta(lake).create_checkpoint()
+
+
+@pytest.mark.parametrize("also", [(), (vacuum,), (set_property, checkpoint)])
+def test_maintenance_stays_and_the_next_commit_names_it(lake: Lake, also: tuple[Callable[[Lake], None], ...]) -> None:
+    optimize(lake)
+    for act in also:
+        act(lake)
+    version = lake.version(T)
+    assert prepare(lake, {T: COMMITTED}, 4) == {T: version} == outputs(lake, {T: COMMITTED}, 4)
+    assert same_rows(lake, T, COMMITTED)[0] == version
+    assert files(lake) == 1
+    assert content(lake, version) == [1, 2, 3]
+    assert foreign_changes(lake, {T: COMMITTED}) == []
+    if vacuum not in also:
+        assert content(lake, COMMITTED) == [1, 2, 3], "readers of the last commit go on"
+
+
+@pytest.mark.parametrize(
+    ("acts", "left"),
+    [
+        ((attempt_4,), 3),
+        ((optimize, attempt_4), 1),
+        ((optimize, vacuum, attempt_4), 1),
+        ((attempt_4, optimize), 3),
+        ((optimize, attempt_4, optimize), 1),
+        ((attempt_4, set_property), 3),
+    ],
+)
+def test_what_an_unfinished_attempt_wrote_goes_wherever_maintenance_came_in_between(
+    lake: Lake, acts: tuple[Callable[[Lake], None], ...], left: int
+) -> None:
+    for act in acts:
+        act(lake)
+    version = take_back(lake, T, COMMITTED, 5)
+    assert content(lake) == [1, 2, 3]
+    assert files(lake) == left
+    assert take_back(lake, T, COMMITTED, 5) == version, "there already: no second commit"
+    optimize(lake)
+    assert outputs(lake, {T: COMMITTED}, 5) == {T: lake.version(T)}
+    assert lake.append_rows(T, rows(5), attempt=5, expect=version).rows == 1, "OPTIMIZE came behind the look"
+    assert outputs(lake, {T: COMMITTED}, 5) == {T: lake.version(T)}
+    assert content(lake) == [1, 2, 3, 5]
+
+
+def test_columns_that_an_unfinished_attempt_added_go_as_well(lake: Lake) -> None:
+    optimize(lake)
+    wider = SCHEMA.append(pa.field("w", pa.int64()))
+    grown = lake.grow(T, wider, attempt=4, expect=lake.version(T))
+    assert lake.append_rows(T, rows(4), attempt=4, expect=grown).rows == 1, "the columns are not yet its rows"
+    assert outputs(lake, {T: COMMITTED}, 4) == {T: grown + 1}
+    take_back(lake, T, COMMITTED, 5)
+    assert list(lake.columns(T)) == ["k", "v"]
+    assert content(lake) == [1, 2, 3]
+    assert files(lake) == 1
+
+
+def test_a_late_append_of_an_earlier_attempt_is_never_committed(lake: Lake) -> None:
+    """Before this attempt's write it is taken out with what else is left; behind it, the batch is done again."""
+    expect = take_back(lake, T, COMMITTED, 5)
+
+    def late() -> None:  # as Spark does it: it looks at no version
+        mark = CommitProperties(custom_metadata={"userMetadata": "attempt 4"})
+        write_deltalake(str(lake.path(T)), rows(4), mode="append", commit_properties=mark)
+
+    late()
+    with pytest.raises(ConflictError, match="is at version 4"):
+        lake.append_rows(T, rows(5), attempt=5, expect=expect)
+    lake.append_rows(T, rows(5), attempt=5, expect=take_back(lake, T, COMMITTED, 5))
+    late()
+    with pytest.raises(ConflictError, match="holds what attempt 4 wrote") as error:
+        outputs(lake, {T: COMMITTED}, 5)
+    assert "Run again" in str(error.value)
+    prepare(lake, {T: COMMITTED}, 6)
+    assert content(lake) == [1, 2, 3]
+
+
+LATE = """
+import sys
+from pathlib import Path
+import pyarrow as pa
+from resources.lake import Lake
+from resources.undoing import take_back
+from timeops.errors import LakeError
+lake = Lake(Path(sys.argv[1]))
+expect = take_back(lake, "events", 3, 4)
+print("ready", flush=True)
+sys.stdin.readline()
+rows = pa.table({"k": pa.array([4], pa.int64()), "v": ["x"]})
+for act in (
+    lambda: lake.append_rows("events", rows, attempt=4, expect=expect),
+    lambda: take_back(lake, "events", 3, 4),
+):
+    try:
+        act()
+        print("wrote", flush=True)
+    except LakeError as error:
+        print(type(error).__name__, flush=True)
+"""
+
+
+def test_a_process_that_was_taken_for_dead_neither_writes_nor_takes_back(lake: Lake) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", LATE, str(lake.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        lake.append_rows(T, rows(5), attempt=5, expect=take_back(lake, T, COMMITTED, 5))
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.read().split() == ["FencedError", "FencedError"]
+    assert content(lake) == [1, 2, 3, 5]
+
+
+class AtOnce(Lake):
+    """A lake whose table somebody compacts whenever it is about to be written."""
+
+    def _committing(self, table: str) -> None:  # noqa: ARG002
+        optimize(self)
+
+
+def test_a_write_is_made_again_when_maintenance_is_committed_at_the_same_moment(lake: Lake) -> None:
+    crossed = AtOnce(lake.root)
+    written = crossed.append_rows(T, rows(4), attempt=4, expect=COMMITTED)
+    assert written.rows == 1
+    assert crossed.append_rows(T, rows(4), attempt=4, expect=COMMITTED) == written
+    assert content(lake) == [1, 2, 3, 4]
+    assert outputs(lake, {T: COMMITTED}, 4) == {T: lake.version(T)}
+    optimize(lake)
+    crossed.append_rows(T, rows(5), attempt=5, expect=lake.version(T))
+    take_back(crossed, T, COMMITTED, 6)
+    assert content(lake) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("work", [prepare, outputs])
+def test_rows_changed_by_somebody_else_are_named_with_what_to_do(
+    lake: Lake, work: Callable[[Lake, dict[str, int], int], dict[str, int]]
+) -> None:
+    optimize(lake)
+    delete(lake)
+    with pytest.raises(ForeignChangeError) as error:
+        work(lake, {T: COMMITTED}, 4)
+    assert "events: version 5, DELETE at 20" in error.value.found
+    assert "1 row deleted" in error.value.found
+    assert "tidemark changes SPEC --accept" in error.value.remedy
+    assert content(lake) == [1, 3], "it is not undone in silence"
+    delta(lake).restore(4)
+    assert work(lake, {T: COMMITTED}, 4) == {T: 6}, "who made the change has taken it back"
+
+
+def test_a_change_by_somebody_else_can_be_taken_back_or_kept(lake: Lake) -> None:
+    delete(lake)
+    attempt_4(lake)
+    [change] = foreign_changes(lake, {T: COMMITTED})
+    assert (change.entry.version, change.entry.operation, change.entry.deleted) == (4, "DELETE", 1)
+    kept = keep_foreign(lake, T, COMMITTED, 5)
+    assert content(lake, kept) == [1, 3]
+    assert prepare(lake, {T: kept}, 6) == {T: kept}
+    take_back(lake, T, COMMITTED, 6, foreign=True)
+    assert content(lake) == [1, 2, 3]
+
+
+def test_a_change_on_top_of_an_unfinished_attempt_cannot_be_kept(lake: Lake) -> None:
+    attempt_4(lake)
+    delete(lake)
+    with pytest.raises(LakeError, match="on top of what an unfinished batch wrote") as error:
+        keep_foreign(lake, T, COMMITTED, 5)
+    assert "--take-back" in error.value.remedy
+    take_back(lake, T, COMMITTED, 5, foreign=True)
+    assert content(lake) == [1, 2, 3]
+
+
+def test_a_write_that_somebody_takes_back_is_missed_at_the_commit(lake: Lake) -> None:
+    attempt_4(lake)
+    delta(lake).restore(COMMITTED)
+    with pytest.raises(ConflictError, match="lacks what this run wrote"):
+        outputs(lake, {T: COMMITTED}, 4)
+    assert prepare(lake, {T: COMMITTED}, 5) == {T: 5}
+
+
+def test_a_later_attempt_fences_an_earlier_one(lake: Lake) -> None:
+    attempt_4(lake)
+    for work in (prepare, outputs):
+        with pytest.raises(FencedError, match="attempt 4, a later one than this run's 3"):
+            work(lake, {T: COMMITTED}, 3)
+    assert content(lake) == [1, 2, 3, 4]
+
+
+def test_a_log_that_has_lost_an_entry_is_an_error(lake: Lake) -> None:
+    optimize(lake)
+    checkpoint(lake)
+    (lake.path(T) / "_delta_log" / f"{4:020}.json").unlink()
+    with pytest.raises(LakeError, match="no entry of version 4"):
+        prepare(lake, {T: COMMITTED}, 4)
