@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pipelines.backfill_command import backfill
+from pipelines.changes_command import changes
 from pipelines.command_line import (
     BAD_SPEC,
     FAILED,
@@ -24,12 +25,14 @@ from pipelines.command_line import (
     overrides_option,
     read_specs,
     say,
+    sentence,
     settings_of,
     spec_paths,
     verbose_option,
     warehouse_option,
 )
 from pipelines.init_command import init
+from pipelines.maintain_command import maintain
 from pipelines.report_command import report
 from pipelines.serve_command import serve
 from pipelines.show_command import show
@@ -89,7 +92,7 @@ def run(
     if live and end_of_input == "flush":
         raise click.UsageError("--live goes on, and --end-of-input flush ends it: found both, expected one of them.")
     if reopen is not None:
-        reopen = _sentence(reopen, "--reopen")
+        reopen = sentence(reopen, "--reopen")
     with in_words(verbose=verbose):
         from pipelines.runner import RunOptions
 
@@ -183,7 +186,7 @@ def accept(
 
     The batch is processed again. Its checks are recorded, but stop nothing.
     """
-    reason = _sentence(reason, "--reason")
+    reason = sentence(reason, "--reason")
     with in_words(verbose=verbose):
         from pipelines.runner import RunOptions
         from resources.workspace import Acceptance
@@ -193,17 +196,6 @@ def accept(
         _check_pending(file, settings, batch)
         if not run_all([file], settings, RunOptions(accepted=Acceptance(batch, reason))):
             sys.exit(FAILED)
-
-
-def _sentence(text: str, option: str) -> str:
-    """The text of an option that says why.
-
-    Raises:
-        click.BadParameter: It says nothing.
-    """
-    if not text.strip():
-        raise click.BadParameter("found nothing but blanks; a sentence is expected", param_hint=option)
-    return text.strip()
 
 
 def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOptions") -> bool:
@@ -229,8 +221,8 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
         show_report(Workspace(file, settings.warehouse), done)
         if options.reopen is not None and not done.batches:
             say(f"{name}: it stays flushed, as there is no new input: --reopen noted nothing.")
-        for sentence in done.alerts:
-            say(f"{name}: {sentence}")
+        for alert in done.alerts:
+            say(f"{name}: {alert}")
         if done.waiting:
             say(f"{name}: {len(done.waiting)} file(s) are younger than `settle`: run again to take them.")
         if done.read_before:
@@ -238,16 +230,16 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
         if done.held_back:
             complete = False
             say(f"{name}: {len(done.held_back)} file(s) held back, everything else was processed.")
-            for sentence in done.held_back:
-                say(sentence)
+            for why in done.held_back:
+                say(why)
     return complete
 
 
 def _say_copies(pipeline: str, copies: Sequence[str]) -> None:
     """Names files that were not read because others had their bytes; they are remembered, so this is said once."""
     say(f"{pipeline}: {len(copies)} file(s) not read: their bytes were read under another name. --reread reads them.")
-    for sentence in copies[:_MOST_NAMED]:
-        say(sentence)
+    for copy in copies[:_MOST_NAMED]:
+        say(copy)
     if len(copies) > _MOST_NAMED:
         say(f"... and {len(copies) - _MOST_NAMED} more")
 
@@ -304,6 +296,8 @@ def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
 
 main.add_command(backfill)
 main.add_command(init)
+main.add_command(changes)
+main.add_command(maintain)
 main.add_command(report)
 main.add_command(serve)
 main.add_command(show)

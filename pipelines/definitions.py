@@ -27,6 +27,7 @@ from assets.partitions import window_assets
 from pipelines import wrong_specs
 from pipelines.launching import live_schedule, live_sensor
 from pipelines.specfiles import SpecFolder, read_folder
+from pipelines.upkeep import upkeep_job
 from resources.settings import Settings, from_environment
 from resources.spark_choice import SparkChoice, choose_spark, open_session
 from resources.workspace import Acceptance, SpecFile, Workspace, silent
@@ -73,7 +74,7 @@ def build_definitions(
             ]
         ],
         asset_checks=[one for file, opened in opens for one in live_checks(file.spec, opened, settings.data_docs)],
-        jobs=list(jobs.values()),
+        jobs=[*jobs.values(), *(upkeep_job(file, settings) for file in specs)],
         schedules=[live_schedule(at, job) for at, job in looks if isinstance(at.spec.schedule, str)],
         sensors=[
             live_sensor(at, job, given) for at, job in looks if isinstance(given := at.spec.schedule, OnNewInput)

@@ -59,9 +59,35 @@ def write_page(pipeline: Path, asset: str, batch: int, done: Sequence[Checked], 
     page = _page(pipeline, key.to_tuple())
     about = {"pipeline": pipeline.name, "asset": asset, "batch": batch, "at": at, "checks": measured}
     _write(page, _template("checks.html.j2").render(about | {"up": "../" * (len(key.to_tuple()))}))
+    _write_index(pipeline)
+    return page
+
+
+def forget_pages(pipeline: Path, before: datetime) -> int:
+    """Deletes the pages of checks made before an instant, but for the newest of each asset; returns how many.
+
+    Args:
+        pipeline: Folder of the pipeline's tables.
+        before: The instant.
+    """
+    results = pipeline / FOLDER / "results"
+    made: dict[str, list[tuple[datetime, Path]]] = {}
+    for file, result in _stored(pipeline, "*/*/*/*/*.json"):
+        at = datetime.fromisoformat(result["meta"]["run_id"]["run_time"])
+        made.setdefault(file.relative_to(results).parts[1], []).append((at, file))
+    old = [file for found in made.values() for at, file in sorted(found)[:-1] if at < before]
+    for file in old:
+        file.unlink(missing_ok=True)
+        page = docs_folder(pipeline) / "validations" / file.relative_to(results).with_suffix(".html")
+        page.unlink(missing_ok=True)
+    if old:
+        _write_index(pipeline)
+    return len(old)
+
+
+def _write_index(pipeline: Path) -> None:
     rows = sorted(_index_rows(pipeline), key=lambda row: (row["at"], row["asset"]), reverse=True)
     _write(docs_folder(pipeline) / "index.html", _template("index.html.j2").render(pipeline=pipeline.name, rows=rows))
-    return page
 
 
 def failed_checks(pipeline: Path, batch: int, *, since: datetime) -> list[str]:

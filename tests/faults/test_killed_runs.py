@@ -1,13 +1,16 @@
 """Runs that are killed between two commits, and go on as if nothing had happened."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
+from assets import upkeep
 from pipelines.runner import RunOptions, run_pipeline
+from resources import upkeep as table_upkeep
 from resources.lake import Lake
 from resources.settings import Settings
 from resources.workspace import SpecFile, Workspace
@@ -101,6 +104,23 @@ def test_a_run_whose_jvm_is_killed_says_so_and_is_finished_by_the_next(
     """It starts a JVM of its own, as the command does."""
     settings = undisturbed.elsewhere(tmp_path)
     assert run_and_die(undisturbed.file.path, settings.warehouse, Death("raw_events", "jvm")) == 1
+    assert_finished(spark, undisturbed, settings)
+
+
+@pytest.mark.every_fault
+def test_upkeep_after_each_death_changes_nothing(
+    spark: SparkSession, undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of the dead runs are joined with those of the last commit, and what it does not need is deleted."""
+    monkeypatch.setattr(upkeep, "LEAST", timedelta(0))
+    monkeypatch.setattr(table_upkeep, "_FEW_FILES", 1)
+    settings = undisturbed.elsewhere(tmp_path)
+    workspace = Workspace(undisturbed.file, settings.warehouse)
+    for commit in COMMITS:
+        death = Death(commit, "python")
+        assert run_and_die(undisturbed.file.path, settings.warehouse, death, Gateway.of(spark)) == KILLED, commit
+        upkeep.keep_up(workspace, timedelta(0))
+        upkeep.keep_up(workspace, timedelta(days=1))
     assert_finished(spark, undisturbed, settings)
 
 

@@ -69,6 +69,8 @@ def test_help_names_every_command() -> None:
         "accept",
         "backfill",
         "init",
+        "changes",
+        "maintain",
         "report",
         "serve",
         "show",
@@ -291,3 +293,18 @@ def test_verbose_adds_the_traceback_of_an_unexpected_error_only(capsys: pytest.C
     with pytest.raises(SystemExit), in_words(verbose=True):
         raise LakeError("f")
     assert capsys.readouterr().err == "f\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("maintain", "--retain", "soon"), "--retain"),
+        (("changes", "--accept", "a", "--take-back", "b"), "found both, expected one of them"),
+        (("changes", "--accept", " "), "a sentence is expected"),
+    ],
+)
+def test_upkeep_and_changes_refuse_wrong_options(tmp_path: Path, words: tuple[str, ...], says: str) -> None:
+    name, *options = words
+    result = CliRunner().invoke(main, [name, str(tmp_path / "none.yaml"), *options])
+    assert result.exit_code == 2
+    assert says in result.output

@@ -10,7 +10,7 @@ import pytest
 from markupsafe import escape
 
 from resources import data_docs
-from resources.data_docs import FOLDER, docs_folder, failed_checks, write_page
+from resources.data_docs import FOLDER, docs_folder, failed_checks, forget_pages, write_page
 from resources.docs_server import served
 from resources.quality import Checked, Expectation, Measured, check
 from tests.ports import free_port
@@ -98,6 +98,18 @@ def test_the_newest_pages_of_an_asset_are_kept(tmp_path: Path, monkeypatch: pyte
         write(tmp_path, batch, minutes=batch)
     assert pages(tmp_path) == ["batch-0", "batch-2", "batch-3"]
     assert len(list((tmp_path / FOLDER / "results").glob("**/*.json"))) == 3
+    assert "batch-1" not in (docs_folder(tmp_path) / "index.html").read_text()
+
+
+def test_old_pages_are_forgotten_but_for_the_newest_of_each_asset(tmp_path: Path) -> None:
+    assert forget_pages(tmp_path / "no_such", START) == 0
+    write(tmp_path, 0, asset="ordered_events")
+    for batch in range(3):
+        write(tmp_path, batch, minutes=batch)
+    assert forget_pages(tmp_path, START + timedelta(minutes=1)) == 1
+    assert pages(tmp_path) == ["batch-0", "batch-1", "batch-2"]
+    assert forget_pages(tmp_path, START + timedelta(days=1)) == 1
+    assert pages(tmp_path) == ["batch-0", "batch-2"]
     assert "batch-1" not in (docs_folder(tmp_path) / "index.html").read_text()
 
 
