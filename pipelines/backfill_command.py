@@ -15,6 +15,7 @@ from pipelines.command_line import (
     overrides_option,
     read_specs,
     settings_of,
+    spark_ui_option,
     verbose_option,
     warehouse_option,
 )
@@ -34,6 +35,7 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
 )
 @warehouse_option
 @overrides_option
+@spark_ui_option
 @verbose_option
 def backfill(
     *,
@@ -43,6 +45,7 @@ def backfill(
     windows: tuple[str, ...],
     warehouse: Path | None,
     overrides: tuple[str, ...],
+    spark_ui: bool,
     verbose: bool,
 ) -> None:
     """Compute days of SPEC's window tables anew from the arrival log.
@@ -61,7 +64,7 @@ def backfill(
 
         [file] = read_specs([spec], overrides)
         chosen_windows(file.spec, windows)
-        settings = settings_of(warehouse)
+        settings = settings_of(warehouse, spark_ui=spark_ui)
         days = first.date(), last.date()
         with DagsterInstance.get() as instance, telling(file.spec.name) as tell:
             rows = rebuild(file, settings, windows, *days, instance=instance, tell=tell)

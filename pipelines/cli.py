@@ -27,6 +27,7 @@ from pipelines.command_line import (
     say,
     sentence,
     settings_of,
+    spark_ui_option,
     spec_paths,
     verbose_option,
     warehouse_option,
@@ -71,6 +72,7 @@ def main() -> None:
 @click.option("--reopen", metavar="TEXT", help="Why a flushed pipeline takes new input; kept in `log_control`.")
 @click.option("--reread", is_flag=True, help="Read files too whose bytes were read under another name.")
 @overrides_option
+@spark_ui_option
 @verbose_option
 def run(
     *,
@@ -82,6 +84,7 @@ def run(
     reopen: str | None,
     reread: bool,
     overrides: tuple[str, ...],
+    spark_ui: bool,
     verbose: bool,
 ) -> None:
     """Ingest and process all that is waiting, pipeline after pipeline.
@@ -100,7 +103,7 @@ def run(
         if live:
             _check_live(files, end_of_input)
         options = RunOptions(max_events_per_batch, end_of_input, live=live, reopen=reopen, reread=reread)
-        if not run_all(files, settings_of(warehouse), options):
+        if not run_all(files, settings_of(warehouse, spark_ui=spark_ui), options):
             sys.exit(FAILED)
 
 

@@ -42,26 +42,32 @@ def warehouse_option(command: Command) -> Command:
     return click.option("--warehouse", metavar="DIR", type=kind, help=text)(command)
 
 
+def spark_ui_option(command: Command) -> Command:
+    """Adds --spark-ui."""
+    text = "Open Spark's UI while it computes, for this machine alone; it has no login."
+    return click.option("--spark-ui", is_flag=True, help=text)(command)
+
+
 def overrides_option(command: Command) -> Command:
     """Adds --set."""
     text = "Set a key of the spec for this run, such as time.out_of_orderness=30s; may be given several times."
     return click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help=text)(command)
 
 
-def settings_of(warehouse: Path | None = None) -> "Settings":
+def settings_of(warehouse: Path | None = None, *, spark_ui: bool = False) -> "Settings":
     """Settings of this process; DAGSTER_HOME is made if it is not there."""
     from resources.settings import use_dagster_home
 
-    settings = known_settings(warehouse)
+    settings = known_settings(warehouse, spark_ui=spark_ui)
     use_dagster_home(settings.dagster_home)
     return settings
 
 
-def known_settings(warehouse: Path | None = None) -> "Settings":
+def known_settings(warehouse: Path | None = None, *, spark_ui: bool = False) -> "Settings":
     """Settings of this process, for a command that needs no Dagster: nothing is made."""
     from resources.settings import from_environment
 
-    return from_environment(_SPECS, warehouse=warehouse)
+    return from_environment(_SPECS, warehouse=warehouse, spark_ui=spark_ui)
 
 
 @contextmanager

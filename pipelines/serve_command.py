@@ -8,14 +8,15 @@ import sys
 
 import click
 
-from pipelines.command_line import INTERRUPTED, in_words, say, settings_of, verbose_option
+from pipelines.command_line import INTERRUPTED, in_words, say, settings_of, spark_ui_option, verbose_option
 from resources.spark_server import PORT
 
 
 @click.command()
 @click.option("--port", type=click.IntRange(1024, 65535), default=PORT, show_default=True, help="Where it listens.")
+@spark_ui_option
 @verbose_option
-def serve(*, port: int, verbose: bool) -> None:
+def serve(*, port: int, spark_ui: bool, verbose: bool) -> None:
     """Keep a Spark warm for the runs on this machine, until Ctrl-C.
 
     Runs that have the same DAGSTER_HOME use it as long as it answers, and compute in their own process when it does
@@ -28,7 +29,7 @@ def serve(*, port: int, verbose: bool) -> None:
         from pipelines.serving import serve as serve_until_stopped
 
         try:
-            serve_until_stopped(settings_of(), port, lambda doing: say(f"serve: {doing}"))
+            serve_until_stopped(settings_of(spark_ui=spark_ui), port, lambda doing: say(f"serve: {doing}"))
         except KeyboardInterrupt:
             say("serve: stopped; runs compute in their own processes again")
             sys.exit(INTERRUPTED)

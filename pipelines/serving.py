@@ -17,15 +17,19 @@ from pathlib import Path
 from types import FrameType
 
 from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
 
 from resources.settings import SPARK_VARIABLE, Settings
 from resources.spark import local_session, session_config
+from resources.spark_proof import proving
 from resources.spark_server import (
     ServerNote,
     address_of,
     answers,
     find_note,
+    is_there,
     leave_note,
+    new_token,
     note_of_this_process,
     remove_note,
     server_config,
@@ -59,21 +63,42 @@ def serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
     """
     _check(settings, port)
     with _stopped_by_signal():
-        note = note_of_this_process(port)
+        token = new_token()
         tell("starting Spark")
-        session = local_session(session_config(settings.spark) | server_config(port))
+        session = local_session(session_config(settings.spark, ui=settings.spark_ui) | server_config(port))
+        if page := session.sparkContext.uiWebUrl:
+            tell(f"Spark's UI is at {page}")
         try:
-            tell("warming up")
-            _warm_up(note)
-            leave_note(settings.dagster_home, note)
-            tell(f"ready at {note.address}: runs with DAGSTER_HOME={settings.dagster_home} use it; Ctrl-C ends it")
-            while answers(note.url):
-                time.sleep(_LOOK_EVERY_S)
+            with proving(token, lambda: _lives(session)) as proof:
+                note = note_of_this_process(port, token, proof)
+                tell("warming up")
+                _warm_up(note)
+                with _noted(settings.dagster_home, note):
+                    home = settings.dagster_home
+                    tell(f"ready at {note.address}: runs with DAGSTER_HOME={home} use it; Ctrl-C ends it")
+                    while answers(note.url):
+                        time.sleep(_LOOK_EVERY_S)
             raise TidemarkError("Spark has ended.", remedy="see what stands above, and start it again.")
         finally:
-            remove_note(settings.dagster_home, note)
             with suppress(OSError, Py4JError):  # the signal may have ended the JVM as well
                 session.stop()
+
+
+@contextmanager
+def _noted(home: Path, note: ServerNote) -> Iterator[None]:
+    leave_note(home, note)
+    try:
+        yield
+    finally:
+        remove_note(home, note)
+
+
+def _lives(session: SparkSession) -> bool:
+    """Whether the JVM of the session lives: then it holds the port for clients."""
+    try:
+        return bool(session.sparkContext.version)
+    except (OSError, Py4JError):
+        return False
 
 
 def _check(settings: Settings, port: int) -> None:
@@ -84,7 +109,7 @@ def _check(settings: Settings, port: int) -> None:
             remedy=f"unset {SPARK_VARIABLE}: runs use the server that it names without this one.",
         )
     note = find_note(settings.dagster_home)
-    if note is not None and answers(note.url):
+    if note is not None and is_there(note):
         raise TidemarkError(
             f"A server is there already, at {note.address}: process {note.pid}.",
             expected="one for each Dagster home",

@@ -36,6 +36,7 @@ class Settings:
             calls a master; None where it is not said.
         data_docs: Address at which the pages of Great Expectations are served, so that they can be linked
             (`TIDEMARK_DATA_DOCS`); empty where nobody serves them.
+        spark_ui: Whether a person asked for Spark's UI.
     """
 
     warehouse: Path
@@ -43,16 +44,22 @@ class Settings:
     dagster_home: Path
     spark: str | None = None
     data_docs: str = ""
+    spark_ui: bool = False
 
 
 def from_environment(
-    default_specs: Path, *, warehouse: Path | None = None, environment: Mapping[str, str] | None = None
+    default_specs: Path,
+    *,
+    warehouse: Path | None = None,
+    spark_ui: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> Settings:
     """Settings of this process.
 
     Args:
         default_specs: The specs folder when `TIDEMARK_SPECS` is not set.
         warehouse: Overrides `TIDEMARK_WAREHOUSE`; without either it is `./warehouse`.
+        spark_ui: Whether a person asked for Spark's UI.
         environment: For tests; by default the process's own.
     """
     known = os.environ if environment is None else environment
@@ -62,6 +69,7 @@ def from_environment(
         dagster_home=Path(known.get("DAGSTER_HOME") or ".dagster").resolve(),
         spark=known.get(SPARK_VARIABLE) or None,
         data_docs=known.get("TIDEMARK_DATA_DOCS", "").rstrip("/"),
+        spark_ui=spark_ui,
     )
 
 

@@ -18,6 +18,8 @@ from filelock import FileLock
 from pyspark.sql import SparkSession
 
 from resources.jvm_lookups import keep_lookups
+from resources.scratch import new_scratch
+from resources.spark_network import bound_to_loopback, check_secret, is_local, network_settings
 from timeops.errors import TidemarkError
 from timeops.session import SESSION_SETTINGS
 
@@ -54,14 +56,16 @@ SERVED_SETTINGS: Mapping[str, str] = {
 """What every session needs, also one of a server that somebody else has set up: all of it can be set in a session."""
 
 
-def session_config(master: str | None = None, *, small: bool = False) -> dict[str, str]:
+def session_config(master: str | None = None, *, small: bool = False, ui: bool = False) -> dict[str, str]:
     """Return the settings of a session of this process: for a builder or one of Dagster's PySpark resources.
 
     Args:
         master: Whose cores compute, as Spark's `spark.master` names them; by default all of this machine. Of a
             cluster nothing is set that its `spark-defaults.conf` should say.
-        small: Settings for small data on few cores, as in tests: no UI, few partitions, no compiled code.
+        small: Settings for small data on few cores, as in tests: few partitions, no compiled code.
+        ui: Whether Spark's UI is wanted, of a Spark of this machine.
     """
+    master = "local[2]" if small else master or "local[*]"
     log4j = Path(__file__).with_name("log4j2.properties").as_uri()
     # Spark's classes alone fill more than Java sets aside for classes at first: each step up is a full collection.
     # Planning makes gigabytes of garbage in every batch. The parallel collector pauses, but leaves more of few cores
@@ -69,6 +73,8 @@ def session_config(master: str | None = None, *, small: bool = False) -> dict[st
     java = f"-Dlog4j2.configurationFile={log4j} -XX:MetaspaceSize=256m -XX:+UseParallelGC"
     config = {
         "spark.app.name": "tidemark",
+        "spark.master": master,
+        **network_settings(master, ui=ui),
         "spark.jars.packages": delta_package(),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -84,14 +90,10 @@ def session_config(master: str | None = None, *, small: bool = False) -> dict[st
         "spark.ui.retainedStages": "200",
         "spark.driver.extraJavaOptions": java,
     }
-    if master is not None:
-        config["spark.master"] = master
-    if master is None or master.startswith("local"):
+    if is_local(master):
         config |= _ON_ONE_MACHINE
     if small:
         config |= {
-            "spark.master": "local[2]",
-            "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.databricks.delta.snapshotPartitions": "1",
             "spark.sql.codegen.wholeStage": "false",
@@ -178,10 +180,16 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
     starts = SparkSession.getActiveSession() is None
     if starts:
         check_java()
-    builder = SparkSession.builder
-    for key, value in config.items():
-        builder = builder.config(key, value)
-    with _one_start_at_a_time() if starts else nullcontext(), tempfile.TemporaryFile() as said, _stderr_to(said):
+        check_secret(config)
+    with (
+        _one_start_at_a_time() if starts else nullcontext(),
+        bound_to_loopback(config),
+        tempfile.TemporaryFile() as said,
+        _stderr_to(said),
+    ):
+        builder = SparkSession.builder
+        for key, value in (_of_this_process(config) if starts else config).items():
+            builder = builder.config(key, value)
         try:
             session = builder.getOrCreate()
         except Exception as error:
@@ -192,6 +200,18 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
             ) from error
     keep_lookups(session)
     return session
+
+
+def _of_this_process(config: Mapping[str, str]) -> dict[str, str]:
+    """The settings with what only the process itself can say: where its files go, and who may read them."""
+    options = "spark.driver.extraJavaOptions"
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return {
+        **config,
+        options: f'{config.get(options, "")} -Djava.io.tmpdir="{new_scratch()}"'.strip(),
+        "spark.hadoop.fs.permissions.umask-mode": f"{umask:03o}",  # Hadoop's own is 022, whatever the process has
+    }
 
 
 def _one_start_at_a_time() -> FileLock:

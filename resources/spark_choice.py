@@ -14,11 +14,13 @@ from pyspark.sql.utils import is_remote
 
 from resources.settings import SPARK_VARIABLE, Settings
 from resources.spark import SERVED_SETTINGS, delta_package, local_session, session_config
-from resources.spark_server import address_of, answers, find_note, is_here
+from resources.spark_network import is_local
+from resources.spark_server import address_of, answers, find_note, is_here, is_there
 from resources.workspace import silent
-from timeops.errors import TidemarkError
+from timeops.errors import SpecError, TidemarkError
 
 _REMOTE = "spark.remote"
+_PATIENCE_S = 30.0
 _RETRIES_HERE = 5  # after 50 ms, then four times as long each: 17 seconds in all
 _SIGNS_OF_ABSENCE = ("RETRIES_EXCEEDED", "failed to connect to all addresses", "Socket closed")
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
@@ -43,8 +45,16 @@ class SparkChoice:
 
 
 def choose_spark(settings: Settings) -> SparkChoice:
-    """What the settings name; without that a server of `tidemark serve` that answers, else this process."""
+    """What the settings name; without that a server of `tidemark serve` that answers, else this process.
+
+    Who asks for Spark's UI is given one in this process.
+
+    Raises:
+        SpecError: The UI is asked for of a Spark that is not of this process.
+    """
     named = settings.spark
+    if settings.spark_ui:
+        return _with_ui(named)
     if named is not None:
         return (
             _remote(named, f"Spark Connect at {address_of(named)}") if named.startswith("sc://") else _master(named)
@@ -52,7 +62,7 @@ def choose_spark(settings: Settings) -> SparkChoice:
     note = find_note(settings.dagster_home)
     if note is None:
         return SparkChoice(session_config(), "Spark in this process")
-    if answers(note.url):
+    if is_there(note):
         return _remote(note.url, f"the warm Spark of `tidemark serve` at {note.address}")
     return SparkChoice(
         session_config(), f"Spark in this process, as that of `tidemark serve` at {note.address} does not answer"
@@ -75,7 +85,10 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = silent) -> S
     if known is None:
         tell(f"computing with {choice.sentence}" if choice.is_remote else f"starting {choice.sentence}")
     if not choice.is_remote:
-        return local_session(choice.config)
+        session = local_session(choice.config)
+        if known is None and (page := session.sparkContext.uiWebUrl):
+            tell(f"Spark's UI is at {page} as long as it computes")
+        return session
     return known if known is not None and is_remote() else _connected(choice.config)
 
 
@@ -88,6 +101,7 @@ def _connected(config: Mapping[str, str]) -> SparkSession:
             expected=f"the server that {SPARK_VARIABLE} names",
             remedy=f"start it, or unset {SPARK_VARIABLE} to compute in this process.",
         )
+    _check_protocol(url)
     _allow_deep_plans()
     logging.getLogger("pyspark.sql.connect.logging").setLevel(logging.CRITICAL)  # what fails comes as an exception
     builder = SparkSession.builder
@@ -115,6 +129,31 @@ def _connected(config: Mapping[str, str]) -> SparkSession:
         session.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES_HERE)])
     atexit.register(_leave, session)
     return session
+
+
+def _check_protocol(url: str) -> None:
+    """Sees, within seconds, that a server speaks at an address: a client of another program waits for ever.
+
+    No token is sent before.
+
+    Raises:
+        TidemarkError: Somebody listens, and is silent or speaks otherwise.
+    """
+    import grpc  # noqa: PLC0415 - only a client needs it, and it takes a moment
+    from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415
+
+    channel = DefaultChannelBuilder(url).toChannel()
+    try:
+        grpc.channel_ready_future(channel).result(timeout=_PATIENCE_S)
+    except grpc.FutureTimeoutError as error:
+        raise TidemarkError(
+            f"What listens at {address_of(url)} is no Spark Connect server, or too busy to say so in "
+            f"{_PATIENCE_S:g} s.",
+            expected=f"the server that {SPARK_VARIABLE} names",
+            remedy=f"correct the address, start the server, or unset {SPARK_VARIABLE} to compute in this process.",
+        ) from error
+    finally:
+        channel.close()
 
 
 def server_gone(message: str) -> TidemarkError | None:
@@ -146,6 +185,18 @@ def _leave(session: SparkSession) -> None:
 
 def _remote(url: str, sentence: str) -> SparkChoice:
     return SparkChoice({_REMOTE: url, **SERVED_SETTINGS}, sentence)
+
+
+def _with_ui(named: str | None) -> SparkChoice:
+    """This process, with Spark's UI."""
+    if named is not None and not is_local(named):
+        raise SpecError(
+            f"--spark-ui shows a Spark of this machine, and {SPARK_VARIABLE} names "
+            f"{address_of(named) if named.startswith('sc://') else named}.",
+            expected="nothing, or a master such as local[4]",
+            remedy="leave it out; for a cluster write `spark.ui.enabled true` in spark-defaults.conf, with a login",
+        )
+    return SparkChoice(session_config(named, ui=True), "Spark in this process")
 
 
 def _master(master: str) -> SparkChoice:

@@ -1,7 +1,7 @@
 """The Spark Connect server that stays warm between runs: its settings, and how runs on this machine find it.
 
-Here: the note that says where it listens, and whether it answers. Not here: which Spark a run takes
-(spark_choice.py), starting and warming it (pipelines/serving.py).
+Here: the note that says where it listens, and whether it answers. Not here: the proof that it is the one of the note
+(spark_proof.py), which Spark a run takes (spark_choice.py), starting and warming it (pipelines/serving.py).
 """
 
 import json
@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlparse
+
+from resources.spark_proof import proves
 
 PORT = 15002
 """Spark Connect's own."""
@@ -27,10 +29,12 @@ class ServerNote:
     Attributes:
         url: Where clients connect, with the token that lets them in.
         pid: Its process.
+        proof: The port at which it proves that it knows the token, see spark_proof.py.
     """
 
     url: str
     pid: int
+    proof: int
 
     @property
     def address(self) -> str:
@@ -54,10 +58,21 @@ def server_config(port: int) -> dict[str, str]:
     }
 
 
-def note_of_this_process(port: int) -> ServerNote:
-    """A note with a new token, which the server takes from the environment: all may read its command line."""
+def new_token() -> str:
+    """A new token, which the server takes from the environment: all may read its command line."""
     os.environ[_TOKEN_VARIABLE] = token = secrets.token_urlsafe(32)
-    return ServerNote(f"sc://localhost:{port}/;token={token}", os.getpid())
+    return token
+
+
+def note_of_this_process(port: int, token: str, proof: int) -> ServerNote:
+    """The note of a server of this process.
+
+    Args:
+        port: Where it listens.
+        token: What lets clients in.
+        proof: The port at which it proves that it knows the token.
+    """
+    return ServerNote(f"sc://localhost:{port}/;token={token}", os.getpid(), proof)
 
 
 def leave_note(home: Path, note: ServerNote) -> None:
@@ -78,7 +93,7 @@ def find_note(home: Path) -> ServerNote | None:
     """The note in a Dagster home; None where there is none that can be read."""
     try:
         known: Mapping[str, object] = json.loads((home / _NOTE).read_text())
-        return ServerNote(str(known["url"]), int(str(known["pid"])))
+        return ServerNote(str(known["url"]), int(str(known["pid"])), int(str(known["proof"])))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -92,6 +107,12 @@ def address_of(url: str) -> str:
 def is_here(url: str) -> bool:
     """Whether a Spark Connect URL points to this machine."""
     return _place(url)[0] in ("localhost", "127.0.0.1", "::1")
+
+
+def is_there(note: ServerNote) -> bool:
+    """Whether the server that left a note lives and serves; the token is not sent to find out."""
+    token = note.url.rpartition("token=")[2]
+    return proves(note.proof, token) and answers(note.url)
 
 
 def answers(url: str) -> bool:

@@ -103,7 +103,8 @@ def test_a_standalone_cluster_gives_the_same_tables_by_one_setting(pipeline: Pip
     master, log = f"spark://{host}:{port}", pipeline.folder / "master.log"
     settings = session_config(small=True) | {"spark.executor.memory": "600m"}
     small = [f"{name} {value}\n" for name, value in settings.items() if name.startswith(CLUSTERS_OWN)]
-    (pipeline.folder / "spark-defaults.conf").write_text("".join(small))
+    secret = ["spark.authenticate true\n", "spark.authenticate.secret known to the cluster\n"]
+    (pipeline.folder / "spark-defaults.conf").write_text("".join([*small, *secret]))
     here = {"SPARK_LOCAL_IP": host, "SPARK_CONF_DIR": str(pipeline.folder)}
     deploy = [str(SPARK_CLASS), "org.apache.spark.deploy"]
     with ExitStack() as stack:

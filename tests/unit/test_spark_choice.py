@@ -2,27 +2,35 @@
 
 import os
 import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from threading import Thread
 
 import pytest
 from click.testing import CliRunner
 
 from pipelines.cli import main
+from resources import spark_choice, spark_proof
 from resources.settings import Settings, from_environment
 from resources.spark import SERVED_SETTINGS, session_config
 from resources.spark_choice import choose_spark, open_session, server_gone
+from resources.spark_network import check_secret
+from resources.spark_proof import proving
 from resources.spark_server import (
     ServerNote,
     address_of,
     answers,
     find_note,
     leave_note,
+    new_token,
     note_of_this_process,
     remove_note,
 )
-from timeops.errors import TidemarkError
+from timeops.errors import SpecError, TidemarkError
 
 
 @contextmanager
@@ -31,6 +39,13 @@ def listening() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         yield port
+
+
+@contextmanager
+def serving(*, is_alive: bool = True) -> Iterator[ServerNote]:
+    """The note of a server, or of a process whose Spark has died, and both of its ports."""
+    with listening() as port, proving("secret", lambda: is_alive) as proof:
+        yield ServerNote(f"sc://localhost:{port}/;token=secret", os.getpid(), proof)
 
 
 def dead_port() -> int:
@@ -50,25 +65,79 @@ def test_without_a_note_a_run_computes_in_its_own_process(tmp_path: Path) -> Non
 
 
 def test_a_server_that_left_a_note_and_answers_is_taken(tmp_path: Path) -> None:
-    with listening() as port:
-        leave_note(tmp_path, ServerNote(f"sc://localhost:{port}/;token=secret", os.getpid()))
+    with serving() as note:
+        leave_note(tmp_path, note)
         choice = choose_spark(settings(tmp_path))
-    assert choice.config["spark.remote"] == f"sc://localhost:{port}/;token=secret"
+    assert choice.config["spark.remote"] == note.url
     assert SERVED_SETTINGS.items() <= choice.config.items()
     assert "secret" not in choice.sentence
 
 
 def test_a_server_that_no_longer_answers_is_left_aside_and_told(tmp_path: Path) -> None:
-    leave_note(tmp_path, ServerNote(f"sc://localhost:{dead_port()}/;token=secret", 1))
+    leave_note(tmp_path, ServerNote(f"sc://localhost:{dead_port()}/;token=secret", 1, dead_port()))
     choice = choose_spark(settings(tmp_path))
     assert not choice.is_remote
     assert "does not answer" in choice.sentence
     assert "secret" not in choice.sentence
 
 
+def test_a_stranger_at_the_ports_of_a_stale_note_is_told_apart_within_seconds_and_learns_no_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_proof, "PATIENCE_S", 0.3)
+    heard: list[bytes] = []
+    with (
+        stranger(heard) as silent,
+        stranger(heard, answer=b"x" * 32) as liar,
+        proving("other", lambda: True) as next_one,
+    ):
+        for proof in (silent, liar, next_one):
+            leave_note(tmp_path, ServerNote(f"sc://localhost:{silent}/;token=secret", os.getpid(), proof))
+            began = time.monotonic()
+            assert not choose_spark(settings(tmp_path)).is_remote
+            assert time.monotonic() - began < 5
+    assert heard
+    assert not any(b"secret" in one for one in heard)
+
+
+def test_a_server_whose_spark_has_died_proves_nothing(tmp_path: Path) -> None:
+    with serving(is_alive=False) as note:
+        leave_note(tmp_path, note)
+        assert not choose_spark(settings(tmp_path)).is_remote
+
+
+def test_a_named_server_that_is_no_spark_is_told_within_seconds_and_learns_no_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_choice, "_PATIENCE_S", 1.0)
+    heard: list[bytes] = []
+    with stranger(heard) as port, pytest.raises(TidemarkError, match=r"listens at localhost:.* is no Spark Connect"):
+        open_session(choose_spark(settings(tmp_path, f"sc://localhost:{port}/;token=secret")))
+    assert heard
+    assert not any(b"secret" in one for one in heard)
+
+
+@contextmanager
+def stranger(heard: list[bytes], answer: bytes = b"") -> Iterator[int]:
+    """A port at which a program listens that keeps what it hears, and says one thing or nothing."""
+
+    class Listen(BaseRequestHandler):
+        def handle(self) -> None:
+            while part := self.request.recv(4_096):
+                heard.append(part)
+                with suppress(OSError):
+                    self.request.sendall(answer)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Listen) as server:
+        server.daemon_threads = True
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
 def test_the_spark_that_the_environment_names_goes_before_a_note(tmp_path: Path) -> None:
     with listening() as port:
-        leave_note(tmp_path, ServerNote(f"sc://localhost:{port}", 1))
+        leave_note(tmp_path, ServerNote(f"sc://localhost:{port}", 1, 1))
         named = choose_spark(settings(tmp_path, "spark://far:7077"))
         server = choose_spark(settings(tmp_path, "sc://far:15002"))
     assert named.config["spark.master"] == "spark://far:7077"
@@ -79,12 +148,51 @@ def test_of_a_cluster_nothing_is_set_that_its_own_settings_should_say() -> None:
     here, cluster = session_config("local[3]"), session_config("spark://far:7077")
     assert here["spark.master"] == "local[3]"
     assert set(here) - set(cluster) == {
+        "spark.driver.host",
+        "spark.driver.bindAddress",
+        "spark.ui.killEnabled",
         "spark.databricks.delta.snapshotPartitions",
         "spark.sql.shuffle.partitions",
         "spark.driver.memory",
         "spark.buffer.pageSize",
     }
     assert SERVED_SETTINGS.items() <= cluster.items()
+
+
+def test_of_this_machine_spark_listens_on_the_loopback_address_asks_for_a_secret_and_has_no_ui() -> None:
+    for master in (None, "local", "local[3]"):
+        here = session_config(master)
+        assert (here["spark.driver.host"], here["spark.driver.bindAddress"]) == ("127.0.0.1", "127.0.0.1")
+        assert (here["spark.authenticate"], here["spark.ui.enabled"]) == ("true", "false")
+    wanted = session_config(ui=True)
+    assert (wanted["spark.ui.enabled"], wanted["spark.ui.killEnabled"]) == ("true", "false")
+
+
+def test_a_cluster_is_asked_for_a_secret_and_has_no_ui_unless_its_own_settings_say_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    defaults = tmp_path / "spark-defaults.conf"
+    silent = session_config("spark://far:7077")
+    assert (silent["spark.authenticate"], silent["spark.ui.enabled"]) == ("true", "false")
+    with pytest.raises(TidemarkError, match="The cluster spark://far:7077 has no secret"):
+        open_session(choose_spark(settings(tmp_path, "spark://far:7077")))
+    check_secret(session_config("yarn"))  # it is given one for each application
+    defaults.write_text("# ours\nspark.authenticate=true\nspark.authenticate.secret   s3 = cret\n")
+    check_secret(session_config("spark://far:7077"))
+    defaults.write_text("spark.authenticate false\nspark.ui.enabled true\n")
+    said = session_config("spark://far:7077")
+    check_secret(said)
+    assert said.keys().isdisjoint({"spark.authenticate", "spark.ui.enabled"})
+
+
+def test_the_ui_is_of_a_spark_of_this_machine_alone(tmp_path: Path) -> None:
+    with serving() as note:
+        leave_note(tmp_path, note)
+        assert not choose_spark(replace(settings(tmp_path), spark_ui=True)).is_remote
+    for named in ("sc://far:15002", "spark://far:7077"):
+        with pytest.raises(SpecError, match="--spark-ui shows a Spark of this machine, and TIDEMARK_SPARK names"):
+            choose_spark(replace(settings(tmp_path, named), spark_ui=True))
 
 
 def test_an_empty_variable_names_no_spark() -> None:
@@ -100,7 +208,7 @@ def test_a_named_server_that_does_not_answer_is_an_error_and_no_reason_to_comput
 
 
 def test_a_note_is_for_its_owner_and_is_taken_away_by_nobody_else(tmp_path: Path) -> None:
-    first, second = ServerNote("sc://localhost:1/;token=a", 1), ServerNote("sc://localhost:2/;token=b", 2)
+    first, second = ServerNote("sc://localhost:1/;token=a", 1, 3), ServerNote("sc://localhost:2/;token=b", 2, 4)
     leave_note(tmp_path, first)
     assert (tmp_path / "spark_server.json").stat().st_mode & 0o777 == 0o600
     leave_note(tmp_path, second)
@@ -110,7 +218,10 @@ def test_a_note_is_for_its_owner_and_is_taken_away_by_nobody_else(tmp_path: Path
     assert find_note(tmp_path) is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"url": "sc://localhost"}', '{"url": "sc://x", "pid": "seven"}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"url": "sc://localhost"}', '{"url": "sc://x", "pid": "seven"}', '{"url": "sc://x", "pid": 7}'],
+)
 def test_a_note_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "spark_server.json").write_text(text)
     assert find_note(tmp_path) is None
@@ -118,7 +229,7 @@ def test_a_note_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
 
 def test_every_server_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", "")
-    first, second = note_of_this_process(15002), note_of_this_process(15002)
+    first, second = (note_of_this_process(15002, new_token(), proof=1) for _ in range(2))
     assert first.url != second.url
     assert second.url.endswith(os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"])
     assert first.address == "localhost:15002"
@@ -157,11 +268,11 @@ def test_serve_refuses_a_port_that_is_taken(tmp_path: Path, monkeypatch: pytest.
 
 def test_serve_refuses_a_second_server_for_one_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    with listening() as port:
-        leave_note(tmp_path, ServerNote(f"sc://localhost:{port}/;token=secret", 4711))
+    with serving() as note:
+        leave_note(tmp_path, note)
         done = CliRunner().invoke(main, ["serve", "--port", str(dead_port())])
     assert done.exit_code == 1
-    assert f"A server is there already, at localhost:{port}: process 4711" in done.output
+    assert f"A server is there already, at {note.address}: process {os.getpid()}" in done.output
 
 
 def test_serve_refuses_to_stand_before_another_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
