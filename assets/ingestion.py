@@ -4,8 +4,8 @@ Here: from what a source reads to rows of `raw_events`. Not here: how files are 
 what becomes of a record's event time.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, Window
@@ -23,18 +23,21 @@ from resources.plans import Plan
 from resources.sources.changes import FileRange
 from resources.sources.discovery import Discovery, discover
 from resources.sources.files import ensure_unchanged, read_files, split_of
+from resources.sources.held_back import HeldBack, still_held
 from resources.sources.known_files import FileState
+from resources.sources.unreadable import SPARK_FAILURES, is_of_a_file, unreadable
 from resources.spark import tuned_for_few_rows
 from resources.spec_origin import note_of
 from resources.workspace import LAST_ARRIVAL, LAST_SEEN, WAITS, Workspace
 from timeops import columns as c
 from timeops.epoch import us_of
-from timeops.errors import InputError
+from timeops.errors import InputError, UnfitFilesError
 from timeops.instants import BAD, FAILED, US, with_instant
 from timeops.rules import TimeRules
-from timeops.spec import FilesSource
+from timeops.spec import FilesSource, Spec
 from timeops.tick_clock import LastArrival
 
+HELD_BACK = "held_back"  # of the input of a plan: by source the files that were found unreadable by reading them
 _A = "__arrival_us"
 _FEW_BYTES = 4_000_000  # of files: how many records they hold is not known before they are read
 
@@ -119,6 +122,20 @@ class Waiting:
         """Each names a file that is held back."""
         return tuple(error for found in self.found.values() for error in found.errors)
 
+    @property
+    def held(self) -> dict[str, list[dict[str, str | int]]]:
+        """By source what is remembered of the files that could not be read, for the plan."""
+        return {name: [file.to_json() for file in found.held] for name, found in self.found.items() if found.held}
+
+    def without(self, spec: Spec, errors: Mapping[str, InputError]) -> "Waiting":
+        """The same, with files held back that were found unreadable, by path."""
+        left = dict(self.found)
+        for source in spec.sources:
+            own = left[source.name]
+            held = [HeldBack.of(file, source, errors[file.path]) for file in own.ready if file.path in errors]
+            left[source.name] = own.without(held)
+        return Waiting(left)
+
 
 def waiting_input(workspace: Workspace, *, reread: bool = False) -> Waiting:
     """What the sources have that the log does not, as far as the next ingestion reads it; found without Spark.
@@ -130,16 +147,30 @@ def waiting_input(workspace: Workspace, *, reread: bool = False) -> Waiting:
     Raises:
         InputError: The path of a source leads nowhere.
     """
-    now = workspace.clock.now()
+    now, folder = workspace.clock.now(), workspace.file.folder
     found = {
-        source.name: discover(source, workspace.file.folder, known_files(workspace, source), now, reread=reread)
+        source.name: discover(
+            source,
+            folder,
+            known_files(workspace, source),
+            now,
+            reread=reread,
+            held=held_files(workspace, source),
+        )
         for source in workspace.spec.sources
     }
     return Waiting(aligned(workspace, found))
 
 
+def held_files(workspace: Workspace, source: FilesSource) -> Mapping[str, HeldBack]:
+    """By path the files that an earlier ingestion could not read, as the latest one remembers them."""
+    last = workspace.batches.last_commit("ingest") if workspace.exists else None
+    noted = last.plan.input.get(HELD_BACK, {}) if last else {}
+    return still_held(map(HeldBack.from_json, noted.get(source.name, [])), source)
+
+
 def ingest(workspace: Workspace, run_id: str, *, reread: bool = False) -> Ingested:
-    """Reads what is waiting into the log, in one batch of its own.
+    """Reads what is waiting into the log, in one batch of its own; files that cannot be read are held back.
 
     Args:
         workspace: The pipeline.
@@ -150,16 +181,33 @@ def ingest(workspace: Workspace, run_id: str, *, reread: bool = False) -> Ingest
         InputError: A source cannot be read as the spec says; nothing was written.
         BusyError: Another run is at work.
     """
-    found = waiting_input(workspace, reread=reread)
+    found, is_new = waiting_input(workspace, reread=reread), False
+    while found.has_news or is_new:
+        try:
+            return _ingest(workspace, run_id, found)
+        except UnfitFilesError as error:
+            found, is_new = found.without(workspace.spec, error.errors), True  # that they are bad is to be remembered
+            workspace.tell(f"{len(error.errors)} of the files cannot be read: going on without them")
+    return _seen(found)
+
+
+def _seen(found: Waiting) -> Ingested:
     errors = tuple(error.found for error in found.errors)
     copies = tuple(sentence_of(copy) for copy in found.copies)
-    seen = Ingested(waiting=len(found.waiting), left=found.left, ahead=found.ahead, errors=errors, copies=copies)
-    if not found.has_news:
-        return seen
+    return Ingested(waiting=len(found.waiting), left=found.left, ahead=found.ahead, errors=errors, copies=copies)
+
+
+def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
+    """Reads files into the log in one batch.
+
+    Raises:
+        UnfitFilesError: Some of the files cannot be read; nothing was written.
+    """
     workspace.tell(f"reading {len(found.ready)} file{'' if len(found.ready) == 1 else 's'}")
     last = workspace.batches.last_commit()
     files = {name: [[r.path, r.skip_lines, r.size] for r in one.ready] for name, one in found.found.items()}
     waiting = {WAITS: found.sources_ahead} if found.ahead else {}
+    held = {HELD_BACK: found.held} if found.held else {}
     plan = workspace.batches.begin(
         "ingest",
         this_process(run_id),
@@ -167,21 +215,43 @@ def ingest(workspace: Workspace, run_id: str, *, reread: bool = False) -> Ingest
         after=last.batch_id if last else None,
         first_seq=workspace.log_end(),
         end_seq=None,
-        input={"files": files, **note_of(workspace), **waiting},
+        input={"files": files, **note_of(workspace), **waiting, **held},
         fingerprint=workspace.spec.fingerprint(),
     )
     is_small = sum(one.size for one in found.ready) <= _FEW_BYTES
     with at_work(workspace, plan), tuned_for_few_rows(workspace.spark) if is_small else nullcontext():
         workspace.prepare(plan)
         payload = payload_of(workspace)
-        records, states = _read_sources(workspace, found, payload)
-        records, before_start = _from_start(records, workspace.spec.time.read_from_us)
-        rows, clocks = _write_log(workspace, plan, records, payload, found.ready)
+        with _naming_bad_files(workspace, found):
+            records, states = _read_sources(workspace, found, payload)
+            records, before_start = _from_start(records, workspace.spec.time.read_from_us)
+            rows, clocks = _write_log(workspace, plan, records, payload, found.ready)
         write_states(workspace, plan, states)
         counts = {"records": rows, "files": len(found.ready), "before_start": before_start, **clocks}
         versions = workspace.outputs(plan)
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), end_seq=plan.first_seq + rows)
-    return replace(seen, records=rows, files=len(found.ready), before_start=before_start)
+    return replace(_seen(found), records=rows, files=len(found.ready), before_start=before_start)
+
+
+@contextmanager
+def _naming_bad_files(workspace: Workspace, found: Waiting) -> Iterator[None]:
+    """Finds the files that are to blame where reading fails at the content of a file.
+
+    Raises:
+        UnfitFilesError: Some of the files cannot be read; nothing of any was stored.
+    """
+    try:
+        yield
+    except SPARK_FAILURES as error:
+        if not is_of_a_file(error):
+            raise
+        workspace.tell("a file cannot be read: looking which")
+        errors: dict[str, InputError] = {}
+        for source in workspace.spec.sources:
+            errors |= unreadable(workspace.spark, source, found.found[source.name].ready)
+        if not errors:
+            raise
+        raise UnfitFilesError("\n".join(map(str, errors.values())), errors=errors) from error
 
 
 def sentence_of(copy: FileState) -> str:

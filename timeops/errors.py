@@ -3,6 +3,9 @@
 Here: what went wrong, in the words of the field. Not here: exit codes, tracebacks, logging (see pipelines/cli.py).
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 
 class TidemarkError(Exception):
     """A failure with a remedy.
@@ -31,6 +34,19 @@ class SpecError(TidemarkError):
 
 class InputError(TidemarkError):
     """A source cannot be read as the spec says: wrong path, missing column, unreadable or rewritten file."""
+
+
+class UnfitFilesError(InputError):
+    """Some files of those that were to be read together cannot be read; nothing is said of the others.
+
+    Args:
+        found: What was found, for whoever does not go by the files.
+        errors: What is wrong with each file, by its absolute path.
+    """
+
+    def __init__(self, found: str, *, errors: Mapping[str, InputError] = MappingProxyType({})) -> None:
+        self.errors = errors
+        super().__init__(found)
 
 
 class LakeError(TidemarkError):

@@ -39,8 +39,11 @@ RESERVED_COLUMNS: frozenset[str] = frozenset(
 )
 """Columns that the product writes; no payload column, group column or aggregate may have these names."""
 
-ILLEGAL_IN_COLUMNS = frozenset(" ,;{}()\n\t=.`")
-"""Characters that no column may have in its name: Delta refuses them, or SQL reads `a.b` as the field of a struct."""
+ILLEGAL_IN_STRUCTS = frozenset(" ,;{}()\n\t=")
+"""Characters that no name in a Delta table may have, those inside of structs included."""
+
+ILLEGAL_IN_COLUMNS = ILLEGAL_IN_STRUCTS | frozenset(".`")
+"""Characters that no column may have in its name; SQL takes `a.b` for the field of a struct."""
 
 
 def _expression(value: object) -> str:

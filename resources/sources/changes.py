@@ -8,6 +8,7 @@ import stat
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from resources.sources.fitness import check_fits
 from resources.sources.known_files import FileState
 from resources.sources.local_files import Content, check_whole, is_compressed, read_content
 from timeops.errors import InputError
@@ -126,7 +127,10 @@ def candidate(path: str, name: str, known: FileState | None, *, reread: bool = F
 def examine(source: FilesSource, file: Candidate) -> FileRange | FileState | InputError:
     """Read the bytes of a file: a range to ingest, the state of a file that was only touched, or an error."""
     try:
-        return _judged(source.format, bool(source.options.get("multiLine", False)), file)
+        outcome = _judged(source.format, bool(source.options.get("multiLine", False)), file)
+        if isinstance(outcome, FileRange) and file.size:
+            check_fits(file.path, source)
+        return outcome
     except InputError as error:
         return error
     except OSError as error:
@@ -147,8 +151,8 @@ def _judged(file_format: str, is_multi_line: bool, file: Candidate) -> FileRange
         known = None
     if known:
         _check_grown(file_format, is_multi_line, file, known, content)
-    if file.size:
-        check_whole(file.path, file_format)
+    if file.size and file_format != "parquet":
+        check_whole(file.path)
     return FileRange(
         path=file.path,
         name=file.name,

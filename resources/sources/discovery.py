@@ -4,14 +4,16 @@ Here: the choice among a source's files, on the driver. Not here: Spark, records
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from resources.sources.changes import Candidate, FileRange, candidate, examine, state_of
+from resources.sources.held_back import HeldBack
 from resources.sources.known_files import NOT_READ_YET, FileState, KnownFiles
 from resources.sources.local_files import fixed_folder, has_wildcard, matching_paths, name_of
 from timeops.epoch import instant_of
@@ -31,6 +33,7 @@ class Discovery:
         left: How many files are beyond max_files, max_bytes or what `alignment` lets be read at once; they come with
             a later ingestion.
         errors: Each names one file; that file only is held back.
+        held: Files among those of `errors` that were found unreadable by reading them, to be remembered on.
         touched: Known files with a new modification time and the same bytes: states to remember.
         ahead: How many of those left wait because the source is ahead of others that it is aligned with.
         copies: Files with the same bytes as another one that was read, or is ready: they are not read, and these
@@ -44,10 +47,29 @@ class Discovery:
     touched: tuple[FileState, ...] = ()
     ahead: int = 0
     copies: tuple[FileState, ...] = ()
+    held: tuple[HeldBack, ...] = ()
+
+    def without(self, held: Sequence[HeldBack]) -> "Discovery":
+        """The same but for files that were found unreadable by reading them; their copies are looked at later."""
+        paths = {file.path for file in held}
+        names = {file.name for file in self.ready if file.path in paths}
+        return replace(
+            self,
+            ready=tuple(file for file in self.ready if file.path not in paths),
+            copies=tuple(copy for copy in self.copies if copy.copy_of not in names),
+            errors=(*self.errors, *(file.error for file in held)),
+            held=(*self.held, *held),
+        )
 
 
 def discover(
-    source: FilesSource, base: Path, states: Sequence[FileState], now: datetime, *, reread: bool = False
+    source: FilesSource,
+    base: Path,
+    states: Sequence[FileState],
+    now: datetime,
+    *,
+    reread: bool = False,
+    held: Mapping[str, HeldBack] = MappingProxyType({}),
 ) -> Discovery:
     """Compare the files of a source with what the lake remembers of them.
 
@@ -60,6 +82,7 @@ def discover(
         states: What is remembered of files of this source, in the order in which it was stored.
         now: The present instant, aware.
         reread: Read copies too, also those that were found before.
+        held: Files by path that could not be read; they are not opened again until they change.
 
     Raises:
         InputError: The path of the source leads nowhere.
@@ -71,6 +94,7 @@ def discover(
     candidates: list[Candidate] = []
     waiting: list[str] = []
     errors: list[InputError] = []
+    still_held: list[HeldBack] = []
     for path in paths:
         try:
             name = name_of(path, folder)
@@ -80,13 +104,17 @@ def discover(
             continue
         if file is None:
             continue
+        if path in held and held[path].is_as_it_was(file):
+            still_held.append(held[path])
+            continue
         age = now - instant_of(file.modified_us)
         if source.settle > timedelta(0) and age < source.settle:
             waiting.append(path)
         else:
             candidates.append(file)
     examined = _examine_within_bounds(source, candidates, None if reread else known)
-    return replace(examined, waiting=tuple(waiting), errors=(*errors, *examined.errors))
+    found = replace(examined, waiting=tuple(waiting), errors=(*errors, *examined.errors))
+    return found.without(still_held)
 
 
 def listed(source: FilesSource, base: Path) -> list[tuple[str, int, int]]:

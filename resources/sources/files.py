@@ -4,7 +4,7 @@ Here: the shape of a record, whatever the format. Not here: which files are read
 is parsed (csv_files.py, json_files.py, parquet_files.py), where records are stored.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    DataType,
     LongType,
     MapType,
     NullType,
@@ -33,6 +34,7 @@ from resources.sources.positions import FILE, MODIFIED, POSITION, Numbered
 from timeops.errors import SpecError
 from timeops.spec import FilesSource
 from timeops.spec_columns import name_in_tables, names_in_files
+from timeops.spec_expressions import ILLEGAL_IN_STRUCTS
 from timeops.values import text_of
 
 _READERS: Mapping[str, Callable[[SparkSession, FilesSource, StructType, Sequence[FileRange]], Numbered]] = {
@@ -132,9 +134,11 @@ def _schema_in_files(spark: SparkSession, source: FilesSource) -> StructType:
         raise _wrong_schema(source, f"found {source.columns!r}")
     if '"nullable":false' in schema.json():
         raise _wrong_schema(source, "NOT NULL has no effect: what a record lacks is null")
-    lowered = [name.lower() for name in schema.names]
-    if len(set(lowered)) < len(lowered):
-        raise _wrong_schema(source, "two columns have the same name but for upper and lower case")
+    for field in schema:
+        for name in _names_inside(field.dataType):
+            if signs := "".join(sorted(ILLEGAL_IN_STRUCTS.intersection(name))):
+                what = f"column `{field.name}`: the name `{name}` inside of it holds {signs!r}"
+                raise _wrong_schema(source, what, f"take `{field.name}` as STRING or MAP: `rename` cannot reach it")
     _check_types(spark, source, schema)
     in_files = names_in_files(schema.names, source.rename)
     return StructType([StructField(in_files[field.name], field.dataType) for field in schema])
@@ -155,15 +159,29 @@ def _check_types(spark: SparkSession, source: FilesSource, schema: StructType) -
         raise _wrong_schema(source, _first_line(error)) from error
 
 
+def _names_inside(kind: DataType) -> Iterator[str]:
+    """Names of the fields of structs at any depth."""
+    match kind:
+        case StructType():
+            for field in kind:
+                yield field.name
+                yield from _names_inside(field.dataType)
+        case ArrayType():
+            yield from _names_inside(kind.elementType)
+        case MapType():
+            yield from _names_inside(kind.keyType)
+            yield from _names_inside(kind.valueType)
+
+
 def _first_line(error: PySparkException) -> str:
     return str(error).strip().split("\n", maxsplit=1)[0]
 
 
-def _wrong_schema(source: FilesSource, found: str) -> SpecError:
+def _wrong_schema(source: FilesSource, found: str, remedy: str = "correct `schema`") -> SpecError:
     return SpecError(
         f"`sources[{source.name}].schema`: {found}",
         expected="columns as Spark DDL, such as 'id STRING, amount DOUBLE, at TIMESTAMP'",
-        remedy="correct `schema`",
+        remedy=remedy,
     )
 
 

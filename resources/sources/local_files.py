@@ -17,9 +17,6 @@ from pathlib import Path
 from typing import IO, cast
 from urllib.parse import unquote
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from resources.sources.folders import expanded
 from timeops.errors import InputError
 
@@ -138,16 +135,13 @@ def read_content(path: str, size_bytes: int, prefix_bytes: int) -> Content:
     return Content(hasher.hexdigest(), prefix_digest or hasher.hexdigest(), after, last in b"\r\n")
 
 
-def check_whole(path: str, file_format: str) -> None:
-    """Refuse a file that Spark could not read to its end.
+def check_whole(path: str) -> None:
+    """Refuse a text file that Spark could not decompress to its end.
 
     Raises:
-        InputError: A broken or cut-off archive, an unknown compression, a file that is no parquet.
+        InputError: A broken or cut-off archive, or an unknown compression.
         OSError: The file cannot be read.
     """
-    if file_format == "parquet":
-        _check_parquet(path)
-        return
     ending = os.path.splitext(path)[1]
     if ending in _COMPRESSED_ENDINGS:
         _check_archive(path)
@@ -228,19 +222,6 @@ def _check_archive(path: str) -> None:
             f"{path}: the archive is broken or cut off: {error}",
             expected="a complete gzip or bzip2 file",
             remedy="land the whole file again, and give the source a longer `settle` if files grow slowly",
-        ) from error
-
-
-def _check_parquet(path: str) -> None:
-    try:
-        pq.read_metadata(path)
-    except PermissionError:
-        raise
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(
-            f"{path}: this is no readable parquet file: {error}",
-            expected="a complete parquet file",
-            remedy="land the whole file again, or correct `format` or `path` of the source",
         ) from error
 
 

@@ -17,6 +17,7 @@ from resources.sources.lines import quoted, to_records
 from resources.sources.local_files import path_of_url, spark_path
 from resources.sources.parquet_types import Layout, layout_of
 from resources.sources.positions import FILE, MODIFIED, POSITION, Numbered
+from timeops.errors import InputError, UnfitFilesError
 from timeops.spec import FilesSource
 from timeops.values import EVERY_MICROSECOND
 
@@ -29,11 +30,18 @@ def read_parquet(
     """Read parquet files: the columns of `schema`, and those that every reader adds (see files.py).
 
     Raises:
-        InputError: A column is missing, or has a type that cannot be read as the one of the spec without loss.
+        UnfitFilesError: In some files a column is missing, or has a type that cannot be read as the one of the spec
+            without loss.
     """
     groups: dict[Layout, list[FileRange]] = defaultdict(list)
+    errors: dict[str, InputError] = {}
     for file in ranges:
-        groups[layout_of(file.path, schema, keep_unknown=source.keep_unknown)].append(file)
+        try:
+            groups[layout_of(file.path, schema, keep_unknown=source.keep_unknown)].append(file)
+        except InputError as error:
+            errors[file.path] = error
+    if errors:
+        raise UnfitFilesError("\n".join(map(str, errors.values())), errors=errors)
     rows = [_read_group(spark, source, schema, layout, files) for layout, files in groups.items()]
     counts = {file.path: pq.read_metadata(file.path).num_rows for file in ranges}
     return Numbered(reduce(DataFrame.union, rows), counts)

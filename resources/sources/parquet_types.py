@@ -3,7 +3,7 @@
 Here: which type may be read as which; Spark's reader turns some numbers into others without a word. Not here: rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
 
+from resources.sources.fitness import check_names
 from timeops.errors import InputError
-from timeops.spec_messages import did_you_mean
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _LOSSLESS = {
@@ -54,7 +54,7 @@ def layout_of(path: str, schema: T.StructType, *, keep_unknown: bool) -> Layout:
     file = pq.ParquetFile(path)
     physical = {column.path: column.physical_type for column in map(file.schema.column, range(len(file.schema)))}
     types = {field.name: _type(field, physical.get(field.name)) for field in file.schema_arrow}
-    _check_names(path, schema.names, file.schema_arrow.names)
+    check_names(path, schema.names, file.schema_arrow.names)
     arrow = {field.name: str(field.type) for field in file.schema_arrow}
     for field in schema:
         found = types[field.name]
@@ -69,20 +69,6 @@ def layout_of(path: str, schema: T.StructType, *, keep_unknown: bool) -> Layout:
             raise _wrong_type(path, name, arrow[name], "a type that Spark reads, as `keep_unknown` is set")
         unknown.append((name, kind))
     return Layout(empty, tuple(unknown))
-
-
-def _check_names(path: str, wanted: Sequence[str], found: Sequence[str]) -> None:
-    lowered = [name.lower() for name in found]
-    for name in wanted:
-        if name in found and lowered.count(name.lower()) == 1:
-            continue
-        missing = name not in found
-        raise InputError(
-            f"{path}: column `{name}` {'is missing from' if missing else 'stands more than once (in any case) in'} "
-            f"the file, which has: {', '.join(found)}",
-            expected="every column of `schema` once, by its exact name",
-            remedy=(missing and did_you_mean(name, found)) or "correct `schema` or the file",
-        )
 
 
 def _type(field: pa.Field, physical: str | None) -> T.DataType | None:

@@ -21,6 +21,15 @@ sources:
      settle: 0 s{more}}}
 time: {{timestamp_by: at}}
 """
+ALL_FORMATS = """
+name: tills
+sources:
+  - {name: c, kind: files, path: "in/*.csv*", format: csv, options: {header: true}, schema: "at STRING, v INT",
+     settle: 0 s}
+  - {name: j, kind: files, path: "in/*.json", format: json, schema: "at STRING, v INT", settle: 0 s}
+  - {name: p, kind: files, path: "in/*.parquet", format: parquet, schema: "at STRING, v INT", settle: 0 s}
+time: {timestamp_by: at, out_of_orderness: 1 day}
+"""
 GOOD = "2026-01-01T00:00:{second:02}Z,2026-01-01T00:01:{second:02}Z,{second}"
 
 
@@ -42,14 +51,14 @@ def records(folder: Path) -> int:
     return Workspace(read_spec(folder / "tills.yaml"), folder / "warehouse").log_end()
 
 
-def test_a_missing_column_is_an_error_and_no_record_is_written(folder: Path) -> None:
+def test_a_file_without_a_column_is_held_back_until_it_has_it(folder: Path) -> None:
     (folder / "in" / "a.csv").write_text("at,got,v\n" + GOOD.format(second=1) + "\n")
     (folder / "in" / "b.csv").write_text("at,got\n2026-01-01T00:00:00Z,2026-01-01T00:00:01Z\n")
     done = tidemark(folder)
     assert done.exit_code == 1
     assert "b.csv: column `v` is missing from the header: at, got" in done.stderr
     assert "To do: correct `schema` or the file" in done.stderr
-    assert records(folder) == 0
+    assert records(folder) == 1
 
     (folder / "in" / "b.csv").write_text("at,got,v\n" + GOOD.format(second=2) + "\n")
     assert tidemark(folder).exit_code == 0
@@ -111,3 +120,75 @@ def test_parquet_of_another_type_or_of_another_kind_is_an_error_that_names_the_f
     assert "a.parquet" in done.stderr
     assert "Unexpected" not in done.stderr
     assert records(folder) == 0
+
+
+def damaged(path: Path, *, page: int) -> None:
+    """A parquet file of many pages with some bytes of one of them gone, which nothing but reading it shows."""
+    size = 2_000
+    table = pa.table({"at": ["2026-01-01T00:00:00Z"] * size, "v": pa.array(range(size), pa.int32())})
+    pq.write_table(table, path, row_group_size=size // 10, use_dictionary=False)
+    start = pq.read_metadata(path).row_group(page).column(1).data_page_offset
+    content = bytearray(path.read_bytes())
+    content[start : start + 60] = b"\xff" * 60
+    path.write_bytes(content)
+
+
+def test_every_kind_of_bad_file_is_held_back_alone_and_named(folder: Path) -> None:
+    line, files = "2026-01-01T00:00:00Z,1\n", folder / "in"
+    row = {"at": ["2026-01-01T00:00:00Z"], "v": pa.array([1], pa.int32())}
+    (files / "good.csv").write_text("at,v\n" + line)
+    (files / "good.json").write_text('{"at": "2026-01-01T00:00:00Z", "v": 1}\n')
+    for name in ("good", "last"):
+        pq.write_table(pa.table(row), files / f"{name}.parquet")
+    (files / "utf16.csv").write_bytes(("at,v\n" + line).encode("utf-16"))
+    (files / "no_mark.json").write_bytes('{"at": "2026-01-01T00:00:00Z"}\n'.encode("utf-16-le"))
+    (files / "missing.csv").write_text("at\n2026-01-01T00:00:00Z\n")
+    (files / "doubled.csv.gz").write_bytes(gzip.compress(b"at,v,at\nx,1,y\n"))
+    (files / "bare.csv").write_text(line * 2)
+    (files / "random.csv").write_bytes(bytes(range(256)) * 9)
+    (files / "zip.json").write_bytes(b"PK\x03\x04" + b"content" * 9)
+    (files / "named.parquet").write_text("at,v\n" + line)
+    pq.write_table(pa.table(row), files / "brotli.parquet", compression="brotli")
+    pq.write_table(pa.table({"at": ["x"]}), files / "missing.parquet")
+    pq.write_table(pa.table({"at": ["x"], "v": ["1"]}), files / "typed.parquet")
+    damaged(files / "a_page.parquet", page=4)
+    damaged(files / "pages.parquet", page=9)
+    (folder / "tills.yaml").write_text(ALL_FORMATS)
+    done = CliRunner().invoke(main, ["run", "tills.yaml"], catch_exceptions=False)
+    assert done.exit_code == 1
+    assert records(folder) == 4
+    assert "tills: 13 file(s) held back, everything else was processed." in done.stderr
+    said = {
+        "utf16.csv": "this is text in UTF-16",
+        "no_mark.json": "this is text in UTF-16",
+        "missing.csv": "column `v` is missing from the header: at",
+        "doubled.csv.gz": "column `at` stands more than once in the header: at, v, at",
+        "bare.csv": "column `at` is missing from the header: 2026-01-01T00:00:00Z, 1",
+        "random.csv": "this is binary, not text",
+        "zip.json": "this is a zip archive or an Excel file, not text",
+        "named.parquet": "this is no readable parquet file",
+        "brotli.parquet": "columns are compressed with brotli, which Spark cannot read",
+        "missing.parquet": "column `v` is missing from the file",
+        "typed.parquet": "column `v` has the type string",
+        "a_page.parquet": "the file cannot be read to its end",
+        "pages.parquet": "the file cannot be read to its end",
+    }
+    for name, sentence in said.items():
+        assert f"{files / name}: {sentence}" in done.stderr
+    assert done.stderr.count("To do:") == len(said)
+
+    (files / "later.csv").write_text("at,v\n" + line)
+    pq.write_table(pa.table(row), files / "typed.parquet")
+    damaged(files / "pages.parquet", page=0)  # in its place, damaged again: it is tried again
+    again = CliRunner().invoke(main, ["run", "tills.yaml"], catch_exceptions=False)
+    assert again.exit_code == 1
+    assert records(folder) == 6
+    assert "12 file(s) held back" in again.stderr
+    committed = Workspace(read_spec(folder / "tills.yaml"), folder / "warehouse").batches.last_commit("ingest")
+    assert committed is not None
+    noted = {Path(file["path"]).name for file in committed.plan.input["held_back"]["p"]}
+    assert noted == {"a_page.parquet", "pages.parquet"}
+
+    for name in said.keys() - {"typed.parquet"}:
+        (files / name).unlink()
+    assert CliRunner().invoke(main, ["run", "tills.yaml"], catch_exceptions=False).exit_code == 0

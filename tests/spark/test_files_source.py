@@ -47,6 +47,13 @@ def ready(given: FilesSource, base: Path, states: Sequence[FileState] = ()) -> t
     return found.ready
 
 
+def held_back(given: FilesSource, base: Path) -> tuple[InputError, ...]:
+    """What is said of the files of a source of which none can be read."""
+    found = discover(given, base, (), NOW)
+    assert found.ready == ()
+    return found.errors
+
+
 def read(spark: SparkSession, given: FilesSource, base: Path, states: Sequence[FileState] = ()) -> FilesRead:
     return read_files(spark, given, ready(given, base, states))
 
@@ -250,15 +257,14 @@ def test_csv_columns_are_found_by_name_whatever_the_order_in_each_file(spark: Sp
     assert [state.records for state in found.states] == [2, 3, 1, 2]
 
 
-def test_a_wanted_column_that_no_header_names_is_an_error_that_helps(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_wanted_column_that_no_header_names_is_an_error_that_helps(tmp_path: Path) -> None:
     file = land(tmp_path / "in" / "x.csv", "Mag,net\n1,us\n")
-    with pytest.raises(InputError) as caught:
-        read(spark, source("mag DOUBLE", options={"header": True}), tmp_path)
-    assert caught.value.found == f"{file}: column `mag` is missing from the header: Mag, net"
-    assert caught.value.remedy == "did you mean `Mag`?"
+    [error] = held_back(source("mag DOUBLE", options={"header": True}), tmp_path)
+    assert error.found == f"{file}: column `mag` is missing from the header: Mag, net"
+    assert error.remedy == "did you mean `Mag`?"
     land(file, "mag,net,mag\n")
-    with pytest.raises(InputError, match="stands more than once in the header"):
-        read(spark, source("mag DOUBLE", options={"header": True}), tmp_path)
+    [error] = held_back(source("mag DOUBLE", options={"header": True}), tmp_path)
+    assert "stands more than once in the header" in error.found
 
 
 def test_csv_lines_that_do_not_fit_are_malformed_and_no_other(spark: SparkSession, tmp_path: Path) -> None:
@@ -303,8 +309,7 @@ def test_multiline_csv_counts_records_and_cannot_be_read_on(spark: SparkSession,
     file = land(tmp_path / "in" / "x.csv", '"a\nb",n\n"x\ny",1\n\nz,q\nu,2,3\nv,4\n')
     land(tmp_path / "in" / "y.csv", "n,a,c\n7,w,more\n")
     given = source("n INT, a STRING", options={"header": True, "multiLine": True})
-    with pytest.raises(InputError, match=r"column `a` is missing from the header: a\nb, n"):
-        read(spark, given, tmp_path)
+    assert "column `a` is missing from the header: a\nb, n" in str(held_back(given, tmp_path)[0])
     land(file, file.read_bytes().replace(b'"a\nb"', b"a"))
     kept = source("n INT, a STRING", options={"header": True, "multiLine": True}, keep_unknown=True)
     found = read(spark, kept, tmp_path)
@@ -491,8 +496,9 @@ def test_a_missing_parquet_column_is_an_error_and_unknown_ones_are_rescued(
     found = read(spark, source("n BIGINT", format="parquet", keep_unknown=True), tmp_path)
     expected = [(1, '{"a.b":"x","o":{"k":2}}'), (2, '{"p":true}'), (3, None)]
     assert [(row["n"], row["_rescued"]) for row in rows(found)] == expected
-    with pytest.raises(InputError, match=r"(?s)3\.parquet: column `N` is missing from the file.*did you mean `n`"):
-        read(spark, source("N BIGINT", path="in/3*", format="parquet"), tmp_path)
+    [error] = held_back(source("N BIGINT", path="in/3*", format="parquet"), tmp_path)
+    assert "3.parquet: column `N` is missing from the file" in error.found
+    assert error.remedy == "did you mean `n`?"
 
 
 def test_the_payload_schema_needs_no_file(spark: SparkSession) -> None:
@@ -509,6 +515,7 @@ def test_the_payload_schema_needs_no_file(spark: SparkSession) -> None:
         ("a INT NOT NULL", "csv", "NOT NULL"),
         ("a STRUCT<b: INT NOT NULL>", "json", "NOT NULL"),
         ("a ARRAY<INT>", "csv", "csv has no array<int>"),
+        ("s ARRAY<STRUCT<`a b`: INT>>", "json", "column `s`: the name `a b` inside of it holds ' '"),
         ("a VARCHAR(3)", "json", "varchar"),
         ("a VARCHAR(3)", "parquet", "varchar"),
     ],

@@ -13,6 +13,7 @@ import pytest
 
 from resources.sources.changes import FileRange, state_of
 from resources.sources.discovery import Discovery, discover
+from resources.sources.held_back import HeldBack, still_held
 from resources.sources.known_files import FileState
 from timeops.errors import InputError
 from timeops.spec import FilesSource
@@ -332,3 +333,59 @@ def test_an_aligned_source_with_arrivals_of_its_own_gives_one_file_at_once(tmp_p
     given = source(alignment={"group": "g", "max_drift": "1 min"}, arrival_time="timestamp_seconds(a)")
     found = look(tmp_path, given)
     assert (names(found), found.left) == (["b.csv"], 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("1,ü\n".encode("utf-16"), "text in UTF-16"),
+        ("1,ü\n".encode("utf-16-le"), "text in UTF-16"),
+        ("1,ü\n".encode("utf-16-be"), "text in UTF-16"),
+        ("1,ü\n".encode("utf-32"), "text in UTF-32"),
+        (b"PAR1" + b"x" * 90, "a parquet file, not text under the name of text"),
+        (gzip.compress(b"1\n"), "compressed with gzip, not text"),
+        (bytes(range(256)), "binary, not text"),
+    ],
+)
+def test_what_is_no_text_in_utf_8_is_refused_by_its_first_bytes(tmp_path: Path, content: bytes, found: str) -> None:
+    land(tmp_path / "in" / "good.csv")
+    land(tmp_path / "in" / "bad.csv", content)
+    land(tmp_path / "in" / "bad.csv.gz", gzip.compress(content))
+    looked = discover(source("in/*"), tmp_path, (), NOW)
+    assert [Path(file.path).name for file in looked.ready] == ["good.csv"]
+    assert [found in error.found for error in looked.errors] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "été,größe\n".encode("latin-1"),
+        ("привет,мир\n" * 9).encode("cp1251"),
+        "こんにちは,世界\n".encode(),
+        "こんにちは,世界\n".encode("shift-jis"),
+        b"\xef\xbb\xbf1,2\n",
+        b"1\t\x1b[0m\f\n",
+        b"1," + b"x" * 90 + b"\x00\n",
+        b"\n\n",
+        b"1",
+    ],
+)
+def test_text_is_taken_whatever_its_signs(tmp_path: Path, content: bytes) -> None:
+    land(tmp_path / "in" / "x.csv", content)
+    assert discover(source(), tmp_path, (), NOW).errors == ()
+
+
+def test_a_file_that_could_not_be_read_is_not_opened_again_until_it_or_its_reading_changes(tmp_path: Path) -> None:
+    given = source()
+    land(tmp_path / "in" / "a.csv")
+    path = str(land(tmp_path / "in" / "b.csv"))
+    [_, bad] = discover(given, tmp_path, (), NOW).ready
+    noted = HeldBack.of(bad, given, InputError(f"{path}: a page is damaged", remedy="land it again"))
+    held = still_held([HeldBack.from_json(noted.to_json())], given)
+    looked = discover(given, tmp_path, (), NOW, held=held)
+    assert [Path(file.path).name for file in looked.ready] == ["a.csv"]
+    assert [str(error) for error in looked.errors] == [f"{path}: a page is damaged\nTo do: land it again"]
+    assert looked.held == (noted,)
+    assert still_held([noted], source(schema="a BIGINT")) == {}
+    land(tmp_path / "in" / "b.csv", modified=NOW - timedelta(minutes=1))
+    assert len(discover(given, tmp_path, (), NOW, held=held).ready) == 2

@@ -1,0 +1,127 @@
+"""What the first bytes, the header or the footer of a file tell against reading it as its source says.
+
+Here: looks that need no Spark and open one file. Not here: types of parquet columns (parquet_types.py), faults inside
+of a file that only reading shows (unreadable.py).
+"""
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from resources.sources.csv_headers import check_wanted, dialect, read_header
+from resources.sources.local_files import open_bytes
+from timeops.errors import InputError
+from timeops.expression_tokens import top_level_names
+from timeops.spec import FilesSource
+from timeops.spec_columns import names_in_files
+from timeops.spec_messages import did_you_mean
+
+_HEAD_BYTES = 1 << 16
+_MARKS = (  # a mark of four bytes stands before one of two that begins it
+    (b"\xff\xfe\x00\x00", "UTF-32"),
+    (b"\x00\x00\xfe\xff", "UTF-32"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
+_MAGIC = (
+    (b"PAR1", "a parquet file"),
+    (b"\x1f\x8b", "compressed with gzip"),
+    (b"BZh", "compressed with bzip2"),
+    (b"PK\x03\x04", "a zip archive or an Excel file"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
+    (b"\xfd7zXZ\x00", "compressed with xz"),
+    (b"\x04\x22\x4d\x18", "compressed with lz4"),
+    (b"Obj\x01", "an avro file"),
+    (b"%PDF-", "a PDF file"),
+)
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_MOST_CONTROLS = 0.02  # of the bytes: text has hardly any, bytes at random have a tenth
+_CODECS_OF_NO_SPARK = ("BROTLI", "LZO")
+
+
+def check_fits(path: str, source: FilesSource) -> None:
+    """Refuse a file, which is not empty, that cannot be what the source says.
+
+    Raises:
+        InputError: It is no text, not UTF-8, no parquet, or lacks a column by its header or footer.
+        SpecError: An option of the source is wrong.
+        OSError: The file cannot be read.
+    """
+    wanted = list(names_in_files(top_level_names(source.columns), source.rename).values())
+    if source.format == "parquet":
+        _check_parquet(path, wanted)
+        return
+    _check_text(path, source.format)
+    if source.options.get("header", False):
+        header = read_header(path, dialect(source), multiline=bool(source.options.get("multiLine", False)))
+        check_wanted(path, header, wanted)
+
+
+def check_names(path: str, wanted: Sequence[str], found: Sequence[str]) -> None:
+    """Check that a file has each wanted column once.
+
+    Raises:
+        InputError: One is missing, or another differs from it in case only.
+    """
+    lowered = [name.lower() for name in found]
+    for name in wanted:
+        if name in found and lowered.count(name.lower()) == 1:
+            continue
+        missing = name not in found
+        raise InputError(
+            f"{path}: column `{name}` {'is missing from' if missing else 'stands more than once (in any case) in'} "
+            f"the file, which has: {', '.join(found)}",
+            expected="every column of `schema` once, by its exact name",
+            remedy=(missing and did_you_mean(name, found)) or "correct `schema` or the file",
+        )
+
+
+def _check_text(path: str, file_format: str) -> None:
+    with open_bytes(path) as file:
+        head = file.read(_HEAD_BYTES)
+    encoding = next((name for mark, name in _MARKS if head.startswith(mark)), _zeros_of(head))
+    if encoding:
+        raise InputError(
+            f"{path}: this is text in {encoding}",
+            expected="text in UTF-8",
+            remedy=f"convert it, for example with `iconv -f {encoding} -t UTF-8`, and land it again",
+        )
+    kind = next((name for magic, name in _MAGIC if head.startswith(magic)), "")
+    if kind or len(_CONTROL.findall(head)) > _MOST_CONTROLS * len(head):
+        raise InputError(
+            f"{path}: this is {kind or 'binary'}, not text" + (" under the name of text" if kind else ""),
+            expected=f"{file_format} as text in UTF-8, plain or with the ending .gz or .bz2",
+            remedy="land the text, or correct `format` or `path` of the source",
+        )
+
+
+def _zeros_of(head: bytes) -> str:
+    """UTF-16 without a mark: most characters of such text have a zero byte, all on the same side."""
+    sides = [head[side::2] for side in (0, 1)]
+    shares = sorted(side.count(0) / len(side) for side in sides if side)
+    return "UTF-16" if len(shares) == 2 and shares[0] < 0.05 and shares[1] > 0.4 else ""
+
+
+def _check_parquet(path: str, wanted: list[str]) -> None:
+    try:
+        footer = pq.read_metadata(path)
+        names = footer.schema.to_arrow_schema().names
+    except PermissionError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"{path}: this is no readable parquet file: {error}",
+            expected="a complete parquet file, not encrypted",
+            remedy="land the whole file again, or correct `format` or `path` of the source",
+        ) from error
+    check_names(path, wanted, names)
+    columns = footer.num_columns if footer.num_row_groups else 0
+    codecs = {footer.row_group(0).column(number).compression for number in range(columns)}
+    for codec in sorted(codecs.intersection(_CODECS_OF_NO_SPARK)):
+        raise InputError(
+            f"{path}: columns are compressed with {codec.lower()}, which Spark cannot read",
+            expected="snappy, zstd, gzip, lz4 or no compression",
+            remedy="write the file again with one of these",
+        )
