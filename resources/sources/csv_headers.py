@@ -15,6 +15,7 @@ from timeops.errors import InputError, SpecError
 from timeops.spec import FilesSource
 from timeops.spec_messages import did_you_mean
 
+_NO_HEADER = "give the file a first line with the names of its columns, or leave `header` out if no file has one"
 _LONGEST_LINE = 1 << 20  # characters; csv refuses fields far shorter than that
 
 
@@ -88,6 +89,7 @@ def check_wanted(path: str, header: Header, wanted: Sequence[str]) -> None:
     Raises:
         InputError: One is missing or stands twice; with the header found.
     """
+    seems_data = not set(wanted).intersection(header.names)
     for name in wanted:
         found = header.names.count(name)
         if header.line and found != 1:
@@ -96,7 +98,7 @@ def check_wanted(path: str, header: Header, wanted: Sequence[str]) -> None:
             raise InputError(
                 f"{path}: column `{name}` {what} the header: {', '.join(header.names)}",
                 expected="every column of `schema` once, by its exact name",
-                remedy=near or "correct `schema` or the file",
+                remedy=near or (_NO_HEADER if seems_data else "correct `schema` or the file"),
             )
 
 

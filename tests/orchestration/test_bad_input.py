@@ -176,6 +176,7 @@ def test_every_kind_of_bad_file_is_held_back_alone_and_named(folder: Path) -> No
     for name, sentence in said.items():
         assert f"{files / name}: {sentence}" in done.stderr
     assert done.stderr.count("To do:") == len(said)
+    assert "To do: give the file a first line with the names of its columns" in done.stderr
 
     (files / "later.csv").write_text("at,v\n" + line)
     pq.write_table(pa.table(row), files / "typed.parquet")
