@@ -82,5 +82,6 @@ def _fault_of_parquet(path: str) -> str:
         for _ in pq.ParquetFile(path).iter_batches():
             pass
     except (pa.ArrowException, OSError) as error:
-        return str(error).strip().split("\n", maxsplit=1)[0]
+        first = str(error).strip().split("\n", maxsplit=1)[0]
+        return "".join(sign for sign in first if sign.isprintable()).rstrip(" :")
     return ""
