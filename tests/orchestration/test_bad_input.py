@@ -135,11 +135,14 @@ def damaged(path: Path, *, page: int) -> None:
 
 def test_every_kind_of_bad_file_is_held_back_alone_and_named(folder: Path) -> None:
     line, files = "2026-01-01T00:00:00Z,1\n", folder / "in"
-    row = {"at": ["2026-01-01T00:00:00Z"], "v": pa.array([1], pa.int32())}
+
+    def row(value: int) -> pa.Table:
+        return pa.table({"at": ["2026-01-01T00:00:00Z"], "v": pa.array([value], pa.int32())})
+
     (files / "good.csv").write_text("at,v\n" + line)
     (files / "good.json").write_text('{"at": "2026-01-01T00:00:00Z", "v": 1}\n')
-    for name in ("good", "last"):
-        pq.write_table(pa.table(row), files / f"{name}.parquet")
+    pq.write_table(row(1), files / "good.parquet")
+    pq.write_table(row(2), files / "last.parquet")
     (files / "utf16.csv").write_bytes(("at,v\n" + line).encode("utf-16"))
     (files / "no_mark.json").write_bytes('{"at": "2026-01-01T00:00:00Z"}\n'.encode("utf-16-le"))
     (files / "missing.csv").write_text("at\n2026-01-01T00:00:00Z\n")
@@ -148,7 +151,7 @@ def test_every_kind_of_bad_file_is_held_back_alone_and_named(folder: Path) -> No
     (files / "random.csv").write_bytes(bytes(range(256)) * 9)
     (files / "zip.json").write_bytes(b"PK\x03\x04" + b"content" * 9)
     (files / "named.parquet").write_text("at,v\n" + line)
-    pq.write_table(pa.table(row), files / "brotli.parquet", compression="brotli")
+    pq.write_table(row(3), files / "brotli.parquet", compression="brotli")
     pq.write_table(pa.table({"at": ["x"]}), files / "missing.parquet")
     pq.write_table(pa.table({"at": ["x"], "v": ["1"]}), files / "typed.parquet")
     damaged(files / "a_page.parquet", page=4)
@@ -178,12 +181,12 @@ def test_every_kind_of_bad_file_is_held_back_alone_and_named(folder: Path) -> No
     assert done.stderr.count("To do:") == len(said)
     assert "To do: give the file a first line with the names of its columns" in done.stderr
 
-    (files / "later.csv").write_text("at,v\n" + line)
-    pq.write_table(pa.table(row), files / "typed.parquet")
+    (files / "later.csv").write_text("at,v\n" + line * 2)
+    pq.write_table(row(4), files / "typed.parquet")
     damaged(files / "pages.parquet", page=0)  # in its place, damaged again: it is tried again
     again = CliRunner().invoke(main, ["run", "tills.yaml"], catch_exceptions=False)
     assert again.exit_code == 1
-    assert records(folder) == 6
+    assert records(folder) == 7
     assert "12 file(s) held back" in again.stderr
     committed = Workspace(read_spec(folder / "tills.yaml"), folder / "warehouse").batches.last_commit("ingest")
     assert committed is not None

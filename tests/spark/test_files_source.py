@@ -309,7 +309,7 @@ def test_multiline_csv_counts_records_and_cannot_be_read_on(spark: SparkSession,
     file = land(tmp_path / "in" / "x.csv", '"a\nb",n\n"x\ny",1\n\nz,q\nu,2,3\nv,4\n')
     land(tmp_path / "in" / "y.csv", "n,a,c\n7,w,more\n")
     given = source("n INT, a STRING", options={"header": True, "multiLine": True})
-    errors = discover(given, tmp_path, {}, NOW).errors
+    errors = discover(given, tmp_path, (), NOW).errors
     assert [error.found for error in errors] == [f"{file}: column `a` is missing from the header: a\nb, n"]
     land(file, file.read_bytes().replace(b'"a\nb"', b"a"))
     kept = source("n INT, a STRING", options={"header": True, "multiLine": True}, keep_unknown=True)
