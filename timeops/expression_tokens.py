@@ -164,6 +164,18 @@ def mentions(expression: str, name: str) -> bool:
     return any(token.is_name and token.lower == name.lower() for token in tokenize(expression))
 
 
+def lambda_names(tokens: Sequence[Token]) -> set[str]:
+    """Return the parameters of lambda functions: the names in front of `->`."""
+    names: set[str] = set()
+    for position in range(1, len(tokens) - 1):
+        if (tokens[position].lower, tokens[position + 1].lower) == ("-", ">"):
+            first = position - 1
+            while tokens[position - 1].lower == ")" and first > 0 and tokens[first].lower != "(":
+                first -= 1
+            names |= {token.lower for token in tokens[first:position] if token.is_name}
+    return names
+
+
 def normal_form(expression: str) -> str:
     """Return a text that is equal for expressions that differ in white space, case or backquotes only."""
     return " ".join(f"'{token.text}'" if token.kind == "string" else token.lower for token in tokenize(expression))

@@ -4,12 +4,12 @@ Here: checks on the words of an expression: clocks, randomness, subqueries, wind
 order of rows (aggregate_order.py); types and columns: Spark may still refuse an expression that passes.
 """
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 
 from timeops.aggregate_order import order_problems
+from timeops.clock_texts import is_clock, why, written_texts
 from timeops.errors import SpecError
-from timeops.expression_tokens import Token, balance_fault, calls, tokenize
+from timeops.expression_tokens import Token, balance_fault, calls, lambda_names, tokenize
 from timeops.spec_messages import Problem
 
 _USE_ARRIVAL = "use `_arrival_time`, the instant at which the record arrived"
@@ -70,10 +70,6 @@ _BARE = frozenset(
 )
 _PRINCIPLE = "a result that is a function of the arrival log: the same log gives the same tables"
 
-# Spark reads these strings, with or without a zone, as the clock where it needs a time: even `time < 'now'`.
-_CLOCK_WORD = re.compile(
-    r"\s*(?i:now|today|tomorrow|yesterday)\s*(?:(?:Z|UTC|GMT|UT)?(?:[+-][0-9:]+)?|[A-Z]{3}|\w+/[\w/+-]+)\s*"
-)
 _LIKE = frozenset({"like", "ilike", "rlike", "regexp"})
 _AFTER_NAME = frozenset({"is", "in", "like", "between", "and", "or", "not", "as", "ilike", "rlike", "div"})
 
@@ -113,8 +109,13 @@ def determinism_problems(expression: str, columns: Collection[str] = ()) -> list
     fault = balance_fault(tokens)
     if fault:
         return [Problem(f"the expression {expression!r} is not whole: {fault}", expected="a Spark SQL expression")]
-    hidden = {name.lower() for name in columns} | _lambda_names(tokens)
-    checks = (_refused_calls(tokens), _refused_names(tokens, hidden), _clock_words(tokens), _queries(tokens))
+    hidden = {name.lower() for name in columns} | lambda_names(tokens)
+    checks = (
+        _refused_calls(tokens),
+        _refused_names(tokens, hidden),
+        _clock_words(expression, tokens),
+        _queries(tokens),
+    )
     return list(dict.fromkeys(problem for found in checks for problem in found))
 
 
@@ -142,24 +143,11 @@ def _refused_names(tokens: Sequence[Token], hidden: Collection[str]) -> Iterable
             yield _refused(token.lower, *_REASONS[token.lower])
 
 
-def _lambda_names(tokens: Sequence[Token]) -> set[str]:
-    """Return the parameters of lambda functions: the names in front of `->`."""
-    names: set[str] = set()
-    for position in range(1, len(tokens) - 1):
-        if (tokens[position].lower, tokens[position + 1].lower) == ("-", ">"):
-            first = position - 1
-            while tokens[position - 1].lower == ")" and first > 0 and tokens[first].lower != "(":
-                first -= 1
-            names |= {token.lower for token in tokens[first:position] if token.is_name}
-    return names
-
-
-def _clock_words(tokens: Sequence[Token]) -> Iterable[Problem]:
-    for position, token in enumerate(tokens):
-        before = tokens[position - 1].lower if position else ""
-        if token.kind == "string" and before not in _LIKE and _CLOCK_WORD.fullmatch(token.text):
-            remedy = f"{_USE_ARRIVAL}; to compare with the text itself write `LIKE '{token.text.strip()}'`"
-            yield _refused(f"'{token.text}'", "is read as the clock where a time is needed", remedy)
+def _clock_words(expression: str, tokens: Sequence[Token]) -> Iterable[Problem]:
+    for before, text in written_texts(expression, tokens):
+        if before.lower not in _LIKE and is_clock(text):
+            remedy = f"{_USE_ARRIVAL}; to compare with the text itself write `LIKE '{text.strip()}'`"
+            yield _refused(f"'{text}'", why(text), remedy)
 
 
 def _queries(tokens: Sequence[Token]) -> Iterable[Problem]:
