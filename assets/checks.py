@@ -7,6 +7,7 @@ Each asset's checks share their looks at the tables: a Spark query for a check c
 that it reads.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,15 @@ from pyspark.sql import functions as F
 from assets.alerts import alerts_of, check_alert
 from assets.recounted import recount_of_batch, recounted
 from assets.timelines import RELEASED, one_timeline, timelines_before
-from assets.window_checks import DENSE_REVISIONS, ONE_FINAL_ROW, SUM_OVERFLOW, WINDOW_RECOUNT, asked_of, check_windows
+from assets.window_checks import (
+    DENSE_REVISIONS,
+    HAVING,
+    ONE_FINAL_ROW,
+    SUM_OVERFLOW,
+    WINDOW_RECOUNT,
+    asked_of,
+    check_windows,
+)
 from resources import tables
 from resources.plans import Plan
 from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
@@ -48,7 +57,8 @@ RECOUNT = Expectation(
 )
 CONSERVATION = Expectation(
     name="conservation",
-    holds="records = ordered + held + dead letters; per window accepted = in windows + in gaps + filtered + late",
+    holds="records = ordered + held + dead letters; per window accepted = in windows + in gaps + filtered + "
+    "dead letters of it",
     remedy="records were lost or doubled: do not use this batch; report the numbers, then `tidemark run` retries it",
     blocking=True,
 )
@@ -60,7 +70,7 @@ CONSISTENT_LETTERS = Expectation(
 
 CHECKS: Mapping[str, tuple[Expectation, ...]] = {
     tables.ORDERED_EVENTS: (ORDER, BEHIND_WATERMARK),
-    "window_results": (ONE_FINAL_ROW, DENSE_REVISIONS, WINDOW_RECOUNT, SUM_OVERFLOW),
+    "window_results": (ONE_FINAL_ROW, DENSE_REVISIONS, WINDOW_RECOUNT, SUM_OVERFLOW, HAVING),
     tables.DEAD_LETTERS: (RECOUNT, CONSERVATION, CONSISTENT_LETTERS),
 }
 """The checks of each asset, in the order in which they run."""
@@ -168,13 +178,16 @@ def _check_letters(workspace: Workspace, plan: Plan) -> list[Checked]:
         .collect()
     )
     by_reason = {row["reason"]: row["n"] for row in counted if row["stage"] != "window"}
-    late = {row["window_name"]: row["n"] for row in counted if row["stage"] == "window"}
+    of_windows: Counter[str] = Counter()
+    for row in counted:
+        if row["stage"] == "window":
+            of_windows[row["window_name"]] += row["n"]
     before = timelines_before(workspace, workspace.position())
     fresh = _one_row(recount_of_batch(workspace, plan, letters, before))
     shown = (c.SEQ, "reason", "lateness_us", "detail")
     return [
         check(RECOUNT, recounted(by_reason, fresh)),
-        check(CONSERVATION, _accounts(workspace, plan, fresh["records"], sum(by_reason.values()), late)),
+        check(CONSERVATION, _accounts(workspace, plan, fresh["records"], sum(by_reason.values()), of_windows)),
         check(
             CONSISTENT_LETTERS,
             [Measured("dead letters that contradict themselves", 0, sum(row["inconsistent"] for row in counted))],
@@ -183,7 +196,9 @@ def _check_letters(workspace: Workspace, plan: Plan) -> list[Checked]:
     ]
 
 
-def _accounts(workspace: Workspace, plan: Plan, in_log: int, refused: int, late: Mapping[str, int]) -> list[Measured]:
+def _accounts(
+    workspace: Workspace, plan: Plan, in_log: int, refused: int, of_windows: Mapping[str, int]
+) -> list[Measured]:
     """What came in, and what the tables hold of it."""
     records = records_in(plan)
     accounts = [Measured("records of the log", records, in_log)]
@@ -192,7 +207,9 @@ def _accounts(workspace: Workspace, plan: Plan, in_log: int, refused: int, late:
     counts = workspace.counts_of(plan.batch_id)
     for window in workspace.spec.event_windows:
         placed = sum(counts[f"{window.name}.{outcome}"] for outcome in ("in_windows", "in_gap", "filtered"))
-        accounts.append(Measured(f"accepted for {window.name}", records - refused, placed + late.get(window.name, 0)))
+        accounts.append(
+            Measured(f"accepted for {window.name}", records - refused, placed + of_windows.get(window.name, 0))
+        )
     return accounts
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from assets.chained import with_fresh_results
 from assets.commits import batch_column, has_few_records
 from assets.flushed_windows import windows_with_late_events
 from assets.linked_events import late_events_of
@@ -18,7 +19,7 @@ from resources import tables
 from resources.plans import Plan
 from resources.workspace import Workspace
 from timeops import columns as c
-from timeops.dead_letters import time_letters, window_letters
+from timeops.dead_letters import time_letters, unfit_letters, unfit_results, window_letters
 
 
 def write_dead_letters(workspace: Workspace, plan: Plan) -> Mapping[str, int]:
@@ -29,8 +30,10 @@ def write_dead_letters(workspace: Workspace, plan: Plan) -> Mapping[str, int]:
     """
     reasons: Counter[str] = Counter()
     for name, n in workspace.counts_of(plan.batch_id).items():
-        if n and (name.startswith("refused.") or name.endswith(".window_closed")):
+        if n and (name.startswith("refused.") or name.endswith((".window_closed", ".bad_expression"))):
             reasons[name.rsplit(".", 1)[1]] += n
+    for letters in _unfit_results(workspace, plan):
+        reasons += Counter(bad_expression=letters.count())
     if reasons:
         letters = letters_of(workspace, judged_batch(workspace, plan)).withColumns(
             {c.BATCH: batch_column(plan), "replayed_at": F.lit(None).cast("timestamp")}
@@ -50,4 +53,19 @@ def letters_of(workspace: Workspace, judged: Judged) -> DataFrame:
     for window in windows_with_late_events(workspace, judged.plan):
         late = late_events_of(workspace, judged, window)
         letters = letters.unionByName(window_letters(late, payload, window))
+    for window in workspace.spec.event_windows:
+        unfit = unfit_letters(judged.adjusted.accepted, payload, window)
+        letters = letters if unfit is None else letters.unionByName(unfit)
+    for unfit in _unfit_results(workspace, judged.plan):
+        letters = letters.unionByName(unfit)
     return letters
+
+
+def _unfit_results(workspace: Workspace, plan: Plan) -> list[DataFrame]:
+    """Dead letters of windows over windows: of results that the batch wrote, in the stage before this one."""
+    found = []
+    for window in workspace.spec.chained_windows:
+        results = with_fresh_results(workspace, judged_batch(workspace, plan), window).adjusted.accepted
+        letters = unfit_results(results, window)
+        found += [] if letters is None else [letters]
+    return found

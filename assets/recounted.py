@@ -20,6 +20,7 @@ from resources.recount_times import SourceRules
 from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.rules import SourceTime, TimeRules
+from timeops.safely import guarded_sql
 from timeops.spec import WindowSpec
 from timeops.waits import Waits
 
@@ -35,7 +36,8 @@ def recount_of_batch(workspace: Workspace, plan: Plan, letters: DataFrame, befor
         letters: The dead letters that it wrote.
         before: State of the timelines before it.
     """
-    items, rules = items_of(workspace, plan), _rules_of(workspace, plan)
+    items = items_of(workspace, plan)
+    rules = _rules_of(workspace, plan, items)
     if not rules.deduplicate_by:
         return recount(items, rules, before)
     told = letters.where("reason = 'duplicate'").select(c.SEQ)
@@ -56,16 +58,16 @@ def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Meas
     return [*judged, *others, Measured("mistaken for duplicates, or not known as such", 0, fresh["mistaken"])]
 
 
-def _rules_of(workspace: Workspace, plan: Plan) -> RecountRules:
-    """The numbers of a spec that the recount needs."""
+def _rules_of(workspace: Workspace, plan: Plan, items: DataFrame) -> RecountRules:
+    """The numbers of a spec that the recount needs, and its expressions, guarded over the records of a batch."""
     spec, rules, before = workspace.spec, TimeRules.of(workspace.spec), workspace.position()
     time, waits = spec.time, waits_of(workspace, plan)
     idle = time.idle.advance if time.idle else None
     return RecountRules(
-        sources=tuple(_source_rules(source, waits) for source in rules.sources),
+        sources=tuple(_source_rules(source, waits, items) for source in rules.sources),
         uses_splits=rules.uses_splits,
-        over=time.over,
-        deduplicate_by=time.deduplicate_by,
+        over=tuple(guarded_sql(items, text) for text in time.over),
+        deduplicate_by=tuple(guarded_sql(items, text) for text in time.deduplicate_by),
         within_us=time.within_us,
         emit_every_us=time.emit_every_us,
         unit_us=time.unit_us,
@@ -86,10 +88,11 @@ def _rules_of(workspace: Workspace, plan: Plan) -> RecountRules:
     )
 
 
-def _source_rules(source: SourceTime, waits: Waits) -> SourceRules:
+def _source_rules(source: SourceTime, waits: Waits, items: DataFrame) -> SourceRules:
+    by = None if source.timestamp_by is None else guarded_sql(items, source.timestamp_by)
     since_us = waits.since_us if source.name in waits.sources else None
     waited_us = waits.waited_us.get(source.name, 0)
-    return SourceRules(**asdict(source), waited_us=waited_us, waits_since_us=since_us)
+    return SourceRules(**{**asdict(source), "timestamp_by": by}, waited_us=waited_us, waits_since_us=since_us)
 
 
 def _ends_of(window: WindowSpec, unit_us: int) -> EndsOfWindow:

@@ -17,6 +17,7 @@ from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows,
 from resources.rows import readable
 from resources.workspace import Workspace
 from timeops import columns as c
+from timeops.aggregates import having_fails
 from timeops.changes import CHANGE, DELETE, PREIMAGE
 from timeops.epoch import Instant
 from timeops.spec import Spec, WindowSpec
@@ -43,6 +44,11 @@ WINDOW_RECOUNT = Expectation(
     remedy="results are wrong, or the events are: report the rows; `tidemark accept` takes the batch as it is",
     blocking=True,
 )
+HAVING = Expectation(
+    name="having_decides",
+    holds="`having` can be computed on every result; where it fails, the result is shown",
+    remedy="read the rows, which `having` might leave out; write it so that it gives a value for them",
+)
 
 SUM_OVERFLOW = Expectation(
     name="sum_overflow",
@@ -57,7 +63,8 @@ def asked_of(spec: Spec) -> tuple[Expectation, ...]:
     recount = (WINDOW_RECOUNT,) if spec.outputs.ordered_events else ()
     adds = any(calls_of(text, SUMS) for window in spec.windows for text in window.aggregates.values())
     overflow = (SUM_OVERFLOW,) if recount and adds else ()
-    return (ONE_FINAL_ROW, *dense, *recount, *overflow) if spec.windows else ()
+    having = (HAVING,) if any(window.having for window in spec.windows) else ()
+    return (ONE_FINAL_ROW, *dense, *recount, *overflow, *having) if spec.windows else ()
 
 
 def check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
@@ -73,6 +80,10 @@ def check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
         found.append(_none_of(gaps, DENSE_REVISIONS, "windows and groups whose revisions have gaps"))
     if WINDOW_RECOUNT in asked:
         found += _recounted(workspace, plan, written, overflow=SUM_OVERFLOW in asked)
+    if HAVING in asked:
+        undecided = [_undecided(workspace, plan, window) for window, _ in written if window.having]
+        rows = [frame for frame in undecided if frame is not None]
+        found.append(_none_of(rows, HAVING, "results on which `having` fails"))
     return found
 
 
@@ -107,6 +118,19 @@ def _recounted(
 def _some(frames: Sequence[DataFrame]) -> Rows:
     shown = readable(reduce(DataFrame.unionByName, frames).limit(SAMPLE_ROWS))
     return [row.asDict(recursive=True) for row in shown.collect()]
+
+
+def _undecided(workspace: Workspace, plan: Plan, window: WindowSpec) -> DataFrame | None:
+    """The results of a batch on which `having` fails; None where it cannot."""
+    rows = workspace.lake.read(tables.window_table(window.name), filters=[(c.BATCH, "=", plan.batch_id)])
+    fails = having_fails(rows, window)
+    named = (
+        F.lit(window.name).alias("window_name"),
+        "window_start",
+        "window_end",
+        group_values(window.group_columns),
+    )
+    return None if fails is None else rows.where(fails).select(*named)
 
 
 def _none_of(frames: Sequence[DataFrame], expectation: Expectation, what: str) -> Checked:

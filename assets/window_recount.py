@@ -22,10 +22,12 @@ from resources.rows import small_frame
 from resources.workspace import Position, Workspace, records_in
 from timeops import columns as c
 from timeops.adjustment import KEPT
+from timeops.aggregate_calls import on_rows
+from timeops.aggregates import passes_having, with_aggregates
 from timeops.contents import END, START, group_names
 from timeops.epoch import Instant
 from timeops.expression_tokens import mentions
-from timeops.safely import null_if_it_fails
+from timeops.safely import any_fails, null_if_it_fails
 from timeops.spec import WindowSpec
 from timeops.sums import SUMS, calls_of, overflow_in, without_overflow
 from timeops.values import as_json
@@ -220,33 +222,32 @@ def _again(events: DataFrame, asked: DataFrame, window: WindowSpec, moved: Mappi
     passing = events
     if window.where is not None:
         passing = passing.where(F.coalesce(null_if_it_fails(events, window.where), F.lit(False)))
+    if (fails := any_fails(events, on_rows(window.aggregates.values()))) is not None:
+        passing = passing.where(~fails)
     groups = {f"__of_{name}": null_if_it_fails(events, text) for name, text in window.group_expressions}
     placed = passing.select("*", *[value.alias(name) for name, value in groups.items()]).join(asked, _is_in(window))
     named = [F.col(f"`{of}`").alias(name) for of, name in zip(groups, window.group_columns, strict=True)]
     texts = dict(window.aggregates)
     texts |= {_moved(name, i): text for name, others in moved.items() for i, text in enumerate(others or ())}
-    aggregates = [
-        F.expr(without_overflow(text, events, in_decimals=True)).alias(name) for name, text in texts.items()
-    ]
-    unsure = F.bool_or(_may_overlap(window)).alias(_UNSURE)
-    found = placed.groupBy(F.col(_FROM).alias(_START), F.col(_TO).alias(_END), *named).agg(
-        *aggregates, _too_large(window, events).alias(_TOO_LARGE), unsure
-    )
-    passes, may_pass = _passes(window, moved)
+    texts = {name: without_overflow(text, events, in_decimals=True) for name, text in texts.items()}
+    more = (_too_large(window, events).alias(_TOO_LARGE), F.bool_or(_may_overlap(window)).alias(_UNSURE))
+    groups_of = placed.groupBy(F.col(_FROM).alias(_START), F.col(_TO).alias(_END), *named)
+    found = with_aggregates(groups_of, texts, *more)
+    passes, may_pass = _passes(found, window, moved)
     shown = found.withColumn(_MAY_PASS, may_pass).where(passes | F.col(_MAY_PASS) | F.col(_UNSURE))
     return shown.withColumn(_HERE, F.lit(True))
 
 
-def _passes(window: WindowSpec, moved: Mapping[str, Moved]) -> tuple[Column, Column]:
+def _passes(found: DataFrame, window: WindowSpec, moved: Mapping[str, Moved]) -> tuple[Column, Column]:
     """BOOLEAN, never null: a result passes `having`; another order of summation may tell otherwise."""
     if window.having is None:
         return F.lit(True), F.lit(False)
-    passes, otherwise = F.coalesce(F.expr(window.having), F.lit(False)), F.lit(False)
+    passes, otherwise = passes_having(found, window.having), F.lit(False)
     for name, texts in moved.items():
         if texts is None and mentions(window.having, name):
             return passes, F.lit(True)
         for i in range(len(texts or ())):
-            with_other = F.coalesce(F.expr(with_column(window.having, name, _moved(name, i))), F.lit(False))
+            with_other = passes_having(found, with_column(window.having, name, _moved(name, i)))
             otherwise = otherwise | (with_other != passes)
     return passes, otherwise
 

@@ -14,7 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.totals import Counts, ordered, refused, sums, window_closed
+from pipelines.totals import Counts, ordered, refused, sums, unfit, window_closed
 from resources.plans import Commit
 from resources.tables import window_table
 from resources.workspace import Position, Workspace
@@ -116,11 +116,15 @@ def watermark_text(position: Position) -> str:
 
 
 def _missed(spec: Spec, added: Counts, in_all: Counts) -> list[Line]:
-    """What came too late for a window: it was accepted, so it is counted above, and has a dead letter too."""
+    """What a window refused: it was accepted, so it is counted above, and has a dead letter too."""
     inputs = {window.name: window.input for window in spec.windows}
     found, before = window_closed(in_all, inputs), window_closed(added, inputs)
     whats = {name: "accepted" if source is None else f"results of {source}" for name, source in inputs.items()}
-    return [Line(f"{whats[name]}, too late for {name}", before.get(name, 0), n) for name, n in found.items()]
+    lines = [Line(f"{whats[name]}, too late for {name}", before.get(name, 0), n) for name, n in found.items()]
+    found, before = unfit(in_all, inputs), unfit(added, inputs)
+    return lines + [
+        Line(f"{whats[name]}, an aggregate of {name} fails", before.get(name, 0), n) for name, n in found.items()
+    ]
 
 
 def _number(count: int | None) -> str:

@@ -34,6 +34,16 @@ def refused(counts: Counts) -> dict[str, int]:
 
 
 def window_closed(counts: Counts, windows: Iterable[str]) -> dict[str, int]:
-    """Dead letters of the stage `window`, by window."""
-    found = {name: counts.get(f"{name}.window_closed", 0) for name in windows}
+    """Events that came too late, by window."""
+    return _of_windows("window_closed", counts, windows)
+
+
+def unfit(counts: Counts, windows: Iterable[str]) -> dict[str, int]:
+    """Events on which an aggregate fails, by window."""
+    return _of_windows("bad_expression", counts, windows)
+
+
+def _of_windows(outcome: str, counts: Counts, windows: Iterable[str]) -> dict[str, int]:
+    """Dead letters of the stage `window` for a reason, by window."""
+    found = {name: counts.get(f"{name}.{outcome}", 0) for name in windows}
     return {name: count for name, count in found.items() if count}

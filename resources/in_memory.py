@@ -19,7 +19,7 @@ from resources.split_count import count_splits
 from timeops import columns as c
 from timeops.adjustment import Adjusted, kept_together, time_adjustment
 from timeops.chained import as_events, results_still_needed, with_results
-from timeops.dead_letters import time_letters, window_letters
+from timeops.dead_letters import time_letters, unfit_letters, window_letters
 from timeops.duplicates import FIRST_TIMES_SCHEMA, first_times
 from timeops.extraction import timeline
 from timeops.ordering import release
@@ -311,6 +311,9 @@ def _letters(adjusted: Adjusted, rules: Rules, before: Carried) -> DataFrame:
         for window in (window for window in rules.time.windows if window.input is None):
             late = late_for_windows(adjusted, before.of_window(window), window)
             frames.append(window_letters(late, payload, window))
+    for window in (window for window in rules.time.windows if window.input is None):
+        unfit = unfit_letters(adjusted.accepted, payload, window)
+        frames += [] if unfit is None else [unfit]
     letters = reduce(DataFrame.unionByName, frames)
     return letters.withColumns(
         {

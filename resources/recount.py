@@ -22,6 +22,7 @@ _BLOCK_ROWS = 4096
 class RecountRules:
     """The numbers that decide, all microseconds; policies are 'drop', 'adjust', 'keep' or None.
 
+    `over` and `deduplicate_by` are SQL that fails on no record: null where the spec's expressions do.
     `idle` is 'exclude_split', 'window_close' or None; `windows` are those whose ends window_close asks for. The
     `start_` ones are the clock before the range and that of the last record before its period of emission. The last
     two tell of waits of any source, as SourceRules of those of one.

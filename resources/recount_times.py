@@ -17,6 +17,7 @@ FIRST_US = -62135596800000000  # the year 0001
 class SourceRules:
     """The time of a source; lengths in microseconds, `splits` are those known before they have an event.
 
+    `timestamp_by` is SQL that fails on no record: null where the spec's expression does.
     `waited_us` is how long it had waited for others before the range, and `waits_since_us` the clock from which on it
     waits throughout the range, so that it has no record there; None where it does not.
     """
@@ -59,12 +60,11 @@ def _event_us(log: DataFrame, timestamp_by: str | None, time_zone: str) -> str:
     if isinstance(kind, StringType):
         # A written offset stands behind the 'T' or blank: a minus sign before it belongs to the date.
         shape = r"'^\\d{4}-\\d\\d-\\d\\d([Tt ]\\d\\d:\\d\\d(:\\d\\d([.,]\\d+)?)?( ?([Zz]|[+-]\\d\\d(:?\\d\\d)?))?)?$'"
-        full = f"regexp_replace(replace(upper({by}), ',', '.'), '^(.{{16}})( ?[Z+-].*)?$', '$1:00$2')"
+        full = "regexp_replace(replace(upper(text), ',', '.'), '^(.{16})( ?[Z+-].*)?$', '$1:00$2')"
         cast = f"try_cast({full} AS TIMESTAMP)"
-        offset = f"substr(upper({by}), 11) rlike '[Z+-]'"
-        return (
-            f"CASE WHEN {by} rlike {shape} THEN CASE WHEN {offset} THEN unix_micros({cast}) ELSE {utc % cast} END END"
-        )
+        offset = "substr(upper(text), 11) rlike '[Z+-]'"
+        read = f"CASE WHEN {offset} THEN unix_micros({cast}) ELSE {utc % cast} END"
+        return f"get(transform(array({by}), text -> CASE WHEN text rlike {shape} THEN {read} END), 0)"
     tried = f"try_add(CAST({by} AS TIMESTAMP), INTERVAL '0' SECOND)"
     if isinstance(kind, TimestampNTZType | DateType):
         return utc % tried

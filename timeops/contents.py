@@ -1,12 +1,14 @@
-"""What windows of every kind ask of an event: does it pass their filter, and of which group is it.
+"""What windows of every kind ask of an event: does it pass their filter, can they add it up, of which group is it.
 
-Here: `where` and `group_by` as columns. Not here: which windows an event is in (gridded.py, sessions.py).
+Here: `where`, `group_by` and the arguments of aggregates as columns. Not here: which windows an event is in
+(gridded.py, sessions.py).
 """
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from timeops.safely import null_if_it_fails
+from timeops.aggregate_calls import on_rows
+from timeops.safely import any_fails, null_if_it_fails
 from timeops.spec import WindowSpec
 
 FILTERED = "__filtered"
@@ -30,11 +32,26 @@ def filtered(frame: DataFrame, window: WindowSpec) -> Column:
     return ~F.coalesce(null_if_it_fails(frame, window.where), F.lit(False))
 
 
+def unfit(frame: DataFrame, window: WindowSpec) -> Column | None:
+    """BOOLEAN, never null: the event passes the filter, and an aggregate fails on it; None where none can.
+
+    It is a dead letter of the window, whichever window of the definition it would be in, and is in none of them.
+    """
+    fails = any_fails(frame, on_rows(window.aggregates.values()))
+    return None if fails is None else ~filtered(frame, window) & fails
+
+
+def left_out(frame: DataFrame, window: WindowSpec) -> Column:
+    """BOOLEAN, never null: the event does not pass the filter, or an aggregate fails on it."""
+    fails = any_fails(frame, on_rows(window.aggregates.values()))
+    return filtered(frame, window) if fails is None else filtered(frame, window) | fails
+
+
 def takes_part(events: DataFrame, window: WindowSpec) -> Column:
-    """BOOLEAN, never null: the event passes the filter, or earlier stretches kept it for this window."""
+    """BOOLEAN, never null: the event is not left out, or earlier stretches kept it for this window."""
     if OPEN_IN not in events.columns:  # none was kept
-        return ~filtered(events, window)
-    return F.coalesce(F.array_contains(OPEN_IN, window.name), ~filtered(events, window))
+        return ~left_out(events, window)
+    return F.coalesce(F.array_contains(OPEN_IN, window.name), ~left_out(events, window))
 
 
 def flushed_at(events: DataFrame, end_us: Column) -> Column:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from timeops.aggregate_calls import on_rows
 from timeops.columns import (
     ARRIVAL,
     EVENT_TIME,
@@ -27,11 +28,13 @@ from timeops.columns import (
     T,
     to_instant,
 )
-from timeops.contents import BY_FLUSH, MISSED, MISSED_FROM
+from timeops.contents import BY_FLUSH, MISSED, MISSED_FROM, unfit
 from timeops.duplicate_folds import FIRST
 from timeops.durations import format_duration
+from timeops.expression_tokens import mentions
 from timeops.grids import start_of
 from timeops.rules import SourceTime, TimeRules
+from timeops.safely import any_fails
 from timeops.spec import WindowSpec
 from timeops.values import as_json
 
@@ -101,6 +104,57 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
         F.col(W_SET_BY).alias("watermark_set_by"),
         _payload(payload),
     )
+
+
+def unfit_letters(events: DataFrame, payload: Sequence[str], window: WindowSpec) -> DataFrame | None:
+    """Dead letters `bad_expression` of one window: events on which one of its aggregates fails; None where none can.
+
+    Args:
+        events: Accepted events.
+        payload: Names of the payload columns.
+        window: The window.
+    """
+    fails = unfit(events, window)
+    if fails is None:
+        return None
+    record = F.concat(F.lit("record "), F.col(POSITION), F.lit(" of "), F.coalesce(FILE, SOURCE))
+    place = record if window.input is None else F.lit(f"a result of {window.input}")
+    detail = F.lit(None).cast("string")
+    for name, text in window.aggregates.items():
+        own = any_fails(events, on_rows([text]))
+        if own is not None:
+            named = [column for column in payload if mentions(text, column)]
+            value = [F.lit(" on "), as_json(*[F.col(f"`{column}`") for column in named])] if named else []
+            sentence = F.concat(place, F.lit(f": the aggregate `{name}` of {window.name}, `{text}`, fails"), *value)
+            detail = F.coalesce(detail, F.when(own, sentence))
+    nothing = F.lit(None)
+    return events.where(fails).select(
+        *_where_from(),
+        F.lit("window").alias("stage"),
+        F.lit("bad_expression").alias("reason"),
+        detail.alias("detail"),
+        F.lit(window.name).alias("window_name"),
+        nothing.cast(_SPANS).alias("missed_windows"),
+        F.col(EVENT_TIME),
+        nothing.cast("timestamp").alias(WATERMARK),
+        nothing.cast("bigint").alias("lateness_us"),
+        nothing.cast("bigint").alias("watermark_set_by"),
+        _payload(payload),
+    )
+
+
+def unfit_results(results: DataFrame, window: WindowSpec) -> DataFrame | None:
+    """The same of a window over another one: results on which it fails, which have no place in the log.
+
+    Args:
+        results: Rows of `chained.as_events`.
+        window: The window.
+    """
+    payload = [name for name in results.columns if not name.startswith("_")]
+    nowhere = {SEQ: "bigint", POSITION: "bigint", ARRIVAL: "timestamp", EVENT_TIME: "timestamp"}
+    nowhere |= dict.fromkeys((SOURCE, SPLIT, FILE, MALFORMED), "string")
+    known = {name: F.lit(None).cast(kind) for name, kind in nowhere.items()}
+    return unfit_letters(results.withColumns(known), payload, window)
 
 
 def _where_from() -> list[Column]:

@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
+from timeops.aggregates import with_aggregates
 from timeops.columns import CLOCK, SEQ, TIMELINE, WATERMARK, same_in, to_instant, to_us
 from timeops.contents import END, group_names
 from timeops.errors import TidemarkError
@@ -78,8 +79,7 @@ def empty_rows(
         dated = owed.join(_reached(owed, known, fresh, adjusted), [*KEYS], "left")
     else:
         dated = owed.withColumn(REACHED_W, nothing)
-    aggregates = [F.expr(text).alias(name) for name, text in window.aggregates.items()]
-    of_nothing = adjusted.accepted.where(F.lit(False)).agg(*aggregates)
+    of_nothing = with_aggregates(adjusted.accepted.where(F.lit(False)).groupBy(), window.aggregates)
     typed = [F.col(name).cast(found.schema[name].dataType).alias(name) for name in window.aggregates]
     return dated.crossJoin(F.broadcast(of_nothing.select(*typed)))
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from timeops.adjustment import Adjusted
 from timeops.closing import REACHED, closing_watermarks
 from timeops.columns import LATENESS, T_FINAL, TIMELINE, W_BEFORE
-from timeops.contents import BY_FLUSH, END, FILTERED, FLUSHED, MISSED, START, filtered, flushed_at, with_groups
+from timeops.contents import BY_FLUSH, END, FILTERED, FLUSHED, MISSED, START, flushed_at, left_out, with_groups
 from timeops.grids import close_time, ends_of, last_end_of, start_of
 from timeops.spec import WindowSpec
 from timeops.stretch_ends import W_END, W_START, with_both_ends
@@ -30,11 +30,11 @@ def place(accepted: DataFrame, window: WindowSpec) -> DataFrame:
         window: The window.
 
     Returns:
-        `accepted` with `__filtered` BOOLEAN (the window's `where` is not true), `__ends` and `__missed`
-        ARRAY<BIGINT>, ends of windows (both empty when filtered, or in a gap).
+        `accepted` with `__filtered` BOOLEAN (the window leaves the event out, see contents.py), `__ends` and
+        `__missed` ARRAY<BIGINT>, ends of windows (both empty when filtered, or in a gap).
     """
     nothing = F.array().cast("array<bigint>")
-    placed = accepted.withColumn(FILTERED, filtered(accepted, window))
+    placed = accepted.withColumn(FILTERED, left_out(accepted, window))
     placed = placed.withColumn("__all", F.when(F.col(FILTERED), nothing).otherwise(ends_of(F.col(T_FINAL), window)))
     if FLUSHED in accepted.columns:
         return _placed_beside_flushed(placed, window).drop("__all")
@@ -90,7 +90,7 @@ def closed_contents(events: DataFrame, adjusted: Adjusted, window: WindowSpec, *
 
 def _in_its_window(events: DataFrame, window: WindowSpec) -> DataFrame:
     """The events that are in a window, with its `__end`, where an event is in one at most: `place` in short."""
-    passing = events.where(~filtered(events, window)).withColumn(END, last_end_of(F.col(T_FINAL), window))
+    passing = events.where(~left_out(events, window)).withColumn(END, last_end_of(F.col(T_FINAL), window))
     is_open = F.coalesce(close_time(F.col(END), window) > F.col(W_BEFORE), F.lit(True))
     return passing.where(F.col(END).isNotNull() & is_open)
 

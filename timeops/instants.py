@@ -11,7 +11,7 @@ from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampT
 
 from timeops.columns import MAX_US, MIN_US
 from timeops.errors import SpecError
-from timeops.safely import is_column, type_of, with_tried_instant, with_tried_text
+from timeops.safely import is_column, type_of, with_attempt
 
 # ISO 8601 calendar dates and times; the fraction may have more digits than a microsecond holds (cut off).
 _ISO = r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?( ?(Z|[+-]\d\d(:?\d\d)?))?)?$"
@@ -56,10 +56,10 @@ def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: st
     if isinstance(kind, TimestampType):
         if is_column(frame, expression):  # it cannot fail, and trying costs more than all the rest
             return _bounded(frame.withColumns({_RAW: F.unix_micros(F.expr(expression)), FAILED: F.lit(False)}))
-        return _bounded(with_tried_instant(frame, F.expr(expression), _RAW, FAILED))
+        return _bounded(with_attempt(frame, f"unix_micros({expression}\n)", _RAW, FAILED))
     if isinstance(kind, TimestampNTZType | DateType):
         # The session zone is UTC, so the cast keeps the local clock reading and the zone is applied after it.
-        tried = with_tried_instant(frame, F.expr(expression).cast("timestamp"), _LOCAL, FAILED)
+        tried = with_attempt(frame, f"unix_micros(CAST(({expression}\n) AS TIMESTAMP))", _LOCAL, FAILED)
         return _bounded(tried.withColumn(_RAW, _local_to_utc(F.col(_LOCAL), time_zone)).drop(_LOCAL))
     raise SpecError(
         f"{where}: `{expression}` gives {kind.simpleString().upper()}, which is no time",
@@ -73,7 +73,7 @@ def _from_text(frame: DataFrame, expression: str, time_zone: str) -> DataFrame:
     if is_column(frame, expression):
         read = frame.withColumns({_TEXT: F.upper(F.expr(expression)), FAILED: F.lit(False)})
     else:
-        tried = with_tried_text(frame, F.expr(expression), _TEXT, FAILED)
+        tried = with_attempt(frame, expression, _TEXT, FAILED)
         read = tried.withColumn(_TEXT, F.upper(_TEXT))
     text = F.col(_TEXT)
     tidy = F.regexp_replace(F.regexp_replace(text, ",", "."), _NO_SECONDS, "$1:00")

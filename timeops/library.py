@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from timeops import columns as c
 from timeops.adjustment import Adjusted, kept_together, time_adjustment
 from timeops.arrival import keys_by_arrival
-from timeops.dead_letters import time_letters, window_letters
+from timeops.dead_letters import time_letters, unfit_letters, window_letters
 from timeops.epoch import us_of
 from timeops.errors import InputError
 from timeops.keeping import as_it_is, computed
@@ -188,21 +188,23 @@ def windowed(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> 
 
 
 def window_dead_letters(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> DataFrame:
-    """Accepted events for which a window had closed; there are some only with `out_of_order: keep`.
+    """Accepted events for which a window had closed, some only with `out_of_order: keep`, or its aggregates fail.
 
     Args:
         events: What `adjust` gave.
         window: As for `windowed`.
 
     Returns:
-        Rows as in `dead_letters`, with the reason `window_closed`.
+        Rows as in `dead_letters`, with the reason `window_closed` or `bad_expression`.
 
     Raises:
         SpecError: The window is wrong, or does not go with `time`.
     """
     read = _window(events, window)
     kept = events._stretch if events.time.out_of_order == "keep" else _without_events(events._stretch)
-    return window_letters(late_for_windows(kept, None, read), events._payload, read)
+    late = window_letters(late_for_windows(kept, None, read), events._payload, read)
+    unfit = unfit_letters(events._stretch.accepted, events._payload, read)
+    return late if unfit is None else late.unionByName(unfit)
 
 
 def _refuse(time: TimeSpec) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from timeops.columns import T_FINAL, TIMELINE, W_BEFORE, same_in
-from timeops.contents import filtered, group_names, with_groups
+from timeops.contents import group_names, left_out, with_groups
 from timeops.grids import end_after, last_end_of
 from timeops.spec import WindowSpec
 
@@ -34,7 +34,7 @@ def reaching(events: DataFrame, window: WindowSpec) -> DataFrame:
     earliest = end_after(F.col(T_FINAL) - F.lit(window.ends_inside_us), window)
     still_open = end_after(F.col(W_BEFORE) - F.lit(window.allowed_lateness_us + window.ends_inside_us), window)
     ends = {FIRST_END: F.greatest(earliest, still_open), LAST_END: last_end_of(F.col(T_FINAL), window)}
-    placed = with_groups(events.where(~filtered(events, window)), window).withColumns(ends)
+    placed = with_groups(events.where(~left_out(events, window)), window).withColumns(ends)
     return placed.where(F.col(FIRST_END) <= F.col(LAST_END))
 
 

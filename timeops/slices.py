@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from timeops.adjustment import Adjusted
 from timeops.columns import T_FINAL, TIMELINE, W_BEFORE, floor_to
-from timeops.contents import END, FLUSHED, filtered, group_names, with_groups
+from timeops.contents import END, FLUSHED, group_names, left_out, with_groups
 from timeops.gridded import ENDS, KEYS, closes_in, place
 from timeops.grids import close_time, end_after, ends_of, last_end_of
 from timeops.partials import Partial, partials_of
@@ -55,7 +55,7 @@ def sliced_results(
     """
     groups = group_names(window)
     parts = [column.alias(name) for partial in partials.values() for name, column in partial.parts.items()]
-    passing = with_groups(events.where(~filtered(events, window)), window)
+    passing = with_groups(events.where(~left_out(events, window)), window)
     first = end_after(F.col(T_FINAL) - F.lit(window.ends_inside_us), window)
     in_all = F.coalesce(close_time(first, window) > F.col(W_BEFORE), F.lit(True))
     if FLUSHED in passing.columns:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from timeops.adjustment import KEPT
 from timeops.columns import ADJUSTED_BY, CLOCK, REASON, SEQ, SOURCE, T
-from timeops.contents import FILTERED, FLUSHED, MISSED, filtered
+from timeops.contents import FILTERED, FLUSHED, MISSED, left_out, unfit
 from timeops.flushed_windows import with_flushed
 from timeops.gridded import ENDS, place
 from timeops.spec import WindowSpec
@@ -54,7 +54,8 @@ def accepted_tally(
     Returns:
         `accepted`; by what moved them `early`, `late`, `out_of_order`, `kept_out_of_order`, of a source that is told
         apart `of_source`; and per window
-        `<window>.in_windows`, `.in_gap`, `.filtered`, `.window_closed` (these four add up to `accepted`) and
+        `<window>.in_windows`, `.in_gap`, `.filtered`, `.bad_expression` (an aggregate fails on the event),
+        `.window_closed` (these five add up to `accepted`) and
         `.missed_some` (in some window, late for another); BIGINT counts of events. And what else was asked.
     """
     counts = {name: F.array_contains(ADJUSTED_BY, name) for name in MOVED}
@@ -63,13 +64,19 @@ def accepted_tally(
     for number, window in enumerate(windows):
         names = {name: f"{name}{number}" for name in (ENDS, MISSED, FILTERED)}
         if window.kind == "session":
-            placed = placed.withColumn(names[FILTERED], filtered(placed, window))
+            placed = placed.withColumn(names[FILTERED], left_out(placed, window))
             found = _of_session(names[FILTERED])
         else:
             flushed = (stay_closed or {}).get(window.name)
             told = placed if flushed is None else with_flushed(placed, flushed, window)
             placed = place(told, window).drop(FLUSHED).withColumnsRenamed(names)
             found = _of_window(names)
+        fails = unfit(accepted, window)
+        found["bad_expression"] = F.lit(False)
+        if fails is not None:
+            own = f"__unfit{number}"
+            placed = placed.withColumn(own, fails)
+            found |= {"bad_expression": F.col(own), "filtered": found["filtered"] & ~F.col(own)}
         counts |= {f"{window.name}.{name}": condition for name, condition in found.items()}
     tally = placed.agg(
         F.count("*").alias("accepted"),

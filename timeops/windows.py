@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from timeops import gridded, sessions, slices, sliding
 from timeops.adjustment import Adjusted
+from timeops.aggregates import passes_having, with_aggregates
 from timeops.changes import LATE_EVENTS, PASSES
 from timeops.closing_any_time import with_first_watermarks
 from timeops.columns import LATENESS, W_BEFORE, W_SET_BY, WATERMARK, to_instant
@@ -145,16 +146,12 @@ def _shaped(results: DataFrame, window: WindowSpec, start_us: int | None) -> Dat
         *([IS_TAKEN_BACK] if window.may_take_back else []),
     )
     if window.may_take_back:
-        return rows.withColumn(PASSES, _passes(window) & ~F.col(IS_TAKEN_BACK)).drop(IS_TAKEN_BACK)
+        return rows.withColumn(PASSES, passes_having(rows, window.having) & ~F.col(IS_TAKEN_BACK)).drop(IS_TAKEN_BACK)
     if window.having is None:
         return rows
     if window.revises:
-        return rows.withColumn(PASSES, _passes(window))
-    return rows.where(window.having)
-
-
-def _passes(window: WindowSpec) -> Column:
-    return F.lit(True) if window.having is None else F.coalesce(F.expr(window.having), F.lit(False))
+        return rows.withColumn(PASSES, passes_having(rows, window.having))
+    return rows.where(passes_having(rows, window.having))
 
 
 def passing(results: DataFrame) -> DataFrame:
@@ -176,8 +173,8 @@ def last_revisions(results: DataFrame, window: WindowSpec) -> DataFrame:
 
 
 def _aggregated(closed: DataFrame, keys: tuple[str, ...], window: WindowSpec, *more: Column) -> DataFrame:
-    aggregates = [F.expr(without_overflow(text, closed)).alias(name) for name, text in window.aggregates.items()]
-    return closed.groupBy(*keys, *group_names(window)).agg(*aggregates, *more)
+    aggregates = {name: without_overflow(text, closed) for name, text in window.aggregates.items()}
+    return with_aggregates(closed.groupBy(*keys, *group_names(window)), aggregates, *more)
 
 
 def all_events(adjusted: Adjusted, open_events: DataFrame) -> DataFrame:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pipelines.report.state import State
 from pipelines.report.values import plural
 from pipelines.report.words import REASONS, STAGES
-from pipelines.totals import Counts, ordered, refused, window_closed
+from pipelines.totals import Counts, ordered, refused, unfit, window_closed
 from resources import tables
 from resources.bounded import pieces
 from resources.plans import Commit
@@ -55,6 +55,7 @@ class WindowPlaces:
     in_gap: int
     filtered: int
     closed: int
+    failed: int
     missed_some: int
     rows: int
 
@@ -87,9 +88,9 @@ def places(state: State) -> list[Place]:
 def letters_by_reason(state: State) -> Counter[str]:
     """How many dead letters there are, by reason."""
     found = Counter(refused(state.counts))
-    found["window_closed"] += sum(
-        window_closed(state.counts, [window.name for window in state.spec.windows]).values()
-    )
+    windows = [window.name for window in state.spec.windows]
+    found["window_closed"] += sum(window_closed(state.counts, windows).values())
+    found["bad_expression"] += sum(unfit(state.counts, windows).values())
     return +found
 
 
@@ -131,6 +132,7 @@ def windows(state: State) -> list[WindowPlaces]:
                 in_gap=counts.get(f"{window.name}.in_gap", 0),
                 filtered=counts.get(f"{window.name}.filtered", 0),
                 closed=counts.get(f"{window.name}.window_closed", 0),
+                failed=counts.get(f"{window.name}.bad_expression", 0),
                 missed_some=counts.get(f"{window.name}.missed_some", 0),
                 rows=state.lake.row_count(table, state.versions[table]) if table in state.versions else 0,
             )
@@ -193,7 +195,8 @@ def _batch(commit: Commit, state: State) -> BatchLine:
         done = f"changes of rows by somebody else {plan.input['decision']}: {commit.reason}"
         return BatchLine(commit, 0, None, None, done)
     closed = window_closed(counts, [window.name for window in state.spec.windows])
-    letters = sum(refused(counts).values()) + sum(closed.values())
+    failed = unfit(counts, [window.name for window in state.spec.windows])
+    letters = sum(refused(counts).values()) + sum(closed.values()) + sum(failed.values())
     notes = [f"reopened after a flush: {plan.input['reopen']}"] if plan.input.get("reopen") else []
     notes += ["the end of input was flushed"] if plan.input.get("flush") else []
     notes += [f"accepted although a check failed: {commit.reason}"] if commit.reason is not None else []

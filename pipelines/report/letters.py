@@ -25,7 +25,7 @@ _MOST_PAYLOAD = 1_000
 class Letter:
     """A dead letter as texts."""
 
-    seq: int
+    seq: int | None
     reason: str
     stage: str
     window: str
@@ -45,7 +45,7 @@ def newest_letters(state: State, by_reason: Mapping[str, int]) -> list[Letter]:
         only = [("reason", "=", reason)]
         found = newest_rows(state.lake, DEAD_LETTERS, version, _COLUMNS, by="_arrival_seq", most=most, filters=only)
         rows += found.to_pylist()
-    return [_letter(row) for row in sorted(rows, key=lambda row: -int(row["_arrival_seq"]))]
+    return [_letter(row) for row in sorted(rows, key=lambda row: -(row["_arrival_seq"] or 0))]
 
 
 def allotted(by_reason: Mapping[str, int], most: int) -> dict[str, int]:
@@ -67,6 +67,6 @@ def _letter(row: Mapping[str, Any]) -> Letter:
         event_time=instant(row["_event_time"]),
         arrival=instant(row["_arrival_time"]),
         late_by=length(row["lateness_us"]),
-        place=f"{row['_source']}, {row['_position']}",
+        place="" if row["_source"] is None else f"{row['_source']}, {row['_position']}",
         payload=shortened(row["payload"] or "", _MOST_PAYLOAD),
     )

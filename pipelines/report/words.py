@@ -19,7 +19,7 @@ REASONS = {
     "no_arrival_time": "nothing says when the record arrived",
     "no_timestamp": "the record has no event time",
     "bad_timestamp": "what should be the event time is no time",
-    "bad_expression": "the event time cannot be computed from the record",
+    "bad_expression": "the event time cannot be computed from the record, or an aggregate of a window",
     "duplicate": "an earlier record is of the same event",
     "early": "its event time is too far ahead of its arrival",
     "late_arrival": "it arrived too long after its event time",

@@ -1,0 +1,98 @@
+"""Expressions that fail on some rows leave the others alone, whatever the type, and no constant is the clock."""
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from resources.spark import with_settings
+from timeops.errors import SpecError
+from timeops.safely import any_fails, cannot_fail, null_if_it_fails, with_attempt
+
+TOO_LARGE = 2**63 - 1  # no `timestamp_millis`
+
+
+def rows(spark: SparkSession) -> DataFrame:
+    columns = "id INT, n BIGINT, k STRING, m MAP<STRING, INT>, now STRING, at TIMESTAMP"
+    return spark.createDataFrame(
+        [(1, 5, "a", {"a": 1}, "now", None), (2, TOO_LARGE, "b", {}, "today", None)], columns
+    )
+
+
+FAILING = [
+    "timestamp_millis(n)",
+    "CAST(timestamp_millis(n) AS TIMESTAMP_NTZ)",
+    "date_format(timestamp_millis(n), 'yyyy')",
+    "year(timestamp_millis(n)) > 0",
+    "year(timestamp_millis(n)) -- a comment",
+    "array(timestamp_millis(n))",
+    "struct(timestamp_millis(n), k)",
+    "map(k, timestamp_millis(n))",
+    "map_from_arrays(array('a', IF(n > 5, 'a', 'b')), array(1, 2))",
+    "CAST(date_format(timestamp_millis(n), 'yyyy') AS BINARY)",
+    "timestamp_millis(n) - timestamp_millis(0)",
+    "element_at(array(1), IF(n > 5, 0, 1))",
+    "from_utc_timestamp(timestamp_millis(0), IF(n > 5, 'nowhere', 'UTC'))",
+    "transform(array(n), one -> timestamp_millis(one))",
+]
+
+
+@pytest.mark.parametrize(("compiled", "some"), [("true", slice(2, 4)), ("false", slice(None))])
+def test_what_fails_on_a_row_is_null_there_and_a_value_on_the_others(
+    spark: SparkSession, compiled: str, some: slice
+) -> None:
+    frame = rows(spark)
+    found = [null_if_it_fails(frame, text).isNotNull().alias(f"c{n}") for n, text in enumerate(FAILING[some])]
+    settings = {"spark.sql.codegen.wholeStage": compiled}
+    settings |= {"spark.sql.codegen.factoryMode": "CODEGEN_ONLY"} if compiled == "true" else {}
+    with with_settings(spark, settings):  # all in one projection: their common parts are not computed before
+        first, second = frame.repartition(1).sortWithinPartitions("id").select(*found).collect()
+    assert all(first)
+    assert not any(second)
+
+
+def test_a_null_is_told_from_a_failure_and_a_constant_that_fails_from_both(spark: SparkSession) -> None:
+    frame = rows(spark)
+    told = with_attempt(frame, "IF(id = 1, NULL, timestamp_millis(n))", "value", "failed")
+    assert [tuple(row) for row in told.select("value", "failed").collect()] == [(None, False), (None, True)]
+    always = null_if_it_fails(frame, f"id > 0 AND timestamp_millis({TOO_LARGE}) > at")
+    assert [row[0] for row in frame.select(always).collect()] == [None, None]
+    fails = any_fails(frame, ["n", "timestamp_millis(n)", "map(k, timestamp_millis(n))"])
+    assert fails is not None
+    assert [row[0] for row in frame.select(fails).collect()] == [False, True]
+
+
+@pytest.mark.parametrize("expression", ["id", "n + 1 > 2.5e3 AND k IS NOT NULL", "CAST(k AS DOUBLE) / 0", "upper(k)"])
+def test_arithmetic_on_numbers_and_texts_needs_no_guard(spark: SparkSession, expression: str) -> None:
+    assert cannot_fail(rows(spark), expression)
+    assert any_fails(rows(spark), [expression]) is None
+
+
+@pytest.mark.parametrize("expression", ["at + INTERVAL 1 DAY", "timestamp_millis(n)", "m['a']", "CAST(k AS DATE)"])
+def test_all_else_is_guarded(spark: SparkSession, expression: str) -> None:
+    assert not cannot_fail(rows(spark), expression)
+
+
+CLOCKS = [
+    "CAST(reverse('won') AS TIMESTAMP)",
+    "to_timestamp(chr(110) || chr(111) || chr(119))",
+    "at < lower('TO') || 'day'",
+    "date(concat_ws('', 'to', 'morrow'))",
+    "hour(decode(X'6E6F77', 'utf-8'))",
+    "at < CAST(X'6E6F77' AS STRING)",
+    "to_date(array_join(array('yester', 'day'), ''))",
+    "CAST(aggregate(array('ep', 'och'), '', (k, x) -> k || x) AS DATE)",
+    "CAST(split('now,x', ',')[0] AS TIMESTAMP)",
+]
+
+
+@pytest.mark.parametrize("expression", CLOCKS)
+def test_a_text_that_is_built_to_be_read_as_the_clock_is_refused(spark: SparkSession, expression: str) -> None:
+    with pytest.raises(SpecError, match=r"where a time is needed"):
+        null_if_it_fails(rows(spark), expression)
+
+
+def test_a_record_that_says_now_has_no_time(spark: SparkSession) -> None:
+    frame = rows(spark)
+    casts = ["CAST(now AS TIMESTAMP)", "to_date(now)", "to_timestamp(concat('', now))", "timestamp_millis(0) < now"]
+    found = frame.select(*[null_if_it_fails(frame, text) for text in casts], F.col("now").cast("date"))
+    assert {value for row in found.collect() for value in row} == {None}
