@@ -5,11 +5,13 @@ Here: schemas, and the creation of tables that are missing. Not here: what is wr
 
 from dataclasses import replace
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from assets.chained import kept_columns
+from assets.spec_check import ensure_expressions, ensure_schemas
 from assets.timelines import TIMELINE_SCHEMA, log_clock, one_timeline
 from resources import tables
 from resources.rows import empty_frame, small_frame
@@ -27,6 +29,8 @@ from timeops.flushed_windows import columns_of
 from timeops.instants import with_instant
 from timeops.rules import TimeRules
 from timeops.seen_groups import seen_groups
+from timeops.spark_words import first_sentence
+from timeops.spec_messages import Problem
 from timeops.windows import window_results
 
 _LOG_TYPES = {
@@ -129,10 +133,20 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
     """Schema of every table that depends on the spec.
 
     Raises:
-        SpecError: The schema or an expression of the spec is wrong.
+        SpecError: The schema or an expression of the spec is wrong; all of them are named, with file, line and key.
     """
+    try:
+        return _table_schemas(workspace)
+    except AnalysisException as error:  # what no expression shows by itself
+        found = f"Spark refuses what the spec asks for: {first_sentence(error)}"
+        raise workspace.file.error([Problem(found, remedy="see which key these words are of")]) from error
+
+
+def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
+    ensure_schemas(workspace)
     payload = payload_of(workspace)
     log = small_frame(workspace.spark, [], log_schema(payload))
+    ensure_expressions(workspace, log, open_columns(payload))
     for source, rules in zip(workspace.spec.sources, TimeRules.of(workspace.spec).sources, strict=True):
         own = log.select(*payload_schema(workspace.spark, source).names)
         if source.arrival_time is not None:

@@ -38,7 +38,7 @@ from pipelines.report_command import report
 from pipelines.serve_command import serve
 from pipelines.show_command import show
 from pipelines.status_command import status
-from timeops.errors import SpecError, TidemarkError
+from timeops.errors import MachineError, SpecError, TidemarkError
 
 if TYPE_CHECKING:
     from pipelines.runner import RunOptions
@@ -89,6 +89,8 @@ def run(
 ) -> None:
     """Ingest and process all that is waiting, pipeline after pipeline.
 
+    All specs are read before anything runs. A pipeline that fails does not keep the others from running.
+
     Exit status: 0 done, also when nothing is new; 2 bad spec or usage; 1 a failure, a failed blocking check, or files
     that were held back.
     """
@@ -103,8 +105,7 @@ def run(
         if live:
             _check_live(files, end_of_input)
         options = RunOptions(max_events_per_batch, end_of_input, live=live, reopen=reopen, reread=reread)
-        if not run_all(files, settings_of(warehouse, spark_ui=spark_ui), options):
-            sys.exit(FAILED)
+        sys.exit(run_all(files, settings_of(warehouse, spark_ui=spark_ui), options))
 
 
 def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
@@ -197,45 +198,58 @@ def accept(
         [file] = read_specs([spec], overrides)
         settings = settings_of(warehouse)
         _check_pending(file, settings, batch)
-        if not run_all([file], settings, RunOptions(accepted=Acceptance(batch, reason))):
-            sys.exit(FAILED)
+        sys.exit(run_all([file], settings, RunOptions(accepted=Acceptance(batch, reason))))
 
 
-def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOptions") -> bool:
-    """Runs pipelines one after the other and shows what each did; the first failure ends it.
+def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOptions") -> int:
+    """Runs pipelines one after the other and shows what each did, or why it failed.
 
     Returns:
-        Whether all input was taken; False when files were held back.
+        The exit status: of several failures 1, unless all of them are bad specs.
 
     Raises:
-        TidemarkError: Whatever stands in the way.
+        MachineError: What stands in the way would stand in the way of the others as well: they were not tried.
     """
+    failures = set()
+    for position, file in enumerate(files):
+        try:
+            if not _run_one(file, settings, options):
+                failures.add(FAILED)
+        except MachineError:
+            if rest := [other.spec.name for other in files[position + 1 :]]:
+                say(f"Not run: {', '.join(rest)}. What stops {file.spec.name} would stop them as well:")
+            raise
+        except TidemarkError as error:
+            failures.add(BAD_SPEC if isinstance(error, SpecError) else FAILED)
+            say(f"{file.spec.name}: {error}" if len(files) > 1 else str(error))
+    return min(failures, default=0)
+
+
+def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> bool:
+    """Runs a pipeline and shows what it did; False when files were held back."""
     from dagster import DagsterInstance
 
     from pipelines.report_text import show_report, telling
     from pipelines.runner import run_pipeline
     from resources.workspace import Workspace
 
-    complete = True
-    for file in files:
-        name = file.spec.name
-        with DagsterInstance.get() as instance, telling(name) as tell:
-            done = run_pipeline(file, settings, options, instance=instance, tell=tell)
-        show_report(Workspace(file, settings.warehouse), done)
-        if options.reopen is not None and not done.batches:
-            say(f"{name}: it stays flushed, as there is no new input: --reopen noted nothing.")
-        for alert in done.alerts:
-            say(f"{name}: {alert}")
-        if done.waiting:
-            say(f"{name}: {len(done.waiting)} file(s) are younger than `settle`: run again to take them.")
-        if done.read_before:
-            _say_copies(name, done.read_before)
-        if done.held_back:
-            complete = False
-            say(f"{name}: {len(done.held_back)} file(s) held back, everything else was processed.")
-            for why in done.held_back:
-                say(why)
-    return complete
+    name = file.spec.name
+    with DagsterInstance.get() as instance, telling(name) as tell:
+        done = run_pipeline(file, settings, options, instance=instance, tell=tell)
+    show_report(Workspace(file, settings.warehouse), done)
+    if options.reopen is not None and not done.batches:
+        say(f"{name}: it stays flushed, as there is no new input: --reopen noted nothing.")
+    for sentence in done.alerts:
+        say(f"{name}: {sentence}")
+    if done.waiting:
+        say(f"{name}: {len(done.waiting)} file(s) are younger than `settle`: run again to take them.")
+    if done.read_before:
+        _say_copies(name, done.read_before)
+    if done.held_back:
+        say(f"{name}: {len(done.held_back)} file(s) held back, everything else was processed.")
+        for sentence in done.held_back:
+            say(sentence)
+    return not done.held_back
 
 
 def _say_copies(pipeline: str, copies: Sequence[str]) -> None:

@@ -113,12 +113,24 @@ def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFil
     """Reads specs, all of them before anything runs.
 
     Raises:
-        SpecError: One of them is no valid spec, or two are of one pipeline.
+        SpecError: Some are no valid specs, and all of these are named; or two are of one pipeline.
         click.UsageError: One is named twice.
     """
     from pipelines.specfiles import check_names, read_spec
 
-    files = [read_spec(path, overrides) for path in paths]
+    files: list[SpecFile] = []
+    wrong: list[SpecError] = []
+    for path in paths:
+        try:
+            files.append(read_spec(path, overrides))
+        except SpecError as error:
+            wrong.append(error)
+    if wrong and len(paths) > 1:
+        said = "\n".join(str(error) for error in wrong)
+        counts = f"{len(wrong)} of {len(paths)} are wrong"
+        raise SpecError(f"{said}\nNothing was done: all specs are read first, and {counts}.")
+    if wrong:
+        raise wrong[0]
     check_names(files)
     if len({file.path for file in files}) < len(files):
         raise click.UsageError("Found a spec that is named twice, expected each one once: leave one of them out.")

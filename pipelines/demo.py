@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from pipelines.cli import run_all
-from pipelines.command_line import FAILED, in_words, settings_of
+from pipelines.command_line import in_words, settings_of
 from pipelines.landing import land_flights
 from resources.workspace import Workspace
 
@@ -41,11 +41,13 @@ def main() -> None:
         click.echo(f"spec       {_shown(SPEC)}")
         settings = settings_of()
         file = read_spec(SPEC)
-        complete = run_all([file], settings, RunOptions())
-        _show_busiest_hour(Workspace(file, settings.warehouse))
+        status = run_all([file], settings, RunOptions())
+        workspace = Workspace(file, settings.warehouse)
+        if not workspace.exists or not workspace.processed_end():
+            sys.exit(status)  # what failed stands above
+        _show_busiest_hour(workspace)
         _show_next_steps()
-        if not complete:
-            sys.exit(FAILED)
+        sys.exit(status)
 
 
 def _show_busiest_hour(workspace: Workspace) -> None:

@@ -28,6 +28,9 @@ QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
 """Loggers of a run that a person waits for: Dagster's lines are for its UI, which has them from the event log."""
 
 
+_LONGEST_WAIT_SECONDS = 60  # for files to settle; where it takes longer, a later run takes them
+
+
 class CheckFailedError(TidemarkError):
     """A blocking check failed: the batch stands uncommitted, readers stay at the last commit."""
 
@@ -118,10 +121,12 @@ def run_pipeline(
 
 
 def _settled_input(workspace: Workspace, tell: Callable[[str], None], *, reread: bool) -> Waiting:
-    """What is waiting; files that are just too young are waited for, once."""
+    """What is waiting; files that are just too young are waited for once, if that is no more than a moment."""
     found = waiting_input(workspace, reread=reread)
     if found.waiting and not found.ready:
         settle = max(source.settle.total_seconds() for source in workspace.spec.sources)
+        if settle > _LONGEST_WAIT_SECONDS:
+            return found
         tell(f"{len(found.waiting)} file(s) younger than {settle:g} s: waiting for them to settle")
         time.sleep(settle + 0.05)
         return waiting_input(workspace, reread=reread)

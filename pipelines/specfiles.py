@@ -12,7 +12,7 @@ from pathlib import Path
 
 from resources.workspace import SpecFile
 from timeops.errors import SpecError, TidemarkError
-from timeops.spec import parse_spec
+from timeops.spec import name_with, parse_spec
 from timeops.spec_fields import PIPELINE_NAME
 from timeops.spec_yaml import read_yaml
 
@@ -55,7 +55,8 @@ def read_spec(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
         SpecError: There is no such file, or it is no valid spec.
     """
     text = read_text(path, "the spec", remedy="check the path; `tidemark schema` shows what a spec looks like")
-    return SpecFile(parse_spec(text, file=str(path), overrides=overrides), path.resolve(), path.absolute())
+    spec = parse_spec(text, file=str(path), overrides=overrides)
+    return SpecFile(spec, path.resolve(), path.absolute(), text, name_with(str(path), overrides))
 
 
 def read_folder(folder: Path) -> SpecFolder:

@@ -3,12 +3,12 @@
 Here: telling it from every other failure. Not here: where files are written.
 """
 
-from timeops.errors import LakeError
+from timeops.errors import MachineError
 
 _SAID = ("No space left on device", "Disk quota exceeded", "File too large")
 
 
-class FullDiskError(LakeError):
+class FullDiskError(MachineError):
     """There is no room to write; nothing of the batch was committed."""
 
 

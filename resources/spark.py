@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from resources.jvm_lookups import keep_lookups
 from resources.scratch import new_scratch
 from resources.spark_network import bound_to_loopback, check_secret, is_local, network_settings
-from timeops.errors import TidemarkError
+from timeops.errors import MachineError
 from timeops.session import SESSION_SETTINGS
 
 OLDEST_JAVA = 17
@@ -141,25 +141,25 @@ def check_java(environment: Mapping[str, str] = os.environ) -> None:
         environment: The environment that the launcher will see.
 
     Raises:
-        TidemarkError: There is no Java, or it is too old.
+        MachineError: There is no Java, or it is too old.
     """
     home = environment.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH"))
     if java is None:
-        raise TidemarkError(
+        raise MachineError(
             "There is no Java: JAVA_HOME is not set and no `java` is on the PATH.",
             remedy=f"{_INSTALL_JAVA}and run again.",
         )
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
     except (OSError, subprocess.SubprocessError) as error:
-        raise TidemarkError(
+        raise MachineError(
             f"{java} does not run" + (", and JAVA_HOME points there." if home else "."),
             remedy=f"{_INSTALL_JAVA}and let JAVA_HOME point to it or unset it.",
         ) from error
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     if found and int(found[1]) < OLDEST_JAVA:
-        raise TidemarkError(
+        raise MachineError(
             f"{java} is Java {found[1]}.",
             expected=f"Java {OLDEST_JAVA} or newer",
             remedy=f"{_INSTALL_JAVA}and let JAVA_HOME point to it.",
@@ -175,7 +175,7 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
         config: Settings as of `session_config`.
 
     Raises:
-        TidemarkError: There is no suitable Java, or Spark does not start; with what it said last.
+        MachineError: There is no suitable Java, or Spark does not start; with what it said last.
     """
     starts = SparkSession.getActiveSession() is None
     if starts:
@@ -193,7 +193,7 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
         try:
             session = builder.getOrCreate()
         except Exception as error:
-            raise TidemarkError(
+            raise MachineError(
                 f"Spark does not start: {error}\n{_last_lines(said)}",
                 remedy="See the last lines above. The first start downloads Delta Lake: it needs the network, or a "
                 "Maven mirror named in spark.jars.repositories.",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
@@ -17,10 +18,11 @@ from resources.spark import SERVED_SETTINGS, delta_package, local_session, sessi
 from resources.spark_network import is_local
 from resources.spark_server import address_of, answers, find_note, is_here, is_there
 from resources.workspace import silent
-from timeops.errors import SpecError, TidemarkError
+from timeops.errors import MachineError, SpecError
 
 _REMOTE = "spark.remote"
 _PATIENCE_S = 30.0
+_LOGGERS = ("pyspark.sql.connect.logging", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _RETRIES_HERE = 5  # after 50 ms, then four times as long each: 17 seconds in all
 _SIGNS_OF_ABSENCE = ("RETRIES_EXCEEDED", "failed to connect to all addresses", "Socket closed")
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
@@ -79,8 +81,10 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = silent) -> S
         tell: Called with a line when it takes a moment.
 
     Raises:
-        TidemarkError: There is no Spark to be had, or one that cannot write Delta tables.
+        MachineError: There is no Spark to be had, or one that cannot write Delta tables.
     """
+    for name in _LOGGERS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)  # what fails comes as an exception
     known = SparkSession.getActiveSession()
     if known is None:
         tell(f"computing with {choice.sentence}" if choice.is_remote else f"starting {choice.sentence}")
@@ -96,14 +100,13 @@ def _connected(config: Mapping[str, str]) -> SparkSession:
     """A session of the server that the settings name; the server forgets it when this process ends."""
     url = config[_REMOTE]
     if not answers(url):
-        raise TidemarkError(
+        raise MachineError(
             f"No Spark Connect server listens at {address_of(url)}.",
             expected=f"the server that {SPARK_VARIABLE} names",
             remedy=f"start it, or unset {SPARK_VARIABLE} to compute in this process.",
         )
     _check_protocol(url)
     _allow_deep_plans()
-    logging.getLogger("pyspark.sql.connect.logging").setLevel(logging.CRITICAL)  # what fails comes as an exception
     builder = SparkSession.builder
     for key, value in config.items():
         builder = builder.config(key, value)
@@ -111,13 +114,13 @@ def _connected(config: Mapping[str, str]) -> SparkSession:
         session = builder.getOrCreate()
         extensions = session.conf.get("spark.sql.extensions", "") or ""
     except Exception as error:
-        raise TidemarkError(
+        raise MachineError(
             f"The Spark Connect server at {address_of(url)} refuses: {error}",
             expected="a server of this version of Spark, and its token if it asks for one",
             remedy="see the server's log.",
         ) from error
     if _DELTA not in extensions:
-        raise TidemarkError(
+        raise MachineError(
             f"The Spark Connect server at {address_of(url)} has no Delta Lake.",
             expected=f"{_DELTA} in spark.sql.extensions; found {extensions!r}",
             remedy=f"start it with `--packages {delta_package()} --conf spark.sql.extensions={_DELTA} --conf "
@@ -137,7 +140,7 @@ def _check_protocol(url: str) -> None:
     No token is sent before.
 
     Raises:
-        TidemarkError: Somebody listens, and is silent or speaks otherwise.
+        MachineError: Somebody listens, and is silent or speaks otherwise.
     """
     import grpc  # noqa: PLC0415 - only a client needs it, and it takes a moment
     from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415
@@ -146,7 +149,7 @@ def _check_protocol(url: str) -> None:
     try:
         grpc.channel_ready_future(channel).result(timeout=_PATIENCE_S)
     except grpc.FutureTimeoutError as error:
-        raise TidemarkError(
+        raise MachineError(
             f"What listens at {address_of(url)} is no Spark Connect server, or too busy to say so in "
             f"{_PATIENCE_S:g} s.",
             expected=f"the server that {SPARK_VARIABLE} names",
@@ -156,11 +159,11 @@ def _check_protocol(url: str) -> None:
         channel.close()
 
 
-def server_gone(message: str) -> TidemarkError | None:
+def server_gone(message: str) -> MachineError | None:
     """The error in our words if it says that a Spark Connect server went away in the middle of the work."""
     if not any(sign in message for sign in _SIGNS_OF_ABSENCE):
         return None
-    return TidemarkError(
+    return MachineError(
         "The Spark Connect server went away.",
         remedy="run again: what was committed stands. Without it a run computes in its own process.",
     )

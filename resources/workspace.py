@@ -3,7 +3,7 @@
 Here: opening these for one pipeline. Not here: what a stage does with them (assets/), the rules (timeops/).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -19,8 +19,10 @@ from resources.plans import Plan
 from resources.reading import without_spark
 from resources.undoing import outputs, prepare, same_rows, take_back
 from timeops.epoch import us_of
-from timeops.errors import LakeError
+from timeops.errors import LakeError, SpecError
 from timeops.spec import Spec
+from timeops.spec_messages import Problem, spec_error
+from timeops.spec_yaml import read_yaml
 from timeops.tick_clock import LastArrival
 
 if TYPE_CHECKING:
@@ -42,11 +44,20 @@ class SpecFile:
         spec: The spec.
         path: The file, without links.
         named: The file as the operator named it, maybe over links; None where nobody did.
+        text: What the file held when it was read.
+        shown: How messages name it: as it was asked for, with the keys that were set beside it.
     """
 
     spec: Spec
     path: Path
     named: Path | None = None
+    text: str = field(default="", repr=False)
+    shown: str = ""
+
+    def error(self, problems: Sequence[Problem]) -> SpecError:
+        """The error that lists problems of this file by their lines."""
+        lines = read_yaml(self.text).lines if self.text else {}
+        return spec_error(self.shown or self.path.name, problems, lines)
 
     @property
     def folder(self) -> Path:

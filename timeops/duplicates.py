@@ -9,18 +9,27 @@ others. Nearly every chain has one time: then its first record is the first one,
 
 from collections.abc import Sequence
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import AtomicType, BinaryType, LongType, StringType, StructField, StructType, VariantType
+from pyspark.sql.types import (
+    AtomicType,
+    BinaryType,
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
 from timeops.columns import EVENT_TIME, REASON, SEQ, to_us
 from timeops.duplicate_folds import CHAIN, EVENT_US, FIRST, IS_NEW_TIME, KEY, first_of_several
-from timeops.errors import SpecError
 from timeops.extraction import extract
 from timeops.rules import TimeRules
 from timeops.safely import type_of
+from timeops.spark_words import REFUSALS, Asked, problem_of
 from timeops.spec import TimeSpec
+from timeops.spec_messages import Problem, told
 from timeops.values import text_of
 
 FIRST_TIMES_SCHEMA = StructType(
@@ -109,17 +118,21 @@ def _chained(rows: DataFrame, within_us: int) -> DataFrame:
     return named.withColumns({_LAST: F.max(EVENT_US).over(whole), FIRST: F.min(SEQ).over(whole)}).drop("__step")
 
 
+def key_problem(kind: DataType, expression: str) -> Problem | None:
+    """What is wrong with an expression of this type where a part of a key is asked for."""
+    if isinstance(kind, AtomicType) and not isinstance(kind, BinaryType | VariantType):
+        return None
+    return Problem(
+        f"`{expression}` gives {kind.simpleString().upper()}, which has no plain text",
+        expected="text, a number, an instant, a day or a truth value",
+        remedy=f"name the parts that are the key, or write `hex({expression})` or `to_json({expression})`",
+    )
+
+
 def _check(events: DataFrame, expression: str, where: str) -> None:
     try:
-        kind = type_of(events, expression)
-    except AnalysisException as error:
-        raise SpecError(
-            f"{where}: `{expression}` does not fit the columns: {str(error).splitlines()[0]}",
-            expected="a Spark SQL expression over the columns of a record",
-        ) from None
-    if not isinstance(kind, AtomicType) or isinstance(kind, BinaryType | VariantType):
-        raise SpecError(
-            f"{where}: `{expression}` gives {kind.simpleString().upper()}, which has no plain text",
-            expected="text, a number, an instant, a day or a truth value",
-            remedy=f"name the parts that are the key, or write `hex({expression})` or `to_json({expression})`",
-        )
+        problem = key_problem(type_of(events, expression), expression)
+    except REFUSALS as error:
+        problem = problem_of(error, Asked(expression, events.columns))
+    if problem is not None:
+        raise told(problem, where)

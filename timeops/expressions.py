@@ -8,14 +8,15 @@ from collections.abc import Collection, Iterable, Sequence
 
 from timeops.aggregate_order import order_problems
 from timeops.clock_texts import is_clock, why, written_texts
-from timeops.errors import SpecError
 from timeops.expression_tokens import Token, balance_fault, calls, lambda_names, tokenize
-from timeops.spec_messages import Problem
+from timeops.spec_messages import Problem, told
 
 _USE_ARRIVAL = "use `_arrival_time`, the instant at which the record arrived"
 _USE_LOG = "use `_arrival_seq`, the record's place in the log, or a hash of its columns such as `xxhash64(id)`"
 _USE_VALUE = "write the value itself as text"
 _USE_NULL = "filter such rows with `where`, or give null for them"
+_USE_ARRAY = "keep the array, or take one value of it, such as `array_max(x)` or `element_at(x, 1)`"
+_USE_WINDOWS = "write `kind`, `size` and `hop` of the window, or `date_trunc('HOUR', x)` for a part of a time"
 _REASONS = {
     **dict.fromkeys(
         ("now", "current_timestamp", "current_date", "current_time", "curdate", "localtimestamp"),
@@ -54,6 +55,23 @@ _REASONS = {
     ),
     **dict.fromkeys(
         ("raise_error", "assert_true"), ("fails the whole batch, where one row must never do so", _USE_NULL)
+    ),
+    **dict.fromkeys(
+        (
+            "explode",
+            "explode_outer",
+            "posexplode",
+            "posexplode_outer",
+            "inline",
+            "inline_outer",
+            "stack",
+            "json_tuple",
+        ),
+        ("makes several rows of one, where one value is asked for", _USE_ARRAY),
+    ),
+    **dict.fromkeys(
+        ("window", "session_window", "window_time"),
+        ("makes windows of its own, beside those of `windows`", _USE_WINDOWS),
     ),
     "identifier": ("hides the name that it stands for", "write the name itself"),
 }
@@ -100,7 +118,7 @@ def check_aggregate(expression: str, *, where: str) -> None:
 
 def _raise_first(problems: Iterable[Problem], where: str) -> None:
     for problem in problems:
-        raise SpecError(f"{where}: {problem.found}", expected=problem.expected, remedy=problem.remedy)
+        raise told(problem, where)
 
 
 def determinism_problems(expression: str, columns: Collection[str] = ()) -> list[Problem]:

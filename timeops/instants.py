@@ -4,14 +4,14 @@ Here: the value of `timestamp_by` and `arrival_time`. Not here: what becomes of 
 Sources of the rules: A1 (TIMESTAMP BY takes any expression), F (TIMESTAMP against TIMESTAMP_LTZ).
 """
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
+from pyspark.sql.types import DataType, DateType, StringType, TimestampNTZType, TimestampType
 
 from timeops.columns import MAX_US, MIN_US
-from timeops.errors import SpecError
 from timeops.safely import is_column, type_of, with_attempt
+from timeops.spark_words import REFUSALS, Asked, problem_of
+from timeops.spec_messages import Problem, told
 
 # ISO 8601 calendar dates and times; the fraction may have more digits than a microsecond holds (cut off).
 _ISO = r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?( ?(Z|[+-]\d\d(:?\d\d)?))?)?$"
@@ -46,23 +46,28 @@ def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: st
     """
     try:
         kind = type_of(frame, expression)
-    except AnalysisException as error:
-        raise SpecError(
-            f"{where}: `{expression}` does not fit the columns: {_first_line(error)}",
-            expected="a Spark SQL expression over " + ", ".join(frame.columns),
-        ) from None
+    except REFUSALS as error:
+        raise told(problem_of(error, Asked(expression, frame.columns)), where) from None
+    problem = instant_problem(kind, expression)
+    if problem is not None:
+        raise told(problem, where)
     if isinstance(kind, StringType):
         return _from_text(frame, expression, time_zone)
     if isinstance(kind, TimestampType):
         if is_column(frame, expression):  # it cannot fail, and trying costs more than all the rest
             return _bounded(frame.withColumns({_RAW: F.unix_micros(F.expr(expression)), FAILED: F.lit(False)}))
         return _bounded(with_attempt(frame, f"unix_micros({expression}\n)", _RAW, FAILED))
-    if isinstance(kind, TimestampNTZType | DateType):
-        # The session zone is UTC, so the cast keeps the local clock reading and the zone is applied after it.
-        tried = with_attempt(frame, f"unix_micros(CAST(({expression}\n) AS TIMESTAMP))", _LOCAL, FAILED)
-        return _bounded(tried.withColumn(_RAW, _local_to_utc(F.col(_LOCAL), time_zone)).drop(_LOCAL))
-    raise SpecError(
-        f"{where}: `{expression}` gives {kind.simpleString().upper()}, which is no time",
+    # The session zone is UTC, so the cast keeps the local clock reading and the zone is applied after it.
+    tried = with_attempt(frame, f"unix_micros(CAST(({expression}\n) AS TIMESTAMP))", _LOCAL, FAILED)
+    return _bounded(tried.withColumn(_RAW, _local_to_utc(F.col(_LOCAL), time_zone)).drop(_LOCAL))
+
+
+def instant_problem(kind: DataType, expression: str) -> Problem | None:
+    """What is wrong with an expression of this type where an instant is asked for."""
+    if isinstance(kind, StringType | TimestampType | TimestampNTZType | DateType):
+        return None
+    return Problem(
+        f"`{expression}` gives {kind.simpleString().upper()}, which is no time",
         expected="an ISO 8601 string, a TIMESTAMP, a TIMESTAMP_NTZ or a DATE",
         remedy=f"for a number say its unit: timestamp_seconds({expression}), timestamp_millis({expression}) "
         f"or timestamp_micros({expression})",
@@ -98,7 +103,3 @@ def _local_to_utc(us: Column, time_zone: str) -> Column:
     if time_zone == "UTC":
         return us
     return F.unix_micros(F.to_utc_timestamp(F.timestamp_micros(us), time_zone))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]

@@ -31,6 +31,7 @@ __all__ = [
     "TimeSpec",
     "TolerancePolicy",
     "WindowSpec",
+    "name_with",
     "parse_spec",
     "read_part",
     "spec_json_schema",
@@ -79,8 +80,12 @@ def parse_spec(text: str, *, file: str, overrides: Sequence[str] = ()) -> Spec:
         else:
             if not problems:
                 return spec
-    shown = " ".join([file, *(f"--set {override}" for override in overrides)])
-    raise spec_error(shown, problems, document.lines)
+    raise spec_error(name_with(file, overrides), problems, document.lines)
+
+
+def name_with(file: str, overrides: Sequence[str]) -> str:
+    """The name of a spec file, for messages, with the keys that were set beside it."""
+    return " ".join([file, *(f"--set {override}" for override in overrides)])
 
 
 @overload

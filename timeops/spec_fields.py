@@ -128,10 +128,13 @@ def read_instant(value: object) -> datetime:
     """
     try:
         read = datetime.fromisoformat(value if isinstance(value, str) else "")
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
     except ValueError:
         expected = "an instant such as 2026-01-31T12:00:00Z"
         raise ProblemsError([Problem(f"found {show(value)}", expected=expected)]) from None
-    return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError:  # its offset leads out of the calendar
+        expected = "an instant that is in the years 0001 to 9999 in UTC"
+        raise ProblemsError([Problem(f"found {show(value)}", expected=expected)]) from None
 
 
 _BYTE_UNITS = {
@@ -154,9 +157,14 @@ def _bytes(value: object) -> int:
     return size
 
 
+_LARGEST = 2**63 - 1  # the largest BIGINT
+
+
 def _whole_number(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ProblemsError([Problem(f"found {show(value)}", expected="a whole number, at least 1")])
+    if value > _LARGEST:
+        raise ProblemsError([Problem(f"found {show(value)}", expected=f"a whole number, at most {_LARGEST}")])
     return value
 
 
@@ -207,7 +215,7 @@ POSITIVE_LENGTH: dict[str, Any] = {"type": "string", "pattern": DURATION_PATTERN
 
 PIPELINE_NAME = r"[a-z][a-z0-9_]*"
 NAME = r"[A-Za-z][A-Za-z0-9_]*"
-ALIAS = r"[A-Za-z_][A-Za-z0-9_]*"
+ALIAS = r"(?!__)[A-Za-z_][A-Za-z0-9_]*"
 
 PipelineName = Annotated[
     str,
@@ -219,7 +227,7 @@ Name = Annotated[
     name_like(NAME, "letters, digits and _, first a letter"),
     WithJsonSchema({"type": "string", "pattern": f"^{NAME}$"}),
 ]
-Alias = Annotated[str, name_like(ALIAS, "a column name of letters, digits and _")]
+Alias = Annotated[str, name_like(ALIAS, "a column name of letters, digits and _, with at most one _ in front")]
 Text = Annotated[str, BeforeValidator(read_text), text_schema()]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Day = Annotated[
@@ -234,7 +242,9 @@ Instant = Annotated[
     WithJsonSchema({"type": "string", "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"}),
 ]
 TimeZone = Annotated[str, BeforeValidator(_time_zone), text_schema()]
-WholeNumber = Annotated[int, BeforeValidator(_whole_number), WithJsonSchema({"type": "integer", "minimum": 1})]
+WholeNumber = Annotated[
+    int, BeforeValidator(_whole_number), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": _LARGEST})
+]
 ByteSize = Annotated[
     int,
     BeforeValidator(_bytes),

@@ -118,6 +118,11 @@ def spec_error(file: str, problems: Sequence[Problem], lines: Mapping[Path, int]
     return SpecError("\n".join([f"{file} has {len(told)} problems:", *rows]))
 
 
+def told(problem: Problem, where: str) -> SpecError:
+    """Return the error of one problem in a place that no file names."""
+    return SpecError(f"{where}: {problem.found}", expected=problem.expected, remedy=problem.remedy)
+
+
 def _line(path: Path, lines: Mapping[Path, int]) -> int:
     """Return the line of the nearest part of the path that stands in the file; 0 when none does."""
     while path and path not in lines:

@@ -28,6 +28,8 @@ Kind = Literal["tumbling", "hopping", "cumulative", "session", "sliding", "snaps
 MONTH: Literal["1 month"] = "1 month"
 DAY = timedelta(days=1)
 
+_MOST_AT_ONCE = 20_000  # windows that an event may be in: each of them is a row of its own
+
 A_MONTH = r"^ *(?:1 *months?|P1M) *$"
 _MONTHS = r"^ *(?:[0-9.]+ *(?:months?|years?|quarters?)|P[0-9.]+[MY].*) *$"
 
@@ -210,6 +212,13 @@ class WindowShape(SpecModel):
         if self.step is not None and self.size % self.step:
             found = f"found {format_duration(self.step)}, of which {format_duration(self.size)} is no whole number"
             yield Problem(found, "a part of the size, such as a tenth", at=("step",))
+        often = self.hop or self.step
+        at_once = -(-self.size // often) if often else 1
+        if at_once > _MOST_AT_ONCE:
+            key = "hop" if self.hop else "step"
+            found = f"found {format_duration(often or DAY)}, with which an event is in {at_once:,} windows at once"
+            least = format_duration(-(-self.size // _MOST_AT_ONCE))
+            yield Problem(found, f"at most {_MOST_AT_ONCE:,} at once: here {least} or more", at=(key,))
         begins_every = self.hop or self.size
         if self.offset >= begins_every:
             step = format_duration(begins_every)

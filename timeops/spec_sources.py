@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
-from timeops.durations import micros
+from timeops.durations import format_duration, micros
 from timeops.expression_tokens import mentions
 from timeops.spec_alignment import Alignment
 from timeops.spec_columns import columns_in_tables, rename_problems, schema_problems
@@ -77,6 +77,7 @@ FORMAT_ALIASES = dict.fromkeys(("json lines", "json_lines", "jsonl", "ndjson"), 
 LATER_SOURCE_KINDS = ("delta", "kafka")
 
 OptionValue = str | bool | int
+_LONGEST_SETTLE = timedelta(days=30)
 
 
 def option_schema(name: str) -> dict[str, Any]:
@@ -118,6 +119,13 @@ def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
     twice = [Problem(f"{show(v)} stands twice", at=(i,)) for i, v in enumerate(values) if v in values[:i]]
     raise_any(twice)
     return values
+
+
+def _not_for_ever(settle: timedelta) -> timedelta:
+    if settle > _LONGEST_SETTLE:
+        found = f"found {format_duration(settle)}: so long no file would be read"
+        raise ProblemsError([Problem(found, expected=f"at most {format_duration(_LONGEST_SETTLE)}")])
+    return settle
 
 
 class FilesSource(SpecModel):
@@ -185,8 +193,9 @@ class FilesSource(SpecModel):
     alignment: Alignment | None = Field(
         default=None, description="Waiting for sources of a group that are behind: {group: g, max_drift: 1 minute}."
     )
-    settle: Duration = Field(
-        default=timedelta(seconds=5), description="A file younger than this is left for the next run."
+    settle: Annotated[Duration, AfterValidator(_not_for_ever)] = Field(
+        default=timedelta(seconds=5),
+        description="A file younger than this is left for the next run; at most 30 days.",
     )
     max_files: WholeNumber = Field(default=10_000, description="At most so many files in one ingestion.")
     max_bytes: ByteSize = Field(

@@ -15,7 +15,7 @@ from timeops.spec_expressions import RESERVED_COLUMNS, Aggregate, Expression, Gr
 from timeops.spec_fields import ALIAS, Alias, Name
 from timeops.spec_messages import Path, Problem, ProblemsError, raise_any
 
-RESERVED_IN_WINDOWS = RESERVED_COLUMNS | {"window_start", "window_end"}
+RESERVED_IN_WINDOWS = RESERVED_COLUMNS | {"window_start", "window_end", "_change_type", "_late_events"}
 
 
 def _not_empty(value: object) -> object:
@@ -96,7 +96,7 @@ class WindowSpec(WindowEmission):
             *((alias, ("aggregates", alias)) for alias in self.aggregates),
         ]
         for name, at in named:
-            if name.lower() in RESERVED_IN_WINDOWS:
+            if name.lower() in RESERVED_IN_WINDOWS or name.startswith("__"):
                 found = f"the name `{name}` is reserved for a column of the product"
                 problems.append(Problem(found, remedy="choose another name", at=at))
             elif name.lower() in seen:

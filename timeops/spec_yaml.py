@@ -11,6 +11,7 @@ import yaml
 
 from timeops.spec_messages import Path, Problem, show
 
+_MOST_KEYS = 10_000  # of one mapping, after merging
 _MERGE = "tag:yaml.org,2002:merge"
 _NULL = "tag:yaml.org,2002:null"
 _STRING = "tag:yaml.org,2002:str"
@@ -64,6 +65,8 @@ def read_yaml(
         root = loader.get_single_node()
         if root is None:
             return _unreadable(Problem("the file is empty", expected=expected))
+        if too_large := _too_large(root, {}):
+            return _unreadable(*too_large)
         problems = tuple(_Walk(lines, nullable).node(root, ()))
         data = loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
@@ -81,6 +84,33 @@ def read_yaml(
 
 def _unreadable(problem: Problem, lines: dict[Path, int] | None = None) -> Document:
     return Document({}, lines or {}, (problem,), is_readable=False)
+
+
+def _too_large(node: yaml.Node, sizes: dict[int, int]) -> tuple[Problem, dict[Path, int]] | None:
+    """The first mapping that merge keys make larger than a file can mean, and its line.
+
+    Args:
+        node: The node to look into.
+        sizes: What has been looked into, by identity: keys of a mapping with those that it takes from others.
+    """
+    if id(node) in sizes or not isinstance(node, yaml.CollectionNode):
+        return None
+    sizes[id(node)] = 0  # a mapping may merge itself: that is another fault, which PyYAML tells
+    count = 0
+    for item in node.value:
+        parts = item if isinstance(item, tuple) else (item,)
+        for part in parts:
+            if found := _too_large(part, sizes):
+                return found
+        is_merged = isinstance(item, tuple) and item[0].tag == _MERGE
+        merged = (item[1].value if isinstance(item[1], yaml.SequenceNode) else [item[1]]) if is_merged else []
+        count += sum(sizes.get(id(one), 0) for one in merged) if is_merged else 1
+    sizes[id(node)] = count
+    if count <= _MOST_KEYS:
+        return None
+    said = f"the merge keys `<<` give a mapping of {count:,} keys"
+    problem = Problem(said, expected=f"at most {_MOST_KEYS:,}", remedy="write out the keys that are meant")
+    return problem, {(): node.start_mark.line + 1}
 
 
 @dataclass(frozen=True)

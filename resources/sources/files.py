@@ -32,9 +32,12 @@ from resources.sources.local_files import check_unchanged
 from resources.sources.parquet_files import read_parquet
 from resources.sources.positions import FILE, MODIFIED, POSITION, Numbered
 from timeops.errors import SpecError
+from timeops.spark_words import Asked, first_sentence, problem_of
 from timeops.spec import FilesSource
+from timeops.spec_check import is_storable
 from timeops.spec_columns import name_in_tables, names_in_files
 from timeops.spec_expressions import ILLEGAL_IN_STRUCTS
+from timeops.spec_messages import told
 from timeops.values import text_of
 
 _READERS: Mapping[str, Callable[[SparkSession, FilesSource, StructType, Sequence[FileRange]], Numbered]] = {
@@ -98,10 +101,8 @@ def split_of(records: DataFrame, source: FilesSource) -> Column:
     try:
         return text_of(records, source.split)
     except AnalysisException as error:
-        raise SpecError(
-            f"`sources[{source.name}].split`: `{source.split}` does not fit the columns: {_first_line(error)}",
-            expected="a Spark SQL expression over " + ", ".join(records.columns),
-        ) from None
+        where = f"sources[{source.name}].split"
+        raise told(problem_of(error, Asked(source.split, records.columns)), where) from None
 
 
 def ensure_unchanged(ranges: Sequence[FileRange]) -> None:
@@ -129,7 +130,7 @@ def _schema_in_files(spark: SparkSession, source: FilesSource) -> StructType:
     try:
         schema = StructType.fromDDL(source.columns)
     except PySparkException as error:
-        raise _wrong_schema(source, _first_line(error)) from error
+        raise _wrong_schema(source, first_sentence(error)) from error
     if not isinstance(schema, StructType) or not schema.fields:
         raise _wrong_schema(source, f"found {source.columns!r}")
     if '"nullable":false' in schema.json():
@@ -148,15 +149,17 @@ def _check_types(spark: SparkSession, source: FilesSource, schema: StructType) -
     """Refuse types that the format does not know; this runs no job."""
     unknown = (ArrayType, MapType, StructType, NullType) if source.format == "csv" else (NullType,)
     for field in schema:
+        kind = field.dataType.simpleString()
         if isinstance(field.dataType, unknown):
-            kind = field.dataType.simpleString()
             raise _wrong_schema(source, f"column `{field.name}`: {source.format} has no {kind}")
+        if not is_storable(field.dataType):
+            raise _wrong_schema(source, f"column `{field.name}` is {kind.upper()}, which no table can hold")
     parser = F.from_json if source.format == "json" else F.from_csv
     ddl = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema)
     try:
         _ = spark.range(1).select(parser(F.lit(""), ddl)).schema
     except PySparkException as error:
-        raise _wrong_schema(source, _first_line(error)) from error
+        raise _wrong_schema(source, first_sentence(error)) from error
 
 
 def _names_inside(kind: DataType) -> Iterator[str]:
@@ -171,10 +174,6 @@ def _names_inside(kind: DataType) -> Iterator[str]:
         case MapType():
             yield from _names_inside(kind.keyType)
             yield from _names_inside(kind.valueType)
-
-
-def _first_line(error: PySparkException) -> str:
-    return str(error).strip().split("\n", maxsplit=1)[0]
 
 
 def _wrong_schema(source: FilesSource, found: str, remedy: str = "correct `schema`") -> SpecError:

@@ -1,0 +1,265 @@
+"""Every expression of a spec against the columns that it may name, before any table is made.
+
+Here: the places of expressions, what each may name and give. Not here: the words for what Spark refuses
+(spark_words.py), what can be told without Spark (spec_expressions.py, expressions.py).
+
+All expressions of one place are read by Spark at once, which takes milliseconds; one by one only where that fails, to
+know which it is.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    MapType,
+    NullType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from timeops.columns import FILE, TIMELINE, TIMESTAMP
+from timeops.duplicates import key_problem
+from timeops.instants import instant_problem
+from timeops.spark_words import REFUSALS, Asked, functions_of, problem_of
+from timeops.spec import Spec, WindowSpec
+from timeops.spec_messages import Path, Problem
+
+_KEY = "__key"
+_STORABLE = (StringType, BooleanType, NumericType, DateType, TimestampType, TimestampNTZType, BinaryType)
+
+Judge = Callable[[DataType, str], Problem | None]
+Query = Callable[[Sequence[Column]], DataFrame]
+
+
+@dataclass(frozen=True)
+class Place:
+    """An expression of the spec.
+
+    Args:
+        at: Where it stands.
+        text: Spark SQL.
+        judge: Says what is wrong with the type that it gives.
+        name: The column that it becomes; empty for none.
+        hints: See `spark_words.Asked`.
+    """
+
+    at: Path
+    text: str
+    judge: Judge
+    name: str = ""
+    hints: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that expressions may name, as frames whose rows do not matter.
+
+    Args:
+        sources: The payload of each source, in their order.
+        log: The records of the log.
+        events: The events of windows.
+    """
+
+    sources: Sequence[DataFrame]
+    log: DataFrame
+    events: DataFrame
+
+
+def expression_problems(spec: Spec, columns: Columns) -> list[Problem]:
+    """What is wrong with the expressions of a spec; Spark reads them and computes nothing."""
+    check = _Check(columns.log)
+    for source, own, number in zip(spec.sources, columns.sources, range(len(spec.sources)), strict=True):
+        at: Path = ("sources", number)
+        with_file = own.withColumn(FILE, F.lit("").cast("string"))
+        check.rows(with_file, _given([(*at, "arrival_time")], [source.arrival_time], instant_problem))
+        check.rows(own, _given([(*at, "split")], [source.split], _text_problem))
+        check.rows(columns.log, _given([(*at, "timestamp_by")], [source.timestamp_by], instant_problem))
+    time = spec.time
+    check.rows(
+        columns.log,
+        [
+            *_given([("time", "timestamp_by")], [time.timestamp_by], instant_problem),
+            *_given([("time", "over", i) for i in range(len(time.over))], time.over, _text_problem),
+            *_given(
+                [("time", "deduplicate_by", i) for i in range(len(time.deduplicate_by))],
+                time.deduplicate_by,
+                key_problem,
+            ),
+        ],
+    )
+    results: dict[str, DataFrame] = {}
+    places = {window.name: position for position, window in enumerate(spec.windows)}
+    for window in (*spec.event_windows, *spec.chained_windows):
+        events = columns.events if window.input is None else results[window.input]
+        results[window.name] = check.window(events, window, ("windows", places[window.name]))
+    return check.problems
+
+
+def is_storable(kind: DataType) -> bool:
+    """Whether a table can have a column of this type."""
+    if isinstance(kind, ArrayType):
+        return is_storable(kind.elementType)
+    if isinstance(kind, MapType):
+        return is_storable(kind.keyType) and is_storable(kind.valueType)
+    if isinstance(kind, StructType):
+        return all(is_storable(part.dataType) for part in kind)
+    return isinstance(kind, _STORABLE)
+
+
+def _given(paths: Iterable[Path], texts: Iterable[str | None], judge: Judge) -> list[Place]:
+    return [Place(at, text, judge) for at, text in zip(paths, texts, strict=True) if text is not None]
+
+
+class _Check:
+    """Gathers the problems of a spec."""
+
+    def __init__(self, any_frame: DataFrame) -> None:
+        self.problems: list[Problem] = []
+        self._any = any_frame
+
+    @cached_property
+    def _functions(self) -> frozenset[str]:
+        return functions_of(self._any.sparkSession)
+
+    def rows(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, DataType]:
+        """Judges expressions over one row each; the types of those that have one."""
+        beside = F.col(f"`{frame.columns[0]}`")  # an aggregate cannot stand beside a column
+        return self._types(frame, places, lambda found: frame.select(beside, *found))
+
+    def aggregates(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, DataType]:
+        """Judges expressions over all rows of a group; each may name those before it."""
+        grouped = frame.withColumn(_KEY, F.lit(0)).groupBy(_KEY)
+        return self._types(frame, places, lambda found: grouped.agg(*found))
+
+    def window(self, events: DataFrame, window: WindowSpec, at: Path) -> DataFrame:
+        """Judges the expressions of a window; the columns of its results, as events of another window."""
+        outer = {name.lower(): f"`{name}` is a result: filter results with `having`" for name in window.aggregates}
+        as_having = "write it among `aggregates`, and its name here"
+        only_where: Mapping[str, str] = {**outer, "": "filter results with `having`"}
+        groups = [
+            Place((*at, "group_by", i), text, _result_problem, name)
+            for i, (name, text) in enumerate(window.group_expressions)
+        ]
+        where = [Place((*at, "where"), window.where, _truth_problem, hints=only_where)] if window.where else []
+        found = self.rows(events, [*where, *groups])
+        stands = "is a group column, which every result has: leave this out"
+        of_groups = {name.lower(): f"`{name}` {stands}" for name in window.group_columns}
+        named = [
+            Place((*at, "aggregates", name), text, _result_problem, name, of_groups)
+            for name, text in window.aggregates.items()
+        ]
+        found |= self.aggregates(events, named)
+        times: dict[str, DataType] = {"window_start": TimestampType(), "window_end": TimestampType()}
+        kinds = times | {place.name: found.get(place.at, NullType()) for place in (*groups, *named)}
+        results = _empty(events, kinds)
+        if window.having is not None:
+            inner = {
+                name.lower(): f"`{name}` is a column of the events: filter events with `where`, or {as_having}"
+                for name in events.columns
+            }
+            hints = {**inner, "": as_having}
+            self.rows(results, [Place((*at, "having"), window.having, _truth_problem, hints=hints)])
+        return _empty(events, {**kinds, TIMELINE: StringType(), TIMESTAMP: TimestampType()})
+
+    def _types(self, frame: DataFrame, places: Sequence[Place], query: Query) -> dict[Path, DataType]:
+        if not places:
+            return {}
+        try:
+            fields = query([_column(place) for place in places]).schema.fields[-len(places) :]
+            kinds = {place.at: field.dataType for place, field in zip(places, fields, strict=True)}
+        except REFUSALS:
+            kinds = self._one_by_one(frame, places, query)
+        for place in places:
+            problem = place.judge(kinds[place.at], place.text) if place.at in kinds else None
+            if problem is not None:
+                self._note(problem, place)
+        return kinds
+
+    def _one_by_one(self, frame: DataFrame, places: Sequence[Place], query: Query) -> dict[Path, DataType]:
+        kinds: dict[Path, DataType] = {}
+        good: list[Column] = []
+        for place in places:
+            try:
+                column = _column(place)
+                kinds[place.at] = query([*good, column]).schema.fields[-1].dataType
+            except REFUSALS as error:
+                asked = Asked(place.text, frame.columns, place.hints, lambda: self._functions)
+                self._note(_problem(error, asked, frame), place)
+            else:
+                good.append(column)
+        return kinds
+
+    def _note(self, problem: Problem, place: Place) -> None:
+        self.problems.append(Problem(problem.found, problem.expected, problem.remedy, place.at))
+
+
+def _column(place: Place) -> Column:
+    # In brackets `n total`, a name without AS, is no expression; the line end closes a comment.
+    return F.expr(f"({place.text}\n)").alias(place.name or "__e")
+
+
+def _problem(error: Exception, asked: Asked, frame: DataFrame) -> Problem:
+    """The problem, in words that do not speak of the brackets that were put around the expression."""
+    problem = problem_of(error, asked)
+    if "`)`" not in problem.found:
+        return problem
+    try:
+        _ = frame.select(F.expr(asked.text)).schema
+    except ParseException as plainly:
+        return problem_of(plainly, asked)
+    except AnalysisException:
+        pass  # it can be read, which is all that was asked
+    found = f"`{asked.text}` ends in a word that says nothing but a name"
+    return Problem(found, "one expression, with an operator or brackets between its words")
+
+
+def _empty(frame: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
+    """A frame with other columns, of any types."""
+    return frame.select(*[F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()])
+
+
+def _shown(kind: DataType) -> str:
+    return kind.simpleString().upper()
+
+
+def _truth_problem(kind: DataType, text: str) -> Problem | None:
+    if isinstance(kind, BooleanType):
+        return None
+    remedy = ""
+    if isinstance(kind, NumericType):
+        remedy = f"compare it, such as `{text} > 0`"
+    elif isinstance(kind, StringType):
+        remedy = f"compare it, such as `{text} = 'a'` or `{text} IS NOT NULL`"
+    elif isinstance(kind, StructType):
+        remedy = "put AND or OR between several conditions"
+    return Problem(f"`{text}` gives {_shown(kind)}, which is neither true nor false", "a condition", remedy)
+
+
+def _text_problem(kind: DataType, text: str) -> Problem | None:
+    if is_storable(kind):
+        return None
+    return Problem(f"`{text}` gives {_shown(kind)}, which has no plain text", "text, a number or an instant")
+
+
+def _result_problem(kind: DataType, text: str) -> Problem | None:
+    if is_storable(kind):
+        return None
+    shown = _shown(kind)
+    remedy = "write it as text or a number"
+    if "INTERVAL" in shown:
+        remedy = "write it as a number: of two instants `timestampdiff(SECOND, first, last)` makes one"
+    elif isinstance(kind, NullType):
+        remedy = "give it a type, such as `cast(null AS BIGINT)`"
+    return Problem(f"`{text}` gives {shown}, which no table can hold", "a type of Delta tables", remedy)
