@@ -1,7 +1,7 @@
 """Control items of the log: the spec as it is from a place on, ticks, waits, the end of input, reopening after it.
 
-Here: which changes of a spec a running pipeline takes, and the rows of `log_control`. Not here: their effect on
-event time (timeops/).
+Here: the rows of `log_control`, and the specs that they hold. Not here: which changes of a spec are taken
+(spec_changes.py), their effect on event time (timeops/).
 """
 
 import json
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from assets.commits import flushes, reopens
 from assets.control_items import END_OF_INPUT, REOPEN, SPEC, TICK, recorded
+from assets.spec_changes import CHANGEABLE_IN_WINDOW, OF_INGESTION, refuse
 from assets.waits import wait_items
 from resources import tables
 from resources.plans import Plan
@@ -19,20 +20,6 @@ from resources.spec_origin import other_file
 from resources.workspace import Position, Workspace, plan_end, tick_of
 from timeops.epoch import instant_of
 from timeops.errors import SpecError
-from timeops.spec import Spec
-
-# Parts of a spec whose change makes sense from the next record on. A change of any other part would make one table
-# hold rows of two meanings.
-_CHANGEABLE = ("time", "partitions")
-_NOT_CHANGEABLE = ("time.over", "time.deduplicate_by", "time.within", "time.start_at")
-# These may change the state that is kept between batches: then there is nothing to go on from.
-_OF_STATE = ("time.emit", "time.idle")
-_OF_INGESTION = ("path", "options", "order", "arrival_time", "live", "settle", "max_files", "max_bytes", "alignment")
-_CHANGEABLE_IN_SOURCE = (*_OF_INGESTION, "timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
-# Open windows keep their events, so these apply to all windows that close from now on; a backfill gives them to the
-# past as well. What is refused for being too much gives no row at all.
-_CHANGEABLE_IN_WINDOW = ("aggregates", "having", "empty_max")
-
 
 _reopened: WeakKeyDictionary[Workspace, tuple[int, bool]] = WeakKeyDictionary()
 
@@ -66,17 +53,17 @@ def meaning_of_time(spec: dict[str, Any]) -> str:
     """What of a spec says how the records of a given log are judged, as JSON."""
     judging = {name: part for name, part in spec.items() if name not in ("sources", "windows", "partitions")}
     sources = [
-        {name: value for name, value in source.items() if name not in _OF_INGESTION} for source in spec["sources"]
+        {name: value for name, value in source.items() if name not in OF_INGESTION} for source in spec["sources"]
     ]
     windows = [
-        {name: value for name, value in window.items() if name not in _CHANGEABLE_IN_WINDOW}
+        {name: value for name, value in window.items() if name not in CHANGEABLE_IN_WINDOW}
         for window in spec.get("windows", [])
     ]
     return json.dumps(judging | {"sources": sources, "windows": windows}, sort_keys=True)
 
 
 def check_spec(workspace: Workspace) -> bool:
-    """Tells whether the spec differs from the one that the log was last processed with.
+    """Tells whether the spec differs from the one that the log was last processed with; needs no Spark.
 
     Raises:
         SpecError: It differs in a way that a pipeline with tables cannot take.
@@ -84,20 +71,7 @@ def check_spec(workspace: Workspace) -> bool:
     recorded, now = recorded_specs(workspace), json.loads(workspace.spec.canonical_json())
     if not recorded or recorded[-1] == now:
         return not recorded
-    before = recorded[-1]
-    changed = _differences(before, now)
-    refused = [path for path in changed if not _is_changeable(path) or _feeds_another(path, workspace.spec)]
-    if Spec.model_validate(before).keeps_timelines != workspace.spec.keeps_timelines:
-        refused += [path for path in changed if path.startswith(_OF_STATE) and path not in refused]
-    if refused:
-        raise SpecError(
-            f"{workspace.file.path.name}: {', '.join(refused)} changed since this pipeline's tables were made in "
-            f"{workspace.lake.root}",
-            expected="changes of time settings, aggregates, file paths and limits only: others would mix rows of two "
-            "meanings",
-            remedy="take the change back, or give the new spec another name or warehouse (a rebuild of past windows "
-            "under such a change is not supported yet)",
-        )
+    refuse(recorded[-1], workspace.file, workspace.lake.root)
     return True
 
 
@@ -116,6 +90,17 @@ def check_spec_file(workspace: Workspace) -> None:
             remedy="give this one a `name` of its own, or another warehouse; if it replaces the other, move that one "
             "away",
         )
+
+
+def ensure_taken(workspace: Workspace) -> None:
+    """Sees that a pipeline that has tables takes the spec, before there is anything to do for it; needs no Spark.
+
+    Raises:
+        SpecError: As of `check_spec_file` and `check_spec`.
+    """
+    check_spec_file(workspace)
+    if workspace.exists and workspace.lake.exists(tables.LOG_CONTROL) and not workspace.is_prepared:
+        check_spec(workspace)
 
 
 def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
@@ -152,38 +137,3 @@ def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
         )
     numbered = [row | {"_control_seq": number + i, "_batch_id": plan.batch_id} for i, row in enumerate(rows)]
     return pa.Table.from_pylist(numbered, schema=tables.LOG_CONTROL_SCHEMA)
-
-
-def _differences(before: Any, now: Any, path: str = "") -> list[str]:
-    """Paths of the keys in which two specs differ."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        names = sorted({*before, *now})
-        return [
-            deeper
-            for name in names
-            for deeper in _differences(before.get(name), now.get(name), f"{path}.{name}" if path else name)
-        ]
-    if path == "sources" and isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        pairs = enumerate(zip(before, now, strict=True))
-        return [deeper for i, (one, other) in pairs for deeper in _differences(one, other, f"sources[{i}]")]
-    if path == "windows" and isinstance(before, list) and isinstance(now, list):
-        old, new = ({window["name"]: window for window in side} for side in (before, now))
-        if old.keys() == new.keys():
-            return [deeper for name in old for deeper in _differences(old[name], new[name], f"windows[{name}]")]
-    return [] if before == now else [path]
-
-
-def _feeds_another(path: str, spec: Spec) -> bool:
-    """Whether a path is of a window that another goes over: that one keeps results as they were given."""
-    return any(path.startswith(f"windows[{window.input}].") for window in spec.chained_windows)
-
-
-def _is_changeable(path: str) -> bool:
-    if path in _NOT_CHANGEABLE:
-        return False
-    first, *rest = path.split(".")
-    if first.startswith("sources["):
-        return bool(rest) and rest[0] in _CHANGEABLE_IN_SOURCE
-    if first.startswith("windows["):
-        return bool(rest) and rest[0] in _CHANGEABLE_IN_WINDOW
-    return first in _CHANGEABLE

@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 
 from assets.commits import next_stretch
+from assets.control import ensure_taken
 from assets.ingestion import Waiting, waiting_input
 from resources import tables
 from resources.owner import is_gone
@@ -38,7 +39,9 @@ def look(workspace: Workspace) -> Due:
     Raises:
         InputError: The path of a source leads nowhere.
         LakeError: The pipeline was flushed, and more input was read since.
+        SpecError: The pipeline's tables cannot go on with the spec.
     """
+    ensure_taken(workspace)
     found = waiting_input(workspace)
     if at_work := _at_work(workspace):
         return Due(False, "", at_work, may_ripen=True)

@@ -26,7 +26,7 @@ from pydantic import Field
 from assets import metadata as show
 from assets.alignment import is_aligned, must_process_first
 from assets.commits import Stretch, batch_of, is_accepted, next_stretch, stage_of, take_on
-from assets.control import check_spec, check_spec_file
+from assets.control import ensure_taken
 from assets.dead_letters import write_dead_letters
 from assets.failures import RETRIES, say_who_runs, told_to_dagster
 from assets.ingestion import ingest, waiting_input
@@ -121,9 +121,8 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
         say_who_runs(context)
         workspace = open_workspace(spark)
         workspace.tell("looking for new input")
+        ensure_taken(workspace)
         create_tables(workspace)
-        check_spec_file(workspace)
-        check_spec(workspace)
         pending = workspace.batches.pending()
         if pending is not None and pending.kind == "process":
             context.log.info("batch %s was not committed: it is finished before new input is read", pending.batch_id)

@@ -11,9 +11,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from assets.chained import kept_columns
+from assets.spec_changes import REMEDY
 from assets.spec_check import ensure_expressions, ensure_schemas
 from assets.timelines import TIMELINE_SCHEMA, log_clock, one_timeline
 from resources import tables
+from resources.lake import OtherColumnsError
 from resources.rows import empty_frame, small_frame
 from resources.sources.files import payload_schema, split_of
 from resources.workspace import Position, Workspace
@@ -30,7 +32,7 @@ from timeops.instants import with_instant
 from timeops.rules import TimeRules
 from timeops.seen_groups import seen_groups
 from timeops.spark_words import first_sentence
-from timeops.spec_messages import Problem
+from timeops.spec_messages import Path, Problem
 from timeops.windows import window_results
 
 _LOG_TYPES = {
@@ -116,8 +118,7 @@ def create_tables(workspace: Workspace) -> None:
     This reads every expression of the spec against the columns, so it is where a wrong one shows.
 
     Raises:
-        SpecError: The schema or an expression of the spec is wrong; nothing was written.
-        LakeError: A table is there with other columns.
+        SpecError: The schema or an expression of the spec is wrong, or gives tables other columns than they have.
     """
     if workspace.is_prepared:
         return
@@ -126,7 +127,27 @@ def create_tables(workspace: Workspace) -> None:
         workspace.lake.create(table, schema, may_grow=table == tables.FILES)  # see file_states.py
     results = set(workspace.result_tables)
     for table, schema in schemas.items():
-        workspace.lake.create(table, schema, may_grow=table in results)  # aggregates may change, see control.py
+        try:
+            workspace.lake.create(table, schema, may_grow=table in results)  # aggregates may change: spec_changes.py
+        except OtherColumnsError as error:
+            raise _made_for_another(workspace, error) from error
+
+
+def _made_for_another(workspace: Workspace, error: OtherColumnsError) -> SpecError:
+    """The error where a change that is taken gives a column another type, or no batch tells of the old spec yet."""
+    windows = {tables.window_table(one.name): number for number, one in enumerate(workspace.spec.windows)}
+    windows |= {tables.history_table(one.name): number for number, one in enumerate(workspace.spec.windows)}
+    of_sources = {name for source in workspace.spec.sources for name in payload_schema(workspace.spark, source).names}
+    problems = []
+    for column in error.columns:
+        is_result = error.table in windows
+        at: Path = ("windows", windows[error.table], "aggregates", column.name) if is_result else ()
+        if not is_result and (column.name in of_sources or error.table == tables.RAW_EVENTS):
+            at = ("sources", 0, "schema") if len(workspace.spec.sources) == 1 else ("sources",)
+        there, wanted = column.there.upper() or "no such column", column.wanted.upper() or "no such column"
+        found = f"`{column.name}` is {wanted} now, and the table {workspace.lake.path(error.table)} has {there}"
+        problems.append(Problem(found, "the columns of the spec that the tables were made for", REMEDY, at))
+    return workspace.file.error(problems)
 
 
 def table_schemas(workspace: Workspace) -> dict[str, StructType]:

@@ -125,10 +125,14 @@ def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
 
 @main.command()
 @spec_paths
+@warehouse_option
 @overrides_option
 @verbose_option
-def validate(specs: tuple[Path, ...], overrides: tuple[str, ...], verbose: bool) -> None:
-    """Check specs: their keys, and every expression against the columns. Needs Java, reads no data."""
+def validate(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tuple[str, ...], verbose: bool) -> None:
+    """Check specs: their keys, and every expression against the columns. Needs Java, reads no data.
+
+    Also whether the tables that pipelines of these names have in the warehouse can go on with the specs.
+    """
     with in_words(verbose=verbose):
         from pipelines.specfiles import check_names, read_spec
 
@@ -137,6 +141,7 @@ def validate(specs: tuple[Path, ...], overrides: tuple[str, ...], verbose: bool)
             try:
                 file = read_spec(path, overrides)
                 files.append(file)
+                _check_tables(file, known_settings(warehouse))
                 _check_expressions(file)
             except SpecError as error:
                 wrong = True
@@ -239,16 +244,16 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
     show_report(Workspace(file, settings.warehouse), done)
     if options.reopen is not None and not done.batches:
         say(f"{name}: it stays flushed, as there is no new input: --reopen noted nothing.")
-    for sentence in done.alerts:
-        say(f"{name}: {sentence}")
+    for alert in done.alerts:
+        say(f"{name}: {alert}")
     if done.waiting:
         say(f"{name}: {len(done.waiting)} file(s) are younger than `settle`: run again to take them.")
     if done.read_before:
         _say_copies(name, done.read_before)
     if done.held_back:
         say(f"{name}: {len(done.held_back)} file(s) held back, everything else was processed.")
-        for sentence in done.held_back:
-            say(sentence)
+        for why in done.held_back:
+            say(why)
     return not done.held_back
 
 
@@ -288,6 +293,13 @@ def _check_expressions(file: "SpecFile") -> None:
         tell("checking expressions with Spark")
         # No table is opened, so the warehouse may be any folder.
         table_schemas(Workspace(file, file.folder, lambda: open_session(choose_spark(known_settings()))))
+
+
+def _check_tables(file: "SpecFile", settings: "Settings") -> None:
+    from assets.control import ensure_taken
+    from resources.workspace import Workspace
+
+    ensure_taken(Workspace(file, settings.warehouse))
 
 
 def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:

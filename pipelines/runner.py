@@ -11,7 +11,7 @@ from typing import Any
 from dagster import AssetCheckSeverity, DagsterInstance
 
 from assets.commits import batch_of, not_flushed
-from assets.control import check_spec_file
+from assets.control import ensure_taken
 from assets.due import has_unprocessed
 from assets.failures import ATTENDED_TAG
 from assets.ingestion import Waiting, sentence_of, waiting_input
@@ -99,7 +99,7 @@ def run_pipeline(
     """
     workspace = Workspace(file, settings.warehouse)
     report = RunReport()
-    check_spec_file(workspace)
+    ensure_taken(workspace)
     if options.reopen is not None and not _is_flushed(workspace):
         raise not_flushed(workspace)
     choice = choose_spark(settings)

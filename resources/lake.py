@@ -22,7 +22,13 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from resources.commit_info import ADDED_ROWS, UNDOING, mark, mark_of_columns, restored_version, rows_written
 from resources.filters import Filters, arrow_condition, files_of, sql_condition
 from resources.reading import Tables
-from resources.table_columns import delta_columns, differences, missing_fields, with_columns_of
+from resources.table_columns import (
+    ColumnDifference,
+    delta_columns,
+    differences,
+    missing_fields,
+    with_columns_of,
+)
 from resources.table_log import changes_between, entry_of, newest_change
 from timeops.errors import FencedError, LakeError
 
@@ -50,6 +56,23 @@ class ConflictError(LakeError):
     """Somebody else has written a table since this program looked at it."""
 
 
+class OtherColumnsError(LakeError):
+    """A table is there with other columns than are wanted.
+
+    Attributes:
+        table: The table.
+        columns: The columns in which it differs.
+    """
+
+    def __init__(self, table: str, folder: Path, columns: Sequence[ColumnDifference]) -> None:
+        self.table, self.columns = table, tuple(columns)
+        super().__init__(
+            f"{folder} has other columns: {'; '.join(one.sentence for one in columns)}.",
+            expected="the columns that the spec gives",
+            remedy="Take the change of the spec back, or use another pipeline name or warehouse.",
+        )
+
+
 @dataclass(frozen=True)
 class Written:
     """One commit: the version it made and the rows it added."""
@@ -70,7 +93,7 @@ class Lake(Tables):
             may_grow: A table that is there may have other columns, but none of another type: see `grow`.
 
         Raises:
-            LakeError: The table is there with other columns.
+            OtherColumnsError: The table is there with other columns.
         """
         wanted = delta_columns(schema)
         DeltaTable.create(
@@ -81,11 +104,7 @@ class Lake(Tables):
         )
         wrong = differences(self.open(table), wanted, of_both=may_grow)
         if wrong:
-            raise LakeError(
-                f"{self.path(table)} has other columns: {'; '.join(wrong)}.",
-                expected="the columns that the spec gives",
-                remedy="Take the change of the spec back, or use another pipeline name or warehouse.",
-            )
+            raise OtherColumnsError(table, self.path(table), wrong)
 
     def grow(self, table: str, schema: "StructType | pa.Schema", *, attempt: int, expect: int) -> int:
         """Add the columns that a table lacks, null in the rows that it has, in one commit if there are any.

@@ -4,6 +4,7 @@ Here: schemas as Delta's JSON has them. Not here: which columns a table has (tab
 """
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,21 +32,41 @@ def types_of(delta: DeltaTable) -> dict[str, str]:
 
 def sql_types_of(delta: DeltaTable) -> dict[str, str]:
     """Return name and type of each column of a table, the type as Spark SQL writes it."""
-    return {field["name"]: _sql_type(field["type"]) for field in json.loads(delta.schema().to_json())["fields"]}
+    return _sql_types(json.loads(delta.schema().to_json()))
 
 
-def differences(delta: DeltaTable, wanted: Columns, *, of_both: bool = False) -> list[str]:
-    """Return a phrase for each column in which a table differs from the wanted ones.
+@dataclass(frozen=True)
+class ColumnDifference:
+    """A column in which a table differs from what is wanted.
+
+    Attributes:
+        name: The column.
+        there: Its type in the table, as Spark SQL writes it; empty where the table lacks it.
+        wanted: The wanted type; empty where none is.
+    """
+
+    name: str
+    there: str
+    wanted: str
+
+    @property
+    def sentence(self) -> str:
+        """The difference in words."""
+        return f"{self.name} is {self.there or 'missing'}, expected {self.wanted or 'none'}"
+
+
+def differences(delta: DeltaTable, wanted: Columns, *, of_both: bool = False) -> list[ColumnDifference]:
+    """Return the columns in which a table differs from the wanted ones.
 
     Args:
         delta: The table.
         wanted: The wanted columns.
         of_both: Look only at columns that both have.
     """
-    there = _types(_nullable(json.loads(delta.schema().to_json())))
-    here = _types(wanted)
+    there = _sql_types(_nullable(json.loads(delta.schema().to_json())))
+    here = _sql_types(wanted)
     return [
-        f"{name} is {there.get(name, 'missing')}, expected {here.get(name, 'none')}"
+        ColumnDifference(name, there.get(name, ""), here.get(name, ""))
         for name in [*here, *(name for name in there if name not in here)]
         if there.get(name) != here.get(name) and (not of_both or (name in there and name in here))
     ]
@@ -86,6 +107,11 @@ def _types(schema: Columns) -> dict[str, str]:
         field["name"]: field["type"] if isinstance(field["type"], str) else json.dumps(field["type"], sort_keys=True)
         for field in schema["fields"]
     }
+
+
+def _sql_types(schema: Columns) -> dict[str, str]:
+    """Return name and type of each column, the type as Spark SQL writes it."""
+    return {field["name"]: _sql_type(field["type"]) for field in schema["fields"]}
 
 
 def _sql_type(kind: Any) -> str:

@@ -21,7 +21,8 @@ from resources.undoing import outputs, prepare, same_rows, take_back
 from timeops.epoch import us_of
 from timeops.errors import LakeError, SpecError
 from timeops.spec import Spec
-from timeops.spec_messages import Problem, spec_error
+from timeops.spec_messages import Path as KeyPath
+from timeops.spec_messages import Problem, place_text, spec_error
 from timeops.spec_yaml import read_yaml
 from timeops.tick_clock import LastArrival
 
@@ -54,10 +55,22 @@ class SpecFile:
     text: str = field(default="", repr=False)
     shown: str = ""
 
+    @property
+    def name(self) -> str:
+        """How messages name the file."""
+        return self.shown or self.path.name
+
     def error(self, problems: Sequence[Problem]) -> SpecError:
         """The error that lists problems of this file by their lines."""
-        lines = read_yaml(self.text).lines if self.text else {}
-        return spec_error(self.shown or self.path.name, problems, lines)
+        return spec_error(self.name, problems, self._lines)
+
+    def place(self, at: KeyPath) -> str:
+        """Where a key stands in the file, as `line 3, time.unit: `."""
+        return place_text(at, self._lines)
+
+    @property
+    def _lines(self) -> Mapping[KeyPath, int]:
+        return read_yaml(self.text).lines if self.text else {}
 
     @property
     def folder(self) -> Path:

@@ -107,12 +107,12 @@ def spec_error(file: str, problems: Sequence[Problem], lines: Mapping[Path, int]
     told = sorted(dict.fromkeys(problems), key=lambda problem: _line(problem.at, lines))
     if len(told) == 1:
         problem = told[0]
-        place = _place(problem.at, lines)
+        place = place_text(problem.at, lines)
         found = f"{file}, {place}{problem.found}" if place else f"{file}: {problem.found}"
         return SpecError(found, expected=problem.expected, remedy=problem.remedy)
     rows = []
     for problem in told:
-        rows.append(f"  {_place(problem.at, lines)}{problem.found}")
+        rows.append(f"  {place_text(problem.at, lines)}{problem.found}")
         rows.extend(f"    Expected: {problem.expected}" for _ in [0] if problem.expected)
         rows.extend(f"    To do: {problem.remedy}" for _ in [0] if problem.remedy)
     return SpecError("\n".join([f"{file} has {len(told)} problems:", *rows]))
@@ -130,7 +130,8 @@ def _line(path: Path, lines: Mapping[Path, int]) -> int:
     return lines.get(path, 0)
 
 
-def _place(path: Path, lines: Mapping[Path, int]) -> str:
+def place_text(path: Path, lines: Mapping[Path, int]) -> str:
+    """Write where a path stands, as `line 3, time.unit: `."""
     line = _line(path, lines)
     parts = [f"line {line}"] if line else []
     parts += [path_text(path)] if path else []

@@ -346,7 +346,7 @@ def test_a_table_with_other_columns_is_refused_with_their_names(lake: Lake) -> N
     )
     with pytest.raises(LakeError, match="other columns") as error:
         lake.create(EVENTS, other)
-    assert "k is long, expected integer" in error.value.found
+    assert "k is bigint, expected int" in error.value.found
     assert "w is missing" in error.value.found
     with pytest.raises(LakeError, match="v is string, expected none"):
         lake.create(EVENTS, StructType([StructField("k", LongType())]))

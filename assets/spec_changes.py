@@ -1,0 +1,166 @@
+"""What of a spec differs from the one that a pipeline's tables were made for, and whether that is taken.
+
+Here: which keys may change, and the sentence on those that may not. Not here: which spec the log was processed with
+(control.py), what a change does to event time (timeops/).
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from resources.workspace import SpecFile
+from timeops.errors import SpecError
+from timeops.expression_tokens import top_level_names
+from timeops.spec import Spec
+from timeops.spec_messages import Path
+
+# Parts of a spec whose change makes sense from the next record on. A change of any other part would make one table
+# hold rows of two meanings.
+_CHANGEABLE = ("time", "partitions")
+_NOT_CHANGEABLE = ("time.over", "time.deduplicate_by", "time.within", "time.start_at")
+# These may change the state that is kept between batches: then there is nothing to go on from.
+_OF_STATE = ("time.emit", "time.idle")
+OF_INGESTION = ("path", "options", "order", "arrival_time", "live", "settle", "max_files", "max_bytes", "alignment")
+_CHANGEABLE_IN_SOURCE = (*OF_INGESTION, "timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
+# Open windows keep their events, so these apply to all windows that close from now on; a backfill gives them to the
+# past as well. What is refused for being too much gives no row at all.
+CHANGEABLE_IN_WINDOW = ("aggregates", "having", "empty_max")
+
+EXPECTED = (
+    "changes of time settings, aggregates, file paths and limits only: others would mix rows of two meanings in one "
+    "table"
+)
+REMEDY = "take the change back, or give the new spec another name or warehouse, where it reads all input anew"
+_LONGEST = 160
+
+
+@dataclass(frozen=True)
+class Change:
+    """A key in which two specs differ.
+
+    Attributes:
+        path: The key as text, windows by their names.
+        before: Its value; None for none.
+        now: The other one.
+    """
+
+    path: str
+    before: Any
+    now: Any
+
+    @property
+    def sentence(self) -> str:
+        """What changed, in words."""
+        if self.path in ("windows", "sources"):
+            gone, new = _names_apart(self.before, self.now)
+            return _apart(gone, new) or "they stand in another order"
+        if self.path.endswith("].schema"):
+            gone, new = _columns_apart(self.before, self.now)
+            if said := _apart(gone, new):
+                return said
+        return f"was {_shown(self.before)}, is {_shown(self.now)}"
+
+
+def refuse(before: dict[str, Any], file: SpecFile, where: object) -> None:
+    """Sees that tables that were made for one spec can go on with another.
+
+    Args:
+        before: The spec that they were made for.
+        file: The other one.
+        where: Folder of the tables.
+
+    Raises:
+        SpecError: They cannot; it names each key that stands against it, with its line, and how it changed.
+    """
+    spec = file.spec
+    changes = list(_differences(before, json.loads(spec.canonical_json())))
+    refused = [one for one in changes if not _is_changeable(one.path) or _feeds_another(one.path, spec)]
+    if Spec.model_validate(before).keeps_timelines != spec.keeps_timelines:
+        refused += [one for one in changes if one.path.startswith(_OF_STATE) and one not in refused]
+    if not refused:
+        return
+    rows = [f"{file.place(_keys(one.path, spec))}{one.sentence}" for one in refused]
+    raise SpecError(
+        "\n  ".join([f"{file.name} changed since the tables in {where} were made:", *rows]),
+        expected=EXPECTED,
+        remedy=REMEDY,
+    )
+
+
+def _differences(before: Any, now: Any, path: str = "") -> Iterator[Change]:
+    """The keys in which two specs differ."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in sorted({*before, *now}):
+            yield from _differences(before.get(name), now.get(name), f"{path}.{name}" if path else name)
+        return
+    if isinstance(before, list) and isinstance(now, list):
+        if path == "sources" and len(before) == len(now):
+            for i, (one, other) in enumerate(zip(before, now, strict=True)):
+                yield from _differences(one, other, f"sources[{i}]")
+            return
+        old, new = (
+            {window["name"]: window for window in side} if path == "windows" else {} for side in (before, now)
+        )
+        if path == "windows" and old.keys() == new.keys():
+            for name in old:
+                yield from _differences(old[name], new[name], f"windows[{name}]")
+            return
+    if before != now:
+        yield Change(path, before, now)
+
+
+def _feeds_another(path: str, spec: Spec) -> bool:
+    """Whether a path is of a window that another goes over: that one keeps results as they were given."""
+    return any(path.startswith(f"windows[{window.input}].") for window in spec.chained_windows)
+
+
+def _is_changeable(path: str) -> bool:
+    if path in _NOT_CHANGEABLE:
+        return False
+    first, *rest = path.split(".")
+    if first.startswith("sources["):
+        return bool(rest) and rest[0] in _CHANGEABLE_IN_SOURCE
+    if first.startswith("windows["):
+        return bool(rest) and rest[0] in CHANGEABLE_IN_WINDOW
+    return first in _CHANGEABLE
+
+
+def _keys(path: str, spec: Spec) -> Path:
+    """The keys and positions that a path stands for in the file."""
+    positions = {window.name: number for number, window in enumerate(spec.windows)}
+    keys: list[str | int] = []
+    for step in path.split("."):
+        match = re.fullmatch(r"(\w+)\[(\w+)\]", step)
+        if match is None:
+            keys.append(step)
+        else:
+            keys += [match[1], positions[match[2]] if match[1] == "windows" else int(match[2])]
+    return tuple(keys)
+
+
+def _names_apart(before: Any, now: Any) -> tuple[list[str], list[str]]:
+    old, new = ([str(one["name"]) for one in side or []] for side in (before, now))
+    return [name for name in old if name not in new], [name for name in new if name not in old]
+
+
+def _columns_apart(before: Any, now: Any) -> tuple[list[str], list[str]]:
+    old, new = (top_level_names(str(side)) for side in (before, now))
+    return [name for name in old if name not in new], [name for name in new if name not in old]
+
+
+def _apart(gone: list[str], new: list[str]) -> str:
+    parts = [
+        f"{', '.join(f'`{name}`' for name in names)} {what}"
+        for names, what in ((gone, "gone"), (new, "new"))
+        if names
+    ]
+    return ", ".join(parts)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "the default"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
