@@ -12,7 +12,7 @@ from dagster import AssetExecutionContext, Backoff, Failure, RetryPolicy
 
 from resources.lake import ConflictError
 from resources.owner import this_process
-from timeops.errors import BusyError, TidemarkError
+from timeops.errors import BusyError, MachineError, TidemarkError
 
 RETRIES = RetryPolicy(max_retries=3, delay=5, backoff=Backoff.EXPONENTIAL)
 """A stage is tried again after 5, 15 and 35 seconds: for a machine that was short of something, or another run."""
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 def lasts(error: Exception) -> bool:
     """Whether trying again without a change of the spec, the input or the lake ends the same way."""
-    return isinstance(error, TidemarkError) and not isinstance(error, BusyError | ConflictError)
+    return isinstance(error, TidemarkError) and not isinstance(error, BusyError | ConflictError | MachineError)
 
 
 def say_who_runs(context: AssetExecutionContext) -> None:

@@ -92,11 +92,12 @@ def in_words(*, verbose: bool = False) -> Iterator[None]:
         sys.exit(INTERRUPTED)
     except Exception as error:
         from resources.disk import full_disk
+        from resources.spark_choice import java_gone
 
         if verbose:
             traceback.print_exc()
-        if full := full_disk(str(error)):
-            say(str(full))
+        if known := full_disk(str(error)) or java_gone(type(error).__name__):
+            say(str(known))
             sys.exit(FAILED)
         more = "" if verbose else " `--verbose` shows where it happened."
         first_line = next(iter(str(error).splitlines()), "")

@@ -5,6 +5,7 @@ Here: the loop, and what a run did in plain values. Not here: the command line's
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,7 @@ from pipelines.definitions import build_definitions, job_name
 from pipelines.timeline import show_on_timeline
 from resources.disk import full_disk
 from resources.settings import Settings
-from resources.spark_choice import SparkChoice, choose_spark, open_session, server_gone
+from resources.spark_choice import SparkChoice, choose_spark, java_gone, open_session, server_gone
 from resources.workspace import Acceptance, SpecFile, Workspace, silent, tick_of
 from timeops.errors import TidemarkError
 
@@ -199,7 +200,8 @@ def _run_once(
     workspace = Workspace(file, settings.warehouse)
     plan = batch_of(workspace, result.run_id) if workspace.exists else None
     if plan is not None:
-        workspace.batches.give_up(plan, workspace.clock.now())
+        with suppress(TidemarkError):  # a disk that took no table takes no word of it either
+            workspace.batches.give_up(plan, workspace.clock.now())
     raise failure_of(result, plan.batch_id if plan else None)
 
 
@@ -240,7 +242,7 @@ def _as_ours(error: Any) -> TidemarkError:
     while causes[-1].cause is not None:
         causes.append(causes[-1].cause)
     for cause in causes:
-        if known := full_disk(cause.message) or server_gone(cause.message):
+        if known := full_disk(cause.message) or server_gone(cause.message) or java_gone(cause.cls_name):
             return known
     ours = {cls.__name__: cls for cls in _all_errors(TidemarkError)}
     cause = next((one for one in causes if one.cls_name in ours), causes[-1])

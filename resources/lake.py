@@ -10,8 +10,9 @@ store both writers must: S3 needs conditional puts (delta-rs) and a log store th
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from resources.commit_info import ADDED_ROWS, UNDOING, mark, mark_of_columns, restored_version, rows_written
+from resources.disk import writing
 from resources.filters import Filters, arrow_condition, files_of, sql_condition
 from resources.reading import Tables
 from resources.table_columns import (
@@ -96,12 +98,13 @@ class Lake(Tables):
             OtherColumnsError: The table is there with other columns.
         """
         wanted = delta_columns(schema)
-        DeltaTable.create(
-            str(self.path(table)),
-            Schema.from_json(json.dumps(wanted)),
-            mode="ignore",
-            configuration=_PROPERTIES,
-        )
+        with writing(self.path(table)):
+            DeltaTable.create(
+                str(self.path(table)),
+                Schema.from_json(json.dumps(wanted)),
+                mode="ignore",
+                configuration=_PROPERTIES,
+            )
         wrong = differences(self.open(table), wanted, of_both=may_grow)
         if wrong:
             raise OtherColumnsError(table, self.path(table), wrong)
@@ -278,7 +281,8 @@ class Lake(Tables):
         """Commit rows on the very version that was opened, without Spark; return the version that this makes."""
         once = CommitProperties(max_commit_retries=0, custom_metadata=said)
         self._committing(table)
-        write_deltalake(delta, with_columns_of(delta, rows), mode=mode, commit_properties=once)
+        with writing(self.path(table)):
+            write_deltalake(delta, with_columns_of(delta, rows), mode=mode, commit_properties=once)
         version: int = delta.version()
         self._committed(table, version)
         return version
@@ -288,7 +292,8 @@ class Lake(Tables):
             before: int = delta.version()
             self._committing(table)
             try:
-                writer.format("delta").option("userMetadata", mark(attempt)).save(str(self.path(table)))
+                with writing(self.path(table)):
+                    writer.format("delta").option("userMetadata", mark(attempt)).save(str(self.path(table)))
             except Exception as error:
                 if self.version(table) != before:
                     raise CommitFailedError(str(error)) from error

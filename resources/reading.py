@@ -98,10 +98,18 @@ class Tables:
         """Return rows of a small table, without a Spark job. Files that the filters rule out are not opened."""
         known = by_statistics(filters or ())
         rest = [one for one in filters or () if one not in known]
-        found = self._versions.seen(table, version).dataset.to_table(
-            columns=list(columns) if columns is not None and not rest else None,
-            filter=arrow_condition(known) if known else None,
-        )
+        seen = self._versions.seen(table, version)
+        try:
+            found = seen.dataset.to_table(
+                columns=list(columns) if columns is not None and not rest else None,
+                filter=arrow_condition(known) if known else None,
+            )
+        except (OSError, pa.ArrowInvalid) as error:
+            raise LakeError(
+                f"A file of the table {self.path(table)} cannot be read: {error}",
+                expected="all files that the table's log names, as they were written",
+                remedy="bring the pipeline's folder back from a copy, all tables of one time. Nothing was changed",
+            ) from error
         found = found.filter(arrow_condition(rest)) if rest else found
         return found if columns is None else found.select(list(columns))
 

@@ -3,15 +3,17 @@
 Here: which are open, and whether the latest is still what it was. Not here: reading rows (lake.py, scan.py), writing.
 """
 
+import json
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from resources.filters import files_of
 from timeops.errors import LakeError
@@ -89,18 +91,49 @@ class Versions:
         """Return a table as it is now, or was at a version, for reading and writing.
 
         Raises:
-            LakeError: There is no such table.
+            LakeError: There is no such table, or its log cannot be read.
         """
         folder = self.root / table
         try:
-            return DeltaTable(str(folder), version=version)
+            delta = DeltaTable(str(folder), version=version)
+            entry = folder / "_delta_log" / f"{delta.version():020}.json"
+            if entry.exists() and not entry.stat().st_size:  # delta-rs takes it for a commit that did nothing
+                raise _unreadable(folder, "its newest entry is empty")
+            return delta
         except TableNotFoundError as error:
             raise LakeError(
                 f"There is no table {folder}.",
                 expected="the tables of a pipeline that has run",
                 remedy="Check the warehouse and the pipeline's name, or run the pipeline first.",
             ) from error
+        except DeltaError as error:
+            raise _unreadable(folder, str(error).splitlines()[0]) from error
 
     def _is_latest(self, known: Version) -> bool:
         log, version = known.folder / "_delta_log", known.delta.version()
         return (log / f"{version:020}.json").exists() and not (log / f"{version + 1:020}.json").exists()
+
+
+def _unreadable(folder: Path, why: str) -> LakeError:
+    """The error of a table whose log cannot be read, with the entry that is broken where one is."""
+    entries = sorted((folder / "_delta_log").glob("*.json"), reverse=True)
+    broken = next(filter(_is_broken, entries), None)
+    what = f"{broken.name} in it is cut off or spoilt" if broken is not None else why
+    for later, entry in pairwise(entries):
+        if broken is None and int(later.stem) != int(entry.stem) + 1:
+            what = f"the entry before {later.name} is missing"
+    return LakeError(
+        f"The log of the table {folder} cannot be read: {what}.",
+        expected="whole entries in `_delta_log`, one for each version with no gap",
+        remedy="bring the folder of the pipeline back from a copy, all tables of one time. An entry that came behind "
+        "the last commit in `batches`, when the machine went down, may be moved away instead: the next run writes it "
+        "anew. Nothing was changed",
+    )
+
+
+def _is_broken(entry: Path) -> bool:
+    lines = entry.read_text(errors="replace").splitlines()
+    try:
+        return not [json.loads(line) for line in lines]
+    except ValueError:
+        return True

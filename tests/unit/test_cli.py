@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from pipelines.cli import main
 from pipelines.command_line import in_words
 from resources.batches import BatchLog
+from resources.disk import FullDiskError
 from resources.lake import Lake
 from resources.owner import this_process
 from resources.tables import BATCHES, BATCHES_SCHEMA
@@ -124,8 +125,11 @@ def test_a_missing_spec_is_a_bad_spec(folder: Path) -> None:
 
 def test_all_specs_are_read_before_anything_runs(folder: Path) -> None:
     (folder / "bad.yaml").write_text("name: shop\n")
-    done = call("run", "good.yaml", "bad.yaml")
+    done = call("run", "good.yaml", "bad.yaml", "none.yaml")
     assert (done.exit_code, done.stdout) == (2, "")
+    assert "bad.yaml, line 1, sources: the key is missing" in done.stderr
+    assert "none.yaml: the spec cannot be read" in done.stderr
+    assert "Nothing was done: all specs are read first, and 2 of 3 are wrong." in done.stderr
     assert not (folder / "home").exists()
 
 
@@ -218,6 +222,26 @@ def test_a_file_that_is_held_back_is_named_and_fails_the_run(folder: Path) -> No
     assert "tills.csv.zip" in done.stderr
 
 
+def test_a_pipeline_that_fails_keeps_no_other_from_running(folder: Path) -> None:
+    (folder / "lost.yaml").write_text(GOOD.replace("name: shop", "name: lost").replace("in/*.csv", "nowhere/*.csv"))
+    done = call("run", "lost.yaml", "good.yaml")
+    assert (done.exit_code, done.stdout) == (1, "shop: nothing new.\n")
+    assert "lost: " in done.stderr
+    assert "nowhere" in done.stderr
+
+
+def test_what_would_stop_every_pipeline_stops_the_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "other.yaml").write_text(GOOD.replace("name: shop", "name: other"))
+
+    def full(*_: object, **__: object) -> None:
+        raise FullDiskError("The disk is full.")
+
+    monkeypatch.setattr("pipelines.runner.run_pipeline", full)
+    done = call("run", "good.yaml", "other.yaml")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == "Not run: other. What stops shop would stop them as well:\nThe disk is full.\n"
+
+
 def test_a_source_that_leads_nowhere_is_a_failure(folder: Path) -> None:
     (folder / "in").rmdir()
     done = call("run", "good.yaml")
@@ -271,6 +295,8 @@ def test_accept_refuses_an_ingestion_which_no_check_stops(folder: Path) -> None:
         (LakeError("f", remedy="r"), 1, "f\nTo do: r\n"),
         (KeyboardInterrupt(), 130, "Stopped. Nothing is lost"),
         (ZeroDivisionError("by 0\nmore"), 1, "Unexpected ZeroDivisionError: by 0. "),
+        (ConnectionRefusedError(111, "Connection refused"), 1, "The Java process in which Spark computes went away"),
+        (OSError(30, "Read-only file system: '/mnt/home'"), 1, "The disk cannot be written: Read-only file system."),
     ],
 )
 def test_an_error_is_a_sentence_and_an_exit_code(

@@ -353,6 +353,8 @@ def schema_accepts(spec: dict[str, Any]) -> bool:
 
 # (path, value, key path in the message, fragment of the message)
 BAD_FOR_SCHEMA_TOO = [
+    ("sources.0.max_files", 2**63, "sources[0].max_files", "at most 9223372036854775807"),
+    ("windows.0.aggregates", {"__n": "count(*)"}, "windows[0].aggregates.__n", "at most one _ in front"),
     ("name", ..., "name", "the key is missing"),
     ("name", "Small", "name", "small letters"),
     ("name", 7, "name", "put the value in quotes"),
@@ -535,6 +537,13 @@ BAD_FOR_SCHEMA_TOO = [
 ]
 
 BAD_FOR_PARSER_ONLY = [
+    ("time.start_at", "9999-12-31T23:59:59-23:00", "time.start_at", "in the years 0001 to 9999 in UTC"),
+    ("sources.0.settle", "3000000 days", "sources[0].settle", "at most 30 days"),
+    ("windows.0", hopping(size="1 day", hop="1 ms"), "windows[0].hop", "in 86,400,000 windows at once"),
+    ("windows.0", cumulative(size="3652059 days", step="1 us"), "windows[0].step", "at most 20,000 at once"),
+    ("windows.0.aggregates", {"_late_events": "count(*)"}, "windows[0].aggregates._late_events", "is reserved"),
+    ("windows.0.where", "explode(x) = 1", "windows[0].where", "makes several rows of one"),
+    ("windows.0.where", "window(t, '1 h').start > t", "windows[0].where", "write `kind`, `size` and `hop`"),
     ("windows.0", cumulative(step="7 min"), "windows[0].step", "of which 1 hour is no whole number"),
     ("windows.0", cumulative(step="2 h"), "windows[0].step", "of which 1 hour is no whole number"),
     ("windows.0.time_zone", "UTC", "windows[0].time_zone", "only windows of a day or a month follow the clocks"),
@@ -758,6 +767,14 @@ def test_a_key_that_yaml_reads_as_a_boolean_is_refused() -> None:
 )
 def test_what_is_no_yaml_mapping_is_refused(text: str, fragment: str) -> None:
     assert fragment in parse_message(text)
+
+
+def test_merge_keys_cannot_grow_without_bound() -> None:
+    keys = ", ".join(f"k{number}: {number}" for number in range(10))
+    merging = [f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 10)}]}}" for level in range(1, 10)]
+    text = parse_message("\n".join([f"a0: &a0 {{{keys}}}", *merging]))
+    assert text.startswith("small.yaml, line 5: the merge keys `<<` give a mapping of 100,000 keys")
+    assert "Expected: at most 10,000" in text
 
 
 def test_days_and_times_need_no_quotes() -> None:
