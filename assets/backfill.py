@@ -16,6 +16,7 @@ from assets.control import check_spec, check_spec_file, meaning_of_time, recorde
 from assets.log_range import LogRange, cuts_of, range_of_windows, records_of
 from assets.pieces import results_by_pieces
 from assets.places import first_times_at, state_at, waits_at
+from assets.schemas import create_tables
 from assets.stretch import KEPT_RECORDS
 from assets.timelines import log_clock
 from resources import tables
@@ -47,6 +48,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
 
     Raises:
         LakeError: Nothing has been processed yet.
+        SpecError: The spec judges the log in another way than it was judged, or an expression of it is wrong.
         BusyError: Another run is at work.
     """
     done = workspace.batches.last_commit()
@@ -57,6 +59,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
             remedy="materialize the live assets first (raw_events to batches), or `tidemark run`",
         )
     refuse_two_meanings_of_time(workspace)
+    create_tables(workspace)  # none is missing: this is where an aggregate that is new and wrong shows
     days = between_days(first, last, workspace.spec.partitions.time_zone)
     start, end = (us_of(instant) for _, _, instant in days)
     part = range_of_windows(workspace, window, start, end)
