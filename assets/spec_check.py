@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from resources.sources.files import payload_schema
+from resources.sources.lines import quoted
 from resources.workspace import Workspace
 from timeops import columns as c
 from timeops.errors import SpecError
@@ -57,10 +58,10 @@ def ensure_expressions(workspace: Workspace, log: DataFrame, of_events: Sequence
     Raises:
         SpecError: One does not; all that do not are named.
     """
-    sources = [log.select(*payload_schema(workspace.spark, one).names) for one in workspace.spec.sources]
+    sources = [log.select(*map(quoted, payload_schema(workspace.spark, one).names)) for one in workspace.spec.sources]
     events = log.select(
         *[
-            F.lit(None).cast(_OF_EVENTS[name]).alias(name) if name in _OF_EVENTS else F.col(f"`{name}`")
+            F.lit(None).cast(_OF_EVENTS[name]).alias(name) if name in _OF_EVENTS else F.col(quoted(name))
             for name in of_events
         ]
     )

@@ -32,6 +32,7 @@ from pyspark.sql.types import (
 from timeops.columns import FILE, TIMELINE, TIMESTAMP
 from timeops.duplicates import key_problem
 from timeops.instants import instant_problem
+from timeops.plain_events import quoted
 from timeops.spark_words import REFUSALS, Asked, functions_of, problem_of
 from timeops.spec import Spec, WindowSpec
 from timeops.spec_messages import Path, Problem
@@ -135,7 +136,7 @@ class _Check:
 
     def rows(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, DataType]:
         """Judges expressions over one row each; the types of those that have one."""
-        beside = F.col(f"`{frame.columns[0]}`")  # an aggregate cannot stand beside a column
+        beside = F.col(quoted(frame.columns[0]))  # an aggregate cannot stand beside a column
         return self._types(frame, places, lambda found: frame.select(beside, *found))
 
     def aggregates(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, DataType]:
