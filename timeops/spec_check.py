@@ -8,7 +8,7 @@ know which it is.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pyspark.errors import AnalysisException, ParseException
@@ -137,7 +137,8 @@ class _Check:
     def rows(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, DataType]:
         """Judges expressions over one row each; the types of those that have one."""
         beside = F.col(quoted(frame.columns[0]))  # an aggregate cannot stand beside a column
-        return self._types(frame, places, lambda found: frame.select(beside, *found))
+        alone = [replace(place, name="") for place in places]  # none of them may name another
+        return self._types(frame, alone, lambda found: frame.select(beside, *found))
 
     def aggregates(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, DataType]:
         """Judges expressions over all rows of a group; each may name those before it."""
