@@ -129,7 +129,8 @@ def test_every_wrong_expression_of_a_spec_is_named_with_its_line(folder: Path) -
 def test_a_wrong_expression_outside_windows_is_named_as_well(
     folder: Path, key: str, parts: dict[str, Any], said: str
 ) -> None:
-    write(folder / "bad.yaml", sources=[SOURCE | parts.pop("source", {})], **parts)
+    rest = {name: part for name, part in parts.items() if name != "source"}
+    write(folder / "bad.yaml", sources=[SOURCE | parts.get("source", {})], **rest)
     done = call("validate", "bad.yaml")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "bad.yaml, line " in done.stderr
