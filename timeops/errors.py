@@ -47,6 +47,8 @@ class UnfitFilesError(InputError):
     def __init__(self, found: str, *, errors: Mapping[str, InputError] = MappingProxyType({})) -> None:
         self.errors = errors
         super().__init__(found)
+
+
 class MachineError(TidemarkError):
     """This machine lacks what every pipeline needs, such as Java, Spark, or room on the disk."""
 

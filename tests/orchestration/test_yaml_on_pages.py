@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pipelines.cli import main
 from pipelines.definitions import build_definitions, job_name
 from pipelines.specfiles import read_spec
+from pipelines.upkeep import upkeep_name
 from resources.settings import from_environment
 from resources.workspace import Workspace
 from timeops.spec_yaml import read_yaml
@@ -82,11 +83,12 @@ def hold_for_the_readme(text: str, folder: Path) -> None:
 
 
 def configures_a_run(text: str, folder: Path) -> None:
-    """Run config: of the live job of the pipeline in the README."""
+    """Run config: of the job of the pipeline in the README that has its ops, live or upkeep."""
     (folder / "quakes.yaml").write_text(README)
-    file = read_spec(folder / "quakes.yaml")
-    job = build_definitions(from_environment(folder), [file]).resolve_job_def(job_name(file))
-    assert validate_run_config(job, yaml.safe_load(text))
+    file, config = read_spec(folder / "quakes.yaml"), yaml.safe_load(text)
+    name = upkeep_name(file) if "quakes__maintain" in config["ops"] else job_name(file)
+    job = build_definitions(from_environment(folder), [file]).resolve_job_def(name)
+    assert validate_run_config(job, config)
 
 
 def configures_an_instance(text: str, folder: Path) -> None:
