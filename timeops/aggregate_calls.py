@@ -24,6 +24,18 @@ AGGREGATES = frozenset(
 )
 """Spark's aggregate functions."""
 
+# What some functions themselves refuse of a row, as SQL over their arguments that fails on it.
+_REFUSED = {
+    "percentile": "if(({2}\n) < 0, CAST(raise_error('a frequency below zero') AS INT), 0)",
+    "bitmap_construct_agg": "if(({0}\n) NOT BETWEEN 0 AND 32767, CAST(raise_error('no position') AS INT), 0)",
+    "hll_union_agg": "hll_sketch_estimate({0}\n)",
+    "theta_union_agg": "theta_sketch_estimate({0}\n)",
+    "theta_intersection_agg": "theta_sketch_estimate({0}\n)",
+    "kll_merge_agg_bigint": "kll_sketch_get_n_bigint({0}\n)",
+    "kll_merge_agg_double": "kll_sketch_get_n_double({0}\n)",
+    "kll_merge_agg_float": "kll_sketch_get_n_float({0}\n)",
+}
+
 _ORDERING = frozenset({"asc", "desc", "nulls", "first", "last"})
 
 
@@ -63,12 +75,20 @@ def cut(aggregate: str, name: str = "__sum") -> Cut:
         at = tokens[end - 1].end
         sums[f"{name}{len(sums)}"] = aggregate[start:at]
         values = [text for text in map(_Text(aggregate).without_words, [*call.arguments, *order]) if text]
+        values += _refused_by(call.name, values)
         passes = _Text(aggregate).without_words(condition)
         on_rows += [f"CASE WHEN {passes}\nTHEN {text}\nEND" for text in values] if passes else values
         on_rows += [passes] if passes and not values else []
     pieces.append(aggregate[at:])
     is_one = len(sums) == 1 and not "".join((pieces[0], pieces[-1])).strip()
     return Cut(tuple(dict.fromkeys(on_rows)), sums, None if is_one else "".join(pieces))
+
+
+def _refused_by(function: str, values: Sequence[str]) -> list[str]:
+    """SQL that fails on a row whose values an aggregate function itself refuses; none where it takes all."""
+    refused = _REFUSED.get(function)
+    takes = 3 if function == "percentile" else 1
+    return [refused.format(*values)] if refused is not None and len(values) >= takes else []
 
 
 def on_rows(aggregates: Iterable[str]) -> tuple[str, ...]:

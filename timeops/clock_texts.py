@@ -8,13 +8,13 @@ Only a text that is the same for every row becomes the clock: `'now'` in a recor
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql.types import StringType
+from typing import TYPE_CHECKING
 
 from timeops.errors import SpecError
 from timeops.expression_tokens import Token, calls, lambda_names, tokenize
+
+if TYPE_CHECKING:  # reading a spec must not wait for PySpark
+    from pyspark.sql import SparkSession
 
 MOST_CONSTANTS = 200
 """So many parts of an expression that are the same for every row are looked at."""
@@ -92,7 +92,7 @@ def _unescaped(match: re.Match[str]) -> str:
     return chr(int(octal, 8)) if octal else _SPECIAL.get(letter, letter)
 
 
-def check_built_texts(session: SparkSession, expression: str, columns: Iterable[str]) -> None:
+def check_built_texts(session: "SparkSession", expression: str, columns: Iterable[str]) -> None:
     """Refuse an expression with a part that is the same for every row and that Spark takes for the clock.
 
     Args:
@@ -120,8 +120,11 @@ def check_built_texts(session: SparkSession, expression: str, columns: Iterable[
             )
 
 
-def _text_of(session: SparkSession, part: str) -> str | None:
+def _text_of(session: "SparkSession", part: str) -> str | None:
     """The text that a constant part gives; None where it gives none, or is no expression by itself."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - the reason stands above
+    from pyspark.sql.types import StringType  # noqa: PLC0415
+
     try:
         found = session.sql(f"SELECT {part} AS e")
         return found.collect()[0]["e"] if isinstance(found.schema["e"].dataType, StringType) else None

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DataType, LongType
+from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, YearMonthIntervalType
 
 from timeops.expression_tokens import Token, calls, plain_column, tokenize
 from timeops.safely import type_of
@@ -83,8 +83,15 @@ def without_overflow(aggregate: str, frame: DataFrame, *, in_decimals: bool = Fa
         in_decimals: Add up decimals, which is another way to the same sums, and slower.
     """
     text, behind = "", 0
-    for one in _long_sums(aggregate, frame):
-        text += f"{aggregate[behind : one.start]}{_exact_sum(one) if in_decimals else _whole_sum(one)}"
+    for one in calls_of(aggregate, SUMS):
+        kind = argument_type(one, frame)
+        if isinstance(kind, LongType):
+            whole = _exact_sum(one) if in_decimals else _whole_sum(one)
+        elif isinstance(kind, DayTimeIntervalType | YearMonthIntervalType) and one.function == "sum":
+            whole = f"try_{aggregate[one.start : one.stop]}"  # an error of Spark in any mode
+        else:
+            continue
+        text += f"{aggregate[behind : one.start]}{whole}"
         behind = one.stop
     return text + aggregate[behind:]
 

@@ -128,17 +128,21 @@ def test_a_bad_spec_and_a_missing_file_exit_with_2(spark: SparkSession) -> None:
 
 
 def test_a_case_on_which_spark_fails_is_found_among_the_others(spark: SparkSession) -> None:
-    aggregate = "windows[0].aggregates.bad=max(size(sequence(1, amount, 1)))"
+    """Sketches of different sizes have no union: no single record is at fault."""
+    [sizes] = spark.sql("SELECT hex(hll_sketch_agg(1, 8)) AS small, hex(hll_sketch_agg(1, 12)) AS large").collect()
+    sketch = f"IF(amount < 0, X'{sizes['small']}', X'{sizes['large']}')"
+    aggregate = f"windows[0].aggregates.bad=hll_sketch_estimate(hll_union_agg({sketch}))"
     cases = """
 cases:
   - {name: fine, records: [{at: "2026-01-01", amount: 1}], end_of_input: flush, expect: {dead_letters: []}}
-  - {name: bad, records: [{at: "2026-01-01", amount: -13}], end_of_input: flush, expect: {dead_letters: []}}
+  - {name: bad, records: [{at: "2026-01-01", amount: -1}, {at: "2026-01-01", amount: 1}], end_of_input: flush,
+     expect: {dead_letters: []}}
 """
     done = call("--set", aggregate, cases=cases)
     assert done.exit_code == 1
     lines = [line.split() for line in done.stdout.splitlines()]
     assert lines[1:3] == [["ok", "fine"], ["FAIL", "bad"]], done.stderr
-    assert "1 to -13 by 1" in done.stdout
+    assert "HLL_UNION_DIFFERENT_LG_K" in done.stdout
     assert "1 of 2 hold, 1 FAIL" in done.stdout
 
 

@@ -517,8 +517,8 @@ def test_the_payload_schema_needs_no_file(spark: SparkSession) -> None:
         ("a STRUCT<b: INT NOT NULL>", "json", "NOT NULL"),
         ("a ARRAY<INT>", "csv", "csv has no array<int>"),
         ("s ARRAY<STRUCT<`a b`: INT>>", "json", "column `s`: the name `a b` inside of it holds ' '"),
-        ("a VARCHAR(3)", "json", "varchar"),
-        ("a VARCHAR(3)", "parquet", "varchar"),
+        ("a VARCHAR(3)", "json", "VARCHAR(3), which no table can hold"),
+        ("a VARCHAR(3)", "parquet", "VARCHAR(3), which no table can hold"),
     ],
 )
 def test_a_wrong_schema_is_a_spec_error_that_names_its_place(

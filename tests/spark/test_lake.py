@@ -461,7 +461,7 @@ def test_a_table_grows_by_the_columns_that_it_lacks_and_rows_may_lack_some(
     lake.create("results", fresh.schema, may_grow=True)
     with pytest.raises(LakeError, match="b is missing, expected string"):
         lake.create("results", fresh.schema)
-    with pytest.raises(LakeError, match="a is long, expected string"):
+    with pytest.raises(LakeError, match="a is bigint, expected string"):
         lake.create("results", spark.createDataFrame([], "a STRING").schema, may_grow=True)
 
     grown = lake.grow("results", fresh.schema, attempt=2, expect=first.version)

@@ -144,7 +144,7 @@ def test_the_clock_and_periods_go_by_arrival(events: DataFrame) -> None:
         ({"time": {"timestamp_by": "at", "lat": {}}}, SpecError, "did you mean `late`?"),
         ({"time": {"timestamp_by": "at", "unit": None}}, SpecError, "a key has the value None"),
         ({"arrival_time": "now()"}, SpecError, "arrival_time: "),
-        ({"arrival_time": "camee"}, SpecError, "arrival_time: `camee` does not fit the columns"),
+        ({"arrival_time": "camee"}, SpecError, "arrival_time: `camee` is no column here"),
         ({"arrival_time": None}, InputError, "the events have no order of arrival"),
         ({"column": ("_watermark", "at")}, InputError, "`_watermark`, a name of the product"),
         ({"column": ("_arrival_seq", "id")}, InputError, "`_arrival_seq` is STRING"),

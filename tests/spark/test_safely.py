@@ -1,10 +1,12 @@
 """Expressions that fail on some rows leave the others alone, whatever the type, and no constant is the clock."""
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from resources.spark import with_settings
+from timeops.aggregate_calls import on_rows
 from timeops.errors import SpecError
 from timeops.safely import any_fails, cannot_fail, null_if_it_fails, with_attempt
 
@@ -96,3 +98,26 @@ def test_a_record_that_says_now_has_no_time(spark: SparkSession) -> None:
     casts = ["CAST(now AS TIMESTAMP)", "to_date(now)", "to_timestamp(concat('', now))", "timestamp_millis(0) < now"]
     found = frame.select(*[null_if_it_fails(frame, text) for text in casts], F.col("now").cast("date"))
     assert {value for row in found.collect() for value in row} == {None}
+
+
+@pytest.mark.parametrize(
+    "aggregate",
+    [
+        "percentile(v, 0.5, n)",
+        "bitmap_construct_agg(n)",
+        "hll_sketch_estimate(hll_union_agg(b))",
+        "theta_sketch_estimate(theta_union_agg(b))",
+        "kll_sketch_get_n_bigint(kll_merge_agg_bigint(b))",
+        "sum(v) + percentile(v, 0.5, n) FILTER (WHERE v < 9)",
+    ],
+)
+def test_a_row_that_an_aggregate_function_itself_refuses_is_found_before_it(
+    spark: SparkSession, aggregate: str
+) -> None:
+    rows = spark.createDataFrame([(1, 2, None), (2, -1, b"no sketch"), (3, 0, None)], "v INT, n BIGINT, b BINARY")
+    with pytest.raises(PySparkException):
+        rows.agg(F.expr(aggregate)).collect()
+    fails = any_fails(rows, on_rows([aggregate]))
+    assert fails is not None
+    assert [row["v"] for row in rows.where(fails).collect()] == [2]
+    assert len(rows.where(~fails).agg(F.expr(aggregate)).collect()) == 1

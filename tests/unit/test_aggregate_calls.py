@@ -18,6 +18,8 @@ ON_ROWS = {
     "count(*) FILTER (WHERE f(x) > 1)": ("f(x) > 1",),
     "max(f(n)) FILTER (WHERE n < 9)": ("CASE WHEN n < 9\nTHEN f(n)\nEND",),
     "'max(f(n))'": (),
+    "percentile(v, 0.5)": ("v", "0.5"),
+    "hll_union_agg(sketch)": ("sketch", "hll_sketch_estimate(sketch\n)"),
 }
 
 
