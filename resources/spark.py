@@ -177,10 +177,10 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
     Raises:
         MachineError: There is no suitable Java, or Spark does not start; with what it said last.
     """
+    check_secret(config)
     starts = SparkSession.getActiveSession() is None
     if starts:
         check_java()
-        check_secret(config)
     with (
         _one_start_at_a_time() if starts else nullcontext(),
         bound_to_loopback(config),
