@@ -15,7 +15,7 @@ setup: ## build the environment in .venv; seconds when it is there already
 demo ui: export TIDEMARK_DATA_DOCS ?= http://localhost:3001
 
 demo: setup ## run the demo pipeline and print what came out
-	@$(BIN)/python -m pipelines.demo
+	@$(BIN)/python -m tidemark.pipelines.demo
 
 test: setup ## run all tests, in two processes with a Spark session each
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -52,4 +52,4 @@ screenshots: setup ## make the pictures of the documentation anew, from the demo
 	@$(BIN)/python -m tests.browser.screenshots
 
 ui: setup ## open Dagster at http://localhost:3000; Ctrl-C ends it
-	@$(BIN)/python -m pipelines.ui
+	@$(BIN)/python -m tidemark.pipelines.ui

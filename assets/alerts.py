@@ -7,15 +7,15 @@ sees by a freshness policy (live.py). No alert holds a batch back.
 from dataclasses import replace
 from datetime import timedelta
 
-from resources import tables
-from resources.plans import Plan
-from resources.quality import Checked, Expectation, Measured, check
-from resources.workspace import Position, Workspace, records_in
-from timeops.durations import format_duration, micros, roughly
-from timeops.epoch import instant_of
-from timeops.spec import Spec
-from timeops.spec_between import has_event_time
-from timeops.tally import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.quality.checks import Checked, Expectation, Measured, check
+from tidemark.resources.workspace import Position, Workspace, records_in
+from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
+from tidemark.timeops.durations import format_duration, micros, roughly
+from tidemark.timeops.epoch import instant_of
+from tidemark.timeops.spec import Spec
+from tidemark.timeops.spec.consistency import has_event_time
 
 DEAD_LETTER_RATE = Expectation(
     name="dead_letter_rate",

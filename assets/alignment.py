@@ -1,7 +1,7 @@
 """Alignment of sources: which of them one ingestion reads, judged by what was processed before it.
 
 Here: the state that the judgement goes by, and what becomes of files that wait. Not here: the rule
-(timeops/alignment.py), how many files are one interval (resources/sources/discovery.py).
+(timeops/watermark/alignment.py), how many files are one interval (resources/sources/discovery.py).
 
 The files of one ingestion come to stand in the log together, so this decides what the log is, once. Everything else
 is computed from the log and knows nothing of it.
@@ -13,13 +13,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources import tables
-from resources.bounded import pieces
-from resources.sources.discovery import Discovery
-from resources.workspace import Workspace
-from timeops.alignment import LargestTimes, Progress, source_watermark, sources_ahead
-from timeops.rules import TimeRules
-from timeops.spec import Spec
+from tidemark.resources import tables
+from tidemark.resources.lake.bounded import pieces
+from tidemark.resources.sources.discovery import Discovery
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import Spec
+from tidemark.timeops.watermark.alignment import LargestTimes, Progress, source_watermark, sources_ahead
 
 
 def is_aligned(spec: Spec) -> bool:

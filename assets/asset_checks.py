@@ -18,14 +18,14 @@ from dagster import (
 )
 from dagster_pyspark import LazyPySparkResource
 
-from assets import metadata as show
-from assets.checks import expectations, run_checks
-from assets.commits import batch_of, is_accepted, stage_of
-from assets.failures import RETRIES, told_to_dagster
-from assets.live import OpenWorkspace, key, pool_of
-from resources.data_docs import docs_folder, write_page
-from resources.quality import Checked, Expectation
-from timeops.spec import Spec
+from tidemark.assets.batch.batch import batch_of, is_accepted, stage_of
+from tidemark.assets.checks import expectations, run_checks
+from tidemark.assets.display import metadata as show
+from tidemark.assets.failures import RETRIES, told_to_dagster
+from tidemark.assets.live import OpenWorkspace, key, pool_of
+from tidemark.resources.quality.checks import Checked, Expectation
+from tidemark.resources.quality.data_docs import docs_folder, write_page
+from tidemark.timeops.spec import Spec
 
 
 def live_checks(spec: Spec, open_workspace: OpenWorkspace, data_docs: str) -> list[AssetChecksDefinition]:

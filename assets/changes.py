@@ -1,15 +1,16 @@
 """Changes of rows that somebody else made, such as a DELETE that was asked for: kept or taken back, in one commit.
 
-Here: the decision of an operator as a batch of its own. Not here: how such changes are found (resources/undoing.py).
+Here: the decision of an operator as a batch of its own. Not here: how such changes are found
+(resources/lake/undoing.py).
 """
 
 from collections.abc import Sequence
 
-from assets.commits import at_work
-from resources.owner import this_process
-from resources.undoing import Change, foreign_changes, keep_foreign, take_back
-from resources.workspace import Workspace
-from timeops.errors import LakeError
+from tidemark.assets.batch.batch import at_work
+from tidemark.resources.batches.owner import this_process
+from tidemark.resources.lake.undoing import Change, foreign_changes, keep_foreign, take_back
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.errors import LakeError
 
 
 def changes_of(workspace: Workspace) -> list[Change]:

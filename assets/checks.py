@@ -1,7 +1,7 @@
 """What must hold of a batch before it is committed, measured on the tables it wrote.
 
-Here: the expectations, and what each counts. Not here: Great Expectations (resources/quality.py), the recount
-(recounted.py).
+Here: the expectations, and what each counts. Not here: Great Expectations (resources/quality/checks.py), the recount
+(late_drops.py).
 
 Each asset's checks share their looks at the tables: a Spark query for a check costs a micro-batch more than the rows
 that it reads.
@@ -14,10 +14,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assets.alerts import alerts_of, check_alert
-from assets.recounted import recount_of_batch, recounted
-from assets.timelines import RELEASED, one_timeline, timelines_before
-from assets.window_checks import (
+from tidemark.assets.alerts import alerts_of, check_alert
+from tidemark.assets.recount.late_drops import recount_of_batch, recounted
+from tidemark.assets.recount.window_checks import (
     DENSE_REVISIONS,
     HAVING,
     ONE_FINAL_ROW,
@@ -26,16 +25,17 @@ from assets.window_checks import (
     asked_of,
     check_windows,
 )
-from resources import tables
-from resources.plans import Plan
-from resources.quality import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
-from resources.rows import readable
-from resources.workspace import Workspace, records_in
-from timeops import columns as c
-from timeops.dead_letters import FLUSH_HAD_CLOSED
-from timeops.spec import Spec
+from tidemark.assets.state.timelines import RELEASED, one_timeline, timelines_before
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
+from tidemark.resources.spark.rows import readable
+from tidemark.resources.workspace import Workspace, records_in
+from tidemark.timeops import columns as c
+from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED
+from tidemark.timeops.spec import Spec
 
-_CHUNK = 65_536  # release numbers are compared in stretches of so many, so that no core sorts a whole batch
+_CHUNK = 65_536  # release numbers are compared in segments of so many, so that no core sorts a whole batch
 
 ORDER = Expectation(
     name="release_order",

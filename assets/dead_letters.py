@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assets.chained import with_fresh_results
-from assets.commits import batch_column, has_few_records
-from assets.flushed_windows import windows_with_late_events
-from assets.linked_events import late_events_of
-from assets.schemas import payload_of
-from assets.stretch import Judged, judged_batch
-from resources import tables
-from resources.plans import Plan
-from resources.workspace import Workspace
-from timeops import columns as c
-from timeops.dead_letters import time_letters, unfit_letters, unfit_results, window_letters
+from tidemark.assets.batch.batch import batch_column, has_few_records
+from tidemark.assets.batch.segment import Judged, judged_batch
+from tidemark.assets.schemas import payload_of
+from tidemark.assets.state.drained_windows import windows_with_late_events
+from tidemark.assets.state.merging_events import late_events_of
+from tidemark.assets.state.results_as_events import with_fresh_results
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.dead_letters import time_letters, unfit_letters, unfit_results, window_letters
 
 
 def write_dead_letters(workspace: Workspace, plan: Plan) -> Mapping[str, int]:
@@ -47,7 +47,7 @@ def write_dead_letters(workspace: Workspace, plan: Plan) -> Mapping[str, int]:
 
 
 def letters_of(workspace: Workspace, judged: Judged) -> DataFrame:
-    """Dead letters of every stage over a judged stretch."""
+    """Dead letters of every stage over a judged segment."""
     payload = payload_of(workspace).names
     letters = time_letters(judged.adjusted.refused, payload, judged.adjusted.rules)
     for window in windows_with_late_events(workspace, judged.plan):

@@ -10,9 +10,9 @@ from typing import Any, ParamSpec, TypeVar
 
 from dagster import AssetExecutionContext, Backoff, Failure, RetryPolicy
 
-from resources.lake import ConflictError
-from resources.owner import this_process
-from timeops.errors import BusyError, MachineError, TidemarkError
+from tidemark.resources.batches.owner import this_process
+from tidemark.resources.lake.lake import ConflictError
+from tidemark.timeops.errors import BusyError, MachineError, TidemarkError
 
 RETRIES = RetryPolicy(max_retries=3, delay=5, backoff=Backoff.EXPONENTIAL)
 """A stage is tried again after 5, 15 and 35 seconds: for a machine that was short of something, or another run."""

@@ -12,30 +12,30 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from assets.alignment import aligned
-from assets.commits import FEW_RECORDS, at_work, batch_column
-from assets.file_states import counted, known_files, write_states
-from assets.schemas import payload_of
-from resources import tables
-from resources.numbering import PART, Numbered, numbered
-from resources.owner import this_process
-from resources.plans import Plan
-from resources.sources.changes import FileRange
-from resources.sources.discovery import Discovery, discover
-from resources.sources.files import ensure_unchanged, read_files, split_of
-from resources.sources.held_back import HeldBack, still_held
-from resources.sources.known_files import FileState
-from resources.sources.unreadable import SPARK_FAILURES, is_of_a_file, unreadable
-from resources.spark import tuned_for_few_rows
-from resources.spec_origin import note_of
-from resources.workspace import LAST_ARRIVAL, LAST_SEEN, WAITS, Workspace
-from timeops import columns as c
-from timeops.epoch import us_of
-from timeops.errors import InputError, UnfitFilesError
-from timeops.instants import BAD, FAILED, US, with_instant
-from timeops.rules import TimeRules
-from timeops.spec import FilesSource, Spec
-from timeops.tick_clock import LastArrival
+from tidemark.assets.alignment import aligned
+from tidemark.assets.batch.batch import FEW_RECORDS, at_work, batch_column
+from tidemark.assets.schemas import payload_of
+from tidemark.assets.state.files import counted, known_files, write_states
+from tidemark.resources import tables
+from tidemark.resources.batches.owner import this_process
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.sources.changes import FileRange
+from tidemark.resources.sources.discovery import Discovery, discover
+from tidemark.resources.sources.files import ensure_unchanged, read_files, split_of
+from tidemark.resources.sources.held_back import HeldBack, still_held
+from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.unreadable import SPARK_FAILURES, is_of_a_file, unreadable
+from tidemark.resources.spark.numbering import PART, Numbered, numbered
+from tidemark.resources.spark.session import tuned_for_few_rows
+from tidemark.resources.spec_origin import note_of
+from tidemark.resources.workspace import LAST_ARRIVAL, LAST_SEEN, WAITS, Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.epoch import us_of
+from tidemark.timeops.errors import InputError, UnfitFilesError
+from tidemark.timeops.events.instants import BAD, FAILED, US, with_instant
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import FilesSource, Spec
+from tidemark.timeops.watermark.tick_clock import LastArrival
 
 HELD_BACK = "held_back"  # of the input of a plan: by source the files that were found unreadable by reading them
 _A = "__arrival_us"

@@ -23,24 +23,24 @@ from dagster import (
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
-from assets import metadata as show
-from assets.alignment import is_aligned, must_process_first
-from assets.commits import Stretch, batch_of, is_accepted, next_stretch, stage_of, take_on
-from assets.control import ensure_taken
-from assets.dead_letters import write_dead_letters
-from assets.failures import RETRIES, say_who_runs, told_to_dagster
-from assets.ingestion import ingest, waiting_input
-from assets.schemas import create_tables
-from assets.stretch import forget
-from assets.ticks import clock_of_tick, why_never
-from assets.time_adjustment import adjust_time
-from assets.time_metadata import of_time_adjustment
-from assets.windows import aggregate_windows, days_of_batch
-from resources import tables
-from resources.plans import Plan
-from resources.quality import import_ahead
-from resources.workspace import Workspace, plan_end, records_in
-from timeops.spec import Spec
+from tidemark.assets.alignment import is_aligned, must_process_first
+from tidemark.assets.batch.batch import LogSegment, batch_of, is_accepted, next_segment, stage_of, take_on
+from tidemark.assets.batch.control import ensure_taken
+from tidemark.assets.batch.segment import forget
+from tidemark.assets.batch.ticks import clock_of_tick, why_never
+from tidemark.assets.dead_letters import write_dead_letters
+from tidemark.assets.display import metadata as show
+from tidemark.assets.display.time_metadata import of_time_adjustment
+from tidemark.assets.failures import RETRIES, say_who_runs, told_to_dagster
+from tidemark.assets.ingestion import ingest, waiting_input
+from tidemark.assets.schemas import create_tables
+from tidemark.assets.time_adjustment import adjust_time
+from tidemark.assets.windows import aggregate_windows, days_of_batch
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.quality.checks import import_ahead
+from tidemark.resources.workspace import Workspace, plan_end, records_in
+from tidemark.timeops.spec import Spec
 
 OpenWorkspace = Callable[[LazyPySparkResource], Workspace]
 
@@ -169,14 +169,14 @@ def _ordered_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefiniti
         context: AssetExecutionContext, spark: LazyPySparkResource, config: BatchSettings
     ) -> Iterator[MaterializeResult[None]]:
         workspace = open_workspace(spark)
-        stretch = _next(workspace, config)
-        if stretch.is_empty:
+        segment = _next(workspace, config)
+        if segment.is_empty:
             context.log.info("nothing new")
             return
-        plan = take_on(workspace, stretch, context.run.run_id)
+        plan = take_on(workspace, segment, context.run.run_id)
         context.instance.add_run_tags(context.run.run_id, run_tags(plan))
         import_ahead()
-        workspace.tell(f"batch {plan.batch_id}: judging {stretch.end_seq - stretch.first_seq:,} records")
+        workspace.tell(f"batch {plan.batch_id}: judging {segment.end_seq - segment.first_seq:,} records")
         with stage_of(workspace, plan):
             done = adjust_time(workspace, plan)
             about = of_time_adjustment(workspace, plan, done)
@@ -277,9 +277,9 @@ def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
     return batches
 
 
-def _next(workspace: Workspace, config: BatchSettings) -> Stretch:
+def _next(workspace: Workspace, config: BatchSettings) -> LogSegment:
     tick_us = clock_of_tick(workspace) if config.live else None
-    return next_stretch(
+    return next_segment(
         workspace,
         config.max_events_per_batch,
         flush=_flush(workspace, config),

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus, EventRecordsFilter, RunsFilter
 
-from assets.live import key
-from timeops.spec import Spec
+from tidemark.assets.live import key
+from tidemark.timeops.spec import Spec
 
 _ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 _AT_ONCE = 200

@@ -10,30 +10,30 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from assets.chained import kept_columns
-from assets.spec_changes import REMEDY
-from assets.spec_check import ensure_expressions, ensure_schemas
-from assets.timelines import TIMELINE_SCHEMA, log_clock, one_timeline
-from resources import tables
-from resources.lake import OtherColumnsError
-from resources.rows import empty_frame, small_frame
-from resources.sources.files import payload_schema, split_of
-from resources.workspace import Position, Workspace
-from timeops import columns as c
-from timeops.adjustment import Adjusted, time_adjustment
-from timeops.chained import as_events, with_results
-from timeops.changes import LATE_EVENTS, PASSES, changes
-from timeops.contents import OPEN_IN, group_names, with_groups
-from timeops.dead_letters import time_letters
-from timeops.duplicates import FIRST_TIMES_SCHEMA
-from timeops.errors import SpecError
-from timeops.flushed_windows import columns_of
-from timeops.instants import with_instant
-from timeops.rules import TimeRules
-from timeops.seen_groups import seen_groups
-from timeops.spark_words import first_sentence
-from timeops.spec_messages import Path, Problem
-from timeops.windows import window_results
+from tidemark.assets.spec_changes import REMEDY
+from tidemark.assets.spec_check import ensure_expressions, ensure_schemas
+from tidemark.assets.state.results_as_events import kept_columns
+from tidemark.assets.state.timelines import TIMELINE_SCHEMA, log_clock, one_timeline
+from tidemark.resources import tables
+from tidemark.resources.lake.lake import OtherColumnsError
+from tidemark.resources.sources.files import payload_schema, split_of
+from tidemark.resources.spark.rows import empty_frame, small_frame
+from tidemark.resources.workspace import Position, Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.dead_letters import time_letters
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.events.adjustment import Adjusted, time_adjustment
+from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA
+from tidemark.timeops.events.instants import with_instant
+from tidemark.timeops.expressions.refusals import first_sentence
+from tidemark.timeops.problems import Path, Problem
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.windows.changes import LATE_EVENTS, PASSES, changes
+from tidemark.timeops.windows.drained_windows import columns_of
+from tidemark.timeops.windows.membership import OPEN_IN, group_names, with_groups
+from tidemark.timeops.windows.over_results import as_events, with_results
+from tidemark.timeops.windows.results import window_results
+from tidemark.timeops.windows.seen_groups import seen_groups
 
 _LOG_TYPES = {
     c.SEQ: LongType(),
@@ -222,13 +222,13 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
     spec = workspace.spec
     events: dict[str | None, Adjusted] = {None: adjusted}
     for window in (*spec.event_windows, *spec.chained_windows):
-        stretch = events[window.input]
-        results = empty_frame(workspace.spark, window_results(stretch, stretch.accepted, window).schema)
+        segment = events[window.input]
+        results = empty_frame(workspace.spark, window_results(segment, segment.accepted, window).schema)
         events[window.name] = with_results(adjusted, as_events(results, window, spec.windows, spec.time.over))
         if window.input is not None:
-            kept = stretch.accepted.select(*[F.col(f"`{name}`") for name in kept_columns(spec, window)])
+            kept = segment.accepted.select(*[F.col(f"`{name}`") for name in kept_columns(spec, window)])
             found[tables.open_results_table(window.name)] = kept.schema.add(_BATCH_FIELD)
-        groups = with_groups(stretch.accepted, window).select(*group_names(window)).schema.fields
+        groups = with_groups(segment.accepted, window).select(*group_names(window)).schema.fields
         kinds = {**{field.name: field.dataType for field in groups}, c.TIMELINE: StringType()}
         flushed = [StructField(name, kinds.get(name, LongType())) for name in columns_of(window)]
         found[tables.flushed_table(window.name)] = StructType([*flushed, _BATCH_FIELD])

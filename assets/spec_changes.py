@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from resources.workspace import SpecFile
-from timeops.errors import SpecError
-from timeops.expression_tokens import top_level_names
-from timeops.spec import Spec
-from timeops.spec_messages import Path
+from tidemark.resources.workspace import SpecFile
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.expressions.tokens import top_level_names
+from tidemark.timeops.problems import Path
+from tidemark.timeops.spec import Spec
 
 # Parts of a spec whose change makes sense from the next record on. A change of any other part would make one table
 # hold rows of two meanings.

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from resources.sources.files import payload_schema
-from resources.sources.lines import quoted
-from resources.workspace import Workspace
-from timeops import columns as c
-from timeops.errors import SpecError
-from timeops.spec_check import Columns, expression_problems
-from timeops.spec_messages import Problem
+from tidemark.resources.sources.files import payload_schema
+from tidemark.resources.sources.lines import quoted
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.problems import Problem
+from tidemark.timeops.spec_check import Columns, expression_problems
 
 _NOT_OF_THE_LOG = (c.BATCH, c.MALFORMED)  # the first would make results depend on how the log is cut
 _OF_EVENTS = {

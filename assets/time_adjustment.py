@@ -12,22 +12,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from assets.commits import batch_column, has_few_records
-from assets.control import control_rows
-from assets.first_times import write_first_times
-from assets.flushed_windows import all_that_stay_closed, windows_with_late_events
-from assets.linked_events import late_events_of
-from assets.releases import with_released, write_released
-from assets.stretch import Judged, judged_batch
-from assets.timelines import watermark_rows, write_timelines
-from resources import tables
-from resources.plans import Plan
-from resources.workspace import Position, Workspace
-from timeops import columns as c
-from timeops.adjustment import KEPT
-from timeops.durations import micros
-from timeops.epoch import instant_of
-from timeops.tally import (
+from tidemark.assets.batch.batch import batch_column, has_few_records
+from tidemark.assets.batch.control import control_rows
+from tidemark.assets.batch.segment import Judged, judged_batch
+from tidemark.assets.state.dedup import write_first_times
+from tidemark.assets.state.drained_windows import all_that_stay_closed, windows_with_late_events
+from tidemark.assets.state.merging_events import late_events_of
+from tidemark.assets.state.releases import with_released, write_released
+from tidemark.assets.state.timelines import watermark_rows, write_timelines
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.workspace import Position, Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.counts import (
     FURTHEST_SEQ,
     FURTHEST_T_US,
     FURTHEST_US,
@@ -37,6 +34,9 @@ from timeops.tally import (
     of_source,
     refused_tally,
 )
+from tidemark.timeops.durations import micros
+from tidemark.timeops.epoch import instant_of
+from tidemark.timeops.events.adjustment import KEPT
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class TimeAdjusted:
     """What the time stage of a batch did.
 
     Attributes:
-        counts: Records by outcome, see `timeops.tally`, `records`, `released`, and refused ones by reason; where an
+        counts: Records by outcome, see `tidemark.timeops.counts`, `records`, `released`, and refused ones by reason;
+        where an
             event was further ahead of the clock than `alerts.far_ahead` says, that event.
         met: By source how many of its events were early, late and out of order, refused or not.
         before: Position before the batch.
@@ -71,7 +72,7 @@ class TimeAdjusted:
 
 
 def adjust_time(workspace: Workspace, plan: Plan) -> TimeAdjusted:
-    """Judges a batch's stretch of the log and writes `ordered_events`, `held_events`, `log_control`, `watermarks`."""
+    """Judges a batch's segment of the log and writes `ordered_events`, `held_events`, `log_control`, `watermarks`."""
     judged = judged_batch(workspace, plan)
     before = judged.before
     counts, met = _counts(judged, workspace)

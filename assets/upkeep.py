@@ -1,19 +1,19 @@
 """Upkeep of a pipeline: few files, none that nobody needs, no old pages; beside a running pipeline.
 
-Here: which tables, by what they are read, what has to stay. Not here: a table (resources/upkeep.py), old runs of
+Here: which tables, by what they are read, what has to stay. Not here: a table (resources/lake/upkeep.py), old runs of
 Dagster (old_runs.py).
 """
 
 from dataclasses import dataclass
 from datetime import timedelta
 
-from resources import tables
-from resources.data_docs import forget_pages
-from resources.undoing import same_rows
-from resources.upkeep import Size, compact, size_of, vacuum
-from resources.workspace import Workspace
-from timeops.columns import TIMESTAMP
-from timeops.errors import SpecError
+from tidemark.resources import tables
+from tidemark.resources.lake.undoing import same_rows
+from tidemark.resources.lake.upkeep import Size, compact, size_of, vacuum
+from tidemark.resources.quality.data_docs import forget_pages
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.columns import TIMESTAMP
+from tidemark.timeops.errors import SpecError
 
 RETAIN = timedelta(days=7)
 LEAST = timedelta(hours=1)

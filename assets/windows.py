@@ -1,6 +1,6 @@
 """Windowed aggregation of one batch: results of the windows that close in it, and the events that open ones need.
 
-Here: reading the batch's stretch and the open events, writing `windows/<name>`. Not here: the rules (timeops/).
+Here: reading the batch's segment and the open events, writing `windows/<name>`. Not here: the rules (timeops/).
 """
 
 from collections.abc import Mapping
@@ -8,26 +8,32 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as F
 
-from assets.batch_results import results_in_batch
-from assets.chained import with_fresh_results, write_kept_results
-from assets.commits import batch_column, flushes, has_few_records, tuned_for
-from assets.flushed_windows import write_flushed_windows
-from assets.kept_events import events_of, kept_for, known_to, write_events
-from assets.linked_events import write_linked_events
-from assets.revisions import write_revisions
-from assets.schemas import open_columns, payload_of, revised_columns, revised_session_columns, session_columns
-from assets.seen_groups import write_seen_groups
-from assets.stretch import Judged, judged_batch
-from resources import tables
-from resources.plans import Plan
-from resources.rows import small_frame
-from resources.workspace import Workspace
-from timeops import columns as c
-from timeops.days import day_of
-from timeops.empty_windows import may_wait, told_in_words
-from timeops.grid_bounds import may_close_between
-from timeops.keeping import as_it_is, computed
-from timeops.spec import WindowSpec
+from tidemark.assets.batch.batch import batch_column, flushes, has_few_records, tuned_for
+from tidemark.assets.batch.segment import Judged, judged_batch
+from tidemark.assets.schemas import (
+    open_columns,
+    payload_of,
+    revised_columns,
+    revised_session_columns,
+    session_columns,
+)
+from tidemark.assets.state.aligned_events import events_of, kept_for, known_to, write_events
+from tidemark.assets.state.batch_results import results_in_batch
+from tidemark.assets.state.drained_windows import write_flushed_windows
+from tidemark.assets.state.merging_events import write_linked_events
+from tidemark.assets.state.results_as_events import with_fresh_results, write_kept_results
+from tidemark.assets.state.revisions import write_revisions
+from tidemark.assets.state.seen_groups import write_seen_groups
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.spark.rows import small_frame
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.days import day_of
+from tidemark.timeops.materialize import as_it_is, computed
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.windows.gap_filling import may_wait, told_in_words
+from tidemark.timeops.windows.grid_bounds import may_close_between
 
 DAY = "yyyy-MM-dd"
 

@@ -17,9 +17,9 @@ from dagster import DagsterInstance
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.runner import RunOptions, run_pipeline
-from pipelines.specfiles import read_spec
-from resources.settings import Settings
+from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import Settings
 
 SPEC = """
 name: equal

@@ -18,7 +18,7 @@ from rich.table import Table
 from benchmarks.late_events import late
 from benchmarks.logs import log_of
 from benchmarks.timing import seconds
-from resources.spark import local_session, session_config
+from tidemark.resources.spark.session import local_session, session_config
 
 LENGTHS = (1_000_000, 3_000_000, 10_000_000, 30_000_000)
 

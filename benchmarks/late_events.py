@@ -11,12 +11,12 @@ from pyspark.sql import functions as F
 
 from benchmarks.logs import JITTER_MS, log_of
 from benchmarks.timing import seconds, show
-from resources.rows import small_frame
-from resources.spark import local_session, session_config
-from timeops.adjustment import time_adjustment
-from timeops.rules import TimeRules
-from timeops.spec import TimeSpec
-from timeops.timelines import STATE_SCHEMA, LogClock
+from tidemark.resources.spark.rows import small_frame
+from tidemark.resources.spark.session import local_session, session_config
+from tidemark.timeops.events.adjustment import time_adjustment
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import TimeSpec
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
 
 
 def by_minute(log: DataFrame) -> object:

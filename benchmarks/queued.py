@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.micro_batches import LITTLE, SPEC, land
-from pipelines.specfiles import read_spec
-from resources.settings import use_dagster_home
-from resources.workspace import Workspace
 from tests.daemons import daemon, warm_spark
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import use_dagster_home
+from tidemark.resources.workspace import Workspace
 
 SCHEDULED = "schedule: {on_new_input: 5 s}" + SPEC.replace("out_of_orderness: 30 days", LITTLE)
 PATIENCE_S = 300

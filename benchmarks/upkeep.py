@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from dagster import DagsterInstance
 
-from assets import upkeep
-from pipelines.runner import RunOptions, run_pipeline
-from pipelines.specfiles import read_spec
-from pipelines.upkeep import maintain
-from resources.settings import Settings, use_dagster_home
-from resources.spark import local_session, session_config
-from resources.tables import BATCHES
-from resources.upkeep import size_of
-from resources.workspace import SpecFile, Workspace
+from tidemark.assets import upkeep
+from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.pipelines.upkeep import maintain
+from tidemark.resources.lake.upkeep import size_of
+from tidemark.resources.settings import Settings, use_dagster_home
+from tidemark.resources.spark.session import local_session, session_config
+from tidemark.resources.tables import BATCHES
+from tidemark.resources.workspace import SpecFile, Workspace
 
 SPEC = """
 name: {name}

@@ -14,17 +14,17 @@ from pyspark.sql import functions as F
 
 from benchmarks.logs import JITTER_MS, log_of
 from benchmarks.timing import seconds, show
-from resources.numbering import numbered
-from resources.rows import small_frame
-from resources.spark import local_session, session_config
-from timeops.adjustment import Adjusted, time_adjustment
-from timeops.columns import RELEASE_SEQ, SEQ, TIMESTAMP
-from timeops.dead_letters import time_letters
-from timeops.ordering import release
-from timeops.rules import TimeRules
-from timeops.spec import TimeSpec, WindowSpec
-from timeops.timelines import STATE_SCHEMA, LogClock
-from timeops.windows import window_results
+from tidemark.resources.spark.numbering import numbered
+from tidemark.resources.spark.rows import small_frame
+from tidemark.resources.spark.session import local_session, session_config
+from tidemark.timeops.columns import RELEASE_SEQ, SEQ, TIMESTAMP
+from tidemark.timeops.dead_letters import time_letters
+from tidemark.timeops.events.adjustment import Adjusted, time_adjustment
+from tidemark.timeops.events.release import release
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
+from tidemark.timeops.windows.results import window_results
 
 AGGREGATES = {"n": "count(*)", "total": "sum(v)", "lowest": "min(v)", "highest": "max(v)", "mean": "avg(v)"}
 TUMBLING = {"kind": "tumbling", "size": "1 minute"}

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.backfill_command import backfill
-from pipelines.changes_command import changes
-from pipelines.command_line import (
+from tidemark.pipelines.command_line import (
     BAD_SPEC,
     FAILED,
     in_words,
@@ -32,18 +30,20 @@ from pipelines.command_line import (
     verbose_option,
     warehouse_option,
 )
-from pipelines.init_command import init
-from pipelines.maintain_command import maintain
-from pipelines.report_command import report
-from pipelines.serve_command import serve
-from pipelines.show_command import show
-from pipelines.status_command import status
-from timeops.errors import MachineError, SpecError, TidemarkError
+from tidemark.pipelines.commands.backfill import backfill
+from tidemark.pipelines.commands.changes import changes
+from tidemark.pipelines.commands.init import init
+from tidemark.pipelines.commands.maintain import maintain
+from tidemark.pipelines.commands.report import report
+from tidemark.pipelines.commands.serve import serve
+from tidemark.pipelines.commands.show import show
+from tidemark.pipelines.commands.status import status
+from tidemark.timeops.errors import MachineError, SpecError, TidemarkError
 
 if TYPE_CHECKING:
-    from pipelines.runner import RunOptions
-    from resources.settings import Settings
-    from resources.workspace import SpecFile
+    from tidemark.pipelines.runner import RunOptions
+    from tidemark.resources.settings import Settings
+    from tidemark.resources.workspace import SpecFile
 
 _MOST_NAMED = 10
 
@@ -99,7 +99,7 @@ def run(
     if reopen is not None:
         reopen = sentence(reopen, "--reopen")
     with in_words(verbose=verbose):
-        from pipelines.runner import RunOptions
+        from tidemark.pipelines.runner import RunOptions
 
         files = read_specs(specs, overrides)
         if live:
@@ -110,7 +110,7 @@ def run(
 
 def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
     """Refuses ticks behind a flush, and says where they have no effect."""
-    from assets.ticks import why_never
+    from tidemark.assets.batch.ticks import why_never
 
     for file in files:
         if file.spec.time.flushes(end_of_input):
@@ -134,7 +134,7 @@ def validate(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tupl
     Also whether the tables that pipelines of these names have in the warehouse can go on with the specs.
     """
     with in_words(verbose=verbose):
-        from pipelines.specfiles import check_names, read_spec
+        from tidemark.pipelines.spec_files import check_names, read_spec
 
         wrong, files = False, []
         for path in specs:
@@ -163,7 +163,7 @@ def run_cases(spec: Path, cases: tuple[Path, ...], overrides: tuple[str, ...], *
 
     A case is a transcript in YAML: records in the order in which they arrive, and the rows and watermarks that are
     expected of them. All is done in memory; no source is read and no table is written. Each case is also cut into
-    stretches at every record, which must change nothing.
+    segments at every record, which must change nothing.
 
     Exit status: 0 all cases hold; 1 one of them does not; 2 bad spec, bad cases or usage.
     """
@@ -176,7 +176,7 @@ def run_cases(spec: Path, cases: tuple[Path, ...], overrides: tuple[str, ...], *
 @main.command()
 def schema() -> None:
     """Print the JSON Schema of a spec, for editors."""
-    from timeops.spec_schema import spec_json_schema
+    from tidemark.timeops.spec.json_schema import spec_json_schema
 
     click.echo(json.dumps(spec_json_schema(), indent=2))
 
@@ -197,8 +197,8 @@ def accept(
     """
     reason = sentence(reason, "--reason")
     with in_words(verbose=verbose):
-        from pipelines.runner import RunOptions
-        from resources.workspace import Acceptance
+        from tidemark.pipelines.runner import RunOptions
+        from tidemark.resources.workspace import Acceptance
 
         [file] = read_specs([spec], overrides)
         settings = settings_of(warehouse)
@@ -234,9 +234,9 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
     """Runs a pipeline and shows what it did; False when files were held back."""
     from dagster import DagsterInstance
 
-    from pipelines.report_text import show_report, telling
-    from pipelines.runner import run_pipeline
-    from resources.workspace import Workspace
+    from tidemark.pipelines.report_text import show_report, telling
+    from tidemark.pipelines.runner import run_pipeline
+    from tidemark.resources.workspace import Workspace
 
     name = file.spec.name
     with DagsterInstance.get() as instance, telling(name) as tell:
@@ -268,10 +268,10 @@ def _say_copies(pipeline: str, copies: Sequence[str]) -> None:
 
 def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:
     """Runs and shows the cases of each file; all files are read before."""
-    from pipelines.case_tests import judge, read_cases
-    from pipelines.case_text import show_verdicts
-    from pipelines.report_text import telling
-    from resources.spark_choice import choose_spark, open_session
+    from tidemark.pipelines.case_tests.suite import judge, read_cases
+    from tidemark.pipelines.case_tests.text import show_verdicts
+    from tidemark.pipelines.report_text import telling
+    from tidemark.resources.spark.choice import choose_spark, open_session
 
     hold = True
     for read in [read_cases(file.spec, path) for path in cases]:
@@ -284,10 +284,10 @@ def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:
 
 
 def _check_expressions(file: "SpecFile") -> None:
-    from assets.schemas import table_schemas
-    from pipelines.report_text import telling
-    from resources.spark_choice import choose_spark, open_session
-    from resources.workspace import Workspace
+    from tidemark.assets.schemas import table_schemas
+    from tidemark.pipelines.report_text import telling
+    from tidemark.resources.spark.choice import choose_spark, open_session
+    from tidemark.resources.workspace import Workspace
 
     with telling(file.spec.name) as tell:
         tell("checking expressions with Spark")
@@ -296,15 +296,15 @@ def _check_expressions(file: "SpecFile") -> None:
 
 
 def _check_tables(file: "SpecFile", settings: "Settings") -> None:
-    from assets.control import ensure_taken
-    from resources.workspace import Workspace
+    from tidemark.assets.batch.control import ensure_taken
+    from tidemark.resources.workspace import Workspace
 
     ensure_taken(Workspace(file, settings.warehouse))
 
 
 def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
     """Sees that the batch that waits for its commit is the one that the operator names."""
-    from resources.workspace import Workspace
+    from tidemark.resources.workspace import Workspace
 
     workspace = Workspace(file, settings.warehouse)
     pending = workspace.batches.pending() if workspace.exists else None

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from timeops.errors import SpecError, TidemarkError
+from tidemark.timeops.errors import SpecError, TidemarkError
 
 if TYPE_CHECKING:
-    from resources.settings import Settings
-    from resources.workspace import SpecFile
+    from tidemark.resources.settings import Settings
+    from tidemark.resources.workspace import SpecFile
 
 FAILED, BAD_SPEC, INTERRUPTED = 1, 2, 130
 
@@ -56,7 +56,7 @@ def overrides_option(command: Command) -> Command:
 
 def settings_of(warehouse: Path | None = None, *, spark_ui: bool = False) -> "Settings":
     """Settings of this process; DAGSTER_HOME is made if it is not there."""
-    from resources.settings import use_dagster_home
+    from tidemark.resources.settings import use_dagster_home
 
     settings = known_settings(warehouse, spark_ui=spark_ui)
     use_dagster_home(settings.dagster_home)
@@ -65,7 +65,7 @@ def settings_of(warehouse: Path | None = None, *, spark_ui: bool = False) -> "Se
 
 def known_settings(warehouse: Path | None = None, *, spark_ui: bool = False) -> "Settings":
     """Settings of this process, for a command that needs no Dagster: nothing is made."""
-    from resources.settings import from_environment
+    from tidemark.resources.settings import from_environment
 
     return from_environment(_SPECS, warehouse=warehouse, spark_ui=spark_ui)
 
@@ -91,8 +91,8 @@ def in_words(*, verbose: bool = False) -> Iterator[None]:
         say("Stopped. Nothing is lost: what was committed stands, the rest is done by the next run.")
         sys.exit(INTERRUPTED)
     except Exception as error:
-        from resources.disk import full_disk
-        from resources.spark_choice import java_gone
+        from tidemark.resources.disk import full_disk
+        from tidemark.resources.spark.choice import java_gone
 
         if verbose:
             traceback.print_exc()
@@ -117,7 +117,7 @@ def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFil
         SpecError: Some are no valid specs, and all of these are named; or two are of one pipeline.
         click.UsageError: One is named twice.
     """
-    from pipelines.specfiles import check_names, read_spec
+    from tidemark.pipelines.spec_files import check_names, read_spec
 
     files: list[SpecFile] = []
     wrong: list[SpecError] = []

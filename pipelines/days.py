@@ -1,7 +1,7 @@
 """Days of window tables, computed anew in this process: one Dagster run of the assets that the UI materializes.
 
-Here: which days may be asked for, and the run. Not here: the command's words (backfill_command.py), the computation
-(assets/backfill.py).
+Here: which days may be asked for, and the run. Not here: the command's words (backfill.py), the computation
+(assets/backfill/days.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,19 +10,19 @@ from zoneinfo import ZoneInfo
 
 from dagster import DagsterInstance
 
-from assets.failures import ATTENDED_TAG
-from assets.first_day import EARLIEST
-from assets.live import key
-from pipelines.definitions import build_definitions
-from pipelines.runner import QUIET, failure_of
-from pipelines.timeline import show_on_timeline
-from resources.settings import Settings
-from resources.spark_choice import choose_spark, open_session
-from resources.tables import window_table
-from resources.workspace import SpecFile, Workspace, silent
-from timeops.errors import SpecError
-from timeops.spec import Spec
-from timeops.spec_messages import did_you_mean
+from tidemark.assets.backfill.first_day import EARLIEST
+from tidemark.assets.failures import ATTENDED_TAG
+from tidemark.assets.live import key
+from tidemark.pipelines.definitions import build_definitions
+from tidemark.pipelines.runner import QUIET, failure_of
+from tidemark.pipelines.timeline import show_on_timeline
+from tidemark.resources.settings import Settings
+from tidemark.resources.spark.choice import choose_spark, open_session
+from tidemark.resources.tables import window_table
+from tidemark.resources.workspace import SpecFile, Workspace, silent
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.problems import did_you_mean
+from tidemark.timeops.spec import Spec
 
 
 def rebuild(

@@ -1,18 +1,18 @@
 """Runs that Dagster takes for running although nobody works on them any more: after a power cut, a kill.
 
 Here: which runs those are, and their end. Not here: when another one is launched (launching.py), whether a process
-lives (resources/owner.py).
+lives (resources/batches/owner.py).
 """
 
 from datetime import datetime
 
 from dagster import DagsterInstance, DagsterRunStatus, RunRecord, RunsFilter
 
-from assets.failures import PROCESS_TAG
-from resources.owner import LEASE, is_gone, owner_in
-from resources.workspace import Workspace
-from timeops.durations import format_duration
-from timeops.epoch import instant_of
+from tidemark.assets.failures import PROCESS_TAG
+from tidemark.resources.batches.owner import LEASE, is_gone, owner_in
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.durations import format_duration
+from tidemark.timeops.epoch import instant_of
 
 _AT_WORK = [
     DagsterRunStatus.NOT_STARTED,

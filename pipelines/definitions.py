@@ -20,18 +20,18 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
-from assets.asset_checks import live_checks
-from assets.first_day import first_day
-from assets.live import OpenWorkspace, live_assets
-from assets.partitions import window_assets
-from pipelines import wrong_specs
-from pipelines.launching import live_schedule, live_sensor
-from pipelines.specfiles import SpecFolder, read_folder
-from pipelines.upkeep import upkeep_job
-from resources.settings import Settings, from_environment
-from resources.spark_choice import SparkChoice, choose_spark, open_session
-from resources.workspace import Acceptance, SpecFile, Workspace, silent
-from timeops.spec_schedule import OnNewInput
+from tidemark.assets.asset_checks import live_checks
+from tidemark.assets.backfill.first_day import first_day
+from tidemark.assets.backfill.partitions import window_assets
+from tidemark.assets.live import OpenWorkspace, live_assets
+from tidemark.pipelines import wrong_specs
+from tidemark.pipelines.launching import live_schedule, live_sensor
+from tidemark.pipelines.spec_files import SpecFolder, read_folder
+from tidemark.pipelines.upkeep import upkeep_job
+from tidemark.resources.settings import Settings, from_environment
+from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
+from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
+from tidemark.timeops.spec.schedule import OnNewInput
 
 SPECS = Path(__file__).parent / "specs"
 

@@ -1,4 +1,4 @@
-"""`python -m pipelines.demo`: real data in, tables out, and what to try next.
+"""`python -m tidemark.pipelines.demo`: real data in, tables out, and what to try next.
 
 Here: the words around one run of specs/flights.yaml. Not here: the input (landing.py), the run (cli.py, runner.py).
 """
@@ -12,13 +12,13 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from pipelines.cli import run_all
-from pipelines.command_line import in_words, settings_of
-from pipelines.landing import land_flights
-from resources.workspace import Workspace
+from tidemark.pipelines.cli import run_all
+from tidemark.pipelines.command_line import in_words, settings_of
+from tidemark.pipelines.landing import land_flights
+from tidemark.resources.workspace import Workspace
 
 SPEC = Path(__file__).parent / "specs" / "flights.yaml"
-LANDING = Path(__file__).parents[1] / "data" / "flights"
+LANDING = Path(__file__).resolve().parents[1] / "data" / "flights"
 _WINDOW = "windows/departures_1h"
 
 _INTRODUCTION = """\
@@ -32,8 +32,8 @@ schedule lies behind the watermark is refused, with a dead letter that says why;
 def main() -> None:
     """Writes the landing files, runs the pipeline and prints what came out."""
     with in_words():
-        from pipelines.runner import RunOptions
-        from pipelines.specfiles import read_spec
+        from tidemark.pipelines.runner import RunOptions
+        from tidemark.pipelines.spec_files import read_spec
 
         click.echo(_INTRODUCTION)
         written = land_flights(LANDING)

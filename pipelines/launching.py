@@ -1,7 +1,8 @@
 """When a pipeline is run by itself: by the clock, or as new input comes.
 
 Here: schedules and sensors, and what keeps them from launching in vain. Not here: what is there to do
-(assets/due.py), how runs wait for each other (the pool of the assets, and dagster.yaml in resources/settings.py).
+(assets/pending_work.py), how runs wait for each other (the pool of the assets, and dagster.yaml in
+resources/settings.py).
 """
 
 from collections.abc import Sequence
@@ -25,13 +26,13 @@ from dagster import (
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from assets.due import Due, look, signature
-from assets.failures import FAILURE_TAG, LASTING
-from pipelines.dead_runs import end_dead_runs
-from resources.workspace import Workspace
-from timeops.durations import format_duration
-from timeops.epoch import instant_of
-from timeops.spec_schedule import OnNewInput
+from tidemark.assets.failures import FAILURE_TAG, LASTING
+from tidemark.assets.pending_work import Due, look, signature
+from tidemark.pipelines.dead_runs import end_dead_runs
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.durations import format_duration
+from tidemark.timeops.epoch import instant_of
+from tidemark.timeops.spec.schedule import OnNewInput
 
 WORK_TAG = ".dagster/tidemark_work"  # Dagster shows no tag with this prefix: it is a key, and says nothing to people
 _NOT_ENDED = [

@@ -14,15 +14,15 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.totals import Counts, ordered, refused, sums, unfit, window_closed
-from resources.plans import Commit
-from resources.tables import window_table
-from resources.workspace import Position, Workspace
-from timeops.epoch import instant_of
-from timeops.spec import Spec
+from tidemark.pipelines.totals import Counts, ordered, refused, sums, unfit, window_closed
+from tidemark.resources.batches.plans import Commit
+from tidemark.resources.tables import window_table
+from tidemark.resources.workspace import Position, Workspace
+from tidemark.timeops.epoch import instant_of
+from tidemark.timeops.spec import Spec
 
 if TYPE_CHECKING:  # `report` shares this file, and needs no Dagster
-    from pipelines.runner import RunReport
+    from tidemark.pipelines.runner import RunReport
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Rows of a table for a terminal, a pipe or another program.
 
-Here: layouts and the text of a value. Not here: which rows (show_command.py).
+Here: layouts and the text of a value. Not here: which rows (show.py).
 """
 
 import csv
@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from resources.bounded import python_rows
-from timeops.epoch import Instant
+from tidemark.resources.lake.bounded import python_rows
+from tidemark.timeops.epoch import Instant
 
 _WIDE = 1_000_000  # letters: nothing is folded
 _LONGEST = 400

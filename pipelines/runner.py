@@ -11,19 +11,19 @@ from typing import Any
 
 from dagster import AssetCheckSeverity, DagsterInstance
 
-from assets.commits import batch_of, not_flushed
-from assets.control import ensure_taken
-from assets.due import has_unprocessed
-from assets.failures import ATTENDED_TAG
-from assets.ingestion import Waiting, sentence_of, waiting_input
-from assets.ticks import clock_of_tick
-from pipelines.definitions import build_definitions, job_name
-from pipelines.timeline import show_on_timeline
-from resources.disk import full_disk
-from resources.settings import Settings
-from resources.spark_choice import SparkChoice, choose_spark, java_gone, open_session, server_gone
-from resources.workspace import Acceptance, SpecFile, Workspace, silent, tick_of
-from timeops.errors import TidemarkError
+from tidemark.assets.batch.batch import batch_of, not_flushed
+from tidemark.assets.batch.control import ensure_taken
+from tidemark.assets.batch.ticks import clock_of_tick
+from tidemark.assets.failures import ATTENDED_TAG
+from tidemark.assets.ingestion import Waiting, sentence_of, waiting_input
+from tidemark.assets.pending_work import has_unprocessed
+from tidemark.pipelines.definitions import build_definitions, job_name
+from tidemark.pipelines.timeline import show_on_timeline
+from tidemark.resources.disk import full_disk
+from tidemark.resources.settings import Settings
+from tidemark.resources.spark.choice import SparkChoice, choose_spark, java_gone, open_session, server_gone
+from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent, tick_of
+from tidemark.timeops.errors import TidemarkError
 
 QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
 """Loggers of a run that a person waits for: Dagster's lines are for its UI, which has them from the event log."""

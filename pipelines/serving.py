@@ -1,7 +1,7 @@
 """A Spark that stays warm between runs: started, warmed up by a small pipeline, and there until it is stopped.
 
-Here: its life. Not here: what a person types (serve_command.py), its settings and how runs find it
-(resources/spark_server.py), who takes it (resources/spark_choice.py).
+Here: its life. Not here: what a person types (serve.py), its settings and how runs find it
+(resources/spark/server.py), who takes it (resources/spark/choice.py).
 """
 
 import json
@@ -19,10 +19,9 @@ from types import FrameType
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from resources.settings import SPARK_VARIABLE, Settings
-from resources.spark import local_session, session_config
-from resources.spark_proof import proving
-from resources.spark_server import (
+from tidemark.resources.settings import SPARK_VARIABLE, Settings
+from tidemark.resources.spark.proof import proving
+from tidemark.resources.spark.server import (
     ServerNote,
     address_of,
     answers,
@@ -34,7 +33,8 @@ from resources.spark_server import (
     remove_note,
     server_config,
 )
-from timeops.errors import TidemarkError
+from tidemark.resources.spark.session import local_session, session_config
+from tidemark.timeops.errors import TidemarkError
 
 _LOOK_EVERY_S = 2.0
 _WARM_UP_RUNS = 2
@@ -129,7 +129,15 @@ def _warm_up(note: ServerNote) -> None:
         spec = folder / "warm_up.yaml"
         spec.write_text(_WARM_UP_SPEC)
         known = os.environ | {SPARK_VARIABLE: note.url, "DAGSTER_HOME": str(folder / "home")}
-        command = [sys.executable, "-m", "pipelines.cli", "run", str(spec), "--warehouse", str(folder / "warehouse")]
+        command = [
+            sys.executable,
+            "-m",
+            "tidemark.pipelines.cli",
+            "run",
+            str(spec),
+            "--warehouse",
+            str(folder / "warehouse"),
+        ]
         for run in range(_WARM_UP_RUNS):
             (folder / "in" / f"{run}.jsonl").write_text("\n".join(_lines(run)))
             done = subprocess.run(command, env=known, capture_output=True, text=True, check=False)

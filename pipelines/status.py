@@ -1,6 +1,6 @@
 """How a pipeline stands: what its tables, its sources and its last checks say, without Spark and without Dagster.
 
-Here: the facts. Not here: what is printed (status_command.py), the page for the browser (report/).
+Here: the facts. Not here: what is printed (status.py), the page for the browser (report/).
 """
 
 from collections.abc import Iterator
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from assets.changes import changes_of
-from assets.control import check_spec
-from assets.due import has_unprocessed
-from assets.ingestion import waiting_input
-from resources import tables
-from resources.data_docs import failed_checks
-from resources.owner import is_gone
-from resources.plans import Commit, Plan
-from resources.undoing import foreign_error
-from resources.workspace import Position, Workspace
-from timeops.durations import format_duration, roughly
-from timeops.epoch import instant_of
-from timeops.errors import TidemarkError
+from tidemark.assets.batch.control import check_spec
+from tidemark.assets.changes import changes_of
+from tidemark.assets.ingestion import waiting_input
+from tidemark.assets.pending_work import has_unprocessed
+from tidemark.resources import tables
+from tidemark.resources.batches.owner import is_gone
+from tidemark.resources.batches.plans import Commit, Plan
+from tidemark.resources.lake.undoing import foreign_error
+from tidemark.resources.quality.data_docs import failed_checks
+from tidemark.resources.workspace import Position, Workspace
+from tidemark.timeops.durations import format_duration, roughly
+from tidemark.timeops.epoch import instant_of
+from tidemark.timeops.errors import TidemarkError
 
 
 @dataclass(frozen=True)

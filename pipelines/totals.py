@@ -5,7 +5,7 @@ Here: names of counts to numbers. Not here: showing them (report_text.py, report
 
 from collections.abc import Iterable, Mapping
 
-from resources.plans import Commit
+from tidemark.resources.batches.plans import Commit
 
 Counts = Mapping[str, int]
 

@@ -1,4 +1,4 @@
-"""`python -m pipelines.ui`: Dagster's UI and daemon over the specs, and the Data Docs that it links.
+"""`python -m tidemark.pipelines.ui`: Dagster's UI and daemon over the specs, and the Data Docs that it links.
 
 Here: what `make ui` starts and ends. Not here: what Dagster loads (definitions.py).
 """
@@ -12,12 +12,12 @@ from pathlib import Path
 
 import click
 
-from pipelines.command_line import in_words, settings_of
-from pipelines.demo import LANDING, SPEC
-from pipelines.landing import land_flights
-from resources.docs_server import served
+from tidemark.pipelines.command_line import in_words, settings_of
+from tidemark.pipelines.demo import LANDING, SPEC
+from tidemark.pipelines.landing import land_flights
+from tidemark.resources.quality.docs_server import served
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @click.command()

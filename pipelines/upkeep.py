@@ -1,6 +1,6 @@
 """Upkeep of pipelines as a whole: tables, pages of checks, Dagster's runs; by hand and as a job in Dagster.
 
-Here: wiring. Not here: the command's words (maintain_command.py), what is done to tables (assets/upkeep.py).
+Here: wiring. Not here: the command's words (maintain.py), what is done to tables (assets/upkeep.py).
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from dagster import (
 )
 from pydantic import Field
 
-from assets.old_runs import forget_runs
-from assets.upkeep import RETAIN, Upkeep, keep_up
-from resources.settings import Settings
-from resources.workspace import SpecFile, Workspace, silent
-from timeops.durations import parse_duration
+from tidemark.assets.old_runs import forget_runs
+from tidemark.assets.upkeep import RETAIN, Upkeep, keep_up
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import SpecFile, Workspace, silent
+from tidemark.timeops.durations import parse_duration
 
 _DAYS = "__ASSET_JOB"  # of Dagster's own, in which assets are materialized by hand
 

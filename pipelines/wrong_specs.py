@@ -1,6 +1,6 @@
 """Specs of the folder that make no pipeline, where a person looks: in Dagster, as assets whose check has failed.
 
-Here: the asset, the check and the sensor that says so without a run. Not here: finding what is wrong (specfiles.py).
+Here: the asset, the check and the sensor that says so without a run. Not here: finding what is wrong (spec_files.py).
 """
 
 import json
@@ -23,7 +23,7 @@ from dagster import (
     sensor,
 )
 
-from pipelines.specfiles import WrongSpec
+from tidemark.pipelines.spec_files import WrongSpec
 
 CHECK = "is_a_pipeline"
 _HOLDS = "The file is a valid spec and the only one of its name; else no asset of its pipeline is here."

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from timeops.errors import MachineError, TidemarkError
+from tidemark.timeops.errors import MachineError, TidemarkError
 
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 _READ_ONLY = ("Read-only file system", "attempt to write a readonly database")

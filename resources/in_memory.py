@@ -1,7 +1,7 @@
-"""A pipeline in memory: stretches of logs judged one after the other, each from the state that the last one left.
+"""A pipeline in memory: segments of logs judged one after the other, each from the state that the last one left.
 
-Here: what one stretch writes and hands to the next. Not here: the rules (timeops/), the tables of a warehouse
-(assets/). No lake, no checks, no numbering of releases over stretches.
+Here: what one segment writes and hands to the next. Not here: the rules (timeops/), the tables of a warehouse
+(assets/). No lake, no checks, no numbering of releases over segments.
 
 A frame may hold many logs, each with timelines of its own: `log` names the one that a row is of, and is the first of
 the columns that timelines go over and that windows group by.
@@ -14,22 +14,21 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from resources.rows import empty_frame
-from resources.split_count import count_splits
-from timeops import columns as c
-from timeops.adjustment import Adjusted, kept_together, time_adjustment
-from timeops.chained import as_events, results_still_needed, with_results
-from timeops.dead_letters import time_letters, unfit_letters, window_letters
-from timeops.duplicates import FIRST_TIMES_SCHEMA, first_times
-from timeops.extraction import timeline
-from timeops.ordering import release
-from timeops.rules import TimeRules
-from timeops.seen_groups import once, seen_groups
-from timeops.spec import Spec, TimeSpec, WindowSpec
-from timeops.spec_chains import input_of, inputs_first
-from timeops.ticks import Ticks
-from timeops.timelines import LogClock, clock_watermark
-from timeops.windows import (
+from tidemark.resources.spark.rows import empty_frame
+from tidemark.resources.spark.split_count import count_splits
+from tidemark.timeops import columns as c
+from tidemark.timeops.dead_letters import time_letters, unfit_letters, window_letters
+from tidemark.timeops.events.adjustment import Adjusted, kept_together, time_adjustment
+from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA, first_times
+from tidemark.timeops.events.extraction import timeline
+from tidemark.timeops.events.release import release
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import Spec, TimeSpec, WindowSpec
+from tidemark.timeops.spec.chains import input_of, inputs_first
+from tidemark.timeops.watermark.ticks import Ticks
+from tidemark.timeops.watermark.timelines import LogClock, clock_watermark
+from tidemark.timeops.windows.over_results import as_events, results_still_needed, with_results
+from tidemark.timeops.windows.results import (
     all_events,
     events_as_they_came,
     in_open_windows,
@@ -38,6 +37,7 @@ from timeops.windows import (
     still_needed,
     window_results,
 )
+from tidemark.timeops.windows.seen_groups import once, seen_groups
 
 LOG = "__of_log"
 IN_SEQUENCE = "__in_sequence"
@@ -68,15 +68,15 @@ def rules_for_many_logs(spec: Spec, payload: Sequence[str]) -> Rules:
 
 @dataclass(frozen=True)
 class Clocks:
-    """The clocks of many logs around a stretch: MAP<STRING, BIGINT> by log, microseconds.
+    """The clocks of many logs around a segment: MAP<STRING, BIGINT> by log, microseconds.
 
     Attributes:
-        after: Behind the stretch.
+        after: Behind the segment.
         first: At the first timed record of each log.
         ended: Of the last record before the period of emission in which `after` lies; only asked for where periods
             publish what the clock gave.
-        before: The same three before the stretch; None at the beginning of the logs.
-        ticks: The ticks with which the stretch ends, `_timeline` one that `log_of_timeline` knows; None for none.
+        before: The same three before the segment; None at the beginning of the logs.
+        ticks: The ticks with which the segment ends, `_timeline` one that `log_of_timeline` knows; None for none.
     """
 
     after: Column
@@ -95,7 +95,7 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Carried:
-    """What a stretch hands to the next one.
+    """What a segment hands to the next one.
 
     Attributes:
         state: The timelines, timelines.STATE_SCHEMA.
@@ -138,7 +138,7 @@ class Carried:
         return self.session_events if window.is_linked and not window.revises else self.open_events
 
     def kept(self) -> "Carried":
-        """The same, computed now: another stretch follows."""
+        """The same, computed now: another segment follows."""
         return Carried(
             self.state,
             _kept(self.held),
@@ -152,14 +152,14 @@ class Carried:
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """What a stretch of the logs becomes.
+class LogSegment:
+    """What a segment of the logs becomes.
 
     Attributes:
         ordered: Released events; `__in_sequence` is false for those that pass outside the sequence.
         letters: Dead letters.
         results: Results by window, also those that are not shown, see `windows.passing`.
-        carried: What the next stretch starts from.
+        carried: What the next segment starts from.
     """
 
     ordered: DataFrame
@@ -168,17 +168,17 @@ class Stretch:
     carried: Carried
 
 
-def fold_stretch(
+def fold_segment(
     items: DataFrame, rules: Rules, clocks: Clocks, before: Carried | DataFrame, *, flushed: bool = False
-) -> Stretch:
-    """Judges the next stretch of each log.
+) -> LogSegment:
+    """Judges the next segment of each log.
 
     Args:
         items: Records of the arrival log, with `log`; of a log there may be none.
         rules: What they are judged by.
         clocks: The logs' clocks.
-        before: What the stretch before handed on; before the first an empty state, timelines.STATE_SCHEMA.
-        flushed: The stretch ends with a flushing end of input.
+        before: What the segment before handed on; before the first an empty state, timelines.STATE_SCHEMA.
+        flushed: The segment ends with a flushing end of input.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns.
@@ -195,7 +195,7 @@ def fold_stretch(
     released = release(before.held.unionByName(adjusted.accepted), adjusted.state, flushed=flushed)
     in_sequence = released.sequence.withColumn(IN_SEQUENCE, F.lit(True))
     results, open_results = _results(adjusted, before, flushed=flushed)
-    return Stretch(
+    return LogSegment(
         ordered=in_sequence.unionByName(released.passed.withColumn(IN_SEQUENCE, F.lit(False))),
         letters=_letters(adjusted, rules, before),
         results=results,
@@ -211,16 +211,16 @@ def _results(
     results: dict[str, DataFrame] = {}
     needed: dict[str, DataFrame] = {}
     for window in inputs_first(windows):
-        stretch, known = adjusted, before.of_window(window)
+        segment, known = adjusted, before.of_window(window)
         if window.input is not None:
             source = input_of(window, windows)
-            stretch = with_results(adjusted, as_events(passing(results[source.name]), source, windows, over))
-            known = before.open_results.get(window.name, stretch.accepted.limit(0))
-            both = known.unionByName(stretch.accepted)
+            segment = with_results(adjusted, as_events(passing(results[source.name]), source, windows, over))
+            known = before.open_results.get(window.name, segment.accepted.limit(0))
+            both = known.unionByName(segment.accepted)
             both = both.limit(0) if flushed else both
             needed[window.name] = results_still_needed(both, adjusted.state, window, adjusted.rules.time)
         seen = before.seen.get(window.name)
-        found = window_results(stretch, known, window, seen=seen, flushed=flushed, keep=_kept)
+        found = window_results(segment, known, window, seen=seen, flushed=flushed, keep=_kept)
         fed = any(one.input == window.name for one in windows)
         results[window.name] = _kept(found) if fed else found
     return results, needed
@@ -289,7 +289,7 @@ def log_watermarks(state: DataFrame, clocks: DataFrame, time: TimeSpec) -> DataF
 def _judged(
     items: DataFrame, rules: TimeRules, clock: LogClock, start: DataFrame, known: DataFrame | None
 ) -> Adjusted:
-    """The stretch, judged, cut out of one frame that Spark computes now: what follows is planned from its rows."""
+    """The segment, judged, cut out of one frame that Spark computes now: what follows is planned from its rows."""
     state = F.broadcast(start)
     items = items.withColumn(c.TIMELINE, timeline(items, rules.time.over))  # which log a record is of, for the clock
     splits = count_splits(items, state, rules)
@@ -299,7 +299,7 @@ def _judged(
 
 
 def _kept(frame: DataFrame) -> DataFrame:
-    """The same rows, computed now, in one part: unions would double the parts with every stretch."""
+    """The same rows, computed now, in one part: unions would double the parts with every segment."""
     return frame.coalesce(1).localCheckpoint()
 
 

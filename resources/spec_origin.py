@@ -1,15 +1,15 @@
 """The spec file that a pipeline's input is read by, noted with each ingestion: so a second one of its name is found.
 
-Here: the note, and the file that it names. Not here: reading specs (pipelines/specfiles.py), what follows
-(assets/control.py).
+Here: the note, and the file that it names. Not here: reading specs (pipelines/spec_files.py), what follows
+(assets/batch/control.py).
 """
 
 import os
 from pathlib import Path
 
-from resources.workspace import Workspace
-from timeops.errors import SpecError
-from timeops.spec import parse_spec
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.spec import parse_spec
 
 _NOTE = "spec_file"
 

@@ -10,21 +10,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from resources import tables
-from resources.batches import BatchLog
-from resources.clock import Clock
-from resources.filters import Filters
-from resources.lake import Lake
-from resources.plans import Plan
-from resources.reading import without_spark
-from resources.undoing import outputs, prepare, same_rows, take_back
-from timeops.epoch import us_of
-from timeops.errors import LakeError, SpecError
-from timeops.spec import Spec
-from timeops.spec_messages import Path as KeyPath
-from timeops.spec_messages import Problem, place_text, spec_error
-from timeops.spec_yaml import read_yaml
-from timeops.tick_clock import LastArrival
+from tidemark.resources import tables
+from tidemark.resources.batches.batch_log import BatchLog
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.clock import Clock
+from tidemark.resources.lake.filters import Filters
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.lake.reading import without_spark
+from tidemark.resources.lake.undoing import outputs, prepare, same_rows, take_back
+from tidemark.timeops.epoch import us_of
+from tidemark.timeops.errors import LakeError, SpecError
+from tidemark.timeops.problems import Path as KeyPath
+from tidemark.timeops.problems import Problem, place_text, spec_error
+from tidemark.timeops.spec import Spec
+from tidemark.timeops.spec.yaml_text import read_yaml
+from tidemark.timeops.watermark.tick_clock import LastArrival
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from resources.spark import local_session, session_config
+from tidemark.resources.spark.session import local_session, session_config
 
 settings.register_profile("thorough", settings.default)  # see tests/properties/test_oracle_equality.py
 

@@ -24,7 +24,7 @@ def daemon(home: Path, specs: Path, warehouse: Path) -> Iterator[None]:
 @contextmanager
 def warm_spark(home: Path, folder: Path) -> Iterator[None]:
     """What `tidemark serve` keeps, ready."""
-    command = [sys.executable, "-m", "pipelines.cli", "serve", "--port", str(free_port())]
+    command = [sys.executable, "-m", "tidemark.pipelines.cli", "serve", "--port", str(free_port())]
     log = folder / "serve.log"
     with process(command, {"DAGSTER_HOME": str(home)}, log) as server:
         wait_until(lambda: "ready" in log.read_text() or server.poll() is not None, log)

@@ -9,7 +9,7 @@ for, as Spark takes its time and whoever reads a spec needs none of it.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from timeops.library import AdjustedEvents, adjust, window_dead_letters, windowed
+    from tidemark.timeops.library.frames import AdjustedEvents, adjust, window_dead_letters, windowed
 
 __all__ = ["AdjustedEvents", "adjust", "window_dead_letters", "windowed"]
 
@@ -17,6 +17,6 @@ __all__ = ["AdjustedEvents", "adjust", "window_dead_letters", "windowed"]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from timeops import library  # noqa: PLC0415 - the reason stands above
+    from tidemark.timeops.library import frames as library  # noqa: PLC0415 - the reason stands above
 
     return getattr(library, name)

@@ -1,7 +1,7 @@
 """The days of a time zone, the partitions of window tables: where one begins, and which one holds an instant.
 
 Here: one rule, for Python and for columns. A day goes from its first midnight to that of the next day, so days tile
-the line; a midnight that the clocks skip is when they are moved. Not here: windows of local days (grids.py).
+the line; a midnight that the clocks skip is when they are moved. Not here: windows of local days (grid.py).
 """
 
 from datetime import UTC, date, datetime, time

@@ -10,8 +10,7 @@ from datetime import timedelta
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from timeops.aggregate_calls import on_rows
-from timeops.columns import (
+from tidemark.timeops.columns import (
     ARRIVAL,
     EVENT_TIME,
     FILE,
@@ -28,15 +27,16 @@ from timeops.columns import (
     T,
     to_instant,
 )
-from timeops.contents import BY_FLUSH, MISSED, MISSED_FROM, unfit
-from timeops.duplicate_folds import FIRST
-from timeops.durations import format_duration
-from timeops.expression_tokens import mentions
-from timeops.grids import start_of
-from timeops.rules import SourceTime, TimeRules
-from timeops.safely import any_fails
-from timeops.spec import WindowSpec
-from timeops.values import as_json
+from tidemark.timeops.durations import format_duration
+from tidemark.timeops.events.duplicate_folds import FIRST
+from tidemark.timeops.expressions.aggregate_calls import on_rows
+from tidemark.timeops.expressions.tokens import mentions
+from tidemark.timeops.expressions.try_expression import any_fails
+from tidemark.timeops.expressions.values import as_json
+from tidemark.timeops.grid import start_of
+from tidemark.timeops.rules import SourceTime, TimeRules
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.windows.membership import BY_FLUSH, MISSED, MISSED_FROM, unfit
 
 FLUSH_HAD_CLOSED = "a flush did so before the pipeline was reopened"
 """How the sentence ends of a dead letter that no allowed lateness would have let in, as a flush closed its window."""

@@ -7,7 +7,7 @@ import re
 from datetime import timedelta
 from fractions import Fraction
 
-from timeops.errors import SpecError
+from tidemark.timeops.errors import SpecError
 
 _MICROSECOND = timedelta(microseconds=1)
 _SECOND = 1_000_000

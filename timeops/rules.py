@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from timeops.columns import SOURCE, SPLIT
-from timeops.spec import FilesSource, Spec, TimeSpec, WindowSpec
-from timeops.waits import Waits
+from tidemark.timeops.columns import SOURCE, SPLIT
+from tidemark.timeops.pauses import Waits
+from tidemark.timeops.spec import FilesSource, Spec, TimeSpec, WindowSpec
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class TimeRules:
         sources: The sources, at least where they have splits or a time of their own; without them `time` holds.
         uses_splits: The watermark of a timeline is the lowest of its splits (F).
         windows: The windows, for whose ends the idle rule `window_close` asks.
-        waits: Which sources wait in the stretch of the log at hand; no silence is counted of them.
+        waits: Which sources wait in the segment of the log at hand; no silence is counted of them.
     """
 
     time: TimeSpec
@@ -130,11 +130,11 @@ class TimeRules:
         return _of_source(source, {s.name: s.idle_timeout_us for s in self.sources})
 
     def waited_us(self, source: Column | None = None) -> Column:
-        """How long a source had waited before the stretch, microseconds; by default the row's."""
+        """How long a source had waited before the segment, microseconds; by default the row's."""
         return _of_source(source, {s.name: self.waits.waited_us.get(s.name, 0) for s in self.sources})
 
     def waits_now(self, source: Column | None = None) -> Column:
-        """BOOLEAN: a source waits throughout the stretch; by default the row's."""
+        """BOOLEAN: a source waits throughout the segment; by default the row's."""
         return _or_own(source, SOURCE).isin(*sorted(self.waits.sources))
 
     def is_listed(self, source: Column | None = None, split: Column | None = None) -> Column:

@@ -1,13 +1,13 @@
 """The settings of a Spark session that the meaning of an expression rests on.
 
-Here: what they must be. Not here: starting a session (resources/spark.py).
+Here: what they must be. Not here: starting a session (resources/spark/session.py).
 """
 
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from timeops.errors import TidemarkError
+from tidemark.timeops.errors import TidemarkError
 
 SESSION_SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",

@@ -1,7 +1,7 @@
 """Every expression of a spec against the columns that it may name, before any table is made.
 
 Here: the places of expressions, what each may name and give. Not here: the words for what Spark refuses
-(spark_words.py), what can be told without Spark (spec_expressions.py, expressions.py).
+(refusals.py), what can be told without Spark (expressions.py, determinism.py).
 
 All expressions of one place are read by Spark at once, which takes milliseconds; one by one only where that fails, to
 know which it is.
@@ -29,13 +29,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from timeops.columns import FILE, TIMELINE, TIMESTAMP
-from timeops.duplicates import key_problem
-from timeops.instants import instant_problem
-from timeops.plain_events import quoted
-from timeops.spark_words import REFUSALS, Asked, functions_of, problem_of
-from timeops.spec import Spec, WindowSpec
-from timeops.spec_messages import Path, Problem
+from tidemark.timeops.columns import FILE, TIMELINE, TIMESTAMP
+from tidemark.timeops.events.duplicates import key_problem
+from tidemark.timeops.events.instants import instant_problem
+from tidemark.timeops.expressions.refusals import REFUSALS, Asked, functions_of, problem_of
+from tidemark.timeops.library.plain_events import quoted
+from tidemark.timeops.problems import Path, Problem
+from tidemark.timeops.spec import Spec, WindowSpec
 
 _KEY = "__key"
 _STORABLE = (StringType, BooleanType, NumericType, DateType, TimestampType, TimestampNTZType, BinaryType)

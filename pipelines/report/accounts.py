@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from pipelines.report.state import State
-from pipelines.report.values import plural
-from pipelines.report.words import REASONS, STAGES
-from pipelines.totals import Counts, ordered, refused, unfit, window_closed
-from resources import tables
-from resources.bounded import pieces
-from resources.plans import Commit
-from resources.workspace import plan_end
+from tidemark.pipelines.report.state import State
+from tidemark.pipelines.report.values import plural
+from tidemark.pipelines.report.words import REASONS, STAGES
+from tidemark.pipelines.totals import Counts, ordered, refused, unfit, window_closed
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Commit
+from tidemark.resources.lake.bounded import pieces
+from tidemark.resources.workspace import plan_end
 
 
 @dataclass(frozen=True)

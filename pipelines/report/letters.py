@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.report.state import State
-from pipelines.report.values import instant, length, shortened
-from resources.bounded import newest_rows
-from resources.tables import DEAD_LETTERS
+from tidemark.pipelines.report.state import State
+from tidemark.pipelines.report.values import instant, length, shortened
+from tidemark.resources.lake.bounded import newest_rows
+from tidemark.resources.tables import DEAD_LETTERS
 
 MOST_LETTERS = 500
 _COLUMNS = (

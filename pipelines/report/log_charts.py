@@ -1,7 +1,7 @@
 """The pictures of the watermark and of lateness, over the newest records of the log.
 
-Here: which records, and what is said of them. Not here: gathering (assets/stored_lateness.py), drawing
-(assets/pictures.py).
+Here: which records, and what is said of them. Not here: gathering (assets/display/stored_lateness.py), drawing
+(assets/display/pictures.py).
 """
 
 import base64
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from assets.canvas import svg
-from assets.lateness_numbers import QUANTILES, Lateness, tolerances
-from assets.pictures import draw_lateness, draw_watermark
-from assets.stored_lateness import lateness_of_log
-from pipelines.report.state import State
-from pipelines.report.values import no_more_than, plural
-from resources.workspace import Position, plan_end
-from timeops.spec_between import has_event_time
+from tidemark.assets.display.canvas import svg
+from tidemark.assets.display.lateness_numbers import QUANTILES, Lateness, tolerances
+from tidemark.assets.display.pictures import draw_lateness, draw_watermark
+from tidemark.assets.display.stored_lateness import lateness_of_log
+from tidemark.pipelines.report.state import State
+from tidemark.pipelines.report.values import no_more_than, plural
+from tidemark.resources.workspace import Position, plan_end
+from tidemark.timeops.spec.consistency import has_event_time
 
 MOST_RECORDS = 1_000_000
 """Pictures are of no more than so many records, the newest: a record takes 48 bytes while they are gathered."""
@@ -69,7 +69,7 @@ def source_of(figure: Figure | None) -> str | None:
 
 
 def _reached(state: State, first: int) -> list[tuple[int, Position]]:
-    """Ends and positions of the batches that reach into the stretch, and of the one before it."""
+    """Ends and positions of the batches that reach into the segment, and of the one before it."""
     inside = [commit for commit in state.processed if plan_end(commit.plan) > first]
     before = state.processed[: -len(inside)][-1:]
     commits = [*before, *inside]

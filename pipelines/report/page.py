@@ -1,7 +1,7 @@
 """The page itself: what is read of a pipeline, filled into the template.
 
 Here: the parts of the page, and the promise that it needs nothing else and runs no script but its own. Not here:
-what stands in a part (its siblings), where the page is written (report_command.py).
+what stands in a part (its siblings), where the page is written (report.py).
 """
 
 import base64
@@ -11,12 +11,12 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipelines.report import accounts, letters, log_charts, values, windows, words
-from pipelines.report.state import State, state_of
-from pipelines.report_text import watermark_text
-from pipelines.totals import sums
-from resources.workspace import Workspace
-from timeops.spec import Spec
+from tidemark.pipelines.report import accounts, letters, log_charts, values, windows, words
+from tidemark.pipelines.report.state import State, state_of
+from tidemark.pipelines.report_text import watermark_text
+from tidemark.pipelines.totals import sums
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.spec import Spec
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _LAST_BATCHES = 50

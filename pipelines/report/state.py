@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pipelines.totals import sums
-from resources import tables
-from resources.lake import Lake
-from resources.plans import Commit, Plan
-from resources.workspace import Position, Workspace, plan_end
-from timeops.spec import Spec
+from tidemark.pipelines.totals import sums
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Commit, Plan
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.workspace import Position, Workspace, plan_end
+from tidemark.timeops.spec import Spec
 
 
 @dataclass(frozen=True)

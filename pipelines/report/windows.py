@@ -1,6 +1,7 @@
 """Window tables on the page: a chart of an aggregate over the last windows, and the last rows.
 
-Here: which rows, groups and aggregate. Not here: drawing (assets/window_pictures.py), settings in words (words.py).
+Here: which rows, groups and aggregate. Not here: drawing (assets/display/window_pictures.py), settings in words
+(words.py).
 """
 
 import math
@@ -10,15 +11,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from assets.window_pictures import MOST_LINES, draw_windows
-from pipelines.report.log_charts import source_of
-from pipelines.report.state import State
-from pipelines.report.values import any_value, is_number, plural
-from pipelines.report.words import of_window
-from resources.bounded import newest_rows, python_rows
-from resources.tables import window_table
-from timeops.durations import micros
-from timeops.spec import WindowSpec
+from tidemark.assets.display.window_pictures import MOST_LINES, draw_windows
+from tidemark.pipelines.report.log_charts import source_of
+from tidemark.pipelines.report.state import State
+from tidemark.pipelines.report.values import any_value, is_number, plural
+from tidemark.pipelines.report.words import of_window
+from tidemark.resources.lake.bounded import newest_rows, python_rows
+from tidemark.resources.tables import window_table
+from tidemark.timeops.durations import micros
+from tidemark.timeops.spec import WindowSpec
 
 MOST_ROWS = 5_000
 """So many of the newest rows are looked at."""

@@ -8,11 +8,11 @@ from datetime import timedelta
 
 from markupsafe import Markup
 
-from pipelines.report.values import instant_us
-from timeops.durations import format_duration
-from timeops.spec import FilesSource, Spec, TimeSpec, TolerancePolicy, WindowSpec
-from timeops.spec_emission import Early
-from timeops.spec_time import Periodic
+from tidemark.pipelines.report.values import instant_us
+from tidemark.timeops.durations import format_duration
+from tidemark.timeops.spec import FilesSource, Spec, TimeSpec, TolerancePolicy, WindowSpec
+from tidemark.timeops.spec.emission import Early
+from tidemark.timeops.spec.event_time import Periodic
 
 REASONS = {
     "malformed": "the record does not fit the schema of its source",

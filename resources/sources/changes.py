@@ -8,11 +8,11 @@ import stat
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from resources.sources.fitness import check_fits
-from resources.sources.known_files import FileState
-from resources.sources.local_files import Content, check_whole, is_compressed, read_content
-from timeops.errors import InputError
-from timeops.spec import FilesSource
+from tidemark.resources.sources.fitness import check_fits
+from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.local_files import Content, check_whole, is_compressed, read_content
+from tidemark.timeops.errors import InputError
+from tidemark.timeops.spec import FilesSource
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from resources.sources.changes import FileRange
-from resources.sources.csv_headers import Dialect, Header, check_wanted, dialect, read_header
-from resources.sources.lines import LINE, RAW, parser_options, read_lines, to_records
-from resources.sources.local_files import spark_path
-from resources.sources.positions import GROUP, Numbered, Part, number
-from timeops.spec import FilesSource
+from tidemark.resources.sources.changes import FileRange
+from tidemark.resources.sources.csv_headers import Dialect, Header, check_wanted, dialect, read_header
+from tidemark.resources.sources.lines import LINE, RAW, parser_options, read_lines, to_records
+from tidemark.resources.sources.local_files import spark_path
+from tidemark.resources.sources.positions import GROUP, Numbered, Part, number
+from tidemark.timeops.spec import FilesSource
 
 _MOST_COLUMNS = 20_480  # Spark's own limit; a line with more fails the job, so it must not reach the parser
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from resources.sources.local_files import open_bytes
-from timeops.errors import InputError, SpecError
-from timeops.spec import FilesSource
-from timeops.spec_messages import did_you_mean
+from tidemark.resources.sources.local_files import open_bytes
+from tidemark.timeops.errors import InputError, SpecError
+from tidemark.timeops.problems import did_you_mean
+from tidemark.timeops.spec import FilesSource
 
 _NO_HEADER = "give the file a first line with the names of its columns, or leave `header` out if no file has one"
 _LONGEST_LINE = 1 << 20  # characters; csv refuses fields far shorter than that

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from resources.sources.changes import Candidate, FileRange, candidate, examine, state_of
-from resources.sources.held_back import HeldBack
-from resources.sources.known_files import NOT_READ_YET, FileState, KnownFiles
-from resources.sources.local_files import fixed_folder, has_wildcard, matching_paths, name_of
-from timeops.epoch import instant_of
-from timeops.errors import InputError
-from timeops.spec import FilesSource
+from tidemark.resources.sources.changes import Candidate, FileRange, candidate, examine, state_of
+from tidemark.resources.sources.held_back import HeldBack
+from tidemark.resources.sources.known_files import NOT_READ_YET, FileState, KnownFiles
+from tidemark.resources.sources.local_files import fixed_folder, has_wildcard, matching_paths, name_of
+from tidemark.timeops.epoch import instant_of
+from tidemark.timeops.errors import InputError
+from tidemark.timeops.spec import FilesSource
 
 __all__ = ["Discovery", "FileRange", "FileState", "discover", "listed"]
 

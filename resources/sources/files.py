@@ -22,23 +22,23 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from resources.rows import small_frame
-from resources.sources.changes import FileRange, state_of
-from resources.sources.csv_files import read_csv
-from resources.sources.json_files import read_json
-from resources.sources.known_files import FileState
-from resources.sources.lines import MALFORMED, RESCUED, quoted
-from resources.sources.local_files import check_unchanged
-from resources.sources.parquet_files import read_parquet
-from resources.sources.positions import FILE, MODIFIED, POSITION, Numbered
-from timeops.errors import SpecError
-from timeops.spark_words import Asked, first_sentence, problem_of
-from timeops.spec import FilesSource
-from timeops.spec_check import is_storable
-from timeops.spec_columns import name_in_tables, names_in_files
-from timeops.spec_expressions import ILLEGAL_IN_STRUCTS
-from timeops.spec_messages import told
-from timeops.values import text_of
+from tidemark.resources.sources.changes import FileRange, state_of
+from tidemark.resources.sources.csv_files import read_csv
+from tidemark.resources.sources.json_files import read_json
+from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.lines import MALFORMED, RESCUED, quoted
+from tidemark.resources.sources.local_files import check_unchanged
+from tidemark.resources.sources.parquet_files import read_parquet
+from tidemark.resources.sources.positions import FILE, MODIFIED, POSITION, Numbered
+from tidemark.resources.spark.rows import small_frame
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem_of
+from tidemark.timeops.expressions.values import text_of
+from tidemark.timeops.problems import told
+from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.spec.columns import name_in_tables, names_in_files
+from tidemark.timeops.spec.expressions import ILLEGAL_IN_STRUCTS
+from tidemark.timeops.spec_check import is_storable
 
 _READERS: Mapping[str, Callable[[SparkSession, FilesSource, StructType, Sequence[FileRange]], Numbered]] = {
     "csv": read_csv,

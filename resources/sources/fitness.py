@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.sources.csv_headers import check_wanted, dialect, read_header
-from resources.sources.local_files import open_bytes
-from timeops.errors import InputError
-from timeops.expression_tokens import top_level_names
-from timeops.spec import FilesSource
-from timeops.spec_columns import names_in_files
-from timeops.spec_messages import did_you_mean
+from tidemark.resources.sources.csv_headers import check_wanted, dialect, read_header
+from tidemark.resources.sources.local_files import open_bytes
+from tidemark.timeops.errors import InputError
+from tidemark.timeops.expressions.tokens import top_level_names
+from tidemark.timeops.problems import did_you_mean
+from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.spec.columns import names_in_files
 
 _HEAD_BYTES = 1 << 16
 _MARKS = (  # a mark of four bytes stands before one of two that begins it

@@ -9,9 +9,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from resources.sources.changes import Candidate, FileRange
-from timeops.errors import InputError
-from timeops.spec import FilesSource
+from tidemark.resources.sources.changes import Candidate, FileRange
+from tidemark.timeops.errors import InputError
+from tidemark.timeops.spec import FilesSource
 
 
 @dataclass(frozen=True)

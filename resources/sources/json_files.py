@@ -21,11 +21,11 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from resources.sources.changes import FileRange
-from resources.sources.lines import LINE, RAW, parser_options, read_lines, to_records
-from resources.sources.positions import Numbered, Part
-from timeops.spec import FilesSource
-from timeops.values import holds_floats
+from tidemark.resources.sources.changes import FileRange
+from tidemark.resources.sources.lines import LINE, RAW, parser_options, read_lines, to_records
+from tidemark.resources.sources.positions import Numbered, Part
+from tidemark.timeops.expressions.values import holds_floats
+from tidemark.timeops.spec import FilesSource
 
 _PARSED = "__parsed"
 _INFINITIES = ("Infinity", "+Infinity", "-Infinity", "+INF", "-INF")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from resources.sources.local_files import name_of
+from tidemark.resources.sources.local_files import name_of
 
 NOT_READ_YET = -1
 """As `records` of a file: as many as those that the file with the same bytes is going to have."""

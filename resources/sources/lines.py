@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from resources.sources.local_files import spark_path
-from resources.sources.positions import FILE, MODIFIED, POSITION, Numbered, Part, number
-from timeops.spec import FilesSource
+from tidemark.resources.sources.local_files import spark_path
+from tidemark.resources.sources.positions import FILE, MODIFIED, POSITION, Numbered, Part, number
+from tidemark.timeops.spec import FilesSource
 
 MALFORMED, RESCUED = "_malformed", "_rescued"
 LINE = "__line"

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO, cast
 from urllib.parse import unquote
 
-from resources.sources.folders import expanded
-from timeops.errors import InputError
+from tidemark.resources.sources.folders import expanded
+from tidemark.timeops.errors import InputError
 
 _CHUNK_BYTES = 1 << 20
 _COMPRESSED_ENDINGS = (".gz", ".bz2")

@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from resources.sources.changes import FileRange
-from resources.sources.lines import quoted, to_records
-from resources.sources.local_files import path_of_url, spark_path
-from resources.sources.parquet_types import Layout, layout_of
-from resources.sources.positions import FILE, MODIFIED, POSITION, Numbered
-from timeops.errors import InputError, UnfitFilesError
-from timeops.spec import FilesSource
-from timeops.values import EVERY_MICROSECOND
+from tidemark.resources.sources.changes import FileRange
+from tidemark.resources.sources.lines import quoted, to_records
+from tidemark.resources.sources.local_files import path_of_url, spark_path
+from tidemark.resources.sources.parquet_types import Layout, layout_of
+from tidemark.resources.sources.positions import FILE, MODIFIED, POSITION, Numbered
+from tidemark.timeops.errors import InputError, UnfitFilesError
+from tidemark.timeops.expressions.values import EVERY_MICROSECOND
+from tidemark.timeops.spec import FilesSource
 
 _URL = "__url"
 

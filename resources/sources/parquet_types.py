@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
 
-from resources.sources.fitness import check_names
-from timeops.errors import InputError
+from tidemark.resources.sources.fitness import check_names
+from tidemark.timeops.errors import InputError
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _LOSSLESS = {

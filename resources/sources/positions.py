@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
-from resources.sources.changes import FileRange
-from resources.sources.local_files import path_of_url
+from tidemark.resources.sources.changes import FileRange
+from tidemark.resources.sources.local_files import path_of_url
 
 FILE, POSITION, MODIFIED = "_file", "_position", "_modified"
 GROUP = "__group"

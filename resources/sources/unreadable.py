@@ -13,10 +13,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from resources.sources.changes import FileRange
-from resources.sources.files import read_files
-from timeops.errors import InputError, UnfitFilesError
-from timeops.spec import FilesSource
+from tidemark.resources.sources.changes import FileRange
+from tidemark.resources.sources.files import read_files
+from tidemark.timeops.errors import InputError, UnfitFilesError
+from tidemark.timeops.spec import FilesSource
 
 SPARK_FAILURES = (PySparkException, Py4JJavaError)
 """What Spark raises; the latter where PySpark knows no class for it."""

@@ -49,14 +49,14 @@ class Places:
 
     def tidemark(self, *words: str) -> None:
         """Runs the command line."""
-        command = [sys.executable, "-m", "pipelines.cli", *words]
+        command = [sys.executable, "-m", "tidemark.pipelines.cli", *words]
         subprocess.run(command, cwd=ROOT, env={**os.environ, **self.environment}, check=True, capture_output=True)
 
 
 @contextmanager
 def dagster_ui(places: Places) -> Iterator[str]:
     """The UI's address, while `make ui` runs; every process of it is ended."""
-    command = [sys.executable, "-m", "pipelines.ui", "--port", str(places.ui)]
+    command = [sys.executable, "-m", "tidemark.pipelines.ui", "--port", str(places.ui)]
     log = places.root / "ui.log"
     with process(command, places.environment, log) as ui:
         wait_until(lambda: _READY in log.read_text() or ui.poll() is not None, log)

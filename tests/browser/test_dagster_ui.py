@@ -9,14 +9,14 @@ from itertools import islice
 import pytest
 from playwright.sync_api import ConsoleMessage, Page, Request, expect
 
-from pipelines.demo import SPEC
-from pipelines.landing import packaged_flights
-from pipelines.specfiles import read_spec
-from resources.workspace import Workspace
 from tests.browser.served import Places, browser_page, dagster_ui
 from tests.browser.steps import DagsterUi
 from tests.chromium import chromium
 from tests.processes import wait_until
+from tidemark.pipelines.demo import SPEC
+from tidemark.pipelines.landing import packaged_flights
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.workspace import Workspace
 
 DAYS = {1: 842, 2: 943, 3: 914, 4: 915, 5: 720, 6: 832}
 """Flights of the first days of 2013."""

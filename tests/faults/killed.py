@@ -19,14 +19,14 @@ from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from pipelines.runner import RunOptions, run_pipeline
-from pipelines.specfiles import read_spec
-from resources.batches import BatchLog
-from resources.lake import Lake
-from resources.settings import Settings
-from resources.spark import local_session, session_config
-from resources.tables import BATCHES
-from timeops.errors import TidemarkError
+from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.batches.batch_log import BatchLog
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.settings import Settings
+from tidemark.resources.spark.session import local_session, session_config
+from tidemark.resources.tables import BATCHES
+from tidemark.timeops.errors import TidemarkError
 
 Victim = Literal["python", "jvm", "group"]
 DEADLINE_S = 300

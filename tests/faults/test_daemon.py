@@ -13,11 +13,11 @@ import click
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus, RunRecord
 
-from resources.settings import use_dagster_home
-from resources.workspace import Workspace
 from tests.daemons import daemon, warm_spark
 from tests.orchestration.landing import table
 from tests.orchestration.test_launching import scheduled
+from tidemark.resources.settings import use_dagster_home
+from tidemark.resources.workspace import Workspace
 
 FILES, EVERY_S, DEADLINE_S = 150, 4, 600
 RECORDS = 100

@@ -13,7 +13,7 @@ from tests.processes import PATIENCE_S, ROOT
 
 _START = """
 import sys
-from resources.spark import local_session, session_config
+from tidemark.resources.spark.session import local_session, session_config
 session = local_session(session_config(small=True) | {"spark.jars.ivy": sys.argv[1]})
 print(session.range(3).count())
 """

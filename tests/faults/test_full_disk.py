@@ -11,15 +11,15 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from pipelines.runner import RunOptions, run_pipeline
-from pipelines.specfiles import read_spec
-from resources import lake
-from resources.disk import FullDiskError, full_disk
-from resources.settings import Settings
-from resources.workspace import SpecFile, Workspace
 from tests.faults.killed import Gateway, exit_code, join
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land
 from tests.orchestration.test_live_runs import pipeline
+from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.disk import FullDiskError, full_disk
+from tidemark.resources.lake import lake
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import SpecFile, Workspace
 
 LONGEST_FILE = 6_000  # bytes: as little as on a disk that is nearly full
 FULL = 3

@@ -8,15 +8,15 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from assets import upkeep
-from pipelines.runner import RunOptions, run_pipeline
-from resources import upkeep as table_upkeep
-from resources.lake import Lake
-from resources.settings import Settings
-from resources.workspace import SpecFile, Workspace
 from tests.faults.killed import Death, Gateway, Victim, on_every_commit, run_and_die
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land
 from tests.orchestration.test_live_runs import pipeline
+from tidemark.assets import upkeep
+from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.resources.lake import upkeep as table_upkeep
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import SpecFile, Workspace
 
 COMMITS = (
     "plan to ingest",

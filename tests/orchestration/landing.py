@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from resources.lake import Lake
 from tests import oracle
 from tests.properties.logs import give_results_over, rules_of, shape_of
-from timeops.rules import TimeRules
-from timeops.spec import Spec, TimeSpec
+from tidemark.resources.lake.lake import Lake
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import Spec, TimeSpec
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = datetime(2026, 1, 1, 23, 50, tzinfo=UTC)  # windows fall on two days

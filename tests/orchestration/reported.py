@@ -8,9 +8,9 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from pipelines.cli import main
-from resources.workspace import SpecFile
 from tests.orchestration.landing import table
+from tidemark.pipelines.cli import main
+from tidemark.resources.workspace import SpecFile
 
 
 def assert_the_report_tells_what_the_tables_hold(warehouse: Path, file: SpecFile) -> str:

@@ -10,16 +10,16 @@ import pytest
 from dagster import AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
 
-from assets.alignment import largest_times
-from assets.due import look
-from pipelines.definitions import build_definitions, job_name
-from pipelines.runner import RunOptions
-from pipelines.specfiles import read_spec
-from resources.settings import Settings
-from resources.workspace import SpecFile, Workspace
 from tests.orchestration.landing import START, assert_tables_equal_the_oracle, table, us
 from tests.orchestration.test_backfills import backfill
 from tests.orchestration.test_live_runs import go
+from tidemark.assets.alignment import largest_times
+from tidemark.assets.pending_work import look
+from tidemark.pipelines.definitions import build_definitions, job_name
+from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import SpecFile, Workspace
 
 SPEC = """
 name: {name}

@@ -9,13 +9,13 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from assets.backfill import rebuild_days
-from assets.log_range import range_of_windows, records_of
-from pipelines.runner import RunOptions, run_pipeline
-from pipelines.specfiles import read_spec
-from resources.settings import Settings
-from resources.workspace import Workspace
-from timeops.epoch import us_of
+from tidemark.assets.backfill.days import rebuild_days
+from tidemark.assets.backfill.log_range import range_of_windows, records_of
+from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.epoch import us_of
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 DAYS = 5

@@ -7,13 +7,13 @@ from click.testing import CliRunner, Result
 from dagster import AssetKey, DagsterInstance, DagsterRunStatus
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.cli import main
-from pipelines.runner import RunOptions, run_pipeline
-from pipelines.specfiles import read_spec
-from resources.settings import Settings
-from resources.workspace import SpecFile, Workspace
 from tests.orchestration.landing import land, table
 from tests.orchestration.test_live_runs import pipeline
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import SpecFile, Workspace
 
 BEFORE = "{n: count(*), total: sum(v), seen: array_sort(collect_set(id))}"
 AFTER = "{n: count(*), total: sum(2 * v), largest: max(v)}"

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from pipelines.cli import main
-from pipelines.specfiles import read_spec
-from resources.workspace import Workspace
 from tests.orchestration.landing import table
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.workspace import Workspace
 
 SPEC = """
 name: tills

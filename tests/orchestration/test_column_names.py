@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from pipelines.cli import main
-from pipelines.specfiles import read_spec
 from tests.orchestration.landing import table
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.spec_files import read_spec
 
 SPEC = """
 name: zeek

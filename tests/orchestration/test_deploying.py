@@ -11,14 +11,14 @@ from click.testing import CliRunner
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from pipelines.cli import main
-from pipelines.runner import RunOptions, run_pipeline
-from pipelines.specfiles import read_spec
-from resources.settings import Settings
-from resources.snapshot import consistent
-from resources.workspace import Workspace
 from tests.ports import free_port
 from tests.processes import ROOT, process, wait_until
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.batches.snapshot import consistent
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import Workspace
 
 PAGE = ROOT / "docs" / "deploying.md"
 PLACE = "/srv/events"

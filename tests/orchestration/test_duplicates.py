@@ -7,12 +7,12 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from pipelines.runner import RunOptions
-from pipelines.specfiles import read_spec
-from resources.lake import Lake
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land, table
 from tests.orchestration.test_live_runs import go, materialize_days, pipeline
-from timeops.errors import SpecError
+from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.lake.lake import Lake
+from tidemark.timeops.errors import SpecError
 
 DUPLICATES = "deduplicate_by: [k, v]\n  within: 20 s"
 

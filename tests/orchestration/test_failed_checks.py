@@ -11,24 +11,24 @@ from click.testing import CliRunner, Result
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
-from assets import dead_letters
-from assets.checks import CHECKS, run_checks
-from assets.commits import next_stretch, take_on
-from assets.dead_letters import write_dead_letters
-from assets.ingestion import ingest
-from assets.schemas import create_tables
-from assets.time_adjustment import adjust_time
-from assets.windows import aggregate_windows
-from pipelines.cli import main
-from resources.clock import FixedClock
-from resources.plans import Plan
-from resources.workspace import Workspace
 from tests.orchestration.landing import land, table
 from tests.orchestration.test_live_runs import pipeline
-from timeops.dead_letters import time_letters
-from timeops.epoch import instant_of
-from timeops.rules import TimeRules
-from timeops.spec_alerts import Alerts
+from tidemark.assets import dead_letters
+from tidemark.assets.batch.batch import next_segment, take_on
+from tidemark.assets.checks import CHECKS, run_checks
+from tidemark.assets.dead_letters import write_dead_letters
+from tidemark.assets.ingestion import ingest
+from tidemark.assets.schemas import create_tables
+from tidemark.assets.time_adjustment import adjust_time
+from tidemark.assets.windows import aggregate_windows
+from tidemark.pipelines.cli import main
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.clock import FixedClock
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.dead_letters import time_letters
+from tidemark.timeops.epoch import instant_of
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec.alerts import Alerts
 
 RUN = "a run of this test"
 
@@ -55,7 +55,7 @@ def batch(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Batc
     workspace = Workspace(file, settings.warehouse, lambda: spark)
     create_tables(workspace)
     ingest(workspace, RUN)
-    plan = take_on(workspace, next_stretch(workspace, None, flush=False), RUN)
+    plan = take_on(workspace, next_segment(workspace, None, flush=False), RUN)
     adjust_time(workspace, plan)
     aggregate_windows(workspace, plan)
     write_dead_letters(workspace, plan)

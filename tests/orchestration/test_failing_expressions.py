@@ -10,11 +10,11 @@ from typing import Any
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from pipelines.runner import RunOptions
-from pipelines.specfiles import read_spec
-from resources.settings import Settings
 from tests.orchestration.landing import EPOCH, table
 from tests.orchestration.test_live_runs import go
+from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import Settings
 
 TOO_LARGE = 2**63 - 1  # no `timestamp_millis`
 

@@ -11,16 +11,16 @@ from dagster import AssetKey, DagsterInstance, DailyPartitionsDefinition
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from assets.due import look
-from pipelines.cli import main
-from pipelines.definitions import build_definitions
-from pipelines.runner import RunOptions, RunReport, run_pipeline
-from pipelines.specfiles import read_spec
-from resources import tables
-from resources.owner import this_process
-from resources.settings import Settings
-from resources.workspace import SpecFile, Workspace
 from tests.orchestration.landing import table
+from tidemark.assets.pending_work import look
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.definitions import build_definitions
+from tidemark.pipelines.runner import RunOptions, RunReport, run_pipeline
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources import tables
+from tidemark.resources.batches.owner import this_process
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import SpecFile, Workspace
 
 SPEC = """
 name: {name}

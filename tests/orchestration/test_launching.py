@@ -23,21 +23,21 @@ from dagster import (
 )
 from pyspark.sql import SparkSession
 
-from assets import live
-from assets.due import look
-from assets.failures import FAILURE_TAG, LASTING, PROCESS_TAG
-from assets.schemas import create_tables
-from pipelines.dead_runs import end_dead_runs
-from pipelines.definitions import build_definitions, job_name
-from pipelines.launching import WORK_TAG, decide
-from pipelines.specfiles import read_spec
-from resources.clock import FixedClock
-from resources.owner import Owner, process_of, this_process
-from resources.settings import Settings
-from resources.workspace import SpecFile, Workspace
 from tests.orchestration.landing import land
 from tests.orchestration.test_live_runs import pipeline
-from timeops.errors import InputError
+from tidemark.assets import live
+from tidemark.assets.failures import FAILURE_TAG, LASTING, PROCESS_TAG
+from tidemark.assets.pending_work import look
+from tidemark.assets.schemas import create_tables
+from tidemark.pipelines.dead_runs import end_dead_runs
+from tidemark.pipelines.definitions import build_definitions, job_name
+from tidemark.pipelines.launching import WORK_TAG, decide
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.batches.owner import Owner, process_of, this_process
+from tidemark.resources.clock import FixedClock
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import SpecFile, Workspace
+from tidemark.timeops.errors import InputError
 
 ON_INPUT = "schedule: {on_new_input: 10 s}\n"
 
@@ -138,9 +138,9 @@ import time
 from pathlib import Path
 from dagster import DagsterInstance, build_sensor_context
 from pyspark import SparkContext
-from pipelines.definitions import build_definitions
-from pipelines.specfiles import read_spec
-from resources.settings import Settings
+from tidemark.pipelines.definitions import build_definitions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import Settings
 file = read_spec(Path({str(file.path)!r}), ["sources[0].path=in_quiet/*"])
 settings = Settings(Path({str(settings.warehouse)!r}), Path("."), Path("."))
 sensor = build_definitions(settings, [file]).resolve_sensor_def("quiet_on_new_input")

@@ -7,13 +7,6 @@ import pytest
 from dagster import AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
 
-from assets import commits, kept_events
-from pipelines.definitions import build_definitions
-from pipelines.runner import RunOptions, RunReport, run_pipeline
-from pipelines.specfiles import read_spec
-from resources.owner import this_process
-from resources.settings import Settings
-from resources.workspace import SpecFile, Workspace
 from tests.orchestration.landing import (
     assert_only_open_sessions_keep_events,
     assert_tables_equal_the_oracle,
@@ -21,7 +14,15 @@ from tests.orchestration.landing import (
     table,
 )
 from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
-from timeops.errors import BusyError, LakeError
+from tidemark.assets.batch import batch as commits
+from tidemark.assets.state import aligned_events as kept_events
+from tidemark.pipelines.definitions import build_definitions
+from tidemark.pipelines.runner import RunOptions, RunReport, run_pipeline
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.batches.owner import this_process
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import SpecFile, Workspace
+from tidemark.timeops.errors import BusyError, LakeError
 
 SPEC = """
 name: {name}

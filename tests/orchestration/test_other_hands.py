@@ -10,14 +10,14 @@ from dagster import AssetKey, DagsterInstance
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from assets import upkeep
-from pipelines.cli import main
-from resources import upkeep as table_upkeep
-from resources.lake import Lake
-from resources.snapshot import read_consistent
-from resources.workspace import Workspace
 from tests.orchestration.landing import START, assert_tables_equal_the_oracle, land
 from tests.orchestration.test_live_runs import pipeline
+from tidemark.assets import upkeep
+from tidemark.pipelines.cli import main
+from tidemark.resources.batches.snapshot import read_consistent
+from tidemark.resources.lake import upkeep as table_upkeep
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.workspace import Workspace
 
 ORDERED = "ordered_events"
 NAME = "shared"

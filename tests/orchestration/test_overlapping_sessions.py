@@ -8,12 +8,12 @@ from dagster import DagsterInstance
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from assets.window_recount import compared, looks_at
-from pipelines.runner import RunOptions, run_pipeline
-from pipelines.specfiles import read_spec
-from resources.settings import Settings
-from resources.workspace import Workspace
 from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, table
+from tidemark.assets.recount.windows import compared, looks_at
+from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import Workspace
 
 SPEC = f"""\
 name: drawn_out

@@ -8,13 +8,13 @@ from click.testing import CliRunner, Result
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from pipelines.cli import main
-from pipelines.runner import RunOptions
-from pipelines.specfiles import read_spec
 from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, land, table
 from tests.orchestration.test_backfills import backfill
 from tests.orchestration.test_live_runs import go, pipeline
-from timeops.spec import Spec
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.timeops.spec import Spec
 
 SPEC = (
     f"name: shifts\n{LINES}"

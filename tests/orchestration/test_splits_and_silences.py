@@ -9,15 +9,15 @@ import pytest
 from dagster import AssetKey, DagsterInstance, IntMetadataValue
 from pyspark.sql import SparkSession
 
-from pipelines.runner import RunOptions
-from pipelines.specfiles import read_spec
-from resources.settings import Settings
-from resources.workspace import SpecFile
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land, table, us
 from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
 from tests.orchestration.test_live_runs import go, materialize_days, pipeline, without_batch
-from timeops.errors import SpecError
-from timeops.spec import Spec
+from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import SpecFile
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.spec import Spec
 
 LATE = "out_of_order"
 TWO_SOURCES = """

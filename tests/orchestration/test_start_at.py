@@ -7,12 +7,12 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from assets.control import check_spec
-from pipelines.specfiles import read_spec
-from resources.workspace import Workspace
 from tests.orchestration.landing import START, assert_tables_equal_the_oracle, land, table
 from tests.orchestration.test_live_runs import go, pipeline
-from timeops.errors import SpecError
+from tidemark.assets.batch.control import check_spec
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.errors import SpecError
 
 AT = START + timedelta(minutes=7, seconds=20)
 

@@ -6,12 +6,12 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from pipelines.runner import RunOptions
-from pipelines.specfiles import read_spec
-from resources.settings import Settings
 from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, land, table, us
 from tests.orchestration.test_live_runs import go, materialize_days, without_batch
-from timeops.spec import Spec
+from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import Settings
+from tidemark.timeops.spec import Spec
 
 SPEC = (
     f"name: ticking\n{LINES}"

@@ -14,15 +14,15 @@ from click.testing import CliRunner
 from dagster import DagsterEventType, DagsterInstance
 from pyspark.sql import SparkSession
 
-from pipelines.cli import main
-from pipelines.runner import RunOptions
-from pipelines.specfiles import read_spec
-from resources.bounded import python_rows
-from resources.lake import Lake
-from resources.settings import Settings
-from resources.workspace import SpecFile
 from tests.orchestration.landing import table
 from tests.orchestration.test_live_runs import go
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.lake.bounded import python_rows
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import SpecFile
 
 EVALUATED = DagsterEventType.ASSET_CHECK_EVALUATION
 FLUSH = RunOptions(end_of_input="flush")

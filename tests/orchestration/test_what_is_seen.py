@@ -8,19 +8,19 @@ from pathlib import Path
 from dagster import AssetCheckKey, AssetKey, DagsterInstance, TableMetadataValue
 from pyspark.sql import SparkSession
 
-from assets.commits import next_stretch, take_on
-from assets.dead_letters import write_dead_letters
-from assets.ingestion import ingest
-from assets.lateness import lateness_of
-from assets.lateness_numbers import BINS, MOVED, ON_TIME, REFUSED, bucket_start
-from assets.schemas import create_tables
-from assets.stored_lateness import lateness_of_log
-from assets.stretch import judged_batch
-from assets.time_adjustment import adjust_time
-from pipelines.runner import RunOptions, run_pipeline
-from resources.workspace import Workspace
 from tests.orchestration.landing import expected, land, table, us
 from tests.orchestration.test_live_runs import pipeline
+from tidemark.assets.batch.batch import next_segment, take_on
+from tidemark.assets.batch.segment import judged_batch
+from tidemark.assets.dead_letters import write_dead_letters
+from tidemark.assets.display.lateness import lateness_of
+from tidemark.assets.display.lateness_numbers import BINS, MOVED, ON_TIME, REFUSED, bucket_start
+from tidemark.assets.display.stored_lateness import lateness_of_log
+from tidemark.assets.ingestion import ingest
+from tidemark.assets.schemas import create_tables
+from tidemark.assets.time_adjustment import adjust_time
+from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.resources.workspace import Workspace
 
 CONSERVATION = AssetCheckKey(AssetKey(["shown", "dead_letters"]), "conservation")
 
@@ -31,7 +31,7 @@ def test_the_gathered_numbers_are_those_of_the_events(spark: SparkSession, tmp_p
     workspace = Workspace(file, settings.warehouse, lambda: spark)
     create_tables(workspace)
     ingest(workspace, "run")
-    plan = take_on(workspace, next_stretch(workspace, None, flush=False), "run")
+    plan = take_on(workspace, next_segment(workspace, None, flush=False), "run")
     done = adjust_time(workspace, plan)
     found = lateness_of(judged_batch(workspace, plan))
 

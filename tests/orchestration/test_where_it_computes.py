@@ -13,13 +13,13 @@ from urllib.request import urlopen
 import pyspark
 import pytest
 
-from pipelines.command_line import INTERRUPTED
-from pipelines.specfiles import read_spec
-from resources.spark import session_config
-from resources.spark_server import find_note
 from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, land
 from tests.ports import free_port
 from tests.processes import PATIENCE_S, ROOT, process, wait_until
+from tidemark.pipelines.command_line import INTERRUPTED
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.spark.server import find_note
+from tidemark.resources.spark.session import session_config
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 CLUSTERS_OWN = (
@@ -58,7 +58,15 @@ class Pipeline:
 
     def run(self, *options: str, **environment: str) -> str:
         """Runs all that waits; what it said."""
-        command = [sys.executable, "-m", "pipelines.cli", "run", str(self.spec), "--warehouse", str(self.warehouse)]
+        command = [
+            sys.executable,
+            "-m",
+            "tidemark.pipelines.cli",
+            "run",
+            str(self.spec),
+            "--warehouse",
+            str(self.warehouse),
+        ]
         known = {**os.environ, "DAGSTER_HOME": str(self.home), **environment}
         done = subprocess.run(
             [*command, *options], cwd=ROOT, env=known, capture_output=True, text=True, check=False, timeout=PATIENCE_S
@@ -78,7 +86,7 @@ def pipeline(tmp_path: Path) -> Pipeline:
 @pytest.mark.variant
 def test_runs_use_a_warm_server_as_long_as_it_answers_and_the_tables_are_the_same(pipeline: Pipeline) -> None:
     log, port = pipeline.folder / "serve.log", free_port()
-    command = [sys.executable, "-m", "pipelines.cli", "serve", "--port", str(port)]
+    command = [sys.executable, "-m", "tidemark.pipelines.cli", "serve", "--port", str(port)]
     with process(command, {"DAGSTER_HOME": str(pipeline.home)}, log) as server:
         wait_until(lambda: "ready" in log.read_text() or server.poll() is not None, log)
         note = find_note(pipeline.home)

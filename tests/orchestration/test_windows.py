@@ -6,10 +6,6 @@ from typing import Any
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from pipelines.runner import RunOptions
-from pipelines.specfiles import read_spec
-from resources.settings import Settings
-from resources.workspace import SpecFile
 from tests.orchestration.landing import (
     LINES,
     assert_tables_equal_the_oracle,
@@ -18,7 +14,11 @@ from tests.orchestration.landing import (
 )
 from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
 from tests.orchestration.test_live_runs import go, materialize_days, without_batch
-from timeops.spec import Spec
+from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import SpecFile
+from tidemark.timeops.spec import Spec
 
 PREIMAGE, DELETE = "update_preimage", "delete"
 SHOWN = ("n", "total", "_revision", "_is_final", "_watermark")

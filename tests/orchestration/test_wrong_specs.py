@@ -16,17 +16,17 @@ from dagster import (
 )
 from pyspark.sql import SparkSession
 
-from pipelines import definitions
-from pipelines.cli import main
-from pipelines.runner import RunOptions, run_pipeline
-from pipelines.specfiles import read_spec
-from pipelines.wrong_specs import CHECK
-from resources.settings import Settings
-from resources.spec_origin import note_of, other_file
-from resources.workspace import Workspace
 from tests.orchestration.landing import land
 from tests.orchestration.test_live_runs import pipeline
-from timeops.errors import SpecError
+from tidemark.pipelines import definitions
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.pipelines.wrong_specs import CHECK
+from tidemark.resources.settings import Settings
+from tidemark.resources.spec_origin import note_of, other_file
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.errors import SpecError
 
 GOOD = """
 name: good

@@ -11,13 +11,13 @@ from click.testing import CliRunner
 from dagster import DagsterInstance, validate_run_config
 from pyspark.sql import SparkSession
 
-from pipelines.cli import main
-from pipelines.definitions import build_definitions, job_name
-from pipelines.specfiles import read_spec
-from pipelines.upkeep import upkeep_name
-from resources.settings import from_environment
-from resources.workspace import Workspace
-from timeops.spec_yaml import read_yaml
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.definitions import build_definitions, job_name
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.pipelines.upkeep import upkeep_name
+from tidemark.resources.settings import from_environment
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.spec.yaml_text import read_yaml
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

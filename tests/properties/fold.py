@@ -1,4 +1,4 @@
-"""Runs the pure stages over generated logs, whole or in stretches, and gathers what comes out per case.
+"""Runs the pure stages over generated logs, whole or in segments, and gathers what comes out per case.
 
 The way a pipeline goes on from batch to batch, without a lake: state, held and open events are handed on.
 """
@@ -13,27 +13,26 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from resources.rows import small_frame
-from resources.split_count import count_splits
 from tests.properties.logs import Log, clocks_after, ended_clocks, first_clocks, items, ticks_of
-from timeops.adjustment import Adjusted, JudgedRows, adjusted_from, time_adjustment
-from timeops.chained import as_events, results_still_needed, with_results
-from timeops.changes import PASSES
-from timeops.columns import to_us
-from timeops.dead_letters import time_letters, window_letters
-from timeops.duplicates import first_times
-from timeops.extraction import timeline
-from timeops.ordering import release
-from timeops.rules import SourceTime, TimeRules
-from timeops.seen_groups import once, seen_groups
-from timeops.spec import TimeSpec, WindowSpec
-from timeops.spec_chains import input_of, inputs_first
-from timeops.staying_closed import staying_closed
-from timeops.tally import accepted_tally
-from timeops.timelines import STATE_SCHEMA, LogClock
-from timeops.waits import Waits
-from timeops.watermarks import Way
-from timeops.windows import (
+from tidemark.resources.spark.rows import small_frame
+from tidemark.resources.spark.split_count import count_splits
+from tidemark.timeops.columns import to_us
+from tidemark.timeops.counts import accepted_tally
+from tidemark.timeops.dead_letters import time_letters, window_letters
+from tidemark.timeops.events.adjustment import Adjusted, JudgedRows, adjusted_from, time_adjustment
+from tidemark.timeops.events.duplicates import first_times
+from tidemark.timeops.events.extraction import timeline
+from tidemark.timeops.events.release import release
+from tidemark.timeops.pauses import Waits
+from tidemark.timeops.rules import SourceTime, TimeRules
+from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.spec.chains import input_of, inputs_first
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
+from tidemark.timeops.watermark.watermarks import Way
+from tidemark.timeops.windows.changes import PASSES
+from tidemark.timeops.windows.drained import staying_closed
+from tidemark.timeops.windows.over_results import as_events, results_still_needed, with_results
+from tidemark.timeops.windows.results import (
     all_events,
     events_as_they_came,
     in_open_windows,
@@ -42,6 +41,7 @@ from timeops.windows import (
     still_needed,
     window_results,
 )
+from tidemark.timeops.windows.seen_groups import once, seen_groups
 
 Rows = dict[str, list[tuple[Any, ...]]]
 PAYLOAD = ("case", "e", "v")
@@ -63,7 +63,7 @@ class Gathered:
 
 @dataclass(frozen=True)
 class Carried:
-    """What one stretch hands to the next; None before the first."""
+    """What one segment hands to the next; None before the first."""
 
     state: DataFrame
     held: DataFrame | None = None
@@ -98,9 +98,9 @@ def run(
     waits: Mapping[int | None, Waits] | None = None,
     aggregates: tuple[str, ...] = ("seqs",),
 ) -> Gathered:
-    """Judges all logs, stretch by stretch; with `sources` by their splits.
+    """Judges all logs, segment by segment; with `sources` by their splits.
 
-    With `flush` the last stretch is flushed; those of `flushed_after` are, and the pipeline is reopened behind them.
+    With `flush` the last segment is flushed; those of `flushed_after` are, and the pipeline is reopened behind them.
     `waits` are those of sources by part, the same in all logs.
     """
     rules = TimeRules(time, sources, uses_splits=bool(sources), windows=windows)
@@ -122,7 +122,7 @@ def run(
         )
         before = clock
         in_part = replace(rules, waits=(waits or {}).get(part, Waits()))
-        carried = _stretch(rows, clock, in_part, carried, out, way=way, flushed=flushed)
+        carried = _segment(rows, clock, in_part, carried, out, way=way, flushed=flushed)
     assert carried.held is not None
     for row in carried.held.withColumn("ts", to_us("_timestamp")).collect():
         out.held[row["case"]].append((row["_arrival_seq"], row["ts"], tuple(row["_adjusted_by"])))
@@ -130,7 +130,7 @@ def run(
     return out
 
 
-def _stretch(
+def _segment(
     rows: DataFrame,
     clock: LogClock,
     rules: TimeRules,
@@ -180,16 +180,16 @@ def _stretch(
     given: dict[str, DataFrame] = {}
     open_results: dict[str, DataFrame] = {}
     for window in inputs_first(windows):
-        stretch, known = adjusted, carried.of_window(window, nothing)
+        segment, known = adjusted, carried.of_window(window, nothing)
         if window.input is not None:
             source = input_of(window, windows)
-            stretch = with_results(adjusted, as_events(given[source.name], source, windows, time.over))
-            known = carried.open_results.get(window.name, stretch.accepted.limit(0))
-            both = known.unionByName(stretch.accepted)
+            segment = with_results(adjusted, as_events(given[source.name], source, windows, time.over))
+            known = carried.open_results.get(window.name, segment.accepted.limit(0))
+            both = known.unionByName(segment.accepted)
             needed = results_still_needed(both.limit(0) if flushed else both, adjusted.state, window, time)
             open_results[window.name] = needed.localCheckpoint()
         results = window_results(
-            stretch,
+            segment,
             known,
             window,
             seen=carried.seen.get(window.name),

@@ -13,13 +13,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from resources.rows import small_frame
 from tests import oracle
 from tests.oracle.chained import results_over
-from timeops.rules import SourceTime
-from timeops.spec import TimeSpec, WindowSpec
-from timeops.spec_chains import input_of, inputs_first
-from timeops.ticks import Ticks
+from tidemark.resources.spark.rows import small_frame
+from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.spec.chains import input_of, inputs_first
+from tidemark.timeops.watermark.ticks import Ticks
 
 BASE_US = 1_700_000_000_000_000
 SPLITS = (("s", "x"), ("s", None), ("r", None), ("s", "y"))  # source and split of generated events
@@ -119,7 +119,7 @@ def ticks_of(spark: SparkSession, logs: Iterable[Log], part: int | None) -> Tick
 
 
 def items(spark: SparkSession, logs: Iterable[Log], part: int | None = None) -> DataFrame:
-    """The records of all logs; with `part` only those of that stretch between each log's cuts."""
+    """The records of all logs; with `part` only those of that segment between each log's cuts."""
     rows = [
         (log.case, e, event.value, event.seq, a, clock, event.source, event.split, event.seq, "f", m, 0)
         for log in logs
@@ -152,7 +152,7 @@ def _by_timeline(known: Mapping[str, int | None]) -> Column:
 def _with_clock(log: Log, part: int | None) -> Iterable[tuple[Event, int | None]]:
     clock = _latest(_clocks(log, part - 1)) if part else None
     found = []
-    for event in stretch(log, part):
+    for event in segment(log, part):
         clock = _latest([clock, event.arrival_us])
         found.append((event, clock))
     return found
@@ -162,7 +162,7 @@ def _clocks(log: Log, part: int | None) -> list[int | None]:
     """Arrivals of the records and clocks of the ticks of a log up to the end of a part, in their order."""
     clocks: list[int | None] = []
     for one in range(1 + (len(log.cuts) if part is None else part)):
-        clocks += [event.arrival_us for event in stretch(log, one)]
+        clocks += [event.arrival_us for event in segment(log, one)]
         clocks.append(_tick(log, one))
     return clocks
 
@@ -184,7 +184,7 @@ def _ended(clocks: Iterable[int | None], every_us: int) -> int | None:
     return max((clock for clock in came if clock // every_us < came[-1] // every_us), default=None)
 
 
-def stretch(log: Log, part: int | None) -> Sequence[Event]:
+def segment(log: Log, part: int | None) -> Sequence[Event]:
     """The events of a log between two of its cuts; all of them for None."""
     if part is None:
         return log.events

@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 from tests.properties.fold import run
 from tests.properties.logs import BASE_US, FAR_US, Event, Log, generate
 from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
-from timeops.empty_windows import told_in_words
-from timeops.errors import TidemarkError
-from timeops.rules import SourceTime
-from timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.errors import TidemarkError
+from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.windows.gap_filling import told_in_words
 
 
 def emptied(name: str, **keys: Any) -> WindowSpec:

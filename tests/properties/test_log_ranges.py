@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from assets.log_range import LogRange, is_made_of_a_part, part_of_log
-from assets.places import Place
-from resources.workspace import Position
 from tests import oracle
 from tests.oracle.grids import windows_of
 from tests.properties.logs import BASE_US, Log, generate, judged_by_oracle, shape_of
-from timeops.epoch import us_of
-from timeops.grid_bounds import closed_from
-from timeops.spec import TimeSpec, WindowSpec
+from tidemark.assets.backfill.log_range import LogRange, is_made_of_a_part, part_of_log
+from tidemark.assets.state.checkpoints import Place
+from tidemark.resources.workspace import Position
+from tidemark.timeops.epoch import us_of
+from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.windows.grid_bounds import closed_from
 
 Keys = dict[str, object]
 Given = list[oracle.WindowResult]

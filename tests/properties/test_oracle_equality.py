@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from tests.properties.fold import Gathered, run
 from tests.properties.logs import BASE_US, KEY, Event, Log, generate, judged_by_oracle
-from timeops.rules import SourceTime
-from timeops.spec import TimeSpec, WindowSpec
-from timeops.watermarks import Way
+from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.watermark.watermarks import Way
 
 CASES = 350  # logs of an example
 # What moves the watermark that events see; and what duplicates, which move none, do in two of these.

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from tests.properties.fold import Gathered, run
 from tests.properties.logs import BASE_US, FAR_US, Event, Log, generate
 from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
-from timeops.rules import SourceTime
-from timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 
 def window(name: str, **keys: Any) -> WindowSpec:

@@ -11,7 +11,7 @@ from tests.properties.fold import Gathered, run
 from tests.properties.logs import generate, with_ticks
 from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
 from tests.properties.test_reopening import near
-from timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 
 def session(name: str, **keys: Any) -> WindowSpec:

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from tests.properties.fold import Gathered, run
 from tests.properties.logs import BASE_US, Event, Log
 from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
-from timeops import session_folds
-from timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.windows import session_folds
 
 Came = Sequence[tuple[int, int]]  # time and group of each event, in order of arrival
 Session = tuple[int, int, tuple[int, ...], int | None]  # start, end, its events by place in the log, watermark

@@ -1,4 +1,4 @@
-"""Ticks: the fast stages equal the oracle on generated logs with ticks behind their stretches.
+"""Ticks: the fast stages equal the oracle on generated logs with ticks behind their segments.
 
 Each mode tries the first of its windows, and all of them with `--hypothesis-profile=thorough`.
 """
@@ -14,8 +14,8 @@ from tests.properties.fold import run
 from tests.properties.logs import BASE_US, Event, Log, generate, with_ticks
 from tests.properties.test_empty_windows import near
 from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
-from timeops.rules import SourceTime
-from timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 CASES = 220  # logs of a mode
 PARTS = (0, 1)

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from tests.properties.fold import Gathered, run
 from tests.properties.logs import Log, generate
-from timeops.durations import parse_duration
-from timeops.spec import TimeSpec, TolerancePolicy
+from tidemark.timeops.durations import parse_duration
+from tidemark.timeops.spec import TimeSpec, TolerancePolicy
 
 LOGS = generate(seed=12, cases=120)
 

@@ -14,9 +14,9 @@ from tests.properties.fold import run
 from tests.properties.logs import BASE_US, SPLITS, Event, Log, judged_by_oracle
 from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
 from tests.properties.test_ticks import EMPTY, IDLE_SPLITS, ON_TIME, SESSION, SILENCE, SLIDING
-from timeops.rules import SourceTime
-from timeops.spec import TimeSpec, WindowSpec
-from timeops.waits import Waits
+from tidemark.timeops.pauses import Waits
+from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 CASES = 200
 PART_US = 40  # of the clock; a timeout is over within a part, and within a wait

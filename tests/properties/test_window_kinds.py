@@ -15,10 +15,19 @@ from tests.oracle.grids import calendar_window
 from tests.properties.fold import Gathered, run
 from tests.properties.logs import BASE_US, Event, Log, generate
 from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
-from timeops import slices
-from timeops.grid_bounds import may_close_between, needed_from
-from timeops.grids import close_time, count_between, end_after, ends_between, ends_of, last_closed, last_end, start_of
-from timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.grid import (
+    close_time,
+    count_between,
+    end_after,
+    ends_between,
+    ends_of,
+    last_closed,
+    last_end,
+    start_of,
+)
+from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.windows import slices
+from tidemark.timeops.windows.grid_bounds import may_close_between, needed_from
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START_US = BASE_US // 40 * 40  # a start of every grid below

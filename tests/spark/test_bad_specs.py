@@ -8,7 +8,7 @@ import yaml
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from pipelines.cli import main
+from tidemark.pipelines.cli import main
 
 SOURCE = {
     "name": "tills",

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from pipelines.case_tests import judge, read_cases
-from pipelines.cli import main
-from pipelines.specfiles import read_spec
+from tidemark.pipelines.case_tests.suite import judge, read_cases
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.spec_files import read_spec
 
 ROOT = Path(__file__).parents[2]
 SPEC = """

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from resources.spark import local_session, session_config
+from tidemark.resources.spark.session import local_session, session_config
 
 _LISTENS = "0A"
 _LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from assets.backfill import between_days
-from timeops.days import begin_of, day_of
+from tidemark.assets.backfill.days import between_days
+from tidemark.timeops.days import begin_of, day_of
 
 MICROSECOND = timedelta(microseconds=1)
 ZONES = {

@@ -18,12 +18,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from resources.sources.changes import FileRange
-from resources.sources.discovery import discover
-from resources.sources.files import FilesRead, ensure_unchanged, payload_schema, read_files
-from resources.sources.known_files import FileState
-from timeops.errors import InputError, SpecError
-from timeops.spec import FilesSource
+from tidemark.resources.sources.changes import FileRange
+from tidemark.resources.sources.discovery import discover
+from tidemark.resources.sources.files import FilesRead, ensure_unchanged, payload_schema, read_files
+from tidemark.resources.sources.known_files import FileState
+from tidemark.timeops.errors import InputError, SpecError
+from tidemark.timeops.spec import FilesSource
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)

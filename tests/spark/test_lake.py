@@ -25,12 +25,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from resources import lake as lake_module
-from resources.lake import ConflictError, Lake
-from resources.snapshot import read_consistent
-from resources.spark import check_java, delta_package, session_config
-from resources.tables import BATCHES, BATCHES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA
-from timeops.errors import FencedError, LakeError, TidemarkError
+from tidemark.resources.batches.snapshot import read_consistent
+from tidemark.resources.lake import lake as lake_module
+from tidemark.resources.lake.lake import ConflictError, Lake
+from tidemark.resources.spark.session import check_java, delta_package, session_config
+from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA
+from tidemark.timeops.errors import FencedError, LakeError, TidemarkError
 
 EVENTS = "ordered_events"
 SCHEMA = StructType([StructField("k", LongType()), StructField("v", StringType())])

@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import timeops.library
-from resources.spark import with_settings
+import tidemark.timeops.library.frames
 from tests.properties.logs import KEY, Event, Log, generate, items, judged_by_oracle
-from timeops import adjust, window_dead_letters, windowed
-from timeops.columns import to_us
-from timeops.errors import InputError, SpecError, TidemarkError
-from timeops.spec import TimeSpec, WindowSpec
+from tidemark.resources.spark.session import with_settings
+from tidemark.timeops import adjust, window_dead_letters, windowed
+from tidemark.timeops.columns import to_us
+from tidemark.timeops.errors import InputError, SpecError, TidemarkError
+from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 ROOT = Path(__file__).parents[2]
 
@@ -238,7 +238,7 @@ def test_a_session_that_means_something_else_is_refused(spark: SparkSession, eve
 
 def test_the_examples_of_the_code_and_of_the_page_give_what_they_show(spark: SparkSession) -> None:
     names = {"spark": spark}
-    code = doctest.testmod(timeops.library, extraglobs=names)
+    code = doctest.testmod(tidemark.timeops.library.frames, extraglobs=names)
     page = doctest.testfile(str(ROOT / "docs" / "library.md"), module_relative=False, globs=names)
     assert (code.failed, page.failed) == (0, 0)
     assert code.attempted >= 8

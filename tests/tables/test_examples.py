@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from pipelines.cli import main
+from tidemark.pipelines.cli import main
 
 ROOT = Path(__file__).parents[2]
 CASES = ".cases.yaml"

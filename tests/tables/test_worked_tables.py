@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 
 from tests.properties.fold import Gathered, run
 from tests.properties.logs import Event, Log
-from timeops.grids import ends_of
-from timeops.instants import BAD, US, with_instant
-from timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.events.instants import BAD, US, with_instant
+from tidemark.timeops.grid import ends_of
+from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 TABLES: Mapping[str, Any] = {
     table["id"]: table for table in yaml.safe_load((Path(__file__).parent / "worked_tables.yaml").read_text())

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timeops.alignment import Progress, source_watermark, sources_ahead
-from timeops.rules import SourceTime
+from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.watermark.alignment import Progress, source_watermark, sources_ahead
 
 S = 1_000_000
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from assets.alignment import largest_times, must_process_first
-from assets.ingestion import Waiting, waiting_input
-from pipelines.specfiles import read_spec
-from resources import tables
-from resources.owner import this_process
-from resources.plans import Kind
-from resources.workspace import Workspace
+from tidemark.assets.alignment import largest_times, must_process_first
+from tidemark.assets.ingestion import Waiting, waiting_input
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources import tables
+from tidemark.resources.batches.owner import this_process
+from tidemark.resources.batches.plans import Kind
+from tidemark.resources.workspace import Workspace
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPEC = """

@@ -15,16 +15,23 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from resources import batches
-from resources.batches import BatchLog
-from resources.clock import Clock, FixedClock
-from resources.lake import Lake
-from resources.owner import Owner, is_gone, this_process
-from resources.plans import Kind, Plan
-from resources.snapshot import consistent
-from resources.tables import BATCHES, BATCHES_SCHEMA, FORMAT_VERSION, LOG_CONTROL, LOG_CONTROL_SCHEMA, WATERMARKS
-from resources.undoing import prepare
-from timeops.errors import BusyError, FencedError, LakeError
+from tidemark.resources.batches import batch_log as batches
+from tidemark.resources.batches.batch_log import BatchLog
+from tidemark.resources.batches.owner import Owner, is_gone, this_process
+from tidemark.resources.batches.plans import Kind, Plan
+from tidemark.resources.batches.snapshot import consistent
+from tidemark.resources.clock import Clock, FixedClock
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.lake.undoing import prepare
+from tidemark.resources.tables import (
+    BATCHES,
+    BATCHES_SCHEMA,
+    FORMAT_VERSION,
+    LOG_CONTROL,
+    LOG_CONTROL_SCHEMA,
+    WATERMARKS,
+)
+from tidemark.timeops.errors import BusyError, FencedError, LakeError
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ME = this_process("me")
@@ -35,10 +42,10 @@ RUN = """
 import sys
 from datetime import datetime, UTC
 from pathlib import Path
-from resources.batches import BatchLog
-from resources.lake import Lake
-from resources.owner import this_process
-from timeops.errors import BusyError
+from tidemark.resources.batches.batch_log import BatchLog
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.batches.owner import this_process
+from tidemark.timeops.errors import BusyError
 log = BatchLog(Lake(Path(sys.argv[1])))
 print("ready", flush=True)
 sys.stdin.readline()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from resources.bounded import newest_rows, pieces, python_rows
-from resources.lake import Lake
-from timeops.epoch import Instant
+from tidemark.resources.lake.bounded import newest_rows, pieces, python_rows
+from tidemark.resources.lake.lake import Lake
+from tidemark.timeops.epoch import Instant
 
 T = "t"
 SCHEMA = pa.schema([("n", pa.int64()), ("kind", pa.string())])

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from resources.disk import ReadOnlyError
-from resources.lake import Lake
-from timeops.errors import LakeError
+from tidemark.resources.disk import ReadOnlyError
+from tidemark.resources.lake.lake import Lake
+from tidemark.timeops.errors import LakeError
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.case_differences import CaseOutcomes, Difference, Outcome, cut_differences, differences
-from pipelines.case_runs import MOST_CUTS, logs_of
-from pipelines.case_tests import Verdict
-from pipelines.case_text import MOST_ROWS, show_verdicts
-from timeops.cases import Case, Expected
+from tidemark.pipelines.case_tests.differences import CaseOutcomes, Difference, Outcome, cut_differences, differences
+from tidemark.pipelines.case_tests.runs import MOST_CUTS, logs_of
+from tidemark.pipelines.case_tests.suite import Verdict
+from tidemark.pipelines.case_tests.text import MOST_ROWS, show_verdicts
+from tidemark.timeops.cases.transcripts import Case, Expected
 
 
 def of_letters(expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> list[Difference]:
@@ -106,7 +106,7 @@ def test_a_result_that_depends_on_the_cut_is_told_once_and_fails_the_case(capsys
     wrong = Outcome({"dead_letters": [{"seq": 0}]}, "none", {})
     assert cut_differences(CaseOutcomes((wrong, whole), {0: whole, 1: whole})) == []
     [told] = cut_differences(CaseOutcomes((whole,), {0: whole, 1: wrong, 2: wrong}))
-    assert told.place == "record 2 in a stretch of its own, against all records in one, dead_letters"
+    assert told.place == "record 2 in a segment of its own, against all records in one, dead_letters"
     assert told.sentence == "expected 0 rows, found 1: 1 not expected"
     case = Case.model_validate({"name": "c", "records": [], "expect": {"watermark": "none"}})
     verdict = Verdict(case, cuts=(told,))
@@ -141,7 +141,7 @@ def test_a_case_is_cut_before_every_record_and_a_long_one_at_its_steps_and_some_
     assert len(cuts) == MOST_CUTS + 2
 
 
-def test_a_tick_ends_a_stretch_however_a_case_is_cut() -> None:
+def test_a_tick_ends_a_segment_however_a_case_is_cut() -> None:
     record, noon = {"at": "x"}, "2026-01-01T12:00:00Z"
     steps = [
         {"records": [record], "tick": noon},

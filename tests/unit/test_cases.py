@@ -22,11 +22,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from timeops.case_file import CasesFile, parse_cases
-from timeops.case_values import equal, read_row, read_value, text_of
-from timeops.errors import SpecError
-from timeops.spec import Spec
-from timeops.spec_messages import ProblemsError
+from tidemark.timeops.cases.file import CasesFile, parse_cases
+from tidemark.timeops.cases.values import equal, read_row, read_value, text_of
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.problems import ProblemsError
+from tidemark.timeops.spec import Spec
 
 SPEC: dict[str, Any] = {
     "name": "shop",
@@ -69,14 +69,14 @@ cases:
 """
     )
     one, two = file.cases
-    assert [len(step.records) for step in one.stretches] == [2]
+    assert [len(step.records) for step in one.segments] == [2]
     assert one.records == ({"at": "x"}, {"at": None, "amount": 3})
-    assert one.stretches[0].expect is not None
-    assert one.stretches[0].expect.watermark == "none"
-    assert one.stretches[0].expect.tables["dead_letters"] == ({"reason": "bad_timestamp", "_event_time": None},)
-    assert [step.end_of_input for step in two.stretches] == [None, "flush"]
-    assert two.stretches[1].expect is not None
-    assert two.stretches[1].expect.watermark == NOON
+    assert one.segments[0].expect is not None
+    assert one.segments[0].expect.watermark == "none"
+    assert one.segments[0].expect.tables["dead_letters"] == ({"reason": "bad_timestamp", "_event_time": None},)
+    assert [step.end_of_input for step in two.segments] == [None, "flush"]
+    assert two.segments[1].expect is not None
+    assert two.segments[1].expect.watermark == NOON
 
 
 @pytest.mark.parametrize(

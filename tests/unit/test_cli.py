@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pipelines.cli import main
-from pipelines.command_line import in_words
-from resources.batches import BatchLog
-from resources.disk import FullDiskError
-from resources.lake import Lake
-from resources.owner import this_process
-from resources.tables import BATCHES, BATCHES_SCHEMA
-from timeops.errors import LakeError, SpecError
-from timeops.spec import spec_json_schema
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.command_line import in_words
+from tidemark.resources.batches.batch_log import BatchLog
+from tidemark.resources.batches.owner import this_process
+from tidemark.resources.disk import FullDiskError
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA
+from tidemark.timeops.errors import LakeError, SpecError
+from tidemark.timeops.spec import spec_json_schema
 
 GOOD = """
 name: shop
@@ -82,7 +82,7 @@ def test_help_names_every_command() -> None:
 
 def test_help_and_schema_import_neither_dagster_nor_spark_and_status_no_dagster(folder: Path) -> None:
     code = (
-        "import sys; from pipelines.cli import main\n"
+        "import sys; from tidemark.pipelines.cli import main\n"
         "for words in ('--help', 'schema', 'run --help', 'test --help', 'backfill --help', 'report --help',\n"
         "              'status --help', 'show --help'):\n"
         "    main(words.split(), standalone_mode=False)\n"
@@ -236,7 +236,7 @@ def test_what_would_stop_every_pipeline_stops_the_run(folder: Path, monkeypatch:
     def full(*_: object, **__: object) -> None:
         raise FullDiskError("The disk is full.")
 
-    monkeypatch.setattr("pipelines.runner.run_pipeline", full)
+    monkeypatch.setattr("tidemark.pipelines.runner.run_pipeline", full)
     done = call("run", "good.yaml", "other.yaml")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "Not run: other. What stops shop would stop them as well:\nThe disk is full.\n"

@@ -5,8 +5,8 @@ from dagster._utils.schedules import is_valid_cron_schedule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timeops.cron import check_cron
-from timeops.errors import SpecError
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.spec.cron import check_cron
 
 PART = st.from_regex(r"\A(\*|[0-9]{1,2}(-[0-9]{1,2})?|sun|jan|mon-fri)(/[0-9]{1,2})?\Z")
 FIELD = st.lists(PART, min_size=1, max_size=2).map(",".join)

@@ -9,12 +9,12 @@ from urllib.request import urlopen
 import pytest
 from markupsafe import escape
 
-from resources import data_docs
-from resources.data_docs import FOLDER, docs_folder, failed_checks, forget_pages, write_page
-from resources.docs_server import served
-from resources.quality import Checked, Expectation, Measured, check
 from tests.ports import free_port
-from timeops.errors import TidemarkError
+from tidemark.resources.quality import data_docs
+from tidemark.resources.quality.checks import Checked, Expectation, Measured, check
+from tidemark.resources.quality.data_docs import FOLDER, docs_folder, failed_checks, forget_pages, write_page
+from tidemark.resources.quality.docs_server import served
+from tidemark.timeops.errors import TidemarkError
 
 EVEN = Expectation("even", holds="every number is even", remedy="add one")
 HOSTILE = '<script>alert("$x ${y}")</script>'

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from resources.sources.changes import FileRange, state_of
-from resources.sources.discovery import Discovery, discover
-from resources.sources.held_back import HeldBack, still_held
-from resources.sources.known_files import FileState
-from timeops.errors import InputError
-from timeops.spec import FilesSource
+from tidemark.resources.sources.changes import FileRange, state_of
+from tidemark.resources.sources.discovery import Discovery, discover
+from tidemark.resources.sources.held_back import HeldBack, still_held
+from tidemark.resources.sources.known_files import FileState
+from tidemark.timeops.errors import InputError
+from tidemark.timeops.spec import FilesSource
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 AN_HOUR_AGO = NOW - timedelta(hours=1)

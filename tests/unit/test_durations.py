@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timeops.durations import DURATION_PATTERN, format_duration, micros, parse_duration
-from timeops.errors import SpecError
+from tidemark.timeops.durations import DURATION_PATTERN, format_duration, micros, parse_duration
+from tidemark.timeops.errors import SpecError
 
 READ = {
     "200 ms": timedelta(milliseconds=200),

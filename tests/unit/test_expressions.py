@@ -2,9 +2,9 @@
 
 import pytest
 
-from timeops.errors import SpecError
-from timeops.expression_tokens import normal_form, plain_column, split_alias, top_level_names
-from timeops.expressions import check_aggregate, check_deterministic, determinism_problems
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.expressions.determinism import check_aggregate, check_deterministic, determinism_problems
+from tidemark.timeops.expressions.tokens import normal_form, plain_column, split_alias, top_level_names
 
 DETERMINISTIC = [
     "time",

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from assets.alerts import FAR_AHEAD, alerts_of, check_alert
-from assets.checks import expectations
-from resources import tables
-from resources.batches import BatchLog
-from resources.plans import Plan
-from resources.quality import Checked
 from tests.unit.report.shop import SPEC, Shop, at, us
-from timeops.spec import parse_spec
-from timeops.tally import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
+from tidemark.assets.alerts import FAR_AHEAD, alerts_of, check_alert
+from tidemark.assets.checks import expectations
+from tidemark.resources import tables
+from tidemark.resources.batches.batch_log import BatchLog
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.quality.checks import Checked
+from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
+from tidemark.timeops.spec import parse_spec
 
 DAY = timedelta(days=1)
 FUTURE = datetime.fromisoformat("2099-01-01T00:00:00Z")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from resources.sources import changes, local_files
-from resources.sources.changes import state_of
-from resources.sources.discovery import Discovery, discover
-from resources.sources.known_files import FileState
 from tests.unit.test_discovery import AN_HOUR_AGO, NOW, land, names, source
-from timeops.spec import FilesSource
+from tidemark.resources.sources import changes, local_files
+from tidemark.resources.sources.changes import state_of
+from tidemark.resources.sources.discovery import Discovery, discover
+from tidemark.resources.sources.known_files import FileState
+from tidemark.timeops.spec import FilesSource
 
 NOTHING_NEW = Discovery((), (), 0, ())
 

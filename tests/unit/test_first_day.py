@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from assets.first_day import EARLIEST, UNTIL_KNOWN, first_day
-from pipelines.specfiles import read_spec
-from resources import tables
-from resources.clock import FixedClock
-from resources.owner import this_process
-from resources.workspace import Workspace
+from tidemark.assets.backfill.first_day import EARLIEST, UNTIL_KNOWN, first_day
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources import tables
+from tidemark.resources.batches.owner import this_process
+from tidemark.resources.clock import FixedClock
+from tidemark.resources.workspace import Workspace
 
 NOW = datetime(2026, 1, 1, 20, tzinfo=UTC)
 SPEC = """

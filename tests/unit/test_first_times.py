@@ -1,9 +1,9 @@
-"""Which stretches of event time a batch asks for when it looks for duplicates."""
+"""Which spans of event time a batch asks for when it looks for duplicates."""
 
-from assets.first_times import NEAR_US, joined
+from tidemark.assets.state.dedup import NEAR_US, joined
 
 
-def test_stretches_that_overlap_or_are_near_each_other_are_one() -> None:
+def test_segments_that_overlap_or_are_near_each_other_are_one() -> None:
     far = 10 * NEAR_US
     assert joined([(far, far + 5), (0, 10), (4, 6), (10 + NEAR_US, 20 + NEAR_US)], 8) == (
         (0, 20 + NEAR_US),

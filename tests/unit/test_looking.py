@@ -18,12 +18,12 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
-from pipelines.cli import main
-from pipelines.rows_text import text, write_rows
-from resources import tables
-from resources.batches import BatchLog
-from resources.owner import Owner, this_process
 from tests.unit.report.shop import SPEC, WINDOWS, Shop, at, letter
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.rows_text import text, write_rows
+from tidemark.resources import tables
+from tidemark.resources.batches.batch_log import BatchLog
+from tidemark.resources.batches.owner import Owner, this_process
 
 FRESH = "alerts: {freshness: {warn: 1 hour, error: 1 day}}\n"
 

@@ -8,13 +8,15 @@ from pathlib import Path
 from zipfile import ZipFile
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("assets", "pipelines", "resources", "timeops")
+STOREYS = ("assets", "pipelines", "resources", "timeops")
 
 
-def test_building_the_package_takes_every_file_of_it_along_and_leaves_nothing_in_the_checkout(tmp_path: Path) -> None:
+def test_a_wheel_holds_one_top_level_name_and_every_file_of_the_storeys(tmp_path: Path) -> None:
     checkout, wheels = tmp_path / "checkout", tmp_path / "wheels"
-    for name in PACKAGES:
-        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    without_caches = shutil.ignore_patterns("__pycache__")
+    for name in STOREYS:
+        shutil.copytree(ROOT / name, checkout / name, ignore=without_caches)
+    shutil.copytree(ROOT / "tidemark", checkout / "tidemark", symlinks=True, ignore=without_caches)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, checkout)
     before = sorted(checkout.rglob("*"))
@@ -23,5 +25,8 @@ def test_building_the_package_takes_every_file_of_it_along_and_leaves_nothing_in
     subprocess.run([sys.executable, "-B", "-c", build], cwd=checkout, check=True, capture_output=True, timeout=60)
     assert sorted(checkout.rglob("*")) == before
     [wheel] = wheels.iterdir()
-    taken = {name for name in ZipFile(wheel).namelist() if name.startswith(PACKAGES)}
-    assert taken == {str(path.relative_to(checkout)) for name in PACKAGES for path in (checkout / name).rglob("*.*")}
+    names = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert {name.split("/")[0] for name in names} == {"tidemark"}
+    own = {f"tidemark/{path.name}" for path in (checkout / "tidemark").iterdir() if path.is_file()}
+    inside = {f"tidemark/{path.relative_to(checkout)}" for name in STOREYS for path in (checkout / name).rglob("*.*")}
+    assert names == own | inside

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from assets.canvas import svg
-from assets.lateness_numbers import MOVED, ON_TIME, REFUSED, Bin, Lateness, bucket_start
-from assets.pictures import draw_lateness, draw_watermark, lateness_picture, watermark_picture
-from assets.window_pictures import draw_windows
-from timeops.columns import MAX_US, MIN_US
+from tidemark.assets.display.canvas import svg
+from tidemark.assets.display.lateness_numbers import MOVED, ON_TIME, REFUSED, Bin, Lateness, bucket_start
+from tidemark.assets.display.pictures import draw_lateness, draw_watermark, lateness_picture, watermark_picture
+from tidemark.assets.display.window_pictures import draw_windows
+from tidemark.timeops.columns import MAX_US, MIN_US
 
 HOUR = 3_600_000_000
 LATENESSES = st.lists(st.integers(-20 * 24 * HOUR, 20 * 24 * HOUR), min_size=1, max_size=50)

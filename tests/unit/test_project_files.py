@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from assets import checks
-from timeops import columns
-from timeops.spec import parse_spec
+from tidemark.assets import checks
+from tidemark.timeops import columns
+from tidemark.timeops.spec import parse_spec
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(

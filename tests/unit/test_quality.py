@@ -4,12 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from resources.quality import Expectation, Measured, check
+from tidemark.resources.quality.checks import Expectation, Measured, check
 
 CHECK = """
 import sys
 assert not hasattr(sys.modules["__main__"], "__file__")
-from resources.quality import Expectation, Measured, check, import_ahead
+from tidemark.resources.quality.checks import Expectation, Measured, check, import_ahead
 import_ahead()
 done = check(Expectation("even", holds="it is even", remedy="add one"), [Measured("n", 0, 1)])
 assert not hasattr(sys.modules["__main__"], "__file__")

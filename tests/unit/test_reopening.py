@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from assets.commits import Stretch, next_stretch
-from resources.owner import this_process
-from resources.workspace import Workspace
 from tests.unit.report.shop import START, Shop
-from timeops.errors import LakeError
-from timeops.spec import WindowSpec
+from tidemark.assets.batch.batch import LogSegment, next_segment
+from tidemark.resources.batches.owner import this_process
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.errors import LakeError
+from tidemark.timeops.spec import WindowSpec
 
 
 def shop(tmp_path: Path, *, flush: bool, new: int = 0) -> Workspace:
@@ -26,26 +26,26 @@ def shop(tmp_path: Path, *, flush: bool, new: int = 0) -> Workspace:
 def test_a_flushed_pipeline_takes_new_records_only_when_it_is_told_why(tmp_path: Path) -> None:
     workspace = shop(tmp_path, flush=True, new=5)
     with pytest.raises(LakeError, match="was flushed at the end of its input") as caught:
-        next_stretch(workspace, None, flush=False)
+        next_segment(workspace, None, flush=False)
     assert '--reopen "why"' in caught.value.remedy
-    assert next_stretch(workspace, None, flush=False, reopen="why") == Stretch(10, 15, False, reopens="why")
-    assert next_stretch(workspace, 3, flush=True, reopen="why") == Stretch(10, 13, False, reopens="why")
+    assert next_segment(workspace, None, flush=False, reopen="why") == LogSegment(10, 15, False, reopens="why")
+    assert next_segment(workspace, 3, flush=True, reopen="why") == LogSegment(10, 13, False, reopens="why")
 
 
 def test_a_reopened_pipeline_may_be_flushed_again_behind_the_new_records(tmp_path: Path) -> None:
     workspace = shop(tmp_path, flush=True, new=5)
-    assert next_stretch(workspace, None, flush=True, reopen="why") == Stretch(10, 15, True, reopens="why")
+    assert next_segment(workspace, None, flush=True, reopen="why") == LogSegment(10, 15, True, reopens="why")
 
 
 def test_without_new_records_there_is_nothing_to_reopen_for(tmp_path: Path) -> None:
     workspace = shop(tmp_path, flush=True)
-    assert next_stretch(workspace, None, flush=True, reopen="why").is_empty
+    assert next_segment(workspace, None, flush=True, reopen="why").is_empty
 
 
 def test_a_pipeline_that_is_open_cannot_be_reopened(tmp_path: Path) -> None:
     workspace = shop(tmp_path, flush=False, new=5)
     with pytest.raises(LakeError, match="its end of input is not flushed"):
-        next_stretch(workspace, None, flush=False, reopen="why")
+        next_segment(workspace, None, flush=False, reopen="why")
 
 
 def test_a_pipeline_with_a_session_of_results_cannot_be_reopened(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_pipeline_with_a_session_of_results_cannot_be_reopened(tmp_path: Path)
     windows = (inner, WindowSpec.model_validate(spells))
     file = replace(workspace.file, spec=workspace.spec.model_copy(update={"windows": windows}))
     with pytest.raises(LakeError, match="spells is a session window over the results of another"):
-        next_stretch(replace(workspace, file=file), None, flush=False, reopen="why")
+        next_segment(replace(workspace, file=file), None, flush=False, reopen="why")
 
 
 def test_a_pipeline_with_a_session_that_revises_its_results_cannot_be_reopened(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_pipeline_with_a_session_that_revises_its_results_cannot_be_reopened(t
     )
     file = replace(workspace.file, spec=workspace.spec.model_copy(update={"windows": (visits,)}))
     with pytest.raises(LakeError, match="visits is a session window that revises its results"):
-        next_stretch(replace(workspace, file=file), None, flush=False, reopen="why")
+        next_segment(replace(workspace, file=file), None, flush=False, reopen="why")
 
 
 def test_a_batch_that_was_not_committed_reopens_again_without_being_told(tmp_path: Path) -> None:
@@ -80,4 +80,4 @@ def test_a_batch_that_was_not_committed_reopens_again_without_being_told(tmp_pat
         input={"flush": False, "reopen": "why"},
         fingerprint="f",
     )
-    assert next_stretch(workspace, None, flush=False) == Stretch(10, 15, False, reopens="why")
+    assert next_segment(workspace, None, flush=False) == LogSegment(10, 15, False, reopens="why")

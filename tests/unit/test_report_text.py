@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.report_text import show_report
-from pipelines.runner import RunReport
-from resources import tables
 from tests.unit.report.shop import SPEC, WINDOWS, Shop, letter
+from tidemark.pipelines.report_text import show_report
+from tidemark.pipelines.runner import RunReport
+from tidemark.resources import tables
 
 
 def test_the_printed_counts_add_up_to_the_records_and_what_a_window_missed_stands_apart(

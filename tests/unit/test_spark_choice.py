@@ -13,14 +13,14 @@ from threading import Thread
 import pytest
 from click.testing import CliRunner
 
-from pipelines.cli import main
-from resources import spark_choice, spark_proof
-from resources.settings import Settings, from_environment
-from resources.spark import SERVED_SETTINGS, session_config
-from resources.spark_choice import choose_spark, open_session, server_gone
-from resources.spark_network import check_secret
-from resources.spark_proof import proving
-from resources.spark_server import (
+from tidemark.pipelines.cli import main
+from tidemark.resources.settings import Settings, from_environment
+from tidemark.resources.spark import choice as spark_choice
+from tidemark.resources.spark import proof as spark_proof
+from tidemark.resources.spark.choice import choose_spark, open_session, server_gone
+from tidemark.resources.spark.network import check_secret
+from tidemark.resources.spark.proof import proving
+from tidemark.resources.spark.server import (
     ServerNote,
     address_of,
     answers,
@@ -30,7 +30,8 @@ from resources.spark_server import (
     note_of_this_process,
     remove_note,
 )
-from timeops.errors import SpecError, TidemarkError
+from tidemark.resources.spark.session import SERVED_SETTINGS, session_config
+from tidemark.timeops.errors import SpecError, TidemarkError
 
 
 @contextmanager

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from timeops.durations import parse_duration
-from timeops.errors import SpecError
-from timeops.expression_tokens import top_level_names
-from timeops.spec import (
+from tidemark.timeops.durations import parse_duration
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.expressions.tokens import top_level_names
+from tidemark.timeops.spec import (
     RESERVED_COLUMNS,
     FilesSource,
     Outputs,
@@ -25,7 +25,7 @@ from timeops.spec import (
     parse_spec,
     spec_json_schema,
 )
-from timeops.spec_columns import names_in_files
+from tidemark.timeops.spec.columns import names_in_files
 
 EARTHQUAKES = """
 name: earthquakes

@@ -7,16 +7,16 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
-from assets.control import ensure_taken
-from assets.due import look
-from pipelines.cli import main
-from pipelines.specfiles import read_spec
-from resources.batches import BatchLog
-from resources.lake import Lake
-from resources.owner import this_process
-from resources.tables import BATCHES, BATCHES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA
-from resources.workspace import Workspace
-from timeops.errors import SpecError
+from tidemark.assets.batch.control import ensure_taken
+from tidemark.assets.pending_work import look
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.batches.batch_log import BatchLog
+from tidemark.resources.batches.owner import this_process
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.errors import SpecError
 
 SPEC = """\
 name: shop

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from assets.commits import Stretch, next_stretch, take_on
-from assets.control import control_rows
-from assets.ticks import clock_of_tick, why_never
-from resources import tables
-from resources.batches import BatchLog
-from resources.clock import FixedClock
-from resources.lake import Lake
-from resources.owner import this_process
-from resources.workspace import Position, SpecFile, Workspace
-from timeops.epoch import instant_of, us_of
-from timeops.errors import BusyError
-from timeops.spec import parse_spec
-from timeops.tick_clock import LastArrival, estimated_clock
+from tidemark.assets.batch.batch import LogSegment, next_segment, take_on
+from tidemark.assets.batch.control import control_rows
+from tidemark.assets.batch.ticks import clock_of_tick, why_never
+from tidemark.resources import tables
+from tidemark.resources.batches.batch_log import BatchLog
+from tidemark.resources.batches.owner import this_process
+from tidemark.resources.clock import FixedClock
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.workspace import Position, SpecFile, Workspace
+from tidemark.timeops.epoch import instant_of, us_of
+from tidemark.timeops.errors import BusyError
+from tidemark.timeops.spec import parse_spec
+from tidemark.timeops.watermark.tick_clock import LastArrival, estimated_clock
 
 SEEN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = 1_000_000
@@ -123,11 +123,11 @@ def test_the_clock_of_the_log_goes_on_from_a_tick(tmp_path: Path) -> None:
 
 def test_a_tick_stands_behind_the_last_record_only_and_is_noted_in_plan_and_log_control(tmp_path: Path) -> None:
     workspace = shop(tmp_path)
-    assert next_stretch(workspace, None, flush=True, tick_us=7) == Stretch(0, 1, flushes=True)
-    stretch = next_stretch(workspace, None, flush=False, tick_us=7)
-    assert stretch == Stretch(0, 1, flushes=False, tick_us=7)
+    assert next_segment(workspace, None, flush=True, tick_us=7) == LogSegment(0, 1, flushes=True)
+    segment = next_segment(workspace, None, flush=False, tick_us=7)
+    assert segment == LogSegment(0, 1, flushes=False, tick_us=7)
     with pytest.raises(BusyError, match="read more input meanwhile"):
-        take_on(workspace, Stretch(0, 0, flushes=False, tick_us=7), "run")
+        take_on(workspace, LogSegment(0, 0, flushes=False, tick_us=7), "run")
     plan = workspace.batches.begin(
         "process",
         this_process("run"),
@@ -138,6 +138,6 @@ def test_a_tick_stands_behind_the_last_record_only_and_is_noted_in_plan_and_log_
         input={"flush": False, "tick_us": 7},
         fingerprint="f",
     )
-    assert next_stretch(workspace, None, flush=False) == stretch, "a batch that is tried again has the tick it had"
+    assert next_segment(workspace, None, flush=False) == segment, "a batch that is tried again has the tick it had"
     row = control_rows(workspace, plan, Position()).to_pylist()[-1]
     assert (row["kind"], row["_after_seq"], row["clock"], row["argument"]) == ("tick", 0, instant_of(7), None)

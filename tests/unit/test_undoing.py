@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from resources.lake import ConflictError, Lake
-from resources.undoing import (
+from tidemark.resources.lake.lake import ConflictError, Lake
+from tidemark.resources.lake.undoing import (
     ForeignChangeError,
     foreign_changes,
     keep_foreign,
@@ -19,7 +19,7 @@ from resources.undoing import (
     same_rows,
     take_back,
 )
-from timeops.errors import FencedError, LakeError
+from tidemark.timeops.errors import FencedError, LakeError
 
 T = "events"
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
@@ -154,9 +154,9 @@ LATE = """
 import sys
 from pathlib import Path
 import pyarrow as pa
-from resources.lake import Lake
-from resources.undoing import take_back
-from timeops.errors import LakeError
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.lake.undoing import take_back
+from tidemark.timeops.errors import LakeError
 lake = Lake(Path(sys.argv[1]))
 expect = take_back(lake, "events", 3, 4)
 print("ready", flush=True)

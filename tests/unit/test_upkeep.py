@@ -12,16 +12,16 @@ import pytest
 from dagster import DagsterInstance
 from deltalake import DeltaTable
 
-from pipelines.definitions import build_definitions
-from pipelines.specfiles import read_spec
-from resources import upkeep
-from resources.lake import Lake
-from resources.settings import Settings
-from resources.tables import BATCHES, BATCHES_SCHEMA, WATERMARKS, WATERMARKS_SCHEMA
-from resources.undoing import outputs, same_rows, take_back
-from resources.upkeep import compact, size_of, vacuum
-from resources.workspace import Workspace
 from tests.orchestration.landing import LINES
+from tidemark.pipelines.definitions import build_definitions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.lake import upkeep
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.lake.undoing import outputs, same_rows, take_back
+from tidemark.resources.lake.upkeep import compact, size_of, vacuum
+from tidemark.resources.settings import Settings
+from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, WATERMARKS, WATERMARKS_SCHEMA
+from tidemark.resources.workspace import Workspace
 
 T = "events"
 SCHEMA = pa.schema([("seq", pa.int64()), ("at", pa.timestamp("us", "UTC"))])

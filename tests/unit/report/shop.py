@@ -11,13 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.specfiles import read_spec
-from resources import tables
-from resources.batches import BatchLog
-from resources.lake import Lake
-from resources.owner import this_process
-from resources.plans import Kind
-from resources.workspace import SpecFile, Workspace
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources import tables
+from tidemark.resources.batches.batch_log import BatchLog
+from tidemark.resources.batches.owner import this_process
+from tidemark.resources.batches.plans import Kind
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.workspace import SpecFile, Workspace
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOSTILE = '<script>alert("1")</script>'

@@ -6,10 +6,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from pipelines.report.page import page_of
-from resources import tables
 from tests.chromium import chromium
 from tests.unit.report.shop import HOSTILE, SPEC, WINDOWS, Shop, at
+from tidemark.pipelines.report.page import page_of
+from tidemark.resources import tables
 
 
 class Markup(HTMLParser):

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.canvas import svg
-from assets.window_pictures import draw_windows
-from pipelines.report import accounts, letters
-from pipelines.report.state import state_of
-from pipelines.report.values import any_value, length, no_more_than, share
-from pipelines.report.windows import MOST_ROWS, SHOWN_ROWS, window_part
-from pipelines.report.words import of_sources, of_time, of_window
-from resources import tables
 from tests.unit.report.shop import SPEC, WINDOWS, Shop, at, us
-from timeops.spec import parse_spec
+from tidemark.assets.display.canvas import svg
+from tidemark.assets.display.window_pictures import draw_windows
+from tidemark.pipelines.report import accounts, letters
+from tidemark.pipelines.report.state import state_of
+from tidemark.pipelines.report.values import any_value, length, no_more_than, share
+from tidemark.pipelines.report.windows import MOST_ROWS, SHOWN_ROWS, window_part
+from tidemark.pipelines.report.words import of_sources, of_time, of_window
+from tidemark.resources import tables
+from tidemark.timeops.spec import parse_spec
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,136 @@
+"""Which part of the log the windows of some days are made of.
+
+Here: choosing it by the positions that batches left, and reading it. Not here: what was stored at its ends
+(checkpoints.py), what it is judged to be (days.py).
+
+Every event that is judged counts into the largest event time, and one that is moved goes to the watermark or by its
+arrival before it counts. So no event before a place at which both are before the first day is in a window of the
+days. Behind a place at which all of them are closed, on every timeline, no event comes into one, and none gives a
+result any more. What else the batch behind the first place went by is what was stored there: timelines, first times.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.assets.batch.control_items import END_OF_INPUT, TICK, WAIT, recorded
+from tidemark.assets.batch.segment import records_between
+from tidemark.assets.state.checkpoints import START, Place, has_state, places_of
+from tidemark.resources import tables
+from tidemark.resources.workspace import Position, Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.windows.grid_bounds import closed_from
+
+
+@dataclass(frozen=True)
+class LogRange:
+    """A part of the log, between two places."""
+
+    begin: Place
+    end: Place
+
+    @property
+    def first_seq(self) -> int:
+        """First `_arrival_seq`."""
+        return self.begin.end_seq
+
+    @property
+    def end_seq(self) -> int:
+        """End of the part, not in it."""
+        return self.end.end_seq
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return self.end_seq - self.first_seq
+
+
+def range_of_windows(workspace: Workspace, window: WindowSpec, from_us: int, to_us: int) -> LogRange:
+    """The processed part of the log that holds all that windows are made of which start in a span of time.
+
+    It begins where the log does if the files of the state at a later place are gone, as VACUUM may have deleted them.
+
+    Args:
+        workspace: The pipeline.
+        window: The window.
+        from_us: They start at this instant or behind it, microseconds.
+        to_us: They start before this one.
+    """
+    places = places_of(workspace)
+    whole = LogRange(START, places[-1])
+    if not is_made_of_a_part(window):
+        return whole
+    part = part_of_log(places, window, from_us, to_us)
+    if workspace.spec.time.over:
+        part = replace(part, end=_closed_on_all_timelines(workspace, places, closed_from(to_us, window)))
+    begin = part.begin if has_state(workspace, part.begin) else whole.begin
+    return LogRange(begin, part.end if has_state(workspace, part.end) else whole.end)
+
+
+def is_made_of_a_part(window: WindowSpec) -> bool:
+    """Whether few batches may be enough for few windows.
+
+    An event has to be in windows by its own time alone. Rows without an event are owed to groups that were seen at
+    any time before.
+    """
+    return window.input is None and not window.is_linked and not window.empty
+
+
+def part_of_log(places: Sequence[Place], window: WindowSpec, from_us: int, to_us: int) -> LogRange:
+    """The shortest part between two places that holds all that some windows are made of.
+
+    Args:
+        places: The ends of all processed batches, in the order of the log; at least one.
+        window: The window; as for the instants, see `range_of_windows`.
+        from_us: They start at this instant or behind it.
+        to_us: They start before this one.
+    """
+    closed_us = closed_from(to_us, window)
+    before = [place for place in places if _all_before(place.position, from_us)]
+    closed = [place for place in places if _has_reached(place.position, closed_us)]
+    return LogRange(before[-1] if before else START, closed[0] if closed else places[-1])
+
+
+def records_of(workspace: Workspace, part: LogRange) -> DataFrame:
+    """The records of a part of the log."""
+    return records_between(workspace, part.first_seq, part.end_seq)
+
+
+def cuts_of(workspace: Workspace, part: LogRange) -> list[dict[str, Any]]:
+    """The items at which what is judged is cut, in their order: ticks, waits, flushes that more input followed."""
+    items = recorded(workspace, TICK, WAIT, END_OF_INPUT)
+    inside = [item for item in items if part.begin.batch_id < item["_batch_id"] <= part.end.batch_id]
+    return inside[:-1] if part.end.position.final else inside
+
+
+def _all_before(position: Position, instant_us: int) -> bool:
+    """Whether every accepted event before a place has a `_timestamp` before an instant, and no later window closed.
+
+    A flush closes all windows, whatever they hold.
+    """
+    reached = (position.max_t_us, position.watermark_us)
+    return not position.final and all(us is None or us < instant_us for us in reached)
+
+
+def _has_reached(position: Position, watermark_us: int) -> bool:
+    return position.watermark_us is not None and position.watermark_us >= watermark_us
+
+
+def _closed_on_all_timelines(workspace: Workspace, places: Sequence[Place], watermark_us: int) -> Place:
+    """The first place by which every timeline of the log has reached a watermark; else the last of all.
+
+    `watermarks` has a row of each batch whose events moved a timeline: what only the clock raised shows with the next
+    of them, and so a place may be named that is too late, never one too early.
+    """
+    rows = workspace.read_base(tables.WATERMARKS).where(F.col(c.TIMELINE).isNotNull())
+    has_reached = F.col("watermark") >= c.to_instant(F.lit(watermark_us))
+    first = rows.groupBy(c.TIMELINE).agg(F.min(F.when(has_reached, F.col(c.BATCH))).alias("batch_id"))
+    found = first.agg(F.max("batch_id").alias("batch_id"), F.count_if(F.col("batch_id").isNull()).alias("behind"))
+    all_of_them = found.collect()[0]
+    if all_of_them["behind"]:
+        return places[-1]
+    return next((place for place in places if place.batch_id == all_of_them["batch_id"]), places[-1])

@@ -1,0 +1,81 @@
+"""The clock of the log behind a segment of it: that of its last record, and of the tick behind this one.
+
+Here: reading it. Not here: what timelines make of it (timelines.py), the clock of a new tick (ticks.py).
+"""
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.assets.batch.batch import LogSegment
+from tidemark.assets.state.timelines import log_clock
+from tidemark.resources import tables
+from tidemark.resources.spark.rows import small_frame
+from tidemark.resources.workspace import Position, Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.epoch import us_of
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.watermark.ticks import Ticks
+from tidemark.timeops.watermark.timelines import LogClock
+
+
+def clock_around(workspace: Workspace, segment: LogSegment, before: Position, after: Position) -> LogClock:
+    """The clock of the log around a segment, and the tick behind it.
+
+    Args:
+        workspace: The pipeline.
+        segment: The segment.
+        before: The position before it.
+        after: What `clocks_behind` gives.
+    """
+    clock = log_clock(workspace, after, before)
+    if segment.tick_us is None:
+        return clock
+    rows = small_frame(workspace.spark, [(c.ONE_TIMELINE, after.clock_us)], f"{c.TIMELINE} STRING, us BIGINT")
+    return replace(clock, ticks=Ticks(rows.select(c.TIMELINE, c.to_instant("us").alias(c.CLOCK)), F.lit(True)))
+
+
+def clocks_behind(
+    workspace: Workspace, segment: LogSegment, items: DataFrame, before: Position, rules: TimeRules
+) -> Position:
+    """The clocks of the log behind a segment and its tick; None before the first timed record.
+
+    Args:
+        workspace: The pipeline.
+        segment: The segment.
+        items: Its records.
+        before: The position before it.
+        rules: The rules of time.
+    """
+    reached, tick_us = _behind_records(workspace, segment, items, before, rules), segment.tick_us
+    if tick_us is None or reached.clock_us is None or tick_us <= reached.clock_us:
+        return reached
+    every_us = rules.time.emit_every_us
+    begins_period = every_us is not None and tick_us // every_us > reached.clock_us // every_us
+    if begins_period and rules.publishes_silences:
+        return Position(clock_us=tick_us, clock_before_period_us=reached.clock_us)
+    return replace(reached, clock_us=tick_us)
+
+
+def _behind_records(
+    workspace: Workspace, segment: LogSegment, items: DataFrame, before: Position, rules: TimeRules
+) -> Position:
+    if segment.first_seq == segment.end_seq:
+        return Position(clock_us=before.clock_us, clock_before_period_us=before.clock_before_period_us)
+    version = workspace.base_of(tables.RAW_EVENTS)
+    last = [(c.SEQ, "=", segment.end_seq - 1)]
+    rows = workspace.lake.rows(tables.RAW_EVENTS, version, columns=[c.CLOCK], filters=last)
+    clock = rows[c.CLOCK][0].as_py()
+    if clock is None:
+        return Position()
+    clock_us, every_us = us_of(clock), rules.time.emit_every_us
+    if every_us is None or not rules.publishes_silences:
+        return Position(clock_us=clock_us)
+    period = clock_us - clock_us % every_us
+    clocks = items.select(c.to_us(c.CLOCK).alias("clock")).where(F.col("clock") < period)
+    ended_us = clocks.agg(F.max("clock").alias("latest")).collect()[0]["latest"]
+    if ended_us is None:  # the segment lies in one period
+        begins_it = before.clock_us is None or before.clock_us < period
+        ended_us = before.clock_us if begins_it else before.clock_before_period_us
+    return Position(clock_us=clock_us, clock_before_period_us=ended_us)

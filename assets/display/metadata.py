@@ -1,0 +1,92 @@
+"""What a person sees of a materialization in the Dagster UI: row counts, schemas, instants, tables of counts.
+
+Here: values to metadata. Not here: where the values come from.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
+
+from tidemark.assets.display.column_descriptions import words_on
+from tidemark.assets.time_adjustment import Met
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.lake.lake import Lake
+
+Metadata = dict[str, Any]
+
+_MOST_SENTENCES = 20
+
+
+def rows(count: int) -> Metadata:
+    """The row count that Dagster shows and plots."""
+    return {"dagster/row_count": MetadataValue.int(count)}
+
+
+def table(lake: Lake, name: str) -> Metadata:
+    """Names, types and meaning of a table's columns, and where it lies."""
+    fields = [
+        TableColumn(name=column, type=kind, description=words_on(name, column))
+        for column, kind in lake.columns(name).items()
+    ]
+    return {
+        "dagster/column_schema": MetadataValue.table_schema(TableSchema(columns=fields)),
+        "path": MetadataValue.path(str(lake.path(name))),
+    }
+
+
+def number_of(batch: Plan) -> Any:
+    """The number of a batch, as text: over runs it says nothing."""
+    return MetadataValue.text(str(batch.batch_id))
+
+
+def numbers(counts: Mapping[str, int]) -> Metadata:
+    """Each count as a number of its own, which the UI plots over runs."""
+    return {name: MetadataValue.int(count) for name, count in counts.items()}
+
+
+def met(by_source: Mapping[str, Met]) -> Metadata:
+    """Early, late and out-of-order events (A2's metrics): of all sources, and of each where there are several."""
+    shown = {"": sum(by_source.values(), Met(0, 0, 0))}
+    if len(by_source) > 1:
+        shown |= {f"_{source}": of_source for source, of_source in by_source.items()}
+    found = {}
+    for of, one in shown.items():
+        found[f"out_of_order_events{of}"] = one.out_of_order
+        found[f"late_input_events{of}"] = one.late
+        found[f"early_input_events{of}"] = one.early
+    return numbers(found)
+
+
+def counted(counts: Mapping[str, int], *, of: str) -> Any:
+    """Counts as a small table, the largest first."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    records = [TableRecord({of: name, "events": count}) for name, count in ordered]
+    columns = [TableColumn(name=of, type="string"), TableColumn(name="events", type="int")]
+    return MetadataValue.table(records, TableSchema(columns=columns))
+
+
+def rows_as_table(shown: Sequence[Mapping[str, object]]) -> Any:
+    """Rows of any columns as a small table, all as text."""
+    names = list(dict.fromkeys(name for row in shown for name in row))
+    records = [TableRecord({name: str(row.get(name, "")) for name in names}) for row in shown]
+    return MetadataValue.table(
+        records, TableSchema(columns=[TableColumn(name=name, type="string") for name in names])
+    )
+
+
+def sentences(said: Sequence[str], *, of: str) -> Any:
+    """Sentences as a small table of one column; of many the first."""
+    rest = [f"... and {len(said) - _MOST_SENTENCES} more"] if len(said) > _MOST_SENTENCES else []
+    return rows_as_table([{of: sentence} for sentence in (*said[:_MOST_SENTENCES], *rest)])
+
+
+def picture(png: bytes, what: str) -> Any:
+    """A picture inside Markdown, so that nothing else has to be kept or served."""
+    return MetadataValue.md(f"![{what}](data:image/png;base64,{base64.b64encode(png).decode()})")
+
+
+def instant(us: int | None) -> Any:
+    """An instant, or a word when there is none."""
+    return MetadataValue.timestamp(us / 1e6) if us is not None else MetadataValue.text("none")

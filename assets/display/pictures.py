@@ -1,0 +1,160 @@
+"""Two pictures of a batch or of the log: the watermark against arrival, and how late the events were.
+
+Here: drawing, from bounded numbers. Not here: where the numbers come from (lateness.py, stored_lateness.py), sheets
+and files (canvas.py).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from tidemark.assets.display.canvas import bend_upward_axis, canvas, days_of, outlying_from, png, set_time_axis
+from tidemark.assets.display.lateness_numbers import MOVED, ON_TIME, OUTCOMES, REFUSED, Bin, Lateness, bucket_start
+
+_BLUE, _GREEN, _ORANGE, _RED = "#4c72b0", "#55a868", "#dd8452", "#c44e52"
+_COLOURS = {ON_TIME: _GREEN, MOVED: _ORANGE, REFUSED: _RED}
+_UNITS = (("days", 86_400.0), ("hours", 3_600), ("minutes", 60), ("seconds", 1), ("ms", 0.001))
+_SHORT = {"days": "d", "hours": "h", "minutes": "min", "seconds": "s", "ms": "ms"}
+_TICKS = (0.01, 0.1, 1, 10, 60, 600, 3_600, 21_600, 86_400, 864_000, 8_640_000, 86_400_000, 864_000_000)
+_APART = 0.07  # of the width: ticks of lateness that are closer would be written over each other
+_LINES = ("--", ":", "-.")
+
+
+def watermark_picture(bins: Sequence[Bin]) -> bytes | None:
+    """The drawing of the watermark as a small PNG; None when no record has a time."""
+    figure = draw_watermark(bins)
+    return None if figure is None else png(figure)
+
+
+def lateness_picture(lateness: Lateness, tolerances: Mapping[str, float]) -> bytes | None:
+    """The drawing of lateness as a small PNG; None without events."""
+    figure = draw_lateness(lateness, tolerances)
+    return None if figure is None else png(figure)
+
+
+def draw_watermark(bins: Sequence[Bin]) -> Figure | None:
+    """The newest event, the watermark and the refused events, all relative to the clock of arrivals.
+
+    Lower is older: an event below the watermark when it arrives is out of order. The lines stand as they were at the
+    end of each bin. None when no record has a time.
+    """
+    known = [one for one in bins if one.clock_us is not None and one.newest_us is not None]
+    if not known:
+        return None
+    dots = [(one, us / 1e6) for one in known for us in dict.fromkeys(one.refused_behind_us or ())]
+    lines = {
+        ("newest event", _BLUE): [_seconds(one.newest_us, one) for one in known],
+        ("watermark", _GREEN): [_seconds(one.watermark_us, one) for one in known],
+    }
+    values = [y for heights in lines.values() for y in heights if not math.isnan(y)] + [y for _, y in dots]
+    most = outlying_from(values)
+    unit, size = _unit_for(most or max(map(abs, values)))
+    figure, axes = canvas()
+    across = _across(axes, known)
+    for (label, colour), heights in lines.items():
+        axes.plot(across, [y / size for y in heights], label=label, color=colour, drawstyle="steps-post")
+    if dots:
+        place = {one.last: x for one, x in zip(known, across, strict=True)}
+        label = f"refused ({sum(one.refused for one in known):,})"
+        xs, ys = [place[one.last] for one, _ in dots], [y / size for _, y in dots]
+        axes.scatter(xs, ys, s=9, color=_RED, label=label, zorder=3)
+    if most is not None:
+        far = [tick / size for tick in _TICKS]
+        bend_upward_axis(axes, most / size, [y / size for y in values], far, lambda y: _length(y * size))
+    axes.set_ylabel("event time - arrival clock" + (f", {unit}" if most is None else ""))
+    axes.legend(fontsize=7, framealpha=0.6)
+    return figure
+
+
+def draw_lateness(lateness: Lateness, tolerances: Mapping[str, float]) -> Figure | None:
+    """How many events came how late, by outcome, with the tolerances drawn in; None without events.
+
+    Args:
+        lateness: The numbers.
+        tolerances: Where lines stand, seconds of lateness, by what they are called.
+    """
+    if not lateness.histogram:
+        return None
+    known = [bucket for bucket, _ in lateness.histogram]
+    buckets = range(min(known), max(known) + 1)
+    edges = [bucket_start(bucket) / 1e6 for bucket in (*buckets, buckets.stop)]
+    figure, axes = canvas()
+    floor = [0] * len(buckets)
+    for outcome in OUTCOMES:
+        events = [lateness.histogram.get((bucket, outcome), 0) for bucket in buckets]
+        if any(events):
+            top = [below + n for below, n in zip(floor, events, strict=True)]
+            label = f"{outcome} ({sum(events):,})"
+            axes.stairs(top, edges, baseline=floor, fill=True, color=_COLOURS[outcome], label=label)
+            floor = top
+    for (name, seconds), line in zip(tolerances.items(), _LINES * len(tolerances), strict=False):
+        axes.axvline(seconds, color="black", linestyle=line, linewidth=1, label=f"{name}: {_length(seconds)}")
+    _set_scale(axes, [*edges, *tolerances.values()], _linear_up_to(lateness))
+    axes.set_xlabel("arrival - event time (negative: an event of the future)")
+    axes.set_ylabel("events")
+    axes.legend(fontsize=7, framealpha=0.9)  # no line of a tolerance through its words
+    return figure
+
+
+def _across(axes: Axes, bins: Sequence[Bin]) -> list[float]:
+    """Places along the axis: the clock where it moves, else the number of the record."""
+    clocks = [one.clock_us or 0 for one in bins]
+    if len(set(clocks)) < min(len(bins), 3):
+        axes.set_xlabel("records, in the order of their arrival")
+        return [float(one.last) for one in bins]
+    axes.set_xlabel("arrival clock, UTC")
+    set_time_axis(axes)
+    return [days_of(us) for us in clocks]
+
+
+def _seconds(us: int | None, at: Bin) -> float:
+    return math.nan if us is None or at.clock_us is None else (us - at.clock_us) / 1e6
+
+
+def _unit_for(seconds: float) -> tuple[str, float]:
+    return next((unit for unit in _UNITS if seconds >= 2 * unit[1]), _UNITS[-1])
+
+
+def _length(seconds: float) -> str:
+    if not seconds:
+        return "0"
+    unit, size = next((unit for unit in _UNITS if abs(seconds) >= unit[1]), _UNITS[-1])
+    return f"{_rounded(seconds / size)} {_SHORT[unit]}"
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _linear_up_to(lateness: Lateness) -> float:
+    """Up to which size, seconds, the axis of lateness is linear: there lie a twentieth of the events."""
+    left = sum(lateness.histogram.values()) / 20
+    for bucket, n in sorted((abs(bucket), n) for (bucket, _), n in lateness.histogram.items()):
+        left -= n
+        if left < 0:
+            return max(abs(bucket_start(bucket)) / 1e6, 0.001)
+    return 0.001
+
+
+def _set_scale(axes: Axes, places: Sequence[float], linear: float) -> None:
+    """Scales the axis of lateness by powers, with ticks at common lengths of time; near zero it is linear."""
+    largest = max(abs(place) for place in places)
+    axes.set_xscale("symlog", linthresh=min(linear, max(largest / 10, 0.001)))
+    low, high = min(*places, 0), max(*places, 0)
+    scale = axes.xaxis.get_transform()
+    first, last = (float(place) for place in scale.transform([low, high]))
+    edge = (last - first) / 50  # matplotlib's own margin is as wide as the data on such a scale
+    axes.set_xlim(*(float(place) for place in scale.inverted().transform([first - edge, last + edge])))
+    ticks = [0.0, *(sign * tick for tick in _TICKS for sign in (1, -1) if low <= sign * tick <= high)]
+    across = axes.transAxes.inverted().transform
+    written: dict[float, float] = {}
+    for tick in sorted(ticks, key=abs):  # from zero outwards, none over another
+        [(place, _)] = across(axes.transData.transform([(tick, 0)]))
+        if all(abs(place - other) >= _APART for other in written.values()):
+            written[tick] = place
+    axes.xaxis.set_major_locator(FixedLocator(sorted(written)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: _length(seconds)))

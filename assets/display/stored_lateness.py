@@ -1,0 +1,192 @@
+"""How late the newest records of the log were, and where the watermark stood: from the tables, without Spark.
+
+Here: what is gathered of tables at one commit. Not here: the same of a batch at work (lateness.py), the numbers
+themselves (lateness_numbers.py), drawing them (pictures.py).
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tidemark.assets.display.lateness_numbers import (
+    BINS,
+    FINEST_US,
+    MOVED,
+    ON_TIME,
+    OUTCOMES,
+    PER_DECADE,
+    QUANTILES,
+    REFUSED,
+    Bin,
+    Lateness,
+    carried_on,
+    follows_us,
+)
+from tidemark.resources import tables
+from tidemark.resources.lake.bounded import pieces
+from tidemark.resources.lake.filters import Filters
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.workspace import Position
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import Spec
+
+Integers = NDArray[np.int64]
+
+_NONE = np.iinfo(np.int64).min  # no instant
+_SEQ, _CLOCK, _TIME, _ARRIVAL, _WATERMARK = "_arrival_seq", "_clock", "_event_time", "_arrival_time", "_watermark"
+
+
+@dataclass(frozen=True)
+class _Log:
+    """Records of a segment of the log by their place in it; microseconds since the epoch, _NONE where there is none.
+
+    Attributes:
+        clock: The clock at each.
+        time: Event time.
+        moving: Time that moves the watermark.
+        watermark: The watermark before it, where a table tells.
+        lateness: Arrival minus event time.
+        outcome: Place in OUTCOMES; -1 where the record has no time.
+    """
+
+    clock: Integers
+    time: Integers
+    moving: Integers
+    watermark: Integers
+    lateness: Integers
+    outcome: Integers
+
+
+def lateness_of_log(
+    lake: Lake,
+    versions: Mapping[str, int],
+    spec: Spec,
+    segment: tuple[int, int],
+    reached: Sequence[tuple[int, Position]],
+) -> Lateness:
+    """Gathers what the tables tell of a segment of processed records. It needs the table `ordered_events`.
+
+    Args:
+        lake: The tables.
+        versions: Version of each as of one commit.
+        spec: The spec.
+        segment: First `_arrival_seq` and the end, which is not in it; memory goes with its length.
+        reached: End of the range and position after it of processed batches, in order: the last one at or before
+            the segment, and all that reach into it.
+    """
+    first, end = segment
+    log = _read(lake, versions, first, end)
+    timed = log.outcome >= 0
+    buckets = _buckets(log.lateness)
+    histogram: dict[tuple[int, str], int] = {}
+    for number, outcome in enumerate(OUTCOMES):
+        found, counts = np.unique(buckets[log.outcome == number], return_counts=True)
+        histogram |= {(int(bucket), outcome): int(n) for bucket, n in zip(found, counts, strict=True)}
+    longest = int(log.lateness[timed].max()) if timed.any() else None
+    before = [position for at, position in reached if at <= first]
+    pieces_of_log = _with_reached(_bins(log), reached, first)
+    carried = carried_on(pieces_of_log, before[-1] if before else Position(), follows_us(TimeRules.of(spec)))
+    return Lateness(tuple(_bounded(carried, reached, first)), histogram, longest, _quantiles(log.lateness[timed]))
+
+
+def _quantiles(lateness_us: Integers) -> dict[float, int]:
+    """What parts of the events do not exceed: of so many events the lateness of the one at that place."""
+    if not lateness_us.size:
+        return {}
+    places = {part: math.ceil(part * lateness_us.size) - 1 for part in QUANTILES}
+    ordered = np.partition(lateness_us, sorted(places.values()))
+    return {part: int(ordered[place]) for part, place in places.items()}
+
+
+def _read(lake: Lake, versions: Mapping[str, int], first: int, end: int) -> _Log:
+    clock, time, moving, watermark, lateness = (np.full(end - first, _NONE, dtype=np.int64) for _ in range(5))
+    log = _Log(clock, time, moving, watermark, lateness, outcome=np.full(end - first, -1, dtype=np.int64))
+    segment: Filters = [(_SEQ, ">=", first), (_SEQ, "<", end)]
+
+    def read(table: str, columns: Sequence[str], more: Filters = ()) -> Iterator[tuple[Integers, pa.RecordBatch]]:
+        for piece in pieces(lake, table, versions[table], [_SEQ, *columns], [*segment, *more]):
+            yield _integers(piece, _SEQ) - first, piece
+
+    for at, piece in read(tables.RAW_EVENTS, [_CLOCK]):
+        log.clock[at] = _integers(piece, _CLOCK)
+    for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS):
+        for at, piece in read(table, [_TIME, _ARRIVAL, "_timestamp", "_adjusted_by", _WATERMARK]):
+            moved = _filled(pc.list_value_length(piece["_adjusted_by"]), 0) > 0
+            _put(log, at, piece, np.where(moved, OUTCOMES.index(MOVED), OUTCOMES.index(ON_TIME)))
+            log.moving[at] = _integers(piece, "_timestamp")
+            log.watermark[at] = _integers(piece, _WATERMARK)
+    for at, piece in read(tables.DEAD_LETTERS, [_TIME, _ARRIVAL, _WATERMARK], [("stage", "=", "time")]):
+        has_time = _integers(piece, _TIME) != _NONE
+        _put(log, at, piece, np.where(has_time, OUTCOMES.index(REFUSED), -1))
+        log.watermark[at] = _integers(piece, _WATERMARK)
+    return log
+
+
+def _put(log: _Log, at: Integers, piece: pa.RecordBatch, outcome: Integers) -> None:
+    time = _integers(piece, _TIME)
+    log.time[at], log.outcome[at] = time, outcome
+    log.lateness[at] = np.where(time == _NONE, _NONE, _integers(piece, _ARRIVAL) - np.where(time == _NONE, 0, time))
+
+
+def _bins(log: _Log) -> Iterator[Bin]:
+    """Pieces of the log, each by its own records."""
+    records = len(log.clock)
+    width = math.ceil(records / BINS) or 1
+    refused = (log.outcome == OUTCOMES.index(REFUSED)) & (log.clock != _NONE)
+    behind = np.where(refused, log.time - np.where(log.clock == _NONE, 0, log.clock), _NONE)
+    for start in range(0, records, width):
+        part = slice(start, start + width)
+        of_refused = behind[part][refused[part]]
+        yield Bin(
+            last=min(start + width, records) - 1,
+            clock_us=_some(log.clock[part].max()),
+            newest_us=_some(log.moving[part].max()),
+            watermark_us=_some(log.watermark[part].max()),
+            refused=int(refused[part].sum()),
+            refused_behind_us=(int(of_refused.min()), int(of_refused.max())) if of_refused.size else None,
+        )
+
+
+def _with_reached(bins: Iterable[Bin], reached: Sequence[tuple[int, Position]], first: int) -> Iterator[Bin]:
+    """Adds the watermark that batches ended with, which the clock or the slowest of several splits may have set."""
+    left = [(end, position.watermark_us) for end, position in reached if position.watermark_us is not None]
+    for one in bins:
+        known = one.watermark_us
+        while left and left[0][0] - first <= one.last + 1:
+            known = max(known if known is not None else _NONE, left.pop(0)[1])
+        yield replace(one, watermark_us=known)
+
+
+def _bounded(bins: Iterable[Bin], reached: Sequence[tuple[int, Position]], first: int) -> Iterator[Bin]:
+    """No watermark is above what the batch of the record ended with: the spec may have changed since."""
+    left = [(end - first, position.watermark_us) for end, position in reached if not position.final]
+    for one in bins:
+        while left and left[0][0] <= one.last:
+            left.pop(0)
+        known = [us for us in (one.watermark_us, left[0][1] if left else None) if us is not None]
+        yield one if one.watermark_us is None else replace(one, watermark_us=min(known))
+
+
+def _buckets(lateness_us: Integers) -> Integers:
+    """Bucket of each lateness, see `lateness_numbers.bucket_start`."""
+    off = np.abs(np.where(lateness_us == _NONE, 0, lateness_us))
+    size = np.floor(PER_DECADE * np.log10(np.maximum(off, FINEST_US) / FINEST_US)).astype(np.int64) + 1
+    return np.where(off < FINEST_US, 0, np.sign(lateness_us) * size)
+
+
+def _integers(piece: pa.RecordBatch, column: str) -> Integers:
+    return _filled(piece[column].cast(pa.int64()), _NONE)
+
+
+def _filled(values: pa.Array, nothing: int) -> Integers:
+    filled: Integers = pc.fill_null(values, nothing).to_numpy(zero_copy_only=False).astype(np.int64)
+    return filled
+
+
+def _some(value: np.int64) -> int | None:
+    return None if value == _NONE else int(value)

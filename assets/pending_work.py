@@ -1,0 +1,110 @@
+"""What a run of a pipeline would find to do, seen without Spark.
+
+Here: the look at sources and at the log of batches. Not here: doing it, and when to look (pipelines/launching.py).
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from tidemark.assets.batch.batch import next_segment
+from tidemark.assets.batch.control import ensure_taken
+from tidemark.assets.ingestion import Waiting, waiting_input
+from tidemark.resources import tables
+from tidemark.resources.batches.owner import is_gone
+from tidemark.resources.sources.discovery import listed
+from tidemark.resources.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Due:
+    """What a look found.
+
+    Attributes:
+        is_there: A run would have something to do, and nobody does it now.
+        key: Names what is to be done: the same files, log and spec have the same key.
+        sentence: What was looked at, and what was found.
+        may_ripen: It can become work by time alone: files that settle, a process that ends.
+    """
+
+    is_there: bool
+    key: str
+    sentence: str
+    may_ripen: bool = False
+
+
+def look(workspace: Workspace) -> Due:
+    """What a run would find to do.
+
+    Raises:
+        InputError: The path of a source leads nowhere.
+        LakeError: The pipeline was flushed, and more input was read since.
+        SpecError: The pipeline's tables cannot go on with the spec.
+    """
+    ensure_taken(workspace)
+    found = waiting_input(workspace)
+    if at_work := _at_work(workspace):
+        return Due(False, "", at_work, may_ripen=True)
+    unprocessed = _unprocessed(workspace)
+    last = workspace.batches.last_commit() if workspace.exists else None
+    files = [[file.path, file.size, file.modified_us] for file in found.ready]
+    files += [[file.place, file.size, file.modified_us] for file in found.copies]
+    key = _digest([workspace.spec.fingerprint(), last.batch_id if last else None, files])
+    sentence = "; ".join(filter(None, [_of_files(workspace, found), unprocessed]))
+    return Due(bool(found.ready or found.copies or unprocessed), key, sentence, may_ripen=bool(found.waiting))
+
+
+def signature(workspace: Workspace) -> str:
+    """Names all that a look goes by, and costs less: as long as it is the same, a look finds the same.
+
+    No file is opened, and of the lake only the log of batches.
+    """
+    files = [listed(source, workspace.file.folder) for source in workspace.spec.sources]
+    version = workspace.lake.version(tables.BATCHES) if workspace.exists else None
+    return _digest([workspace.spec.fingerprint(), version, files])
+
+
+def has_unprocessed(
+    workspace: Workspace, *, flush: bool, tick_us: int | None = None, reopen: str | None = None
+) -> bool:
+    """Whether a batch was left uncommitted, or the log has records, an end or a tick that no batch has processed."""
+    if not workspace.exists:
+        return False
+    if workspace.batches.pending() is not None:
+        return True
+    return not next_segment(workspace, None, flush=flush, tick_us=tick_us, reopen=reopen).is_empty
+
+
+def _at_work(workspace: Workspace) -> str:
+    pending = workspace.batches.pending() if workspace.exists else None
+    if pending is None or pending.released or is_gone(pending.owner, pending.heartbeat_at, workspace.clock.now()):
+        return ""
+    return f"{pending.owner} is at work on batch {pending.batch_id}"
+
+
+def _unprocessed(workspace: Workspace) -> str:
+    if not has_unprocessed(workspace, flush=False):
+        return ""
+    pending = workspace.batches.pending()
+    if pending is not None and pending.kind == "process":
+        return f"batch {pending.batch_id} was not committed"
+    records = workspace.log_end() - workspace.processed_end()
+    return f"{records:,} records of the log are not processed" if records else ""
+
+
+def _of_files(workspace: Workspace, found: Waiting) -> str:
+    counts = {
+        "new": len(found.ready) + found.left,
+        "of sources that wait for others": found.ahead,
+        "with the bytes of others": len(found.copies),
+        "younger than `settle`": len(found.waiting),
+        "held back": len(found.errors),
+    }
+    paths = ", ".join(source.path for source in workspace.spec.sources)
+    said = ", ".join(f"{n:,} {what}" for what, n in counts.items() if n or what == "new")
+    first = f" ({found.errors[0].found})" if found.errors else ""
+    return f"{paths}: {said}{first}"
+
+
+def _digest(of: object) -> str:
+    return hashlib.sha256(json.dumps(of, ensure_ascii=True).encode()).hexdigest()[:32]

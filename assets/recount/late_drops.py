@@ -1,0 +1,112 @@
+"""The recount of a batch's late drops and duplicates, and what it says of the dead letters that were written.
+
+Here: what the recount is asked. Not here: its queries, which share no code with the rules
+(resources/recount/late_drops.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from pyspark.sql import DataFrame
+
+from tidemark.assets.batch.pauses import waits_of
+from tidemark.assets.batch.segment import items_of, judged_batch
+from tidemark.assets.state.dedup import known_first_times
+from tidemark.assets.state.timelines import first_clock_asked_for
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.quality.checks import Measured
+from tidemark.resources.recount.idleness import EndsOfWindow
+from tidemark.resources.recount.late_drops import RecountRules, recount
+from tidemark.resources.recount.times import SourceRules
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.expressions.try_expression import guarded_sql
+from tidemark.timeops.pauses import Waits
+from tidemark.timeops.rules import SourceTime, TimeRules
+from tidemark.timeops.spec import WindowSpec
+
+_JUDGED = ("duplicate", "early", "late_arrival", "out_of_order")  # reasons that the recount tells apart
+
+
+def recount_of_batch(workspace: Workspace, plan: Plan, letters: DataFrame, before: DataFrame) -> DataFrame:
+    """The recount of a batch's range of the log, one row.
+
+    Args:
+        workspace: The pipeline.
+        plan: The batch.
+        letters: The dead letters that it wrote.
+        before: State of the timelines before it.
+    """
+    items = items_of(workspace, plan)
+    rules = _rules_of(workspace, plan, items)
+    if not rules.deduplicate_by:
+        return recount(items, rules, before)
+    told = letters.where("reason = 'duplicate'").select(c.SEQ)
+    known = known_first_times(workspace, judged_batch(workspace, plan).spans)
+    return recount(items, rules, before, told=told, first_times=known)
+
+
+def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Measured]:
+    """What a recount found beside what was written.
+
+    Args:
+        written: Dead letters of the stages ingest and time, by reason.
+        fresh: The row of `recount_of_batch`.
+    """
+    untimed = sum(n for reason, n in written.items() if reason not in _JUDGED)
+    judged = [Measured(reason, fresh[reason], written.get(reason, 0)) for reason in _JUDGED]
+    others = [Measured("without a time", fresh["untimed"], untimed)]
+    return [*judged, *others, Measured("mistaken for duplicates, or not known as such", 0, fresh["mistaken"])]
+
+
+def _rules_of(workspace: Workspace, plan: Plan, items: DataFrame) -> RecountRules:
+    """The numbers of a spec that the recount needs, and its expressions, guarded over the records of a batch."""
+    spec, rules, before = workspace.spec, TimeRules.of(workspace.spec), workspace.position()
+    time, waits = spec.time, waits_of(workspace, plan)
+    idle = time.idle.advance if time.idle else None
+    return RecountRules(
+        sources=tuple(_source_rules(source, waits, items) for source in rules.sources),
+        uses_splits=rules.uses_splits,
+        over=tuple(guarded_sql(items, text) for text in time.over),
+        deduplicate_by=tuple(guarded_sql(items, text) for text in time.deduplicate_by),
+        within_us=time.within_us,
+        emit_every_us=time.emit_every_us,
+        unit_us=time.unit_us,
+        out_of_order=time.out_of_order,
+        early_us=time.early.tolerance_us if time.early else None,
+        early_policy=time.early.policy if time.early else None,
+        late_us=time.late.tolerance_us if time.late else None,
+        late_policy=time.late.policy if time.late else None,
+        clock_tolerance_us=time.clock_tolerance_us,
+        idle=None if idle == "arrival_clock" else idle,
+        idle_timeout_us=time.idle_timeout_us,
+        windows=tuple(_ends_of(window, time.unit_us) for window in rules.windows_to_close),
+        first_clock_us=first_clock_asked_for(workspace),
+        start_clock_us=before.clock_us,
+        start_ended_us=before.clock_before_period_us,
+        waits_since_us=waits.any_since_us,
+        waited_us=waits.any_waited_us,
+    )
+
+
+def _source_rules(source: SourceTime, waits: Waits, items: DataFrame) -> SourceRules:
+    by = None if source.timestamp_by is None else guarded_sql(items, source.timestamp_by)
+    since_us = waits.since_us if source.name in waits.sources else None
+    waited_us = waits.waited_us.get(source.name, 0)
+    return SourceRules(**{**asdict(source), "timestamp_by": by}, waited_us=waited_us, waits_since_us=since_us)
+
+
+def _ends_of(window: WindowSpec, unit_us: int) -> EndsOfWindow:
+    lateness_us, inside_us = window.allowed_lateness_us, window.ends_inside_us
+    behind_us = unit_us * inside_us
+    if window.kind == "session":
+        return EndsOfWindow(lateness_us, behind_us=behind_us, after_event_us=window.gap_us)
+    if window.kind == "sliding":
+        return EndsOfWindow(lateness_us, behind_us=behind_us, after_event_us=window.size_us)
+    if window.kind == "snapshot":
+        return EndsOfWindow(lateness_us, behind_us=behind_us, after_event_us=0)
+    if window.calendar is not None:
+        return EndsOfWindow(lateness_us, inside_us, behind_us, calendar=window.calendar)
+    begins_every = window.end_step_us if window.kind == "hopping" else window.size_us
+    grid = (window.offset_us, window.size_us, begins_every, window.end_step_us)
+    return EndsOfWindow(lateness_us, inside_us, behind_us, grid=grid)

@@ -1,0 +1,171 @@
+"""Checks of the windows that a batch wrote: one final row each, revisions without gaps, results computed once more.
+
+Here: the expectations, and what each counts. Not here: how results are computed once more (windows.py), checks
+of other tables (checks.py).
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.assets.recount.windows import Look, can_recount, compared, group_values, looks_at
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
+from tidemark.resources.spark.rows import readable
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.epoch import Instant
+from tidemark.timeops.expressions.sums import SUMS, calls_of
+from tidemark.timeops.spec import Spec, WindowSpec
+from tidemark.timeops.windows.aggregates import having_fails
+from tidemark.timeops.windows.changes import CHANGE, DELETE, PREIMAGE
+
+_MOST_SHOWN = 100  # differing windows are counted up to here
+
+ONE_FINAL_ROW = Expectation(
+    name="one_final_row",
+    holds="a window and group has one final row",
+    remedy="do not use the window table of this batch; report the rows, then `tidemark run` retries the batch",
+    blocking=True,
+)
+DENSE_REVISIONS = Expectation(
+    name="dense_revisions",
+    holds="with `history`, the revisions of a window and group are 0, 1, 2, … up to the one in the window table "
+    "(with `having`, those of them that pass)",
+    remedy="do not use the history of this batch; report the rows, then `tidemark run` retries the batch",
+    blocking=True,
+)
+WINDOW_RECOUNT = Expectation(
+    name="window_recount",
+    holds="final results equal what the events in the tables give, computed once more in another way",
+    remedy="results are wrong, or the events are: report the rows; `tidemark accept` takes the batch as it is",
+    blocking=True,
+)
+HAVING = Expectation(
+    name="having_decides",
+    holds="`having` can be computed on every result; where it fails, the result is shown",
+    remedy="read the rows, which `having` might leave out; write it so that it gives a value for them",
+)
+
+SUM_OVERFLOW = Expectation(
+    name="sum_overflow",
+    holds="sums of BIGINT fit",
+    remedy="such a sum is null: add up decimals, such as `sum(CAST(n AS DECIMAL(20, 0)))`, or larger units",
+)
+
+
+def asked_of(spec: Spec) -> tuple[Expectation, ...]:
+    """The checks of a spec's windows: those whose tables it has."""
+    dense = (DENSE_REVISIONS,) if any(window.history for window in spec.windows) else ()
+    recount = (WINDOW_RECOUNT,) if spec.outputs.ordered_events else ()
+    adds = any(calls_of(text, SUMS) for window in spec.windows for text in window.aggregates.values())
+    overflow = (SUM_OVERFLOW,) if recount and adds else ()
+    having = (HAVING,) if any(window.having for window in spec.windows) else ()
+    return (ONE_FINAL_ROW, *dense, *recount, *overflow, *having) if spec.windows else ()
+
+
+def check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
+    """Checks the results that a batch wrote; windows of which it wrote none cost nothing."""
+    asked = asked_of(workspace.spec)
+    looks = looks_at(workspace, plan)
+    written = [(window, looks[window.name]) for window in workspace.spec.windows if window.name in looks]
+    found = [
+        _none_of([_doubled(workspace, *one) for one in written], ONE_FINAL_ROW, "windows and groups with several")
+    ]
+    if DENSE_REVISIONS in asked:
+        gaps = [_with_gaps(workspace, plan, *one) for one in written if one[0].history]
+        found.append(_none_of(gaps, DENSE_REVISIONS, "windows and groups whose revisions have gaps"))
+    if WINDOW_RECOUNT in asked:
+        found += _recounted(workspace, plan, written, overflow=SUM_OVERFLOW in asked)
+    if HAVING in asked:
+        undecided = [_undecided(workspace, plan, window) for window, _ in written if window.having]
+        rows = [frame for frame in undecided if frame is not None]
+        found.append(_none_of(rows, HAVING, "results on which `having` fails"))
+    return found
+
+
+def _recounted(
+    workspace: Workspace, plan: Plan, written: Sequence[tuple[WindowSpec, Look]], *, overflow: bool
+) -> list[Checked]:
+    """The recount, and with `overflow` the sums that it found too large."""
+    closed = [one for one in written if one[1].spans]
+    frames = [compared(workspace, plan, *one) for one in closed if can_recount(one[0])]
+    rows = reduce(DataFrame.unionByName, [one.counts for one in frames]).collect() if frames else []
+    wrong = Measured("windows and groups whose results differ", 0, sum(row["wrong"] for row in rows))
+    in_all = sum(row["compared"] for row in rows)
+    left_out = [
+        f"`{name}` of {row['window_name']} in {n:,} of {row['compared']:,}"
+        for row in rows
+        for name, n in row["left_out"].items()
+        if n
+    ]
+    never = [window.name for window, _ in closed if not can_recount(window)]
+    said = [
+        f"{in_all:,} {'result was' if in_all == 1 else 'results were'} compared",
+        *([f"left out, as the order of summation may change it: {', '.join(left_out)}"] if left_out else []),
+        *([f"not compared, as `_source` or `_split` is named: {', '.join(never)}"] if never else []),
+    ]
+    recount = check(WINDOW_RECOUNT, [wrong], lambda: _some([one.wrong for one in frames]), note="; ".join(said))
+    if not overflow:
+        return [recount]
+    too_large = Measured("sums that are null as they do not fit", 0, sum(row["too_large"] for row in rows))
+    return [recount, check(SUM_OVERFLOW, [too_large], lambda: _some([one.too_large for one in frames]))]
+
+
+def _some(frames: Sequence[DataFrame]) -> Rows:
+    shown = readable(reduce(DataFrame.unionByName, frames).limit(SAMPLE_ROWS))
+    return [row.asDict(recursive=True) for row in shown.collect()]
+
+
+def _undecided(workspace: Workspace, plan: Plan, window: WindowSpec) -> DataFrame | None:
+    """The results of a batch on which `having` fails; None where it cannot."""
+    rows = workspace.lake.read(tables.window_table(window.name), filters=[(c.BATCH, "=", plan.batch_id)])
+    fails = having_fails(rows, window)
+    named = (
+        F.lit(window.name).alias("window_name"),
+        "window_start",
+        "window_end",
+        group_values(window.group_columns),
+    )
+    return None if fails is None else rows.where(fails).select(*named)
+
+
+def _none_of(frames: Sequence[DataFrame], expectation: Expectation, what: str) -> Checked:
+    found = readable(reduce(DataFrame.unionByName, frames).limit(_MOST_SHOWN + 1)).collect() if frames else []
+    sample = [row.asDict(recursive=True) for row in found[:SAMPLE_ROWS]]
+    return check(expectation, [Measured(what, 0, len(found))], lambda: sample)
+
+
+def _doubled(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:
+    """Windows and groups with several rows; of those that are revised, the table holds the last alone."""
+    rows = _since(workspace, tables.window_table(window.name), look)
+    keys = [F.col(f"`{name}`") for name in window.key_columns]  # with the end: sessions may share their start
+    doubled = rows.groupBy(*keys).agg(F.count("*").alias("__rows")).where("__rows > 1")
+    named, groups = F.lit(window.name).alias("window_name"), group_values(window.group_columns)
+    return doubled.select(named, "window_start", groups, F.col("__rows").alias("rows"))
+
+
+def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -> DataFrame:
+    """Windows and groups of the batch of whose revisions one is missing, in the history or behind it."""
+    keys = [F.col(f"`{name}`") for name in window.key_columns]
+    rows = _since(workspace, tables.window_table(window.name), look).where(F.col(c.BATCH) == plan.batch_id)
+    now = rows.select(*keys, F.col("_revision").alias("__last"))
+    history = _since(workspace, tables.history_table(window.name), look)
+    history = history.where(~F.col(CHANGE).isin(PREIMAGE, DELETE))
+    given = history.groupBy(*keys).agg(F.count("*").alias("__n"), F.max("_revision").alias("__highest"))
+    both = now.alias("now").join(given.alias("given"), c.same_in("now", "given", window.key_columns), "left")
+    # Of revisions that did not pass `having` there are no rows.
+    all_there = F.lit(True) if window.having else F.col("__n") == F.col("__last") + 1
+    gap = ~F.coalesce(all_there & (F.col("__highest") == F.col("__last")), F.lit(False))
+    shown = both.where(gap).select("now.*", "__n")
+    named, groups = F.lit(window.name).alias("window_name"), group_values(window.group_columns)
+    counts = (F.col("__last").alias("last"), F.col("__n").alias("n"))
+    return shown.select("window_start", "window_end", groups, *counts, named)
+
+
+def _since(workspace: Workspace, table: str, look: Look) -> DataFrame:
+    """The rows of a table from the first window on that the batch wrote."""
+    return workspace.lake.read(table, filters=[("window_start", ">=", Instant(look.first_us))])

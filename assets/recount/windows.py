@@ -1,0 +1,307 @@
+"""Windows that a batch closed, computed once more from the tables of events, by comparing times with starts and ends.
+
+Here: which windows, which events are in them, what differs. Not here: the rules of windows (timeops/), of which this
+shares nothing but the reading of the user's expressions. What a flush closed it is told by the table that keeps that.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.assets.batch.control import last_flush, was_reopened
+from tidemark.assets.recount.bounds import moved_sums, with_column
+from tidemark.assets.recount.values import is_same, is_sure
+from tidemark.assets.state.drained_windows import stay_closed
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.spark.rows import small_frame
+from tidemark.resources.workspace import Position, Workspace, records_in
+from tidemark.timeops import columns as c
+from tidemark.timeops.epoch import Instant
+from tidemark.timeops.events.adjustment import KEPT
+from tidemark.timeops.expressions.aggregate_calls import on_rows
+from tidemark.timeops.expressions.sums import SUMS, calls_of, overflow_in, without_overflow
+from tidemark.timeops.expressions.tokens import mentions
+from tidemark.timeops.expressions.try_expression import any_fails, null_if_it_fails
+from tidemark.timeops.expressions.values import as_json
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.windows.aggregates import passes_having, with_aggregates
+from tidemark.timeops.windows.membership import END, START, group_names
+
+_COMPARISONS = 2_000_000  # about what a second is enough for
+_FEWEST, _MOST = 12, 1_000
+
+_START, _END = "window_start", "window_end"
+_FROM, _TO = "__from", "__to"  # start and end of a window that is computed again
+_HERE = "__here"
+_UNSURE = "__unsure"  # which events a session holds, their times do not tell
+_TOO_LARGE = "__too_large"  # aggregates in which a sum of BIGINT does not fit
+_MAY_PASS = "__may_pass"  # whether a result passes `having` depends on the order of summation
+
+Span = tuple[int, int]
+"""Start and end, microseconds."""
+
+Moved = tuple[str, ...] | None
+"""What `moved_sums` gives of an aggregate."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a batch wrote of a window.
+
+    Attributes:
+        first_us: Start of the first of its windows, microseconds.
+        spans: Some of those that are closed.
+    """
+
+    first_us: int
+    spans: tuple[Span, ...] = ()
+
+
+def most_windows(records: int) -> int:
+    """How many windows of each definition are computed again after a batch: of a small batch all, of others a sample.
+
+    Each is compared with every event of their time. They are chosen by a hash.
+    """
+    return max(_FEWEST, min(_MOST, _COMPARISONS // max(records, 1)))
+
+
+def can_recount(window: WindowSpec) -> bool:
+    """Whether the tables of events have all that the window's expressions name."""
+    texts = (*window.aggregates.values(), *(text for _, text in window.group_expressions), window.where or "")
+    return not any(mentions(text, name) for text in texts for name in (c.SOURCE, c.SPLIT))
+
+
+def looks_at(workspace: Workspace, plan: Plan) -> dict[str, Look]:
+    """What a batch wrote of each window, in one job; nothing of those of which it wrote no row."""
+    frames, most = [], most_windows(records_in(plan))
+    reopened = was_reopened(workspace, plan)
+    for window in workspace.spec.windows:
+        of_batch = [(c.BATCH, "=", plan.batch_id)]
+        rows = workspace.lake.read(tables.window_table(window.name), filters=of_batch)
+        final = rows.where("_is_final").groupBy(_START, _END).agg(_lacks_a_sum(window).alias(_TOO_LARGE))
+        if reopened and window.is_linked:
+            final = final.where(_behind_flush(workspace, window))
+        order = (F.desc(_TOO_LARGE), F.xxhash64(_START, _END), _START, _END)
+        chosen = final.orderBy(*order).limit(most).drop(_TOO_LARGE)
+        first = rows.agg(F.min(_START).alias(_START)).withColumn(_END, F.lit(None).cast("timestamp"))
+        frames.append(first.unionByName(chosen).withColumn("name", F.lit(window.name)))
+    looks: dict[str, Look] = {}
+    both = reduce(DataFrame.unionByName, frames).where(F.col(_START).isNotNull())
+    for row in both.select("name", c.to_us(_START).alias("start"), c.to_us(_END).alias("end")).collect():
+        look = looks.get(row["name"], Look(row["start"]))
+        spans = look.spans if row["end"] is None else (*look.spans, (row["start"], row["end"]))
+        looks[row["name"]] = Look(min(look.first_us, row["start"]), spans)
+    return looks
+
+
+def _lacks_a_sum(window: WindowSpec) -> Column:
+    """BOOLEAN aggregate: a sum is null, because it does not fit or because there was nothing to add up."""
+    lacks = [F.col(f"`{name}`").isNull() for name, text in window.aggregates.items() if calls_of(text, SUMS)]
+    return F.bool_or(reduce(or_, lacks, F.lit(False)))
+
+
+def _too_large(window: WindowSpec, events: DataFrame) -> Column:
+    """ARRAY<STRING> aggregate: the names of the aggregates in which a sum of BIGINT does not fit."""
+    overflows = {name: overflow_in(text, events) for name, text in window.aggregates.items()}
+    which = [F.when(F.expr(text), F.lit(name)) for name, text in overflows.items() if text is not None]
+    return F.array_compact(F.array(*which)) if which else F.array().cast("array<string>")
+
+
+def _behind_flush(workspace: Workspace, window: WindowSpec) -> Column:
+    """BOOLEAN: a session or sliding window begins behind all that the last flush has closed.
+
+    Of those before, the tables of events do not tell which events a flush keeps out of which.
+    """
+    batch = last_flush(workspace)
+    position = Position() if batch is None else workspace.position_after(batch)
+    reached = [us for us in (position.max_t_us, position.watermark_us) if us is not None]
+    if not reached:
+        return F.lit(True)
+    length_us = window.gap_us if window.kind == "session" else window.size_us
+    return c.to_us(_START) > F.lit(max(reached) + length_us)
+
+
+def group_values(names: Sequence[str]) -> Column:
+    """`group_values`: the values of group columns as JSON, so that definitions with other groups have one shape.
+
+    It is for people to read: other values may have the same text.
+    """
+    values = as_json(*[F.col(f"`{name}`") for name in names])
+    return (values if names else F.lit("{}")).alias("group_values")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Final results of a window beside what the events in the tables give.
+
+    Attributes:
+        counts: One row: `window_name`, how many were `compared`, how many are `wrong` and `too_large`, and `left_out`
+            MAP<STRING, BIGINT>, of each aggregate the results that another order of summation may make another.
+        wrong: Those that differ: `window_name`, start, end, `group_values`.
+        too_large: Those in which a sum of BIGINT does not fit: the same, and the `aggregate`; counted in `counts`.
+    """
+
+    counts: DataFrame
+    wrong: DataFrame
+    too_large: DataFrame
+
+
+def compared(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -> Compared:
+    """Compares the final results that were looked at with what the events in the tables give.
+
+    Sessions that late events may have made to overlap are not compared, see `_may_overlap`.
+
+    Where the log was reopened, events that came later miss what a flush gave: then the batch's own rows alone are
+    compared.
+    """
+    names, spans = window.key_columns, look.spans
+    rows = workspace.lake.read(tables.window_table(window.name), filters=[(_START, ">=", Instant(look.first_us))])
+    asked = small_frame(workspace.spark, spans, f"{_FROM} BIGINT, {_TO} BIGINT")
+    asked = F.broadcast(asked.select(c.to_instant(_FROM).alias(_FROM), c.to_instant(_TO).alias(_TO)))
+    events = _events(workspace, window, spans)
+    moved = {name: moved_sums(text, events) for name, text in window.aggregates.items()}
+    again = _again(events, asked, window, moved)
+    if was_reopened(workspace, plan):
+        again = _not_flushed(again, stay_closed(workspace, plan, window), window)
+        rows = rows.where(F.col(c.BATCH) == plan.batch_id)
+    written = rows.where("_is_final").join(asked, (F.col(_START) == F.col(_FROM)) & (F.col(_END) == F.col(_TO)))
+    old = written.select(*[F.col(f"`{name}`") for name in names], *window.aggregates, F.lit(True).alias(_HERE))
+    both = old.alias("old").join(again.alias("again"), c.same_in("old", "again", names), "full")
+    is_known = {name: _is_known(name, moved[name], rows) for name in window.aggregates}
+    differs = [known & ~_is_same(name, moved[name], rows) for name, known in is_known.items()]
+    sure = ~F.coalesce(F.col(f"again.{_UNSURE}"), F.lit(False))
+    is_old, is_again = F.col(f"old.{_HERE}").isNotNull(), F.col(f"again.{_HERE}").isNotNull()
+    in_both = is_old & is_again & sure
+    wrong = in_both & reduce(or_, differs)
+    if not window.empty:
+        wrong = wrong | (is_old & ~is_again)
+    if not workspace.spec.time.over and not window.is_linked:  # otherwise a group may close later, or have its own
+        wrong = wrong | (is_again & ~is_old & ~F.col(f"again.{_MAY_PASS}"))
+    left_out = [F.count_if(in_both & ~known) for known in is_known.values()]
+    named = F.lit(window.name).alias("window_name")
+    counts = both.agg(
+        F.count_if(in_both).alias("compared"),
+        F.count_if(wrong & sure).alias("wrong"),
+        F.coalesce(F.sum(F.when(in_both, F.size(_TOO_LARGE))), F.lit(0)).alias("too_large"),
+        F.map_from_arrays(F.array(*map(F.lit, is_known)), F.array(*left_out)).alias("left_out"),
+    )
+    keys = [F.coalesce(f"old.`{name}`", f"again.`{name}`").alias(name) for name in names]
+    shown = [named, F.col(_START), F.col(_END), group_values(window.group_columns)]
+    too_large = both.where(in_both).select(*keys, F.explode(_TOO_LARGE).alias("__aggregate"))
+    return Compared(
+        counts.select(named, "*"),
+        both.where(wrong & sure).select(*keys).select(*shown),
+        too_large.select(*shown, F.col("__aggregate").alias("aggregate")),
+    )
+
+
+def _events(workspace: Workspace, window: WindowSpec, spans: Sequence[Span]) -> DataFrame:
+    """The events of the time of some windows, with `__at` and `__met`, the watermark behind which one came."""
+
+    def within(name: str, column: str) -> DataFrame:
+        first, last = min(start for start, _ in spans), max(end for _, end in spans)
+        between = [(column, ">=", Instant(first)), (column, "<=", Instant(last))]
+        return workspace.lake.read(name, filters=between)
+
+    if window.input is not None:
+        results = within(tables.window_table(window.input), _END).where("_is_final")
+        return results.withColumns({"__at": F.col(_END), "__met": F.lit(None).cast("timestamp")})
+    ordered, held = within(tables.ORDERED_EVENTS, c.TIMESTAMP), within(tables.HELD_EVENTS, c.TIMESTAMP)
+    both = ordered.drop(c.RELEASE_SEQ).unionByName(held)
+    met = F.when(F.array_contains(c.ADJUSTED_BY, KEPT), F.col(c.WATERMARK))
+    return both.withColumns({"__at": F.col(c.TIMESTAMP), "__met": met})
+
+
+def _again(events: DataFrame, asked: DataFrame, window: WindowSpec, moved: Mapping[str, Moved]) -> DataFrame:
+    """What the windows that are asked for give of the events in them, and would give with their sums moved."""
+    passing = events
+    if window.where is not None:
+        passing = passing.where(F.coalesce(null_if_it_fails(events, window.where), F.lit(False)))
+    if (fails := any_fails(events, on_rows(window.aggregates.values()))) is not None:
+        passing = passing.where(~fails)
+    groups = {f"__of_{name}": null_if_it_fails(events, text) for name, text in window.group_expressions}
+    placed = passing.select("*", *[value.alias(name) for name, value in groups.items()]).join(asked, _is_in(window))
+    named = [F.col(f"`{of}`").alias(name) for of, name in zip(groups, window.group_columns, strict=True)]
+    texts = dict(window.aggregates)
+    texts |= {_moved(name, i): text for name, others in moved.items() for i, text in enumerate(others or ())}
+    texts = {name: without_overflow(text, events, in_decimals=True) for name, text in texts.items()}
+    more = (_too_large(window, events).alias(_TOO_LARGE), F.bool_or(_may_overlap(window)).alias(_UNSURE))
+    groups_of = placed.groupBy(F.col(_FROM).alias(_START), F.col(_TO).alias(_END), *named)
+    found = with_aggregates(groups_of, texts, *more)
+    passes, may_pass = _passes(found, window, moved)
+    shown = found.withColumn(_MAY_PASS, may_pass).where(passes | F.col(_MAY_PASS) | F.col(_UNSURE))
+    return shown.withColumn(_HERE, F.lit(True))
+
+
+def _passes(found: DataFrame, window: WindowSpec, moved: Mapping[str, Moved]) -> tuple[Column, Column]:
+    """BOOLEAN, never null: a result passes `having`; another order of summation may tell otherwise."""
+    if window.having is None:
+        return F.lit(True), F.lit(False)
+    passes, otherwise = passes_having(found, window.having), F.lit(False)
+    for name, texts in moved.items():
+        if texts is None and mentions(window.having, name):
+            return passes, F.lit(True)
+        for i in range(len(texts or ())):
+            with_other = passes_having(found, with_column(window.having, name, _moved(name, i)))
+            otherwise = otherwise | (with_other != passes)
+    return passes, otherwise
+
+
+def _moved(name: str, number: int) -> str:
+    """Name of an aggregate with one of its sums moved."""
+    return f"__moved{number}_{name}"
+
+
+def _may_overlap(window: WindowSpec) -> Column:
+    """BOOLEAN, never null: with this event in its time, a session may lie over another one of its group.
+
+    An event that comes more than the allowed lateness behind the watermark joins the open session within its gap.
+    That may draw the session out over events of one that had closed before, or over one that was refused: by their
+    times these are in it as well. What had closed by then ends a gap behind the session's start at the earliest.
+    """
+    if window.kind != "session":
+        return F.lit(False)
+    lateness, gap = (F.expr(f"INTERVAL {us} MICROSECONDS") for us in (window.allowed_lateness_us, window.gap_us))
+    return F.coalesce(F.col("__met") > F.greatest(F.col("__at"), F.col(_FROM) + gap) + lateness, F.lit(False))
+
+
+def _not_flushed(again: DataFrame, flushed: DataFrame | None, window: WindowSpec) -> DataFrame:
+    if flushed is None:
+        return again
+    groups = zip(group_names(window), window.group_columns, strict=True)
+    named = [F.col(of).alias(name) for of, name in groups]
+    keys = flushed.select(c.to_instant(START).alias(_START), c.to_instant(END).alias(_END), *named)
+    same = c.same_in("again", "flushed", window.key_columns)
+    return again.alias("again").join(keys.alias("flushed"), same, "left_anti")
+
+
+def _is_in(window: WindowSpec) -> Column:
+    """BOOLEAN: an event is in a window by its time, and did not come when that one had closed."""
+    at, start, end = F.col("__at"), F.col(_FROM), F.col(_TO)
+    begins_inside = window.kind in ("session", "snapshot") or (window.closed == "left" and not window.is_linked)
+    ends_inside = window.kind in ("session", "sliding", "snapshot") or window.closed == "right"
+    inside = (at >= start if begins_inside else at > start) & (at <= end if ends_inside else at < end)
+    lasts = end + F.expr(f"INTERVAL {window.allowed_lateness_us} MICROSECONDS")
+    had_closed = F.col("__met") > lasts if ends_inside else F.col("__met") >= lasts
+    return inside & ~F.coalesce(had_closed, F.lit(False))
+
+
+def _is_known(name: str, moved: Moved, rows: DataFrame) -> Column:
+    """BOOLEAN, never null: the aggregate is what it is in every order of summation, but for what is_same allows."""
+    if moved is None:
+        return F.lit(False)
+    others = [F.col(f"again.`{_moved(name, i)}`") for i in range(len(moved))]
+    return is_sure(F.col(f"again.`{name}`"), others, rows.schema[name].dataType)
+
+
+def _is_same(name: str, moved: Moved, rows: DataFrame) -> Column:
+    """BOOLEAN, never null: the aggregate is as it was written."""
+    if moved is None:
+        return F.lit(True)
+    others = [F.col(f"again.`{_moved(name, i)}`") for i in range(len(moved))]
+    return is_same(F.col(f"old.`{name}`"), F.col(f"again.`{name}`"), others, rows.schema[name].dataType)

@@ -1,0 +1,97 @@
+"""The first times of keys between two batches, which is the state of the duplicate rule.
+
+Here: reading those that a batch may find duplicates of, and adding the batch's own. Not here: who is a duplicate
+(timeops/events/duplicates.py).
+
+Nothing is ever deleted: however late a record comes, it may be a duplicate. So that a batch does not read what
+history left, it asks only for the spans of event time that its own events lie in, and the files that it adds hold
+one such segment each.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import add
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.assets.batch.batch import batch_column, has_few_records
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.lake.filters import Filters
+from tidemark.resources.spark.rows import empty_frame
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.events.adjustment import Adjusted
+from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA, event_times, first_times
+from tidemark.timeops.rules import TimeRules
+
+Span = tuple[int, int]
+"""First and last instant of a span of event time, microseconds."""
+
+MOST_SPANS = 8
+NEAR_US = 3_600_000_000
+"""Segments no further apart are one: to read a little more costs less than another file."""
+_DAY_US = 86_400_000_000
+_MOST_PIECES = 10_000
+_ALL: Span = (c.MIN_US, c.MAX_US)
+
+
+def spans_of(workspace: Workspace, items: DataFrame) -> tuple[Span, ...]:
+    """The spans of event time in which a batch's events may have duplicates, found by one small job.
+
+    Args:
+        workspace: The pipeline; it removes duplicates.
+        items: The batch's records.
+    """
+    rules = TimeRules.of(workspace.spec)
+    pieces = event_times(items, rules, max(rules.time.within_us, _DAY_US)).limit(_MOST_PIECES + 1).collect()
+    if len(pieces) > _MOST_PIECES:
+        return (_ALL,)
+    within_us = rules.time.within_us
+    return joined([(row["first_us"] - within_us, row["last_us"] + within_us) for row in pieces], MOST_SPANS)
+
+
+def joined(spans: Iterable[Span], most: int) -> tuple[Span, ...]:
+    """Spans that are not near each other, in order, at most so many: those with the least between them are joined."""
+    apart: list[Span] = []
+    for first, last in sorted(spans):
+        if apart and first <= apart[-1][1] + NEAR_US:
+            apart[-1] = (apart[-1][0], max(apart[-1][1], last))
+        else:
+            apart.append((first, last))
+    while len(apart) > most:
+        nearest = min(range(1, len(apart)), key=lambda i: apart[i][0] - apart[i - 1][1])
+        apart[nearest - 1 : nearest + 1] = [(apart[nearest - 1][0], apart[nearest][1])]
+    return tuple(apart)
+
+
+def known_first_times(workspace: Workspace, spans: Sequence[Span], *, up_to: int | None = None) -> DataFrame:
+    """First times of earlier batches in some spans of event time, duplicates.FIRST_TIMES_SCHEMA.
+
+    Args:
+        workspace: The pipeline.
+        spans: The segments.
+        up_to: The last of these batches; by default the last one committed. Rows are only ever added, so that no
+            older version of the table is asked for, whose files may be gone.
+    """
+    of_batches: Filters = [] if up_to is None else [(c.BATCH, "<=", up_to)]
+    each = [
+        workspace.read_base(
+            tables.FIRST_TIMES, filters=[("event_us", ">=", first), ("event_us", "<=", last), *of_batches]
+        )
+        for first, last in spans
+    ]
+    nothing = empty_frame(workspace.spark, FIRST_TIMES_SCHEMA)
+    return reduce(DataFrame.unionByName, [frame.drop(c.BATCH) for frame in each] or [nothing])
+
+
+def write_first_times(workspace: Workspace, plan: Plan, adjusted: Adjusted, spans: Sequence[Span]) -> None:
+    """Adds the batch's first times, in files of one span of event time each."""
+    rows = first_times(adjusted.accepted, adjusted.refused).withColumn(c.BATCH, batch_column(plan))
+    if len(spans) > 1:
+        later = [(F.col("event_us") > last).cast("int") for _, last in spans]
+        rows = rows.repartitionById(len(spans), reduce(add, later))
+    few = has_few_records(plan) and len(spans) <= 1
+    expect = workspace.ready(tables.FIRST_TIMES, plan)
+    workspace.lake.append(tables.FIRST_TIMES, rows, attempt=plan.attempt, expect=expect, are_few=few)

@@ -1,0 +1,50 @@
+"""What the lake remembers of the files that were read: the table `_state/files`.
+
+Here: its rows, to values and back. Not here: what a state means for a file that lies there now (resources/sources).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+
+import pyarrow as pa
+
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.sources.known_files import NOT_READ_YET, FileState
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.spec import FilesSource
+
+_NOT_IN_ROWS = ("source", "path", "_batch_id")
+
+
+def known_files(workspace: Workspace, source: FilesSource) -> list[FileState]:
+    """The states of a source's files, in the order in which they were stored."""
+    if not workspace.exists:
+        return []
+    rows = workspace.lake.rows(tables.FILES, workspace.base_of(tables.FILES), filters=[("source", "=", source.name)])
+    return [
+        FileState(name=row["path"], **{name: value for name, value in row.items() if name not in _NOT_IN_ROWS})
+        for row in sorted(rows.to_pylist(), key=lambda row: int(row["_batch_id"]))
+    ]
+
+
+def counted(copies: Iterable[FileState], read: Iterable[FileState]) -> list[FileState]:
+    """Copies with the records of the files whose bytes they have, if that was read by now."""
+    records = {state.digest: state.records for state in read}
+    found = [
+        replace(copy, records=records.get(copy.digest, NOT_READ_YET)) if copy.records == NOT_READ_YET else copy
+        for copy in copies
+    ]
+    return [copy for copy in found if copy.records != NOT_READ_YET]
+
+
+def write_states(workspace: Workspace, plan: Plan, states: Sequence[tuple[str, FileState]]) -> None:
+    """Adds the states that a batch leaves, each with the name of its source."""
+    rows = []
+    for source, state in states:
+        said = asdict(state)
+        rows.append({"source": source, "path": said.pop("name"), **said, "_batch_id": plan.batch_id})
+    table = pa.Table.from_pylist(rows, schema=tables.FILES_SCHEMA)
+    before = workspace.ready(tables.FILES, plan)
+    expect = workspace.lake.grow(tables.FILES, tables.FILES_SCHEMA, attempt=plan.attempt, expect=before)
+    workspace.lake.append_rows(tables.FILES, table, expect=expect, attempt=plan.attempt)

@@ -1,0 +1,176 @@
+"""The timelines between two batches: their state before a batch, and the rows that say how a batch left them.
+
+Here: reading and writing that state. Not here: how events move it (timeops/watermark/watermarks.py).
+
+The state of one timeline is the pipeline's row in `watermarks`. With `over`, or when a watermark is not seen at once,
+the state is a table, a base and changes: each batch adds the timelines that it moved, and every so often all of them
+are written anew, so that neither writing nor reading grows with history.
+"""
+
+from dataclasses import replace
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+from tidemark.assets.batch.batch import base_is_due, batch_column, has_few_records
+from tidemark.assets.batch.control import check_spec
+from tidemark.assets.batch.pauses import waits_before
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.spark.rows import small_frame
+from tidemark.resources.workspace import Position, Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.pauses import Waits
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
+from tidemark.timeops.watermark.timelines_after import under_clock, under_out_of_orderness
+
+RELEASED = "released"  # events of the timeline that have a _release_seq
+TIMELINE_SCHEMA = StructType([*STATE_SCHEMA.fields, StructField(RELEASED, LongType())])
+BROADCAST_TIMELINES = 1_000_000
+"""As many as every core may be sent; beyond it events and timelines are shuffled to each other."""
+
+
+def one_timeline(workspace: Workspace, position: Position) -> DataFrame:
+    """A position as the state of the pipeline's one timeline; no row before its first event."""
+    watermark = (position.watermark_us, position.set_by)
+    unasked = (None, None, None)  # what the rules ask for that follow the timeline's activity
+    row = (c.ONE_TIMELINE, position.max_t_us, *watermark, *watermark, position.clock_us, *unasked, position.released)
+    return small_frame(workspace.spark, [row] if position.max_t_us is not None else [], TIMELINE_SCHEMA)
+
+
+def timelines_before(workspace: Workspace, position: Position) -> DataFrame:
+    """State of every timeline that had an event before the batch at work, as of TIMELINE_SCHEMA.
+
+    Args:
+        workspace: The pipeline.
+        position: Its position.
+    """
+    version, waits = workspace.base_of(tables.TIMELINES), waits_before(workspace)
+    state = timelines_at(workspace, position, version, waits)
+    if not check_spec(workspace):
+        return state
+    return under_out_of_orderness(state, _rules(workspace, waits), log_clock(workspace, position))
+
+
+def timelines_at(workspace: Workspace, position: Position, version: int, waits: Waits) -> DataFrame:
+    """State of every timeline at the end of a committed batch, as of TIMELINE_SCHEMA.
+
+    Args:
+        workspace: The pipeline.
+        position: Its position there.
+        version: Of `_state/timelines` there, for pipelines that have it.
+        waits: Of its sources there.
+    """
+    if not workspace.keeps_timelines:
+        return one_timeline(workspace, position)
+    rest = [field.name for field in TIMELINE_SCHEMA if field.name != c.TIMELINE]
+    known = workspace.lake.read(tables.TIMELINES, version)
+    latest = known.groupBy(c.TIMELINE).agg(F.max_by(F.struct(*rest), c.BATCH).alias("state"))
+    # Rows of timelines that their own events did not move hold an earlier clock, and what it gave.
+    clock = log_clock(workspace, position)
+    state = latest.select(c.TIMELINE, "state.*").withColumn("clock", clock.after)
+    return under_clock(state, _rules(workspace, waits), clock)
+
+
+def _rules(workspace: Workspace, waits: Waits) -> TimeRules:
+    return replace(TimeRules.of(workspace.spec), waits=waits)
+
+
+def log_clock(workspace: Workspace, after: Position, before: Position | None = None) -> LogClock:
+    """The clock of the log around a segment.
+
+    Args:
+        workspace: The pipeline.
+        after: Where the segment ends; of it only the clocks are asked for.
+        before: Where it begins; by default with the log.
+    """
+    before = before or Position()
+    return LogClock(
+        _number(after.clock_us),
+        _number(first_clock_asked_for(workspace)),
+        ended=_number(after.clock_before_period_us),
+        start=_number(before.clock_us),
+        start_ended=_number(before.clock_before_period_us),
+    )
+
+
+def _number(us: int | None) -> Column:
+    return F.lit(us).cast("bigint")
+
+
+def first_clock_asked_for(workspace: Workspace) -> int | None:
+    """The first clock of the log; None where no listed split asks for it: looking it up opens a table."""
+    return workspace.first_clock_us() if TimeRules.of(workspace.spec).listed_splits else None
+
+
+def joined_fast(state: DataFrame, timelines: int) -> DataFrame:
+    """The state, sent to every core wherever it is joined, unless it holds too many timelines for that."""
+    return F.broadcast(state) if timelines <= BROADCAST_TIMELINES else state
+
+
+def kept_to_join(state: DataFrame) -> DataFrame:
+    """The state, computed now, to be joined as fast as its size allows."""
+    kept = state.localCheckpoint()
+    return joined_fast(kept, kept.count())
+
+
+def write_timelines(
+    workspace: Workspace,
+    plan: Plan,
+    before: DataFrame,
+    after: DataFrame,
+    position: Position,
+    *,
+    rules: TimeRules,
+) -> None:
+    """Writes the state of the timelines that a batch's events moved, or of all of them when a new base is due.
+
+    What the clock alone moves is one number for all timelines, and is not written.
+
+    Args:
+        workspace: The pipeline.
+        plan: The batch.
+        before: TIMELINE_SCHEMA before the batch.
+        after: The same after it.
+        position: The pipeline's position after it.
+        rules: What it was judged by.
+    """
+    rows = after.withColumn(c.BATCH, batch_column(plan))
+    expect, few = workspace.ready(tables.TIMELINES, plan), has_few_records(plan)
+    # A change of the spec may have moved every timeline.
+    if base_is_due(workspace, plan) or check_spec(workspace):
+        workspace.lake.replace(tables.TIMELINES, rows, where=(), attempt=plan.attempt, expect=expect, are_few=few)
+        return
+    state = F.struct("max_t", "watermark", "computed", "last_clock", "max_close", "splits", RELEASED)
+    unmoved = under_clock(before, rules, log_clock(workspace, position))
+    joined = rows.join(unmoved.select(c.TIMELINE, state.alias("__before")), c.TIMELINE, "left")
+    changed = joined.where(~F.col("__before").eqNullSafe(state)).drop("__before")
+    workspace.lake.append(tables.TIMELINES, changed, attempt=plan.attempt, expect=expect, are_few=few)
+
+
+def watermark_rows(before: DataFrame, after: DataFrame, clock: Column, *, final: bool) -> DataFrame:
+    """Rows of `watermarks` of the timelines whose own events moved them; without `_batch_id`.
+
+    Args:
+        before: TIMELINE_SCHEMA before the batch.
+        after: The same after it.
+        clock: TIMESTAMP of the pipeline's clock.
+        final: The batch flushed: no watermark is stored.
+    """
+    earlier = before.select(
+        c.TIMELINE, F.col("max_t").alias("__t"), F.coalesce(RELEASED, F.lit(0)).alias("__released")
+    )
+    moved = after.join(earlier, c.TIMELINE, "left").where(~F.col("max_t").eqNullSafe(F.col("__t")))
+    watermark = F.lit(None).cast("timestamp") if final else c.to_instant("watermark")
+    return moved.select(
+        c.TIMELINE,
+        watermark.alias("watermark"),
+        clock.alias("clock"),
+        c.to_instant("max_t").alias("max_timestamp"),
+        "watermark_set_by",
+        RELEASED,
+        F.lit(final).alias("final"),
+        F.create_map(F.lit("released"), F.col(RELEASED) - F.coalesce("__released", F.lit(0))).alias("counts"),
+    )

@@ -1,0 +1,224 @@
+"""What is expected of a case against what was found: rows of tables and watermarks.
+
+Here: which rows belong together, and what differs. Not here: running a case (runs.py), layout (text.py).
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.timeops.cases.transcripts import ORDERED, Expected
+from tidemark.timeops.cases.values import equal, text_of
+
+Row = Mapping[str, Any]
+
+_UNSEEN = ("_arrival_time", "_position", "_revision", "_is_final", "_source", "_split", "_event_time")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What stands in the tables at one place of a log.
+
+    Attributes:
+        tables: Rows by table, those of `ordered_events` in their order.
+        watermark: The pipeline's: an instant, `none` or `final`.
+        watermarks: The same by timeline.
+    """
+
+    tables: Mapping[str, Sequence[Row]]
+    watermark: Any
+    watermarks: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class CaseOutcomes:
+    """What became of a case.
+
+    Attributes:
+        steps: What stands in the tables after each step; after the last, when all is done.
+        cuts: What stands there in the end, by the number of records before the one that stood alone.
+    """
+
+    steps: tuple[Outcome, ...]
+    cuts: Mapping[int, Outcome]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A row that was expected and the found one that is nearest to it; either may be missing."""
+
+    expected: Row | None
+    found: Row | None
+
+    def differs_in(self, column: str) -> bool:
+        """Whether both have this column, with values that are not equal."""
+        if self.expected is None or self.found is None or column not in self.expected:
+            return False
+        return not equal(self.expected[column], self.found.get(column))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How something that was found differs from what was expected.
+
+    Attributes:
+        place: Where, such as `after step 2, dead_letters`.
+        sentence: What differs.
+        columns: Columns to be shown.
+        pairs: The rows that differ.
+    """
+
+    place: str
+    sentence: str
+    columns: tuple[str, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """All of it as plain text."""
+        lines = [f"{self.place}: {self.sentence}"]
+        for pair in self.pairs:
+            for word, row in (("expected", pair.expected), ("found", pair.found)):
+                if row is not None:
+                    cells = (f"{name}: {text_of(row[name])}" for name in self.columns if name in row)
+                    lines.append(f"{word} {{{', '.join(cells)}}}")
+        return "\n".join(lines)
+
+
+def differences(expected: Expected, found: Outcome, place: str) -> Iterator[Difference]:
+    """Everything in which an outcome differs from what is expected of it.
+
+    Args:
+        expected: Its rows hold values as `case_values.read_value` gives them.
+        found: What stands in the tables; of its columns those that are not written are not looked at.
+        place: Where this is, for the reader.
+    """
+    if expected.watermark is not None and expected.watermark != found.watermark:
+        words = f"expected {text_of(expected.watermark)}, found {text_of(found.watermark)}"
+        yield Difference(f"{place}, watermark", words)
+    if expected.watermarks is not None:
+        yield from _of_watermarks(expected.watermarks, found.watermarks, place)
+    for table, rows in expected.tables.items():
+        if (difference := _of_table(table, rows, found.tables[table], place)) is not None:
+            yield difference
+
+
+def cut_differences(outcomes: CaseOutcomes) -> list[Difference]:
+    """In what a case differs from itself, cut elsewhere; the first such place tells enough."""
+    whole = outcomes.steps[-1]
+    expected = Expected(whole.tables, whole.watermark, whole.watermarks)
+    for cut, found in outcomes.cuts.items():
+        place = f"record {cut + 1} in a segment of its own, against all records in one"
+        if found != whole and (told := list(differences(expected, found, place))):
+            return told
+    return []
+
+
+def _of_watermarks(expected: Mapping[str, Any], found: Mapping[str, Any], place: str) -> Iterator[Difference]:
+    wanted = {_timeline(key, found): mark for key, mark in expected.items()}
+    for timeline in sorted({*wanted, *found}):
+        mark, seen = wanted.get(timeline), found.get(timeline)
+        if mark != seen:
+            words = f"expected {_mark(mark)}, found {_mark(seen)}"
+            yield Difference(f"{place}, watermark of the timeline {timeline}", words)
+
+
+def _mark(mark: Any) -> str:
+    return "no such timeline" if mark is None else text_of(mark)
+
+
+def _timeline(key: str, known: Mapping[str, Any]) -> str:
+    """A timeline as it is written: `_timeline`, or of one `over` the value alone."""
+    if key in known or key.startswith("["):
+        return key
+    return json.dumps([key], separators=(",", ":"), ensure_ascii=False)
+
+
+def _of_table(table: str, expected: Sequence[Row], found: Sequence[Row], place: str) -> Difference | None:
+    matched = _matching(expected, found)
+    left = [row for i, row in enumerate(expected) if i not in matched]
+    over = [row for j, row in enumerate(found) if j not in set(matched.values())]
+    place = f"{place}, {table}"
+    written = tuple(dict.fromkeys(name for row in expected for name in row))
+    if not left and not over:
+        if table == ORDERED and not _in_order(expected, found):
+            words = "the rows are as expected, their order is not; found in this order"
+            return Difference(place, words, written, tuple(Pair(None, row) for row in found))
+        return None
+    pairs = _nearest(left, over)
+    columns = written or tuple(name for name in (found[0] if found else {}) if name not in _UNSEEN)
+    return Difference(place, _counts(pairs, len(expected), len(found)), columns, pairs)
+
+
+def _fits(expected: Row, found: Row) -> bool:
+    return all(name in found and equal(value, found[name]) for name, value in expected.items())
+
+
+def _matching(expected: Sequence[Row], found: Sequence[Row]) -> dict[int, int]:
+    """The most expected rows that can have a found row of their own: its place by theirs.
+
+    An expected row that writes few columns may fit several found ones, so one that was given away may be taken back
+    for another (augmenting paths).
+    """
+    fitting = [[j for j, row in enumerate(found) if _fits(want, row)] for want in expected]
+    given: dict[int, int] = {}
+    taken: dict[int, int] = {}
+    for i in range(len(expected)):
+        _give(i, fitting, given, taken)
+    return given
+
+
+def _give(i: int, fitting: Sequence[Sequence[int]], given: dict[int, int], taken: dict[int, int]) -> None:
+    """Gives an expected row a found one, if others can make room for it."""
+    wants: dict[int, int] = {}  # who asked for a found row first
+    asking = [i]
+    for want in asking:
+        for j in fitting[want]:
+            if j in wants:
+                continue
+            wants[j] = want
+            if j in taken:
+                asking.append(taken[j])
+                continue
+            free: int | None = j
+            while free is not None:  # each who makes room takes what it asked for
+                taker = wants[free]
+                taken[free], given[taker], free = taker, free, given.get(taker)
+            return
+
+
+def _in_order(expected: Sequence[Row], found: Sequence[Row]) -> bool:
+    """Whether expected rows stand in the release order of each timeline; those outside the sequence have none."""
+    queues: dict[str, list[Row]] = defaultdict(list)
+    for j, row in enumerate(found):
+        queues[row["_timeline"] if row["_release_seq"] is not None else str(j)].append(row)
+    for want in expected:
+        queue = next((queue for queue in queues.values() if queue and _fits(want, queue[0])), None)
+        if queue is None:
+            return False
+        queue.pop(0)
+    return True
+
+
+def _nearest(expected: list[Row], found: list[Row]) -> tuple[Pair, ...]:
+    """Each row that is missing with the one that shares most values with it, as long as there are any."""
+    rest = list(found)
+    pairs = []
+    for want in expected:
+        nearest = max(rest, key=lambda row: sum(equal(v, row.get(name)) for name, v in want.items()), default=None)
+        pairs.append(Pair(want, nearest))
+        rest = [row for row in rest if row is not nearest]
+    return (*pairs, *(Pair(None, row) for row in rest))
+
+
+def _counts(pairs: Sequence[Pair], expected: int, found: int) -> str:
+    unequal = sum(pair.expected is not None and pair.found is not None for pair in pairs)
+    kinds = {
+        "differs" if unequal == 1 else "differ": unequal,
+        "missing": sum(pair.found is None for pair in pairs),
+        "not expected": sum(pair.expected is None for pair in pairs),
+    }
+    said = [f"{n} {kind}" for kind, n in kinds.items() if n]
+    return f"expected {expected} row{'' if expected == 1 else 's'}, found {found}: {', '.join(said)}"

@@ -1,0 +1,333 @@
+"""Running the cases of a spec in memory: all of them at once, each as a whole and cut into segments at every record.
+
+Here: which segments are run, and what stands in the tables after each. Not here: the stages
+(resources/in_memory.py), what is compared (differences.py).
+
+Each case becomes several logs: one with all records in the first segment, and for each record one in which it stands
+in a segment of its own, between what comes before and what comes behind. So three segments, and one more where some
+cases are flushed and some are not, serve all cases, and show every place between two records as the end of a segment.
+A tick ends a segment, so cases with ticks have more of them.
+"""
+
+import json
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from operator import itemgetter
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from tidemark.pipelines.case_tests.differences import CaseOutcomes, Outcome, Row
+from tidemark.pipelines.case_tests.records import End, Records
+from tidemark.resources.in_memory import (
+    IN_SEQUENCE,
+    LOG,
+    Carried,
+    Clocks,
+    LogSegment,
+    Rules,
+    fold_segment,
+    log_of_timeline,
+    log_watermarks,
+    rules_for_many_logs,
+    timeline_in_log,
+)
+from tidemark.resources.spark.rows import small_frame
+from tidemark.timeops import columns as c
+from tidemark.timeops.cases.transcripts import FINAL, HELD, LETTERS, NONE, ORDERED, WINDOWS, Case
+from tidemark.timeops.cases.values import read_row, text_of
+from tidemark.timeops.epoch import instant_of
+from tidemark.timeops.expressions.values import as_json
+from tidemark.timeops.spec import Spec
+from tidemark.timeops.watermark.ticks import Ticks
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA
+from tidemark.timeops.windows.changes import PASSES
+from tidemark.timeops.windows.gap_filling import told_in_words
+
+MOST_CUTS = 32
+"""Places at which a case is cut; of a longer one those at the ends of its steps and so many others, evenly spread."""
+
+_TIMELINES, _LOGS = "timelines", "logs"  # beside the tables: watermarks of both
+_SEGMENT = "__segment"  # of a row that was written
+
+
+@dataclass(frozen=True)
+class Log:
+    """One case cut in one way.
+
+    Attributes:
+        case: Its position among the cases.
+        cut: A segment ends behind so many records, and another one behind the next record.
+        records: How many there are.
+        ticks: Behind how many records its ticks stand.
+    """
+
+    case: int
+    cut: int
+    records: int
+    ticks: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its name, as it stands in the frames."""
+        return f"{self.case}:{self.cut}"
+
+    @property
+    def ends(self) -> list[End]:
+        """The end of each segment; one that has more ticks than the end before is a tick."""
+        found: list[End] = []
+        for place in sorted({self.cut, min(self.cut + 1, self.records), self.records, *self.ticks}):
+            before, count = bisect_left(self.ticks, place), self.ticks.count(place)
+            if place == self.cut or not count:
+                found.append((place, before))
+            found += [(place, before + 1 + number) for number in range(count)]
+        return found
+
+    def end(self, segment: int) -> End:
+        """The end of a segment; where the log has fewer, that of its last."""
+        return self.ends[min(segment, len(self.ends) - 1)]
+
+    def ticks_in(self, segment: int) -> bool:
+        """Whether a segment ends with a tick."""
+        return self.end(segment)[1] > (self.end(segment - 1)[1] if segment else 0)
+
+
+def run_cases(
+    spark: SparkSession, spec: Spec, cases: Sequence[Case], records: Records, schemas: Mapping[str, StructType]
+) -> list[CaseOutcomes]:
+    """Runs all cases.
+
+    Args:
+        spark: The session.
+        spec: The spec, whose expressions fit the columns.
+        cases: The cases.
+        records: Their records.
+        schemas: Columns of each table.
+    """
+    logs = [log for number, case in enumerate(cases) for log in logs_of(number, case)]
+    flushing = [log.name for log in logs if _flushes(cases[log.case], spec)]
+    rules = rules_for_many_logs(spec, records.payload.names)
+    with told_in_words():
+        segments = _fold(spark, records, logs, flushing, rules)
+        rows = _collected(segments, schemas)
+    revised = {WINDOWS + w.name: w.key_columns for w in spec.revised_windows}
+    written = _Written(rows, _last(logs), len(segments), frozenset(flushing), revised)
+    return [_outcomes(number, case, logs, written, list(schemas)) for number, case in enumerate(cases)]
+
+
+def logs_of(number: int, case: Case) -> Iterator[Log]:
+    """The ways in which a case is cut: before each record, at the ends of its steps, and not at all.
+
+    Args:
+        number: Its position among the cases.
+        case: The case.
+    """
+    ends = [records for records, _ in _step_ends(case)]
+    count = ends[-1]
+    some = range(count) if count <= MOST_CUTS else (i * count // MOST_CUTS for i in range(MOST_CUTS))
+    ticks = tuple(place for place, _ in case.ticks)
+    yield from (Log(number, cut, count, ticks) for cut in sorted({*some, *ends}))
+
+
+def _step_ends(case: Case) -> list[End]:
+    ends, records, ticks = [], 0, 0
+    for step in case.segments:
+        records += len(step.records)
+        ticks += step.tick is not None
+        ends.append((records, ticks))
+    return ends
+
+
+def _last(logs: Sequence[Log]) -> int:
+    """The segment behind which every log has all of its items."""
+    return max(len(log.ends) for log in logs) - 1
+
+
+def _flushes(case: Case, spec: Spec) -> bool:
+    return spec.time.flushes(case.segments[-1].end_of_input)
+
+
+def _fold(
+    spark: SparkSession, records: Records, logs: Sequence[Log], flushing: Sequence[str], rules: Rules
+) -> list[tuple[LogSegment, DataFrame]]:
+    """The segments, each with the watermark of every log behind it."""
+    last = _last(logs)
+    places = [(log.case, log.name, json.dumps([log.end(part)[0] for part in range(last)])) for log in logs]
+    cut = small_frame(spark, places, f"__case INT, {LOG} STRING, __ends STRING")
+    items = records.frame.join(F.broadcast(cut), "__case")
+    passed = F.filter(F.from_json("__ends", "array<bigint>"), lambda end: end <= F.col(c.SEQ))
+    items = items.withColumn("__part", F.size(passed))
+    parts = last + 1
+    if flushing and (len(flushing) < len(logs) or any(log.ticks for log in logs)):  # these go on to the end of input
+        parts += 1
+    firsts = _map({log.name: records.first_clock_us(log.case) for log in logs})
+    before: Carried | DataFrame = small_frame(spark, [], STATE_SCHEMA)
+    clocks: Clocks | None = None
+    every_us = rules.time.time.emit_every_us or 1
+    segments = []
+    for number in range(parts):
+        flushed = bool(flushing) and number == parts - 1
+        if isinstance(before, Carried):
+            before = (before.of(flushing) if number > last else before).kept()
+        known = {log.name: records.clock_us(log.case, log.end(number)) for log in logs}
+        ended = {log.name: records.ended_clock_us(log.case, log.end(number), every_us) for log in logs}
+        rows = items.where(F.col("__part") == number).drop("__case", "__ends", "__part")
+        ticked = {log.name: known[log.name] for log in logs if log.ticks_in(number)}
+        clocks = Clocks(_map(known), firsts, _map(ended), clocks, _ticks(spark, ticked))
+        segment = fold_segment(rows, rules, clocks, before, flushed=flushed)
+        seen = ended if rules.time.publishes_silences else known
+        seen_clocks = small_frame(spark, list(seen.items()), f"{LOG} STRING, clock_us BIGINT")
+        segments.append((segment, log_watermarks(segment.carried.state, seen_clocks, rules.time.time)))
+        before = segment.carried
+    return segments
+
+
+def _ticks(spark: SparkSession, clocks: Mapping[str, int | None]) -> Ticks | None:
+    """The ticks of logs, by their clocks."""
+    if not clocks:
+        return None
+    rows = small_frame(
+        spark, [(json.dumps([log]), us) for log, us in clocks.items()], f"{c.TIMELINE} STRING, us BIGINT"
+    )
+    items = rows.select(c.TIMELINE, c.to_instant("us").alias(c.CLOCK))
+    return Ticks(items, _map(clocks)[log_of_timeline()].isNotNull())
+
+
+def _map(known: Mapping[str, int | None]) -> Column:
+    return F.from_json(F.lit(json.dumps(known)), "map<string,bigint>")
+
+
+def _collected(
+    segments: Sequence[tuple[LogSegment, DataFrame]], schemas: Mapping[str, StructType]
+) -> dict[tuple[int, str, str], list[dict[str, Any]]]:
+    """All rows by segment, log and table, in one job."""
+    state = StructType.fromDDL("_timeline STRING, watermark BIGINT")
+    assert isinstance(state, StructType)
+    log_state = StructType([state["watermark"]])
+    kinds = {**schemas, _TIMELINES: state, _LOGS: log_state}
+    frames = []
+    for number, (segment, watermarks) in enumerate(segments):
+        timelines = segment.carried.state.withColumn(LOG, F.get_json_object(c.TIMELINE, "$[0]"))
+        tables = {
+            LETTERS: segment.letters,
+            **{WINDOWS + name: frame for name, frame in segment.results.items()},
+            _TIMELINES: timelines,
+            _LOGS: watermarks,
+        }
+        if ORDERED in schemas:
+            tables[ORDERED], tables[HELD] = _dated(segment.ordered), _dated(segment.carried.held)
+        frames += [_as_json(frame, number, table, kinds[table]) for table, frame in tables.items()]
+    rows: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in reduce(DataFrame.unionByName, frames).collect():
+        read = read_row(row["row"], kinds[row["table"]])
+        rows[row["segment"], row["log"], row["table"]].append(
+            read | {IN_SEQUENCE: row["in_sequence"], PASSES: row["passes"]}
+        )
+    return rows
+
+
+def _dated(events: DataFrame) -> DataFrame:
+    return events.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
+        c.RELEASE_SEQ, F.lit(None).cast("bigint")
+    )
+
+
+def _as_json(frame: DataFrame, segment: int, table: str, columns: StructType) -> DataFrame:
+    named = frame.withColumn(c.TIMELINE, timeline_in_log()) if c.TIMELINE in frame.columns else frame
+    in_sequence = F.col(IN_SEQUENCE) if IN_SEQUENCE in frame.columns else F.lit(None).cast("boolean")
+    return named.select(
+        F.lit(segment).alias("segment"),
+        F.lit(table).alias("table"),
+        F.col(LOG).alias("log"),
+        in_sequence.alias("in_sequence"),
+        as_json(*[F.col(f"`{name}`") for name in columns.names]).alias("row"),
+        (F.col(PASSES) if PASSES in frame.columns else F.lit(True)).alias("passes"),
+    )
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What the segments wrote: rows by segment, log and table.
+
+    Also behind which segment all items are, how many segments there were, which logs were flushed, and the keys of
+    tables whose rows are revised.
+    """
+
+    rows: Mapping[tuple[int, str, str], Sequence[Row]]
+    last: int
+    segments: int
+    flushed: frozenset[str]
+    revised: Mapping[str, Sequence[str]]
+
+    def final(self, log: str, tables: Sequence[str]) -> Outcome:
+        """What stands in the tables when all of a log is done."""
+        is_flushed = log in self.flushed
+        return self.outcome(log, tables, self.segments - 1 if is_flushed else self.last, final=is_flushed)
+
+    def outcome(self, log: str, tables: Sequence[str], end: int, *, final: bool = False) -> Outcome:
+        """What stands in the tables of a log after one of the segments; `final` if it was flushed by then."""
+        found = {table: self._appended(log, table, end) for table in tables if table != HELD}
+        if ORDERED in tables:
+            found[ORDERED] = _numbered(found[ORDERED])
+            found[HELD] = list(self.rows.get((end, log, HELD), ()))
+        [of_log] = self.rows[end, log, _LOGS]
+        timelines = self.rows.get((end, log, _TIMELINES), ())
+        return Outcome(
+            tables={table: _plain(rows) if table == ORDERED else _sorted(rows) for table, rows in found.items()},
+            watermark=_watermark(of_log["watermark"], final=final),
+            watermarks={row["_timeline"]: _watermark(row["watermark"], final=final) for row in timelines},
+        )
+
+    def _appended(self, log: str, table: str, end: int) -> list[Row]:
+        rows: list[Row] = [{**row, _SEGMENT: s} for s in range(end + 1) for row in self.rows.get((s, log, table), ())]
+        keys = self.revised.get(table)
+        if keys is None:
+            return rows
+        last = {tuple(row[key] for key in keys): row for row in sorted(rows, key=itemgetter("_revision"))}
+        return [row for row in last.values() if row[PASSES]]
+
+
+def _numbered(rows: Sequence[Row]) -> list[Row]:
+    """Released events in their order, with `_release_seq`; those outside the sequence behind."""
+    order = sorted(rows, key=lambda row: (row[_SEGMENT], row["_timeline"], row["_timestamp"], row["_arrival_seq"]))
+    counts: dict[str, int] = defaultdict(int)
+    numbered = []
+    for row in order:
+        number = counts[row["_timeline"]] if row[IN_SEQUENCE] else None
+        counts[row["_timeline"]] += row[IN_SEQUENCE]
+        numbered.append({**row, "_release_seq": number})
+    return sorted(numbered, key=lambda row: (not row[IN_SEQUENCE], row["_timeline"], row["_release_seq"] or 0))
+
+
+def _plain(rows: Sequence[Row]) -> list[Row]:
+    return [
+        {name: value for name, value in row.items() if name not in (IN_SEQUENCE, PASSES, _SEGMENT)} for row in rows
+    ]
+
+
+def _sorted(rows: Sequence[Row]) -> list[Row]:
+    """Rows of a table that has no order, so that equal tables are equal lists."""
+    return sorted(_plain(rows), key=lambda row: (row.get(c.SEQ, 0), text_of(row)))
+
+
+def _watermark(us: int | None, *, final: bool) -> datetime | str:
+    if final:
+        return FINAL
+    return NONE if us is None else instant_of(us)
+
+
+def _outcomes(number: int, case: Case, logs: Sequence[Log], written: _Written, tables: Sequence[str]) -> CaseOutcomes:
+    own = {log.cut: log for log in logs if log.case == number}
+    ends = _step_ends(case)
+    whole = own[ends[-1][0]]
+    steps = [written.outcome(own[end[0]].name, tables, own[end[0]].ends.index(end)) for end in ends[:-1]]
+    final = {cut: written.final(log.name, tables) for cut, log in own.items()}
+    return CaseOutcomes(
+        steps=(*steps, final[whole.cut]), cuts={cut: outcome for cut, outcome in final.items() if cut != whole.cut}
+    )

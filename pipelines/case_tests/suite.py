@@ -1,0 +1,171 @@
+"""`tidemark test`: a spec against the cases of a file.
+
+Here: from files to a verdict on each case. Not here: running (runs.py), layout (text.py).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from tidemark.assets.schemas import payload_of, table_schemas
+from tidemark.pipelines.case_tests.differences import CaseOutcomes, Difference, cut_differences, differences
+from tidemark.pipelines.case_tests.records import read_records
+from tidemark.pipelines.case_tests.runs import run_cases
+from tidemark.pipelines.spec_files import read_text
+from tidemark.resources import tables
+from tidemark.resources.spark.session import tuned_for_few_rows
+from tidemark.resources.workspace import SpecFile, Workspace
+from tidemark.timeops.cases.file import CasesFile, parse_cases
+from tidemark.timeops.cases.transcripts import HELD, LETTERS, ORDERED, WINDOWS, Case, Expected
+from tidemark.timeops.cases.values import read_value
+from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean
+from tidemark.timeops.spec import Spec
+
+_NOT_COMPARED = ("_batch_id", "replayed_at")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a case.
+
+    Attributes:
+        case: The case.
+        differences: In what it differs from what is expected.
+        cuts: In what it differs from itself, cut into other segments.
+        failure: What Spark said when it could not be run.
+    """
+
+    case: Case
+    differences: tuple[Difference, ...] = ()
+    cuts: tuple[Difference, ...] = ()
+    failure: str = ""
+
+    @property
+    def said(self) -> str:
+        """All that speaks against the case, as plain text."""
+        return "\n".join([*(one.text for one in (*self.differences, *self.cuts)), *filter(None, [self.failure])])
+
+    @property
+    def holds(self) -> bool:
+        """Whether all is as it should be: also when a case that must fail does, and says what it should."""
+        return self.case.error in self.said and not self.cuts if self.case.error else not self.said
+
+
+def read_cases(spec: Spec, path: Path) -> CasesFile:
+    """Reads a file of cases; needs no Spark.
+
+    Raises:
+        SpecError: There is no such file, or it holds no valid cases of the spec.
+    """
+    text = read_text(path, "the file of cases", remedy="check the path; docs/testing-a-spec.md shows one")
+    return parse_cases(text, spec, file=str(path))
+
+
+def judge(spec_file: SpecFile, file: CasesFile, spark: SparkSession) -> list[Verdict]:
+    """Runs the cases of a file.
+
+    Raises:
+        SpecError: An expression of the spec does not fit the columns, or a value of a case its column.
+    """
+    spec = spec_file.spec
+    with tuned_for_few_rows(spark):
+        workspace = Workspace(spec_file, spec_file.folder, lambda: spark)  # no table is opened
+        schemas = _schemas(workspace)
+        read = replace(file, cases=_with_values(file, schemas))
+        return list(_verdicts(spark, spec, read, payload_of(workspace), schemas))
+
+
+def _schemas(workspace: Workspace) -> dict[str, StructType]:
+    """Columns of the tables that can be compared; what is wrong with the spec's expressions shows here."""
+    names = {tables.ORDERED_EVENTS: ORDERED, tables.HELD_EVENTS: HELD, tables.DEAD_LETTERS: LETTERS}
+    names |= {table: WINDOWS + name for name, table in workspace.window_tables.items()}
+    return {
+        names[table]: StructType([field for field in schema if field.name not in _NOT_COMPARED])
+        for table, schema in table_schemas(workspace).items()
+        if table in names
+    }
+
+
+def _with_values(file: CasesFile, schemas: Mapping[str, StructType]) -> tuple[Case, ...]:
+    """The cases, their expected values read by the types of the columns."""
+    problems: list[Problem] = []
+
+    def read(expected: Expected | None, at: tuple[str | int, ...]) -> Expected | None:
+        if expected is None:
+            return None
+        rows = {
+            table: [_row(row, schemas[table], (*at, table, i), problems) for i, row in enumerate(rows)]
+            for table, rows in expected.tables.items()
+        }
+        return replace(expected, tables=rows)
+
+    cases = []
+    for number, case in enumerate(file.cases):
+        at = ("cases", number)
+        steps = (
+            None
+            if case.steps is None
+            else tuple(
+                step.model_copy(update={"expect": read(step.expect, (*at, "steps", s, "expect"))})
+                for s, step in enumerate(case.steps)
+            )
+        )
+        cases.append(case.model_copy(update={"steps": steps, "expect": read(case.expect, (*at, "expect"))}))
+    file.complain(problems)
+    return tuple(cases)
+
+
+def _row(
+    row: Mapping[str, Any], columns: StructType, at: tuple[str | int, ...], problems: list[Problem]
+) -> dict[str, Any]:
+    values = {}
+    for name, value in row.items():
+        if name not in columns.names:
+            expected = f"one of {', '.join(columns.names)}"
+            problems.append(
+                Problem(f"unknown column `{name}`", expected, did_you_mean(name, columns.names), (*at, name))
+            )
+            continue
+        try:
+            values[name] = read_value(value, columns[name].dataType)
+        except ProblemsError as error:
+            problems += [Problem(p.found, p.expected, p.remedy, (*at, name, *p.at)) for p in error.problems]
+    return values
+
+
+def _verdicts(
+    spark: SparkSession, spec: Spec, file: CasesFile, payload: StructType, schemas: Mapping[str, StructType]
+) -> Iterator[Verdict]:
+    records = read_records(spark, spec, file, payload)
+    try:
+        outcomes = run_cases(spark, spec, file.cases, records, schemas)
+    except AnalysisException:
+        raise  # no case has a part in it
+    except (PySparkException, Py4JJavaError) as error:  # the latter where PySpark knows no class for it
+        if len(file.cases) == 1:
+            yield Verdict(file.cases[0], failure=f"Spark fails: {_reason(error)}")
+            return
+        for case in file.cases:  # one by one, to know which it is
+            yield from _verdicts(spark, spec, replace(file, cases=(case,)), payload, schemas)
+        return
+    for case, outcome in zip(file.cases, outcomes, strict=True):
+        yield Verdict(case, tuple(_against_expected(case, outcome)), tuple(cut_differences(outcome)))
+
+
+def _against_expected(case: Case, outcome: CaseOutcomes) -> Iterator[Difference]:
+    for number, (step, found) in enumerate(zip(case.segments, outcome.steps, strict=True), start=1):
+        if step.expect is not None:
+            yield from differences(step.expect, found, f"after step {number}" if case.steps else "in the end")
+
+
+def _reason(error: Exception) -> str:
+    """The innermost cause that Java names, else the first line."""
+    lines = str(error).splitlines()
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return [*lines[:1], *causes][-1]

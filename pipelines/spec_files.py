@@ -1,0 +1,145 @@
+"""Spec files on disk: reading one, reading a folder of them, and overrides of single keys.
+
+Here: files and text. Not here: what a spec means (timeops/spec/__init__.py), how Dagster shows a wrong one
+(wrong_specs.py).
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemark.resources.workspace import SpecFile
+from tidemark.timeops.errors import SpecError, TidemarkError
+from tidemark.timeops.spec import name_with, parse_spec
+from tidemark.timeops.spec.fields import PIPELINE_NAME
+from tidemark.timeops.spec.yaml_text import read_yaml
+
+CASES = ".cases.yaml"
+"""How the name of a file of cases for `tidemark test` ends, which may lie beside its spec."""
+
+
+@dataclass(frozen=True)
+class WrongSpec:
+    """A file that makes no pipeline, or a folder that holds none.
+
+    Attributes:
+        path: The file or folder.
+        pipeline: The pipeline that it is about, as far as that can be told; letters, digits and _.
+        message: What is wrong with it, and what to do.
+    """
+
+    path: Path
+    pipeline: str
+    message: str
+
+
+@dataclass(frozen=True)
+class SpecFolder:
+    """What a folder of specs holds.
+
+    Attributes:
+        files: The specs, by name of the file.
+        wrong: The others.
+    """
+
+    files: tuple[SpecFile, ...]
+    wrong: tuple[WrongSpec, ...]
+
+
+def read_spec(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
+    """Reads one spec; overrides are keys set to other values, such as `time.unit=second`.
+
+    Raises:
+        SpecError: There is no such file, or it is no valid spec.
+    """
+    text = read_text(path, "the spec", remedy="check the path; `tidemark schema` shows what a spec looks like")
+    spec = parse_spec(text, file=str(path), overrides=overrides)
+    return SpecFile(spec, path.resolve(), path.absolute(), text, name_with(str(path), overrides))
+
+
+def read_folder(folder: Path) -> SpecFolder:
+    """Reads every `*.yaml` of a folder but the cases for `tidemark test`; a wrong one keeps none from being read."""
+    files: dict[Path, SpecFile] = {}
+    wrong: list[WrongSpec] = []
+    found = sorted(path for path in folder.glob("*.yaml") if not path.name.endswith(CASES))
+    if not found:
+        wrong.append(_without_specs(folder))
+    for path in found:
+        try:
+            file = read_spec(path)
+            files[file.path] = file  # two names may lead to one file
+        except TidemarkError as error:
+            wrong.append(WrongSpec(path, _pipeline_of(path), str(error)))
+        except Exception as error:  # a fault of ours, in a place that every pipeline of the folder goes through
+            told = f"{path} cannot be read: unexpected {type(error).__name__}: {error}"
+            wrong.append(WrongSpec(path, _pipeline_of(path), told))
+    for name, namesakes in _of_one_name(files.values()).items():
+        message = str(_called_the_same(name, namesakes))
+        wrong += [WrongSpec(file.path, name, message) for file in namesakes]
+    lost = {one.path for one in wrong}
+    return SpecFolder(tuple(file for path, file in files.items() if path not in lost), tuple(wrong))
+
+
+def check_names(files: Iterable[SpecFile]) -> None:
+    """Checks that files which are used together are of different pipelines.
+
+    Raises:
+        SpecError: Two files have the same name.
+    """
+    for name, namesakes in _of_one_name(files).items():
+        raise _called_the_same(name, namesakes)
+
+
+def _of_one_name(files: Iterable[SpecFile]) -> dict[str, list[SpecFile]]:
+    """The files whose name another has as well, by name."""
+    by_name: dict[str, dict[Path, SpecFile]] = defaultdict(dict)
+    for file in files:
+        by_name[file.spec.name][file.path] = file
+    return {name: [*files.values()] for name, files in by_name.items() if len(files) > 1}
+
+
+def _called_the_same(name: str, files: Sequence[SpecFile]) -> SpecError:
+    return SpecError(
+        f"{' and '.join(str(file.path) for file in files)} are {'both' if len(files) == 2 else 'all'} called {name}",
+        expected="one spec per name, as the name is the folder of its tables",
+        remedy="give each a `name` of its own, or remove all but one",
+    )
+
+
+def _without_specs(folder: Path) -> WrongSpec:
+    error = SpecError(
+        f"{folder} holds no `*.yaml`" if folder.is_dir() else f"{folder}: there is no such folder",
+        expected="a folder of specs, one file for each pipeline",
+        remedy="let TIDEMARK_SPECS name it, or put a spec there; `tidemark init FOLDER` makes one with an example",
+    )
+    return WrongSpec(folder, "specs", str(error))
+
+
+def _pipeline_of(path: Path) -> str:
+    """The name that a wrong spec gives, if that much can be read; else that of its file."""
+    with suppress(Exception):  # whatever is wrong with it stands in its message
+        name = read_yaml(path.read_text(encoding="utf-8")).data["name"]
+        if re.fullmatch(PIPELINE_NAME, name):
+            return str(name)
+    return re.sub(r"\W", "_", path.name.removesuffix(path.suffix), flags=re.ASCII)
+
+
+def read_text(path: Path, what: str, *, remedy: str) -> str:
+    """Reads a file of the operator's.
+
+    Args:
+        path: The file.
+        what: What it is, for the message.
+        remedy: What the reader can do when it is not there.
+
+    Raises:
+        SpecError: It cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        found = f"{path}: {what} cannot be read ({error})"
+        raise SpecError(found, expected="a YAML file in UTF-8", remedy=remedy) from None

@@ -1,0 +1,308 @@
+"""The log of batches: plan, outputs, checks, commit. It makes one batch of writes to several Delta tables.
+
+Here: who may work on which batch, and what is committed. Not here: the outputs (see lake.py), what may stand in them
+(undoing.py), and the checks.
+
+Every row is written only if the table still is at the version that the decision was made on; otherwise the
+decision is made anew. So of two runs that begin at once exactly one wins, and a run that was taken for dead
+cannot commit. A batch has a plan row; heartbeat rows when it takes long; a release row when its run gave it
+up; and at last a commit row, which names the version of every table: readers open the tables at these. Each
+plan is an attempt, numbered over the life of the pipeline. The latest attempt is the one in force; earlier
+ones without a commit are superseded.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
+
+from tidemark.resources.batches.owner import Owner, is_gone
+from tidemark.resources.batches.plans import Commit, Kind, Plan, Row, commit_from, plan_of, row_of
+from tidemark.resources.clock import Clock
+from tidemark.resources.lake.lake import ConflictError, Lake
+from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, FORMAT_VERSION
+from tidemark.timeops.errors import BusyError, FencedError, LakeError
+
+HEARTBEAT = timedelta(seconds=30)
+_COMMITTED = ("committed", "accepted")
+_COMPACT_EVERY = 8  # batches: each leaves a few files of one row in the table, and every look opens them all
+_TRIES = 50
+
+
+@dataclass(frozen=True)
+class _View:
+    """What the table says at one version."""
+
+    version: int
+    attempt: int
+    last: Commit | None
+    pending: Plan | None
+
+
+class BatchLog:
+    """The table `batches` of a pipeline.
+
+    Args:
+        lake: The pipeline's tables; `batches` has been created.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        # What a version of the table says never changes, and every stage asks for it again.
+        self._index = lru_cache(maxsize=4)(self._read_index)
+        self._rows_of = lru_cache(maxsize=16)(self._read_rows)
+
+    def last_commit(self, kind: Kind | None = None) -> Commit | None:
+        """Return the latest commit, or the latest of a kind; None before the first."""
+        version = self._lake.version(BATCHES)
+        index = self._index(version)
+        if kind is not None:
+            index = index.filter(pc.equal(index["kind"], kind))
+        return self._commit_in(version, index)
+
+    def commit_of(self, batch_id: int) -> Commit | None:
+        """Return the commit of a batch, None when it has none."""
+        rows = self._lake.rows(BATCHES, filters=[("_batch_id", "=", batch_id), ("state", "in", list(_COMMITTED))])
+        return commit_from(rows.to_pylist()[0]) if rows.num_rows else None
+
+    def pending(self) -> Plan | None:
+        """Return the plan in force that is not committed, None when there is none."""
+        return self._look().pending
+
+    def history(self) -> list[Commit]:
+        """Return all commits, by batch."""
+        rows = self._lake.rows(BATCHES, filters=[("state", "in", list(_COMMITTED))])
+        return [commit_from(row) for row in rows.sort_by("_batch_id").to_pylist()]
+
+    def base_versions(self, tables: Iterable[str]) -> dict[str, int]:
+        """Return the version of each table as of the last commit; 0, the empty table, where it names none."""
+        last = self.last_commit()
+        committed = last.table_versions if last else {}
+        return {table: committed.get(table, 0) for table in tables}
+
+    def begin(
+        self,
+        kind: Kind,
+        owner: Owner,
+        now: datetime,
+        *,
+        after: int | None,
+        first_seq: int,
+        end_seq: int | None,
+        input: Mapping[str, Any],  # noqa: A002 - the name of the column
+        fingerprint: str,
+    ) -> Plan:
+        """Take on the next batch, or take over the pending one.
+
+        A pending plan is taken over when its owner is gone, gave it up, or is this one. To retry it as it
+        was, plan what `pending` says again. Then `prepare` the tables before anything is written.
+
+        Args:
+            kind: What the batch does.
+            owner: This process.
+            now: The present instant.
+            after: Number of the last committed batch that the plan was made on, None before the first.
+            first_seq: First `_arrival_seq` of its range of the log.
+            end_seq: End of the range, not in it; None if only the ingestion will tell.
+            input: What else it reads; goes into JSON.
+            fingerprint: Fingerprint of the spec.
+
+        Raises:
+            BusyError: Another run is at work, or has committed a batch since; nothing was changed.
+        """
+
+        def decide(view: _View) -> Row:
+            _refuse_if_busy(view, owner, now, after)
+            batch_id = view.last.batch_id + 1 if view.last else 0
+            attempt = view.attempt + 1
+            plan = Plan(batch_id, kind, attempt, owner, now, now, first_seq, end_seq, input, fingerprint, False)
+            return row_of(plan, "planned")
+
+        row = self._write(decide)
+        assert row is not None  # a plan is written or an error raised
+        return plan_of([row])
+
+    def commit(
+        self,
+        plan: Plan,
+        counts: Mapping[str, int],
+        table_versions: Mapping[str, int],
+        now: datetime,
+        *,
+        reason: str | None = None,
+        end_seq: int | None = None,
+    ) -> Commit:
+        """Commit a batch: from now on readers see its outputs. Repeated, it changes nothing.
+
+        Args:
+            plan: The plan, as `begin` gave it.
+            counts: Counts of every outcome.
+            table_versions: Version of each table as of this batch; tables not named stay as the last commit
+                has them.
+            now: The present instant.
+            reason: Why an operator accepts the batch although a blocking check failed.
+            end_seq: End of the batch's range of the log, where the plan did not know it.
+
+        Raises:
+            FencedError: Another run has taken the batch over.
+        """
+
+        def decide(view: _View) -> Row | None:
+            if view.last and view.last.plan.attempt == plan.attempt:
+                return None
+            if view.pending is None or view.pending.attempt != plan.attempt:
+                _fenced(plan, view)
+            row = row_of(plan, "committed" if reason is None else "accepted")
+            versions = {**(view.last.table_versions if view.last else {}), **table_versions}
+            row |= {"committed_at": now, "counts": dict(counts), "table_versions": versions, "reason": reason}
+            return row | {"end_seq": plan.end_seq if end_seq is None else end_seq}
+
+        row = self._write(decide)
+        if row is not None and plan.batch_id % _COMPACT_EVERY == _COMPACT_EVERY - 1:
+            self._lake.compact(BATCHES)
+        commit = self.commit_of(plan.batch_id) if row is None else commit_from(row)
+        assert commit is not None  # written just now, or found
+        return commit
+
+    def release(self, plan: Plan, now: datetime) -> None:
+        """Give a batch up after a failure, so that the next run may take it over at once.
+
+        Does nothing when that is done already, or another run has the batch.
+        """
+
+        def decide(view: _View) -> Row | None:
+            if view.pending is None or view.pending.attempt != plan.attempt or view.pending.released:
+                return None
+            return row_of(plan, "released") | {"heartbeat_at": now}
+
+        self._write(decide)
+
+    def give_up(self, plan: Plan, now: datetime) -> None:
+        """Release a batch if that can be written; where it cannot, it is free once this process is gone."""
+        with suppress(DeltaError, OSError):
+            self.release(plan, now)
+
+    def heartbeat(self, plan: Plan, now: datetime) -> None:
+        """Say that the owner of a batch lives.
+
+        Raises:
+            FencedError: Another run has taken the batch over.
+        """
+
+        def decide(view: _View) -> Row:
+            if view.pending is None or view.pending.attempt != plan.attempt:
+                _fenced(plan, view)
+            return row_of(plan, "heartbeat") | {"heartbeat_at": now}
+
+        self._write(decide)
+
+    @contextmanager
+    def keeping_lease(self, plan: Plan, clock: Clock, every: timedelta = HEARTBEAT) -> Iterator[None]:
+        """Send heartbeats from another thread while the work inside goes on. Losing the batch shows at its commit."""
+        done = threading.Event()
+
+        def beat() -> None:
+            while not done.wait(every.total_seconds()):
+                try:
+                    self.heartbeat(plan, clock.now())
+                except FencedError:
+                    return
+                except (LakeError, DeltaError, OSError):
+                    continue  # the lease outlasts many heartbeats
+
+        thread = threading.Thread(target=beat, name=f"lease of batch {plan.batch_id}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _write(self, decide: Callable[[_View], Row | None]) -> Row | None:
+        """Write the row decided on, if the table is still what the decision was made on; else decide anew."""
+        for _ in range(_TRIES):
+            view = self._look()
+            row = decide(view)
+            if row is None:
+                return None
+            rows = pa.Table.from_pylist([row], schema=BATCHES_SCHEMA)
+            try:
+                self._lake.append_rows(BATCHES, rows, expect=view.version)
+            except ConflictError:
+                continue
+            return row
+        raise BusyError(
+            f"{self._lake.path(BATCHES)} changed under each of {_TRIES} tries to write it.",
+            expected="one run at a time",
+            remedy="See which runs are at work on this pipeline, and run again.",
+        )
+
+    def _look(self) -> _View:
+        version = self._lake.version(BATCHES)
+        index = self._index(version)
+        attempt = pc.max(index["attempt"]).as_py() or 0
+        last = self._commit_in(version, index)
+        if attempt == (last.plan.attempt if last else 0):
+            return _View(version, attempt, last, None)
+        return _View(version, attempt, last, plan_of(self._rows_of(version, attempt)))
+
+    def _read_index(self, version: int) -> pa.Table:
+        """Return the columns by which rows are found, after a look at who wrote them."""
+        columns = ["attempt", "kind", "state", "format_version"]
+        index = self._lake.rows(BATCHES, version, columns=columns)
+        newest = pc.max(index["format_version"]).as_py() or 0
+        if newest > FORMAT_VERSION:
+            raise LakeError(
+                f"{self._lake.root} was made by a newer Tidemark: its tables have format {newest}.",
+                expected=f"format {FORMAT_VERSION} or lower",
+                remedy="Run it with that Tidemark, or give this one another warehouse.",
+            )
+        return index
+
+    def _commit_in(self, version: int, index: pa.Table) -> Commit | None:
+        """Return the latest commit among the rows of an index."""
+        done = index.filter(pc.is_in(index["state"], value_set=pa.array(_COMMITTED)))
+        if not done.num_rows:
+            return None
+        rows = self._rows_of(version, pc.max(done["attempt"]).as_py())
+        return next(commit_from(row) for row in rows if row["state"] in _COMMITTED)
+
+    def _read_rows(self, version: int, attempt: int) -> list[Row]:
+        rows: list[Row] = self._lake.rows(BATCHES, version, filters=[("attempt", "=", attempt)]).to_pylist()
+        return rows
+
+
+def _refuse_if_busy(view: _View, owner: Owner, now: datetime, after: int | None) -> None:
+    pending = view.pending
+    if pending and not (
+        pending.released or pending.owner.id == owner.id or is_gone(pending.owner, pending.heartbeat_at, now)
+    ):
+        raise BusyError(
+            f"Another run is at work: {pending.owner} has had batch {pending.batch_id} ({pending.kind}) "
+            f"since {pending.planned_at:%Y-%m-%d %H:%M:%S} UTC. Nothing was changed.",
+            remedy="Wait until it is done, or stop that process; then run again.",
+        )
+    last = view.last.batch_id if view.last else None
+    if last != after:
+        raise BusyError(
+            f"Another run has committed batch {last} meanwhile. Nothing was changed.",
+            expected="no commit" if after is None else f"batch {after} to be the last commit",
+            remedy="Run again.",
+        )
+
+
+def _fenced(plan: Plan, view: _View) -> NoReturn:
+    other = view.pending or (view.last.plan if view.last else None)
+    raise FencedError(
+        f"Batch {plan.batch_id} is no longer this run's (attempt {plan.attempt})"
+        + (f": attempt {other.attempt} of {other.owner} took it over." if other else "."),
+        expected="no other run that takes this one for dead",
+        remedy="Nothing of this attempt was committed, and nothing is lost. Run again.",
+    )

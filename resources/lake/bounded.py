@@ -1,0 +1,93 @@
+"""Reading tables of any size within bounded memory, without Spark: piece by piece, or only the newest rows.
+
+Here: what is opened and what is kept of it. Not here: opening a table (lake.py), what the rows mean.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.resources.lake.filters import Filters, arrow_condition, python_values
+from tidemark.resources.lake.lake import Lake
+
+_PIECE_ROWS = 65_536
+
+
+def pieces(
+    lake: Lake, table: str, version: int, columns: Sequence[str], filters: Filters | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Gives the rows of a table in pieces; files that the filters rule out are not opened.
+
+    Args:
+        lake: The tables.
+        table: The table.
+        version: Its version.
+        columns: The columns that are read.
+        filters: Which rows; not by BOOLEAN columns, see `filters.by_statistics`.
+    """
+    yield from lake.dataset(table, version).to_batches(
+        columns=list(columns),
+        filter=arrow_condition(filters) if filters else None,
+        batch_size=_PIECE_ROWS,
+        batch_readahead=2,
+        fragment_readahead=1,
+    )
+
+
+def newest_rows(
+    lake: Lake,
+    table: str,
+    version: int,
+    columns: Sequence[str],
+    *,
+    by: str,
+    most: int,
+    filters: Filters = (),
+) -> pa.Table:
+    """Returns the rows with the largest values of a column, at most so many, the largest first.
+
+    Args:
+        lake: The tables.
+        table: The table.
+        version: Its version.
+        columns: The columns that are read; `by` is among them.
+        by: A column of numbers or instants that is never null.
+        most: How many rows.
+        filters: Only these rows, as for `pieces`.
+    """
+    schema = lake.dataset(table, version).schema
+    floor = None if filters else _floor(lake.lowest_by_file(table, version, by), most)
+    if floor is None:  # a look at this column alone says how far the others are needed
+        alone = _top(pieces(lake, table, version, [by], filters), pa.schema([schema.field(by)]), by, most)
+        if not alone.num_rows:
+            return pa.schema([schema.field(name) for name in columns]).empty_table()
+        floor = python_values(alone[by][-1:])[0]
+    wanted = pieces(lake, table, version, columns, [*filters, (by, ">=", floor)])
+    return _top(wanted, pa.schema([schema.field(name) for name in columns]), by, most)
+
+
+def python_rows(found: pa.Table, *, maps: Literal["lossy"] | None = None) -> list[dict[str, Any]]:
+    """Returns rows as Python's, as `filters.python_values` gives values."""
+    columns = {name: python_values(found[name], maps=maps) for name in found.column_names}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _top(found: Iterable[pa.RecordBatch], schema: pa.Schema, by: str, most: int) -> pa.Table:
+    kept = schema.empty_table()
+    for piece in found:
+        both = pa.concat_tables([kept, pa.Table.from_batches([piece]).cast(schema)])
+        newest = pc.sort_indices(both, sort_keys=[(by, "descending")])
+        kept = both.take(newest[:most])  # a copy, so that the pieces that rows came from can go
+    return kept
+
+
+def _floor(files: Sequence[tuple[Any, int]], most: int) -> object | None:
+    """A value that at least `most` rows reach, by the statistics of the files; None where they do not tell."""
+    rows = 0
+    for lowest, n in sorted(files, key=lambda file: file[0], reverse=True):
+        rows += n
+        if rows >= most:
+            return cast("object", lowest)
+    return None

@@ -1,0 +1,373 @@
+"""The only writer of Delta: one pipeline's tables, each write one commit that can be repeated and is counted.
+
+Here: single tables. Not here: reading them (reading.py), what makes several tables one batch (batch_log.py), what may
+stand in them (undoing.py).
+
+Big tables are written by Spark, small ones by delta-rs, which needs no JVM. Two writers are kept apart by the
+file system: the entry of a version is put only where there is none. A local disk does that. On an object
+store both writers must: S3 needs conditional puts (delta-rs) and a log store that coordinates several drivers
+(Spark).
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from tidemark.resources.disk import writing
+from tidemark.resources.lake.commit_info import (
+    ADDED_ROWS,
+    UNDOING,
+    mark,
+    mark_of_columns,
+    restored_version,
+    rows_written,
+)
+from tidemark.resources.lake.filters import Filters, arrow_condition, files_of, sql_condition
+from tidemark.resources.lake.reading import Tables
+from tidemark.resources.lake.table_columns import (
+    ColumnDifference,
+    delta_columns,
+    differences,
+    missing_fields,
+    with_columns_of,
+)
+from tidemark.resources.lake.table_log import changes_between, entry_of, newest_change
+from tidemark.timeops.errors import FencedError, LakeError
+
+if TYPE_CHECKING:  # reading control tables must not wait for PySpark
+    from pyspark.sql import DataFrame, DataFrameWriter
+    from pyspark.sql.types import StructType
+
+_PROPERTIES = {
+    "delta.enableDeletionVectors": "false",
+    # Statistics of every column: the ones that ranges prune by stand behind the payload, maybe past the 32nd.
+    "delta.dataSkippingNumIndexedCols": "-1",
+    # A batch that fails is undone by going back to the last commit, however long ago that was.
+    "delta.enableExpiredLogCleanup": "false",
+    # Opening a table reads its log from the last checkpoint on; delta-rs makes one every hundred commits by default.
+    "delta.checkpointInterval": "10",
+}
+FEW_ROWS = 50_000
+"""So many rows this process takes from Spark to write them by itself."""
+
+_TRIES = 20
+_FULL_FILE_BYTES = 8_000_000  # joining small files never rewrites more than this many bytes at a time
+
+
+class ConflictError(LakeError):
+    """Somebody else has written a table since this program looked at it."""
+
+
+class OtherColumnsError(LakeError):
+    """A table is there with other columns than are wanted.
+
+    Attributes:
+        table: The table.
+        columns: The columns in which it differs.
+    """
+
+    def __init__(self, table: str, folder: Path, columns: Sequence[ColumnDifference]) -> None:
+        self.table, self.columns = table, tuple(columns)
+        super().__init__(
+            f"{folder} has other columns: {'; '.join(one.sentence for one in columns)}.",
+            expected="the columns that the spec gives",
+            remedy="Take the change of the spec back, or use another pipeline name or warehouse.",
+        )
+
+
+@dataclass(frozen=True)
+class Written:
+    """One commit: the version it made and the rows it added."""
+
+    version: int
+    rows: int
+
+
+class Lake(Tables):
+    """The tables of one pipeline, for reading and writing."""
+
+    def create(self, table: str, schema: "StructType | pa.Schema", *, may_grow: bool = False) -> None:
+        """Create an empty table, all of whose columns may be null, unless it is there.
+
+        Args:
+            table: The table.
+            schema: Its columns.
+            may_grow: A table that is there may have other columns, but none of another type: see `grow`.
+
+        Raises:
+            OtherColumnsError: The table is there with other columns.
+        """
+        wanted = delta_columns(schema)
+        with writing(self.path(table)):
+            DeltaTable.create(
+                str(self.path(table)),
+                Schema.from_json(json.dumps(wanted)),
+                mode="ignore",
+                configuration=_PROPERTIES,
+            )
+        wrong = differences(self.open(table), wanted, of_both=may_grow)
+        if wrong:
+            raise OtherColumnsError(table, self.path(table), wrong)
+
+    def grow(self, table: str, schema: "StructType | pa.Schema", *, attempt: int, expect: int) -> int:
+        """Add the columns that a table lacks, null in the rows that it has, in one commit if there are any.
+
+        Columns that the schema does not name stay, and are null in rows that are added without them.
+
+        Args:
+            table: The table.
+            schema: The wanted columns.
+            attempt: Number of the attempt that is to write them.
+            expect: Version that the table has.
+
+        Returns:
+            The version that the table has now.
+
+        Raises:
+            ConflictError: Somebody else has written the table.
+        """
+        said = CommitProperties(max_commit_retries=0, custom_metadata={"userMetadata": mark_of_columns(attempt)})
+
+        def add(delta: DeltaTable) -> Written:
+            fields = missing_fields(delta, delta_columns(schema))
+            if fields:
+                self._committing(table)
+                delta.alter.add_columns(fields, commit_properties=said)
+                self._committed(table, delta.version())
+            return Written(delta.version(), 0)
+
+        return self._once(table, None, expect, add).version
+
+    def append(self, table: str, df: "DataFrame", *, attempt: int, expect: int, are_few: bool = False) -> Written:
+        """Append rows that Spark computes, in one commit. Repeated by the same attempt, it writes nothing.
+
+        A DataFrame without rows may make a commit as well.
+
+        Args:
+            table: The table.
+            df: Rows to add.
+            attempt: Number of the attempt that writes (see batches.py); at most one write per table and attempt.
+            expect: Version that the table has before the write.
+            are_few: The rows are probably no more than FEW_ROWS. Then this process gets them from Spark and commits
+                them by itself, which takes a third of the time of Spark's own commit.
+
+        Raises:
+            ConflictError: The table is at another version, before or after the write.
+            FencedError: A later attempt has written the table.
+        """
+        rows = _few(df) if are_few else None
+        if rows is not None:
+            return self.append_rows(table, rows, attempt=attempt, expect=expect)
+        return self._save(table, df.write.mode("append"), attempt, expect)
+
+    def replace(
+        self,
+        table: str,
+        df: "DataFrame",
+        *,
+        where: Filters | None,
+        attempt: int,
+        expect: int,
+        are_few: bool = False,
+    ) -> Written:
+        """Delete the rows that match `where` and add others, in one commit; otherwise as `append`.
+
+        The added rows need not match `where`. Rows for which it is null stay.
+
+        Args:
+            table: The table.
+            df: Rows to add.
+            where: Which rows to delete; no conditions mean all, None means none.
+            attempt: As for `append`.
+            expect: As for `append`.
+            are_few: As for `append`. A table of no more than FEW_ROWS is then written anew by this process. Otherwise
+                only files that hold matching rows are.
+        """
+        if where is None:
+            return self.append(table, df, attempt=attempt, expect=expect, are_few=are_few)
+        fresh = _few(df) if are_few and self.row_count(table) <= FEW_ROWS else None
+        if fresh is not None:
+            return self._rewrite(table, fresh, where, attempt, expect)
+        condition = sql_condition(where)
+        return self._save(table, df.write.mode("overwrite").option("replaceWhere", condition), attempt, expect)
+
+    def append_rows(self, table: str, rows: pa.Table, *, expect: int, attempt: int | None = None) -> Written:
+        """Append rows to a small table in one commit, without a Spark job. No rows, no commit.
+
+        Nothing is written unless the table is at version `expect` at that very moment. With an attempt it
+        repeats like `append`; without one the caller decides what a repetition means.
+        """
+        if rows.num_rows == 0:
+            return Written(expect, 0)
+        said = {"userMetadata": mark(attempt)} if attempt is not None else None
+
+        def add(delta: DeltaTable) -> Written:
+            return Written(self._commit_rows(table, delta, rows, "append", said), rows.num_rows)
+
+        return self._once(table, attempt, expect, add)
+
+    def restore(self, table: str, version: int, *, expect: int | None = None) -> int:
+        """Bring back the content of a version, in one commit unless it is there already; without a Spark job.
+
+        Args:
+            table: The table.
+            version: The version.
+            expect: Version that the table has before; None for whatever it is.
+
+        Returns:
+            The version that the table has now.
+
+        Raises:
+            ConflictError: Somebody else has written the table.
+            LakeError: Files of that version are missing.
+        """
+        delta = self.open(table)
+        current: int = delta.version()
+        if expect is not None and current != expect:
+            raise self._moved(table, expect)
+        if current == version or restored_version(dict(entry_of(self.path(table), current).info)) == version:
+            return current
+        self._committing(table)
+        said = CommitProperties(max_commit_retries=0, custom_metadata={"userMetadata": UNDOING})
+        try:
+            delta.restore(version, commit_properties=said)
+        except CommitFailedError as error:
+            raise self._moved(table, current) from error
+        except DeltaError as error:
+            raise LakeError(
+                f"{self.path(table)} cannot go back to version {version}: {error}",
+                expected="all files of the version that the last commit in `batches` names",
+                remedy="Bring the missing files back from a copy. `tidemark maintain` keeps what commits name; a "
+                "VACUUM of your own must keep what is younger than any uncommitted batch.",
+            ) from error
+        self._committed(table, delta.version())
+        return delta.version()
+
+    def compact(self, table: str) -> None:
+        """Join the files of a small table, which keeps its rows. Somebody else's write in between goes first."""
+        once = CommitProperties(max_commit_retries=0)
+        try:
+            self.open(table).optimize.compact(target_size=_FULL_FILE_BYTES, commit_properties=once)
+        except CommitFailedError:
+            return
+
+    def _committing(self, table: str) -> None:
+        """Stand before every commit, for tests of faults to override."""
+
+    def _committed(self, table: str, version: int) -> None:
+        """Stand behind every commit, for tests of faults to override."""
+
+    def _rewrite(self, table: str, fresh: pa.Table, where: Filters, attempt: int, expect: int) -> Written:
+        """Write a small table anew: the rows that stay, and fresh ones."""
+
+        def rewrite(delta: DeltaTable) -> Written:
+            old = delta.to_pyarrow_table(filesystem=files_of(self.path(table)))
+            stays = ~arrow_condition(where) if where else pc.scalar(False)
+            kept = old.filter(pc.coalesce(stays, pc.scalar(True)))  # rows for which the condition is null stay
+            rows = pa.concat_tables([kept, with_columns_of(delta, fresh).cast(old.schema)])
+            said = {"userMetadata": mark(attempt), ADDED_ROWS: str(fresh.num_rows)}
+            return Written(self._commit_rows(table, delta, rows, "overwrite", said), fresh.num_rows)
+
+        return self._once(table, attempt, expect, rewrite)
+
+    def _commit_rows(
+        self,
+        table: str,
+        delta: DeltaTable,
+        rows: pa.Table,
+        mode: Literal["append", "overwrite"],
+        said: dict[str, str] | None,
+    ) -> int:
+        """Commit rows on the very version that was opened, without Spark; return the version that this makes."""
+        once = CommitProperties(max_commit_retries=0, custom_metadata=said)
+        self._committing(table)
+        with writing(self.path(table)):
+            write_deltalake(delta, with_columns_of(delta, rows), mode=mode, commit_properties=once)
+        version: int = delta.version()
+        self._committed(table, version)
+        return version
+
+    def _save(self, table: str, writer: "DataFrameWriter", attempt: int, expect: int) -> Written:
+        def save(delta: DeltaTable) -> Written:
+            before: int = delta.version()
+            self._committing(table)
+            try:
+                with writing(self.path(table)):
+                    writer.format("delta").option("userMetadata", mark(attempt)).save(str(self.path(table)))
+            except Exception as error:
+                if self.version(table) != before:
+                    raise CommitFailedError(str(error)) from error
+                raise
+            return self._landed(table, attempt, before)
+
+        return self._once(table, attempt, expect, save)
+
+    def _once(self, table: str, attempt: int | None, expect: int, write: Callable[[DeltaTable], Written]) -> Written:
+        """Write unless this attempt has; again where maintenance of the table was committed at the same moment."""
+        for _ in range(_TRIES):
+            delta = self.open(table)
+            repeated = self._repeated(table, delta, attempt, expect)
+            if repeated is not None:
+                return repeated
+            try:
+                return write(delta)
+            except CommitFailedError as error:
+                failed = error
+        raise self._moved(table, expect) from failed
+
+    def _repeated(self, table: str, delta: DeltaTable, attempt: int | None, expect: int) -> Written | None:
+        """Return what this attempt has written already; check that the table is as expected if it has not.
+
+        Maintenance that came behind the expected version leaves the table as expected.
+        """
+        folder, current = self.path(table), delta.version()
+        newest = None if attempt is None else newest_change(folder, current)
+        if newest is not None and attempt is not None:
+            if newest.attempt > attempt:
+                raise FencedError(
+                    f"{folder} was written by attempt {newest.attempt}, a later one than this run's {attempt}.",
+                    expected="no other run that takes this one for dead",
+                    remedy="Nothing was written. Run again.",
+                )
+            if newest.writes_for == attempt and self._changes(table, expect, current) in ((), (newest.version,)):
+                return Written(current, rows_written(dict(newest.info)))
+        if self._changes(table, expect, current) != ():
+            raise self._moved(table, expect)
+        return None
+
+    def _changes(self, table: str, after: int, latest: int) -> tuple[int, ...] | None:
+        """Return the versions after one that changed rows, None where the table has not come to it."""
+        if latest < after:
+            return None
+        return tuple(entry.version for entry in changes_between(self.path(table), after, latest))
+
+    def _landed(self, table: str, attempt: int, before: int) -> Written:
+        """Check that the commit just made is this attempt's and the only one but for maintenance."""
+        current = self.version(table)
+        if current == before:
+            return Written(before, 0)
+        changes = changes_between(self.path(table), before, current)
+        if [entry.writes_for for entry in changes] != [attempt]:
+            raise self._moved(table, before)
+        self._committed(table, changes[0].version)
+        return Written(current, rows_written(dict(changes[0].info)))
+
+    def _moved(self, table: str, expect: int) -> ConflictError:
+        return ConflictError(
+            f"{self.path(table)} is at version {self.version(table)}: somebody else has written it.",
+            expected=f"version {expect}, and one more with this run's own write",
+            remedy="Run again: the next run goes on from the last commit in `batches`.",
+        )
+
+
+def _few(df: "DataFrame") -> pa.Table | None:
+    """Return the rows of a DataFrame, None when they are more than FEW_ROWS."""
+    rows: pa.Table = df.limit(FEW_ROWS + 1).toArrow()
+    return rows if rows.num_rows <= FEW_ROWS else None

@@ -1,0 +1,155 @@
+"""What the log of a table says of its commits since a version: which change rows, and whose they are.
+
+Here: reading entries of the log, and telling changes of rows from maintenance, which leaves the rows as they are
+(OPTIMIZE, VACUUM, properties of the table). Not here: what follows from that (undoing.py), commits (lake.py).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tidemark.resources.lake.commit_info import UNDOING, attempt_of, restored_version, rows_deleted
+from tidemark.timeops.errors import LakeError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One commit of a table.
+
+    Attributes:
+        version: The version that it made.
+        info: What it says of itself.
+        changes: It adds or removes rows, or an attempt of Tidemark made it; otherwise it is maintenance.
+        has_vectors: It marks rows of files as deleted instead of writing the files anew.
+    """
+
+    version: int
+    info: Mapping[str, Any]
+    changes: bool
+    has_vectors: bool
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that made it, 0 where none did."""
+        return attempt_of(dict(self.info))
+
+    @property
+    def writes_for(self) -> int:
+        """The attempt whose rows it wrote, 0 where it wrote none's."""
+        return attempt_of(dict(self.info), "rows")
+
+    @property
+    def operation(self) -> str:
+        """What was done, as Delta names it."""
+        return str(self.info.get("operation", "a commit that does not say what it did"))
+
+    @property
+    def at(self) -> datetime:
+        """When it was made."""
+        return _EPOCH + timedelta(milliseconds=int(self.info.get("timestamp", 0)))
+
+    @property
+    def deleted(self) -> int | None:
+        """Rows that it deleted, None where it does not say."""
+        return rows_deleted(dict(self.info))
+
+
+@dataclass(frozen=True)
+class Since:
+    """What happened to a table since a version.
+
+    Attributes:
+        latest: Its version now.
+        states: At each version, the changes of rows in force there: those made since, without those taken back.
+        lost: Attempts of which somebody else has taken back a write.
+    """
+
+    latest: int
+    states: Mapping[int, tuple[Entry, ...]]
+    lost: frozenset[int]
+
+    @property
+    def left(self) -> tuple[Entry, ...]:
+        """The changes in force now."""
+        return self.states[self.latest]
+
+    @property
+    def foreign(self) -> tuple[Entry, ...]:
+        """Those of them that no attempt of Tidemark made."""
+        return tuple(entry for entry in self.left if not entry.attempt)
+
+    def versions_with(self, changes: tuple[Entry, ...] = ()) -> list[int]:
+        """Return the versions at which exactly these changes are in force, the newest first."""
+        return sorted((version for version, state in self.states.items() if state == changes), reverse=True)
+
+
+def changes_since(folder: Path, base: int, latest: int) -> Since:
+    """Return what happened to a table between two versions.
+
+    Args:
+        folder: Folder of the table.
+        base: The earlier version.
+        latest: The later one, not before it.
+
+    Raises:
+        LakeError: The log has lost an entry.
+    """
+    states: dict[int, tuple[Entry, ...]] = {base: ()}
+    lost: set[int] = set()
+    for version in range(base + 1, latest + 1):
+        entry, before = entry_of(folder, version), states[version - 1]
+        target = restored_version(dict(entry.info))
+        if target is not None and base <= target < version:
+            states[version] = states[target]
+            if entry.info.get("userMetadata") != UNDOING:
+                lost |= {one.attempt for one in before if one not in states[target]}
+        else:
+            states[version] = (*before, entry) if entry.changes else before
+    return Since(latest, states, frozenset(lost - {0}))
+
+
+def changes_between(folder: Path, after: int, latest: int) -> list[Entry]:
+    """Return the commits after a version that are no maintenance, in their order."""
+    entries = [entry_of(folder, version) for version in range(after + 1, latest + 1)]
+    return [entry for entry in entries if entry.changes]
+
+
+def newest_change(folder: Path, latest: int) -> Entry | None:
+    """Return the newest commit that is no maintenance, None where there is none."""
+    for version in range(latest, 0, -1):
+        entry = entry_of(folder, version)
+        if entry.changes:
+            return entry
+    return None
+
+
+def entry_of(folder: Path, version: int) -> Entry:
+    """Return a commit of a table.
+
+    Raises:
+        LakeError: The log has no entry of it.
+    """
+    path = folder / "_delta_log" / f"{version:020}.json"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise LakeError(
+            f"The log of {folder} has no entry of version {version}.",
+            expected="every entry since the last commit in `batches`",
+            remedy="Bring the table's folder back from a copy made together with the other tables, and leave "
+            "`delta.enableExpiredLogCleanup` off.",
+        ) from error
+    actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    files = [action[kind] for action in actions for kind in ("add", "remove") if kind in action]
+    return Entry(
+        version,
+        info,
+        changes=attempt_of(info) > 0 or any(file.get("dataChange", True) for file in files),
+        has_vectors=any("add" in action and action["add"].get("deletionVector") for action in actions),
+    )

@@ -1,0 +1,210 @@
+"""What may stand in the tables of a batch: the last commit, and what the attempt at work wrote.
+
+Here: taking back what unfinished attempts wrote, and finding changes of rows that somebody else made. Maintenance
+changes no rows, so it stays. Not here: the log of a table (table_log.py), who may work on a batch (batch_log.py).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tidemark.resources.lake.lake import ConflictError, Lake
+from tidemark.resources.lake.table_log import Entry, Since, changes_since
+from tidemark.timeops.errors import FencedError, LakeError
+
+_TRIES = 20
+
+
+class ForeignChangeError(LakeError):
+    """Somebody else has changed rows of a table."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of rows that no run of the pipeline made.
+
+    Attributes:
+        table: The table.
+        entry: The commit.
+    """
+
+    table: str
+    entry: Entry
+
+    def __str__(self) -> str:
+        """What was done, where and when."""
+        entry = self.entry
+        rows = "" if entry.deleted is None else f", {entry.deleted:,} row{'' if entry.deleted == 1 else 's'} deleted"
+        return f"{self.table}: version {entry.version}, {entry.operation} at {entry.at:%Y-%m-%d %H:%M:%S} UTC{rows}"
+
+
+def same_rows(lake: Lake, table: str, committed: int) -> list[int]:
+    """Return the versions of a table with the rows of a committed one, the newest first: maintenance makes such."""
+    latest = lake.version(table)
+    if latest <= committed:
+        return [committed]
+    return changes_since(lake.path(table), committed, latest).versions_with()
+
+
+def prepare(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]:
+    """Take back what attempts without a commit have written, in every table.
+
+    Args:
+        lake: The tables.
+        base: Their versions as of the last commit.
+        attempt: The attempt that is to write.
+
+    Returns:
+        The version of each table now: what the first write of the batch has to expect.
+
+    Raises:
+        ForeignChangeError: Somebody else has changed rows.
+        FencedError: A later attempt has written.
+    """
+    if found := foreign_changes(lake, base):  # of all tables, not of the first one alone
+        raise foreign_error(lake, found)
+    return {table: take_back(lake, table, version, attempt) for table, version in base.items()}
+
+
+def take_back(lake: Lake, table: str, base: int, attempt: int, *, foreign: bool = False) -> int:
+    """Take back what attempts without a commit have written to a table, in one commit if there is anything.
+
+    Args:
+        lake: The tables.
+        table: The table.
+        base: Its version as of the last commit.
+        attempt: The attempt that is to write.
+        foreign: Take back what somebody else has changed, too.
+
+    Returns:
+        The version that the table has now. It holds the rows of the last commit.
+    """
+
+    def choose(since: Since) -> list[int]:
+        if since.foreign and not foreign:
+            raise foreign_error(lake, [Change(table, entry) for entry in since.foreign])
+        return since.versions_with()
+
+    return _bring_back(lake, table, base, attempt, choose)
+
+
+def keep_foreign(lake: Lake, table: str, base: int, attempt: int) -> int:
+    """Take back what attempts without a commit have written to a table, and keep what somebody else has changed.
+
+    Args:
+        lake: The tables.
+        table: The table.
+        base: Its version as of the last commit.
+        attempt: The attempt that is to commit the table as it is then.
+
+    Returns:
+        The version that the table has now.
+
+    Raises:
+        LakeError: The change cannot be kept as it is.
+    """
+
+    def choose(since: Since) -> list[int]:
+        if any(entry.has_vectors for entry in since.foreign):
+            raise LakeError(
+                f"{lake.path(table)} has deletion vectors: rows that were deleted still stand in its files.",
+                expected="a DELETE that writes the files anew, as with `delta.enableDeletionVectors` off",
+                remedy="Take the change back with `tidemark changes SPEC --take-back TEXT`, and make it again so.",
+            )
+        versions = since.versions_with(since.foreign)
+        if not versions:
+            raise LakeError(
+                f"{lake.path(table)} was changed on top of what an unfinished batch wrote, which has to go.",
+                expected="a change of what the last commit in `batches` left",
+                remedy="Take it back with `tidemark changes SPEC --take-back TEXT`, and make it again before the "
+                "next run.",
+            )
+        return versions
+
+    return _bring_back(lake, table, base, attempt, choose)
+
+
+def outputs(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]:
+    """Return the version of each table that a batch is to commit: the last commit and what this attempt wrote.
+
+    Args:
+        lake: The tables.
+        base: Their versions as of the last commit.
+        attempt: The attempt that is to commit.
+
+    Raises:
+        ForeignChangeError: Somebody else has changed rows.
+        ConflictError: Another attempt has written, or somebody has taken back what this one wrote.
+        FencedError: A later attempt has written.
+    """
+    versions = {}
+    for table, version in base.items():
+        since = _since(lake, table, version)
+        if since.foreign:
+            raise foreign_error(lake, [Change(table, entry) for entry in since.foreign])
+        _refuse_later(lake, table, since, attempt)
+        others = [entry for entry in since.left if entry.attempt != attempt]
+        if others or attempt in since.lost:
+            done = f"holds what attempt {others[0].attempt} wrote" if others else "lacks what this run wrote"
+            raise ConflictError(
+                f"{lake.path(table)} {done}: somebody else has written it meanwhile.",
+                expected=f"the last commit, and what this run's attempt {attempt} wrote",
+                remedy="Nothing was committed. Run again: the next run takes it out.",
+            )
+        versions[table] = since.latest
+    return versions
+
+
+def foreign_changes(lake: Lake, base: Mapping[str, int]) -> list[Change]:
+    """Return the changes of rows that somebody else has made since the last commit."""
+    return [Change(table, entry) for table, version in base.items() for entry in _since(lake, table, version).foreign]
+
+
+def _bring_back(lake: Lake, table: str, base: int, attempt: int, choose: Callable[[Since], list[int]]) -> int:
+    """Bring back the first of the chosen versions whose files are there, whatever is written meanwhile."""
+    for _ in range(_TRIES):
+        since = _since(lake, table, base)
+        _refuse_later(lake, table, since, attempt)
+        versions = choose(since)
+        if versions[0] == since.latest:
+            return since.latest
+        readable = (version for version in versions if lake.has_files(table, version))
+        try:
+            return lake.restore(table, next(readable, versions[0]), expect=since.latest)
+        except ConflictError:
+            continue  # maintenance, or a late write: it is looked at anew
+    raise ConflictError(
+        f"{lake.path(table)} changed under each of {_TRIES} tries to undo what an unfinished batch wrote.",
+        expected="one run at a time",
+        remedy="See who writes this table, and run again.",
+    )
+
+
+def _since(lake: Lake, table: str, base: int) -> Since:
+    latest = lake.version(table)
+    if latest < base:
+        raise LakeError(
+            f"{lake.path(table)} is at version {latest}.",
+            expected=f"version {base} or later, as the last commit in `batches` says",
+            remedy="Bring the table's folder back from a copy made together with the other tables.",
+        )
+    return changes_since(lake.path(table), base, latest)
+
+
+def _refuse_later(lake: Lake, table: str, since: Since, attempt: int) -> None:
+    later = max((entry.attempt for entry in since.left), default=0)
+    if later > attempt:
+        raise FencedError(
+            f"{lake.path(table)} was written by attempt {later}, a later one than this run's {attempt}.",
+            expected="no other run that takes this one for dead",
+            remedy="Nothing was written. Run again.",
+        )
+
+
+def foreign_error(lake: Lake, changes: Sequence[Change]) -> ForeignChangeError:
+    """Return the error that names changes, and what to do about them."""
+    return ForeignChangeError(
+        f"Rows of {lake.root.name} were changed by somebody else: {'; '.join(map(str, changes))}.",
+        expected="that only Tidemark changes rows of its tables; OPTIMIZE, VACUUM and the like change none",
+        remedy="`tidemark changes SPEC --accept TEXT` keeps the change and notes why in `batches`, as for a DELETE "
+        "that somebody asked for; `--take-back TEXT` brings back what the last commit had. Then run again.",
+    )

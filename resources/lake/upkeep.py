@@ -1,0 +1,109 @@
+"""Upkeep of a table: few files, in the order in which they are read, and no files that nobody reads any more.
+
+Here: single tables. Not here: which tables, and what of them has to stay (assets/upkeep.py). It changes no rows, and
+may go on beside a run: what both have written is told apart by Delta, and whoever is later tries again.
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pyarrow as pa
+from deltalake.exceptions import CommitFailedError
+
+from tidemark.resources.lake.lake import Lake
+
+FILE_BYTES = 64_000_000
+"""Size of a file that is worth having; smaller ones are joined."""
+
+_FEW_FILES = 8  # small ones, that are left as they are: to join them would cost more than it spares
+_SORTED_BYTES = 256_000_000  # a larger table is not sorted anew
+_FORGOTTEN = timedelta(days=1)  # a file that is so old and in no version belongs to a write that has failed
+_TRIES = 5
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a table takes.
+
+    Attributes:
+        files: Data files of its latest version.
+        stored: Data files in its folder, of whatever version.
+        stored_bytes: Bytes of these.
+        log_bytes: Bytes of its log.
+    """
+
+    files: int
+    stored: int
+    stored_bytes: int
+    log_bytes: int
+
+
+def size_of(lake: Lake, table: str) -> Size:
+    """Return what a table takes on disk."""
+    folder = lake.path(table)
+    data = [path.stat().st_size for path in folder.glob("*.parquet")]
+    log = sum(path.stat().st_size for path in (folder / "_delta_log").glob("*.*"))
+    return Size(len(_file_sizes(lake, table)), len(data), sum(data), log)
+
+
+def compact(lake: Lake, table: str, by: str | None = None) -> bool:
+    """Join the small files of a table, if there are many, in one commit.
+
+    Files that were written one after the other are joined, so that each has a short range of what grows with time.
+
+    Args:
+        lake: The tables.
+        table: The table.
+        by: The column by which it is read, where that is another order. A table that is not large is sorted by it.
+
+    Returns:
+        Whether there was anything to join, and it was joined: a run that always writes faster goes first.
+    """
+    for _ in range(_TRIES):
+        sizes = _file_sizes(lake, table)
+        if sum(size < FILE_BYTES // 2 for size in sizes) <= _FEW_FILES:
+            return False
+        optimizer = lake.open(table).optimize
+        try:
+            if by is not None and sum(sizes) <= _SORTED_BYTES:
+                optimizer.z_order([by], target_size=FILE_BYTES)
+            else:
+                optimizer.compact(target_size=FILE_BYTES)
+        except CommitFailedError:
+            continue
+        return True
+    return False
+
+
+def vacuum(lake: Lake, table: str, retain: timedelta, keep: Sequence[int]) -> int:
+    """Delete the files of a table that have been in no version for some time.
+
+    Args:
+        lake: The tables.
+        table: The table.
+        retain: For how long; whole hours, rounded up.
+        keep: Versions whose files stay, however long ago they were the latest.
+
+    Returns:
+        Bytes of the deleted files.
+    """
+    hours = math.ceil(retain / timedelta(hours=1))
+    full = retain >= _FORGOTTEN
+    delta = lake.open(table)
+    versions = sorted(set(keep))
+    old = delta.vacuum(hours, enforce_retention_duration=False, full=full, keep_versions=versions)
+    there = [path for path in map(lake.path(table).joinpath, old) if path.exists()]  # it names deleted ones, too
+    if not there:
+        return 0
+    freed = sum(path.stat().st_size for path in there)
+    with suppress(CommitFailedError):  # the files are deleted; only the note of it in the log met another commit
+        delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=full, keep_versions=versions)
+    return freed
+
+
+def _file_sizes(lake: Lake, table: str) -> list[int]:
+    files = pa.table(lake.open(table).get_add_actions(flatten=True))
+    return [int(size) for size in files["size_bytes"].to_pylist()]

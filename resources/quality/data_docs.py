@@ -1,0 +1,211 @@
+"""Data Docs of a pipeline: the results of Great Expectations, a page for each look at an asset of a batch, an index.
+
+Here: writing them, and reading back what failed. Not here: what was checked (checks.py), where Dagster links them
+(assets/asset_checks.py), who serves them (docs_server.py).
+
+Great Expectations' own pages take styles and the table of their index from the network, so these are Tidemark's.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+
+from tidemark.resources.quality.checks import Checked, great_expectations
+
+FOLDER = "_quality"
+"""Folder beside a pipeline's tables: `data_docs/index.html`, and what the pages are made of."""
+
+KEPT = 10
+"""Pages of an asset that are kept: for the index all results are read anew."""
+
+_SHOWN = {"element_count", "unexpected_count", "unexpected_percent"}
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def docs_folder(pipeline: Path) -> Path:
+    """The folder of a pipeline's pages, with their `index.html`."""
+    return pipeline / FOLDER / "data_docs"
+
+
+def write_page(pipeline: Path, asset: str, batch: int, done: Sequence[Checked], at: datetime) -> Path | None:
+    """Writes the page of a batch's checks, and the index.
+
+    Args:
+        pipeline: Folder of the pipeline's tables.
+        asset: Name of the asset that was checked.
+        batch: Number of the batch.
+        done: The results.
+        at: When the batch was checked. A batch that is checked again has another page.
+
+    Returns:
+        The page; None when nothing was measured.
+    """
+    measured = [one for one in done if one.result is not None]
+    if not measured:
+        return None
+    store, key = _results(pipeline), _key(f"{pipeline.name}.{asset}", batch, at)
+    store.set(key, _together(measured, key, f"{pipeline.name}/{asset}"))
+    suite = key.expectation_suite_identifier
+    of_asset = [one for one in store.list_keys() if one.expectation_suite_identifier == suite]
+    for old in sorted(of_asset, key=lambda one: one.run_id.run_time)[:-KEPT]:
+        store.remove_key(old)
+        _page(pipeline, old.to_tuple()).unlink(missing_ok=True)
+    page = _page(pipeline, key.to_tuple())
+    about = {"pipeline": pipeline.name, "asset": asset, "batch": batch, "at": at, "checks": measured}
+    _write(page, _template("checks.html.j2").render(about | {"up": "../" * (len(key.to_tuple()))}))
+    _write_index(pipeline)
+    return page
+
+
+def forget_pages(pipeline: Path, before: datetime) -> int:
+    """Deletes the pages of checks made before an instant, but for the newest of each asset; returns how many.
+
+    Args:
+        pipeline: Folder of the pipeline's tables.
+        before: The instant.
+    """
+    results = pipeline / FOLDER / "results"
+    made: dict[str, list[tuple[datetime, Path]]] = {}
+    for file, result in _stored(pipeline, "*/*/*/*/*.json"):
+        at = datetime.fromisoformat(result["meta"]["run_id"]["run_time"])
+        made.setdefault(file.relative_to(results).parts[1], []).append((at, file))
+    old = [file for found in made.values() for at, file in sorted(found)[:-1] if at < before]
+    for file in old:
+        file.unlink(missing_ok=True)
+        page = docs_folder(pipeline) / "validations" / file.relative_to(results).with_suffix(".html")
+        page.unlink(missing_ok=True)
+    if old:
+        _write_index(pipeline)
+    return len(old)
+
+
+def _write_index(pipeline: Path) -> None:
+    rows = sorted(_index_rows(pipeline), key=lambda row: (row["at"], row["asset"]), reverse=True)
+    _write(docs_folder(pipeline) / "index.html", _template("index.html.j2").render(pipeline=pipeline.name, rows=rows))
+
+
+def failed_checks(pipeline: Path, batch: int, *, since: datetime) -> list[str]:
+    """What failed of a batch: the name of each check, what was found, what to do. The library is not imported.
+
+    Args:
+        pipeline: Folder of the pipeline's tables.
+        batch: Number of the batch.
+        since: Results from before, which are of earlier attempts at it, do not count.
+    """
+    found = []
+    for _, result in _stored(pipeline, f"*/*/batch-{batch}/*/*.json"):
+        if datetime.fromisoformat(result["meta"]["run_id"]["run_time"]) >= since:
+            failed = [one["expectation_config"] for one in result["results"] if not one["success"]]
+            found += [f"check {config['description']}" for config in failed]
+    return found
+
+
+def _stored(pipeline: Path, which: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Results and their files; a process that is killed as it writes leaves half a file, which says nothing."""
+    for file in sorted((pipeline / FOLDER / "results").glob(which)):
+        try:
+            yield file, json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+
+
+def _index_rows(pipeline: Path) -> Iterator[dict[str, Any]]:
+    """What the index says of each page."""
+    for file, result in _stored(pipeline, "*/*/*/*/*.json"):
+        within = file.relative_to(pipeline / FOLDER / "results")
+        failed = [one["expectation_config"]["description"] for one in result["results"] if not one["success"]]
+        yield {
+            "page": f"validations/{within.with_suffix('.html').as_posix()}",
+            "asset": within.parts[1],
+            "batch": result["meta"]["run_id"]["run_name"],
+            "at": datetime.fromisoformat(result["meta"]["run_id"]["run_time"]),
+            "checks": len(result["results"]),
+            "failed": [said.partition(":")[0] for said in failed],
+        }
+
+
+def _page(pipeline: Path, key: Sequence[str]) -> Path:
+    """The page of a result."""
+    return docs_folder(pipeline).joinpath("validations", *key[:-1], f"{key[-1]}.html")
+
+
+def _write(page: Path, text: str) -> None:
+    """Writes a page whole: somebody may have the last one open."""
+    page.parent.mkdir(parents=True, exist_ok=True)
+    new = page.with_name(f".{page.name}")
+    new.write_text(text, encoding="utf-8")
+    new.replace(page)
+
+
+@cache
+def _template(name: str) -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,  # rows that break an expectation are users' data
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)
+
+
+@cache
+def _results(pipeline: Path) -> Any:
+    """Great Expectations' store of the results of a pipeline's checks."""
+    great_expectations()
+    from great_expectations.data_context.store import ValidationResultsStore  # noqa: PLC0415
+
+    folder = str(pipeline / FOLDER / "results")
+    return ValidationResultsStore(
+        store_backend={"class_name": "TupleFilesystemStoreBackend", "base_directory": folder},
+        runtime_environment={"root_directory": str(pipeline)},
+    )
+
+
+def _key(suite: str, batch: int, at: datetime) -> Any:
+    from great_expectations.core.run_identifier import RunIdentifier  # noqa: PLC0415
+    from great_expectations.data_context.types.resource_identifiers import (  # noqa: PLC0415
+        ExpectationSuiteIdentifier,
+        ValidationResultIdentifier,
+    )
+
+    run = RunIdentifier(run_name=f"batch-{batch}", run_time=at)
+    return ValidationResultIdentifier(ExpectationSuiteIdentifier(suite), run, f"batch-{batch}")
+
+
+def _together(measured: Sequence[Checked], key: Any, asset: str) -> Any:
+    """The results as one, as a run of all expectations would give it."""
+    from great_expectations.core import ExpectationSuiteValidationResult  # noqa: PLC0415
+
+    passed = sum(one.passed for one in measured)
+    return ExpectationSuiteValidationResult(
+        success=passed == len(measured),
+        results=[_in_words(one) for one in measured],
+        suite_name=key.expectation_suite_identifier.name,
+        statistics={
+            "evaluated_expectations": len(measured),
+            "successful_expectations": passed,
+            "unsuccessful_expectations": len(measured) - passed,
+            "success_percent": 100 * passed / len(measured),
+        },
+        meta={
+            "great_expectations_version": great_expectations().__version__,
+            "run_id": key.run_id,
+            "batch_kwargs": {"data_asset_name": asset},
+        },
+    )
+
+
+def _in_words(checked: Checked) -> Any:
+    """A result that says what Tidemark says of it. Of the table of counts it keeps how many differ."""
+    shown = copy(checked.result)
+    shown.expectation_config = copy(checked.result.expectation_config)
+    shown.expectation_config.description = f"{checked.expectation.name}: {checked.message}"
+    shown.result = {name: n for name, n in checked.result.result.items() if name in _SHOWN}
+    return shown

@@ -1,0 +1,185 @@
+"""What splits and silences give a watermark, for the recount of late drops: SQL of its own.
+
+Here: per record of a timeline the watermark that the clock gives before it and its events give after it. Not here:
+what is late (late_drops.py). Where the pipeline keeps all splits of a timeline in one row, here every record is
+joined with every split of its timeline: slower, and another way to the same numbers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidemark.resources.recount.times import FIRST_US, SourceRules, by_source
+
+
+@dataclass(frozen=True)
+class EndsOfWindow:
+    """When windows close; one of the last three is given.
+
+    Attributes:
+        allowed_lateness_us: How long after their ends.
+        inside_us: 1 where an event on the end is inside.
+        behind_us: How far behind its end and lateness the clock closes it: one unit where the end is inside.
+        grid: Offset, size, how far apart starts are and how far apart ends are, microseconds.
+        calendar: `day` or `month`, and the time zone.
+        after_event_us: They end so long after an event, and lie on no grid.
+    """
+
+    allowed_lateness_us: int
+    inside_us: int = 0
+    behind_us: int = 0
+    grid: tuple[int, int, int, int] | None = None
+    calendar: tuple[str, str] | None = None
+    after_event_us: int | None = None
+
+
+def before_and_after(
+    *,
+    sources: Sequence[SourceRules],
+    uses_splits: bool,
+    idle: str | None,
+    idle_timeout_us: int | None,
+    windows: Sequence[EndsOfWindow],
+    unit_us: int,
+    first_clock_us: int | None,
+    by_clock: str,
+    waits_since_us: int | None,
+    waited_us: int,
+) -> str:
+    """SQL of `asked`: `line`, `seq`, `clock_now`, `t`, `before` and `after`, the watermarks that are asked for.
+
+    `waits_since_us` and `waited_us` are those of any source, see SourceRules: no timeline is silent meanwhile.
+    """
+    if uses_splits:
+        found = _of_splits(sources, first_clock_us, excludes=idle == "exclude_split")
+    else:
+        tolerance = by_source({source.name: source.out_of_orderness_us for source in sources})
+        found = f"""of_splits AS (
+  SELECT line, seq, CAST(NULL AS BIGINT) AS left_before,
+    greatest(t - {tolerance}, IF(t IS NOT NULL, {FIRST_US}L, NULL)) AS lowest_after
+  FROM watched WHERE active
+)"""
+    before = "left_before" if idle == "exclude_split" else by_clock
+    if idle == "window_close":
+        before = f"closed - pmod(closed, {unit_us}L)"
+        found += ", " + _of_windows(windows, idle_timeout_us or 0, waits_since_us, waited_us)
+    joined = "JOIN of_windows USING (line, seq)" if idle == "window_close" else ""
+    return f"""{found}, asked AS (
+  SELECT line, seq, clock_now, t, {before} AS before, IF(t IS NOT NULL, lowest_after, NULL) AS after
+  FROM watched JOIN of_splits USING (line, seq) {joined}
+  WHERE active
+)"""
+
+
+def _of_splits(sources: Sequence[SourceRules], first_clock_us: int | None, *, excludes: bool) -> str:
+    tolerance = by_source({source.name: source.out_of_orderness_us for source in sources}, "of")
+    timeout = by_source({source.name: source.idle_timeout_us for source in sources}, "of")
+    listed = [f"struct('{s.name}' AS of, '{value}' AS part)" for s in sources for value in s.splits]
+    none = "array(CAST(NULL AS STRUCT<of: STRING, part: STRING>))"
+    first = "CAST(NULL AS BIGINT)" if first_clock_us is None else f"{first_clock_us}L"
+    reading = by_source({s.name: _reading("clock_now", s.waits_since_us, s.waited_us) for s in sources}, "of")
+    own_reading = by_source({s.name: f"w.clock_now - {s.waited_us}L" for s in sources}, "p.of")
+    active_before = f"{reading} < last_before + {timeout}" if excludes else "true"
+    active_after = f"{reading} < last_after + {timeout}" if excludes else "true"
+    own = "w.source = p.of AND w.part <=> p.part"
+    rows = "PARTITION BY p.line, p.of, p.part ORDER BY w.seq ROWS BETWEEN UNBOUNDED PRECEDING AND"
+    return f"""listed AS (
+  SELECT line, one.of, one.part, true AS is_listed
+  FROM (SELECT DISTINCT line, explode({f"array({', '.join(listed)})" if listed else none}) AS one
+        FROM watched WHERE active) WHERE one IS NOT NULL
+), carried AS (
+  SELECT _timeline AS line, one.source AS of, one.split AS part, one.max_t, one.last_clock
+  FROM (SELECT _timeline, explode(splits) AS one FROM {{timelines}})
+), parts AS (
+  SELECT line, of, part, any_value(max_t) IGNORE NULLS AS max_t,
+    coalesce(max(last_clock), IF(bool_or(is_listed), {first}, NULL)) AS last_clock,
+    coalesce(bool_or(is_listed), false) AS is_listed
+  FROM (
+    SELECT DISTINCT line, source AS of, part, CAST(NULL AS BIGINT) AS max_t, CAST(NULL AS BIGINT) AS last_clock,
+      false AS is_listed FROM watched WHERE active AND source IS NOT NULL
+    UNION ALL SELECT line, of, part, max_t, last_clock, false FROM carried
+    UNION ALL SELECT line, of, part, NULL, NULL, is_listed FROM listed)
+  GROUP BY line, of, part
+), each AS (
+  SELECT p.line, w.seq, w.clock_now, p.of, p.is_listed,
+    greatest(p.max_t, max(IF({own}, w.t, NULL)) OVER ({rows} 1 PRECEDING)) AS t_before,
+    greatest(p.max_t, max(IF({own}, w.t, NULL)) OVER ({rows} CURRENT ROW)) AS t_after,
+    greatest(p.last_clock, max(IF({own}, {own_reading}, NULL)) OVER ({rows} 1 PRECEDING)) AS last_before,
+    greatest(p.last_clock, max(IF({own}, {own_reading}, NULL)) OVER ({rows} CURRENT ROW)) AS last_after
+  FROM watched w JOIN parts p ON w.line = p.line WHERE w.active
+), valued AS (
+  SELECT *, IF(t_before IS NULL, NULL, greatest(t_before - {tolerance}, {FIRST_US}L)) AS value_before,
+    IF(t_after IS NULL, NULL, greatest(t_after - {tolerance}, {FIRST_US}L)) AS value_after,
+    {active_before} AND (t_before IS NOT NULL OR is_listed) AS counts_before,
+    {active_after} AND (t_after IS NOT NULL OR is_listed) AS counts_after
+  FROM each
+), of_splits AS (
+  SELECT line, seq, {_lowest("before")} AS left_before, {_lowest("after")} AS lowest_after
+  FROM valued GROUP BY line, seq
+)"""
+
+
+def _lowest(when: str) -> str:
+    """SQL of the lowest active split; of the highest where all are idle; null while a listed one is awaited."""
+    counts, value = f"counts_{when}", f"value_{when}"
+    return (
+        f"CASE WHEN count_if({counts}) = 0 THEN max({value}) "
+        f"WHEN count_if({counts} AND {value} IS NULL) = 0 THEN min(IF({counts}, {value}, NULL)) END"
+    )
+
+
+def _reading(clock: str, waits_since_us: int | None, waited_us: int) -> str:
+    """SQL of a clock less the waits; it stands still in one."""
+    return f"{clock} - {waited_us}L" if waits_since_us is None else f"{waits_since_us - waited_us}L"
+
+
+def _of_windows(windows: Sequence[EndsOfWindow], timeout_us: int, waits_since_us: int | None, waited_us: int) -> str:
+    """SQL of `of_windows`: the highest close time that the clock has come to before a record."""
+    rows = "PARTITION BY line ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    now = "clock_now" if waits_since_us is None else f"{waits_since_us}L"
+    reached = f"{now} - 1L - {timeout_us}L"
+    own = _reading("own_clock", waits_since_us, waited_us)
+    latest = [f"greatest(max_close[{i}], max({_close_of(w)}) OVER ({rows}))" for i, w in enumerate(windows)]
+    closed = [
+        f"IF(latest{i} IS NULL, NULL, least(latest{i}, {_last_close(w, reached)}))"
+        if w.after_event_us is None
+        else f"IF(latest{i} <= {reached}, latest{i}, NULL)"
+        for i, w in enumerate(windows)
+    ]
+    columns = "".join(f", {text} AS latest{i}" for i, text in enumerate(latest))
+    return f"""silent AS (
+  SELECT line, seq, clock_now, greatest(last_clock, max({own}) OVER ({rows})) + {waited_us}L AS last_now{columns}
+  FROM watched LEFT JOIN {{timelines}} ON line = _timeline WHERE active
+), of_windows AS (
+  SELECT line, seq, IF(last_now <= {reached}, greatest({", ".join(closed)}, CAST(NULL AS BIGINT)), NULL) AS closed
+  FROM silent
+)"""
+
+
+def _close_of(window: EndsOfWindow) -> str:
+    """SQL of the close time of the last window that holds t; null in a gap."""
+    later_us, inside = window.allowed_lateness_us + window.behind_us, f"(t - {window.inside_us}L)"
+    if window.calendar is not None:
+        return f"{_midnight(window.calendar, inside, 1)} + {later_us}L"
+    if window.grid is None:
+        return f"t + {(window.after_event_us or 0) + later_us}L"
+    offset_us, size_us, begins_every_us, _ = window.grid
+    end = f"{inside} - pmod({inside} - {offset_us}L, {begins_every_us}L) + {size_us}L"
+    return f"IF({inside} < {end}, {end} + {later_us}L, NULL)"
+
+
+def _last_close(window: EndsOfWindow, limit: str) -> str:
+    """SQL of the latest close time that is at most a limit."""
+    later_us = window.allowed_lateness_us + window.behind_us
+    if window.calendar is not None:
+        return f"{_midnight(window.calendar, f'({limit} - {later_us}L)', 0)} + {later_us}L"
+    if window.grid is None:
+        return limit
+    offset_us, size_us, _, ends_every_us = window.grid
+    return f"({limit}) - pmod({limit} - {offset_us + size_us + later_us}L, {ends_every_us}L)"
+
+
+def _midnight(calendar: tuple[str, str], instant: str, later: int) -> str:
+    """SQL of the local midnight at the beginning of an instant's day or month, or of a later one."""
+    unit, zone = calendar
+    first = f"date_trunc('{unit}', from_utc_timestamp(timestamp_micros({instant}), '{zone}'))"
+    return f"unix_micros(to_utc_timestamp({first} + INTERVAL {later} {unit}, '{zone}'))"

@@ -1,0 +1,224 @@
+"""An independent recount of late drops: plain SQL over the arrival log, sharing no code with the pipeline's rules.
+
+Here: the query of late drops and its parameters. Not here: event times (times.py), the watermark where it
+depends on splits or silences (idleness.py, periods.py), duplicates (duplicates.py), and
+anything of `timeops` (an import contract keeps it so): a mistake there must not be repeated here.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.resources.recount.duplicates import key_of, marked, text_of
+from tidemark.resources.recount.idleness import EndsOfWindow, before_and_after
+from tidemark.resources.recount.periods import watched_with_watchers
+from tidemark.resources.recount.times import FIRST_US, SourceRules, by_source, event_us
+
+_BLOCK_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class RecountRules:
+    """The numbers that decide, all microseconds; policies are 'drop', 'adjust', 'keep' or None.
+
+    `over` and `deduplicate_by` are SQL that fails on no record: null where the spec's expressions do.
+    `idle` is 'exclude_split', 'window_close' or None; `windows` are those whose ends window_close asks for. The
+    `start_` ones are the clock before the range and that of the last record before its period of emission. The last
+    two tell of waits of any source, as SourceRules of those of one.
+    """
+
+    sources: tuple[SourceRules, ...]
+    uses_splits: bool
+    over: tuple[str, ...]
+    deduplicate_by: tuple[str, ...]
+    within_us: int
+    emit_every_us: int | None
+    unit_us: int
+    out_of_order: str
+    early_us: int | None
+    early_policy: str | None
+    late_us: int | None
+    late_policy: str | None
+    clock_tolerance_us: int | None
+    idle: str | None
+    idle_timeout_us: int | None
+    windows: tuple[EndsOfWindow, ...]
+    first_clock_us: int | None
+    start_clock_us: int | None
+    start_ended_us: int | None
+    waits_since_us: int | None
+    waited_us: int
+
+    @property
+    def publishes_silences(self) -> bool:
+        """Whether periods of emission publish what the clock gave."""
+        moves = self.idle is not None or self.clock_tolerance_us is not None
+        return moves and self.emit_every_us is not None
+
+
+def recount(
+    log: DataFrame,
+    rules: RecountRules,
+    timelines: DataFrame,
+    *,
+    told: DataFrame | None = None,
+    first_times: DataFrame | None = None,
+) -> DataFrame:
+    """Counts early, late and out-of-order drops of a range of the log, and duplicates.
+
+    Args:
+        log: The range of `raw_events`.
+        rules: The spec's numbers.
+        timelines: `_timeline`, and before the first record of the range `watermark` (as seen last), `computed` (as
+            the rules gave it) and `clock`, in microseconds; `last_clock`, `max_close` and `splits` where a rule asks
+            for them.
+        told: With `deduplicate_by` the `_arrival_seq` of those that were refused as duplicates.
+        first_times: With it `key`, `event_us` and `_arrival_seq` of earlier records that were not, as far as they
+            are near the records of the range.
+
+    Returns:
+        One row: `records`, `untimed` (no arrival, malformed, no or bad event time), `duplicate`, `mistaken` (records
+        that are duplicates and were not refused as such, or the other way round), `early`, `late_arrival`,
+        `out_of_order` (dropped, BIGINT), `behind` (met by rule 3 under any policy).
+    """
+    times = log.select(
+        F.col("_arrival_seq").alias("seq"),
+        F.unix_micros("_arrival_time").alias("a"),
+        F.unix_micros("_clock").alias("clock_now"),
+        F.col("_malformed").isNotNull().alias("malformed"),
+        F.col("_source").alias("source"),
+        F.col("_split").alias("part"),
+        F.expr(event_us(log, rules.sources)).alias("e"),
+        F.expr(_timeline(rules)).alias("line"),
+        F.expr(key_of(rules.deduplicate_by)).alias("key"),
+    )
+    query = times.sparkSession.sql
+    if told is None or first_times is None:
+        return query(_query(rules), log=times, timelines=timelines)
+    return query(_query(rules), log=times, timelines=timelines, told=told, first_times=first_times)
+
+
+def _query(rules: RecountRules) -> str:
+    unit = rules.unit_us
+    early, late = _beyond("e - a", rules.early_us), _beyond("a - e", rules.late_us)
+    return f"""
+WITH timed AS (
+  SELECT *, malformed OR a IS NULL OR e IS NULL OR e < {FIRST_US} OR e > 253402300799999999 AS untimed
+  FROM {{log}}
+), {marked(rules.deduplicate_by, rules.within_us)}, judged AS (
+  SELECT line, seq, source, part, clock_now, untimed, duplicate, mistaken,
+    NOT malformed AND a IS NOT NULL AS active,
+    NOT untimed AND NOT duplicate AND {early} AS is_early,
+    NOT untimed AND NOT duplicate AND NOT ({early}) AND {late} AS is_late,
+    CASE WHEN {early} THEN a + {rules.early_us or 0}L WHEN {late} THEN a - {rules.late_us or 0}L ELSE e END AS chosen
+  FROM marked
+), {"events" if rules.publishes_silences else "watched"} AS (
+  SELECT *, clock_now AS own_clock, IF(untimed OR duplicate OR is_early AND {_is(rules.early_policy)}
+    OR is_late AND {_is(rules.late_policy)}, NULL, chosen - pmod(chosen, {unit}L)) AS t
+  FROM judged
+), {_behind(rules)}
+SELECT count(*) AS records,
+  count_if(untimed) AS untimed,
+  count_if(duplicate <> mistaken) AS duplicate,
+  count_if(mistaken) AS mistaken,
+  count_if(is_early AND {_is(rules.early_policy)}) AS early,
+  count_if(is_late AND {_is(rules.late_policy)}) AS late_arrival,
+  (SELECT CASE WHEN {_is(rules.out_of_order)} THEN n ELSE 0L END FROM behind) AS out_of_order,
+  (SELECT n FROM behind) AS behind
+FROM judged
+"""
+
+
+def _behind(rules: RecountRules) -> str:
+    """SQL of `behind`: how many events were behind the watermark that they saw."""
+    if rules.emit_every_us is not None and rules.publishes_silences:
+        watched = watched_with_watchers(rules.emit_every_us, rules.start_clock_us, rules.start_ended_us)
+        return f"{watched}, {_asked(rules)}, {_behind_asked(rules)}"
+    if rules.uses_splits or rules.idle is not None:
+        return f"{_asked(rules)}, {_behind_asked(rules)}"
+    block, own, before = _what_events_see(rules)
+    tolerance = by_source({source.name: source.out_of_orderness_us for source in rules.sources})
+    return f"""moving AS (
+  SELECT *, {block} AS block, {tolerance} AS tolerance FROM watched WHERE t IS NOT NULL
+), blocks AS (
+  SELECT line, block,
+    max(max(t)) OVER (PARTITION BY line ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS carried
+  FROM moving GROUP BY line, block
+), behind AS (
+  SELECT count(*) AS n FROM (
+    SELECT line, t, clock_now, block, tolerance, greatest(carried, {own}) AS largest
+    FROM moving JOIN blocks USING (line, block)) LEFT JOIN {{timelines}} ON line = _timeline
+  WHERE t < greatest({before}, greatest(largest - tolerance,
+    CASE WHEN largest IS NOT NULL THEN {FIRST_US}L END), {_by_clock(rules)})
+)"""
+
+
+def _asked(rules: RecountRules) -> str:
+    """SQL of `asked`: per record what the clock gives before it, and what its timeline's events give from it on."""
+    return before_and_after(
+        sources=rules.sources,
+        uses_splits=rules.uses_splits,
+        idle=rules.idle,
+        idle_timeout_us=rules.idle_timeout_us,
+        windows=rules.windows,
+        unit_us=rules.unit_us,
+        first_clock_us=rules.first_clock_us,
+        by_clock=_by_clock(rules),
+        waits_since_us=rules.waits_since_us,
+        waited_us=rules.waited_us,
+    )
+
+
+def _behind_asked(rules: RecountRules) -> str:
+    if rules.emit_every_us is None:
+        earlier = "PARTITION BY line ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+        seen = f"greatest(computed, max(greatest(before, after)) OVER ({earlier}), before)"
+    else:
+        period = f"%s - pmod(%s, {rules.emit_every_us}L)"
+        own = period % ("clock_now", "clock_now")
+        earlier = f"PARTITION BY line ORDER BY {own} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+        waiting = f"IF({own} > {period % ('clock', 'clock')}, computed, NULL)"
+        seen = f"greatest(watermark, {waiting}, max(greatest(before, after)) OVER ({earlier}))"
+    return f"""behind AS (
+  SELECT count_if(t < seen) AS n
+  FROM (SELECT t, {seen} AS seen FROM asked LEFT JOIN {{timelines}} ON line = _timeline)
+)"""
+
+
+def _what_events_see(rules: RecountRules) -> tuple[str, str, str]:
+    """SQL of an event's block, of the largest t in it that the event sees, and of the watermark before the range.
+
+    Every event sees all earlier blocks.
+    """
+    earlier = "PARTITION BY line, block ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    if rules.emit_every_us is None:
+        # Blocks share the work on few timelines among the cores; many timelines do so themselves.
+        block = "0L" if rules.over else f"seq div {_BLOCK_ROWS}"
+        return block, f"max(t) OVER ({earlier})", "computed"
+    period = f"%s - pmod(%s, {rules.emit_every_us}L)"
+    last = period % ("clock", "clock")
+    seen = f"CASE WHEN block > {last} THEN greatest(watermark, computed) ELSE watermark END"
+    return period % ("clock_now", "clock_now"), "CAST(NULL AS BIGINT)", seen
+
+
+def _by_clock(rules: RecountRules) -> str:
+    """SQL of the watermark that the clock alone gives at an event."""
+    if rules.clock_tolerance_us is None:
+        return "CAST(NULL AS BIGINT)"
+    reached = f"greatest(clock_now - {rules.clock_tolerance_us}L, {FIRST_US}L)"
+    return f"{reached} - pmod({reached}, {rules.unit_us}L)"
+
+
+def _timeline(rules: RecountRules) -> str:
+    """SQL of the name of the event's timeline."""
+    values = ", ".join(map(text_of, rules.over))
+    return f"to_json(array({values}))" if values else "'[]'"
+
+
+def _beyond(difference: str, tolerance_us: int | None) -> str:
+    return "false" if tolerance_us is None else f"coalesce({difference} > {tolerance_us}L, false)"
+
+
+def _is(policy: str | None) -> str:
+    return "true" if policy == "drop" else "false"

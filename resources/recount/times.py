@@ -1,0 +1,73 @@
+"""Event times for the recount of late drops, read by SQL that shares no code with the pipeline's rules.
+
+Here: the value of `timestamp_by` of each source. Not here: what is late (late_drops.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
+
+FIRST_US = -62135596800000000  # the year 0001
+
+
+@dataclass(frozen=True)
+class SourceRules:
+    """The time of a source; lengths in microseconds, `splits` are those known before they have an event.
+
+    `timestamp_by` is SQL that fails on no record: null where the spec's expression does.
+    `waited_us` is how long it had waited for others before the range, and `waits_since_us` the clock from which on it
+    waits throughout the range, so that it has no record there; None where it does not.
+    """
+
+    name: str
+    timestamp_by: str | None
+    time_zone: str
+    out_of_orderness_us: int
+    idle_timeout_us: int | None
+    splits: tuple[str, ...]
+    waited_us: int
+    waits_since_us: int | None
+
+
+def by_source(values: Mapping[str, object], source: str = "source") -> str:
+    """SQL of a text or number that depends on the source."""
+    if len(set(values.values())) == 1:
+        return _literal(next(iter(values.values())))
+    cases = " ".join(f"WHEN '{name}' THEN {_literal(value)}" for name, value in values.items())
+    return f"CASE {source} {cases} END"
+
+
+def _literal(value: object) -> str:
+    if value is None:
+        return "CAST(NULL AS BIGINT)"
+    return f"{value}L" if isinstance(value, int) else str(value)
+
+
+def event_us(log: DataFrame, sources: tuple[SourceRules, ...]) -> str:
+    """SQL of the event time in microseconds, null when there is none."""
+    return by_source({s.name: _event_us(log, s.timestamp_by, s.time_zone) for s in sources}, "_source")
+
+
+def _event_us(log: DataFrame, timestamp_by: str | None, time_zone: str) -> str:
+    if timestamp_by is None:
+        return "unix_micros(_arrival_time)"
+    by = f"({timestamp_by})"
+    kind = log.select(F.expr(by).alias("e")).schema["e"].dataType
+    utc = f"unix_micros(to_utc_timestamp(%s, '{time_zone}'))"
+    if isinstance(kind, StringType):
+        # A written offset stands behind the 'T' or blank: a minus sign before it belongs to the date.
+        shape = r"'^\\d{4}-\\d\\d-\\d\\d([Tt ]\\d\\d:\\d\\d(:\\d\\d([.,]\\d+)?)?( ?([Zz]|[+-]\\d\\d(:?\\d\\d)?))?)?$'"
+        full = "regexp_replace(replace(upper(text), ',', '.'), '^(.{16})( ?[Z+-].*)?$', '$1:00$2')"
+        cast = f"try_cast({full} AS TIMESTAMP)"
+        offset = "substr(upper(text), 11) rlike '[Z+-]'"
+        read = f"CASE WHEN {offset} THEN unix_micros({cast}) ELSE {utc % cast} END"
+        return f"get(transform(array({by}), text -> CASE WHEN text rlike {shape} THEN {read} END), 0)"
+    tried = f"try_add(CAST({by} AS TIMESTAMP), INTERVAL '0' SECOND)"
+    if isinstance(kind, TimestampNTZType | DateType):
+        return utc % tried
+    if isinstance(kind, TimestampType):
+        return f"unix_micros({tried})"
+    return "CAST(NULL AS BIGINT)"

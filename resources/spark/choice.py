@@ -1,0 +1,222 @@
+"""Which Spark computes: this process, a cluster, a Spark Connect server, or the one that `tidemark serve` keeps.
+
+Here: choosing, and connecting to a server. Not here: sessions of this process and the settings of all (session.py).
+"""
+
+import atexit
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
+
+from tidemark.resources.settings import SPARK_VARIABLE, Settings
+from tidemark.resources.spark.network import is_local
+from tidemark.resources.spark.server import address_of, answers, find_note, is_here, is_there
+from tidemark.resources.spark.session import SERVED_SETTINGS, delta_package, local_session, session_config
+from tidemark.timeops.errors import MachineError, SpecError
+
+_REMOTE = "spark.remote"
+_PATIENCE_S = 30.0
+_LOGGERS = ("pyspark.sql.connect.logging", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_RETRIES_HERE = 5  # after 50 ms, then four times as long each: 17 seconds in all
+_SIGNS_OF_ABSENCE = ("RETRIES_EXCEEDED", "failed to connect to all addresses", "Socket closed")
+_KINDS_OF_ABSENCE = ("Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError")
+_DELTA = "io.delta.sql.DeltaSparkSessionExtension"
+
+
+@dataclass(frozen=True)
+class SparkChoice:
+    """Where a process computes.
+
+    Attributes:
+        config: Settings of its session, by full name; those of a server's session name it in `spark.remote`.
+        sentence: The choice in words.
+    """
+
+    config: Mapping[str, str]
+    sentence: str
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a server computes."""
+        return _REMOTE in self.config
+
+
+def choose_spark(settings: Settings) -> SparkChoice:
+    """What the settings name; without that a server of `tidemark serve` that answers, else this process.
+
+    Who asks for Spark's UI is given one in this process.
+
+    Raises:
+        SpecError: The UI is asked for of a Spark that is not of this process.
+    """
+    named = settings.spark
+    if settings.spark_ui:
+        return _with_ui(named)
+    if named is not None:
+        return (
+            _remote(named, f"Spark Connect at {address_of(named)}") if named.startswith("sc://") else _master(named)
+        )
+    note = find_note(settings.dagster_home)
+    if note is None:
+        return SparkChoice(session_config(), "Spark in this process")
+    if is_there(note):
+        return _remote(note.url, f"the warm Spark of `tidemark serve` at {note.address}")
+    return SparkChoice(
+        session_config(), f"Spark in this process, as that of `tidemark serve` at {note.address} does not answer"
+    )
+
+
+def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doing: None) -> SparkSession:
+    """Return the session of this process, starting or connecting it when there is none yet.
+
+    Dagster's PySpark resources find a session made here, as they ask for the one of the process as well.
+
+    Args:
+        choice: Where it computes.
+        tell: Called with a line when it takes a moment.
+
+    Raises:
+        MachineError: There is no Spark to be had, or one that cannot write Delta tables.
+    """
+    for name in _LOGGERS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)  # what fails comes as an exception
+    known = SparkSession.getActiveSession()
+    if known is None:
+        tell(f"computing with {choice.sentence}" if choice.is_remote else f"starting {choice.sentence}")
+    if not choice.is_remote:
+        session = local_session(choice.config)
+        if known is None and (page := session.sparkContext.uiWebUrl):
+            tell(f"Spark's UI is at {page} as long as it computes")
+        return session
+    return known if known is not None and is_remote() else _connected(choice.config)
+
+
+def _connected(config: Mapping[str, str]) -> SparkSession:
+    """A session of the server that the settings name; the server forgets it when this process ends."""
+    url = config[_REMOTE]
+    if not answers(url):
+        raise MachineError(
+            f"No Spark Connect server listens at {address_of(url)}.",
+            expected=f"the server that {SPARK_VARIABLE} names",
+            remedy=f"start it, or unset {SPARK_VARIABLE} to compute in this process.",
+        )
+    _check_protocol(url)
+    _allow_deep_plans()
+    builder = SparkSession.builder
+    for key, value in config.items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+        extensions = session.conf.get("spark.sql.extensions", "") or ""
+    except Exception as error:
+        raise MachineError(
+            f"The Spark Connect server at {address_of(url)} refuses: {error}",
+            expected="a server of this version of Spark, and its token if it asks for one",
+            remedy="see the server's log.",
+        ) from error
+    if _DELTA not in extensions:
+        raise MachineError(
+            f"The Spark Connect server at {address_of(url)} has no Delta Lake.",
+            expected=f"{_DELTA} in spark.sql.extensions; found {extensions!r}",
+            remedy=f"start it with `--packages {delta_package()} --conf spark.sql.extensions={_DELTA} --conf "
+            "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog`.",
+        )
+    if is_here(url):  # a server of this machine that is gone does not come back within a query
+        from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - takes a second to import
+
+        session.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES_HERE)])
+    atexit.register(_leave, session)
+    return session
+
+
+def _check_protocol(url: str) -> None:
+    """Sees, within seconds, that a server speaks at an address: a client of another program waits for ever.
+
+    No token is sent before.
+
+    Raises:
+        MachineError: Somebody listens, and is silent or speaks otherwise.
+    """
+    import grpc  # noqa: PLC0415 - only a client needs it, and it takes a moment
+    from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415
+
+    channel = DefaultChannelBuilder(url).toChannel()
+    try:
+        grpc.channel_ready_future(channel).result(timeout=_PATIENCE_S)
+    except grpc.FutureTimeoutError as error:
+        raise MachineError(
+            f"What listens at {address_of(url)} is no Spark Connect server, or too busy to say so in "
+            f"{_PATIENCE_S:g} s.",
+            expected=f"the server that {SPARK_VARIABLE} names",
+            remedy=f"correct the address, start the server, or unset {SPARK_VARIABLE} to compute in this process.",
+        ) from error
+    finally:
+        channel.close()
+
+
+def server_gone(message: str) -> MachineError | None:
+    """The error in our words if it says that a Spark Connect server went away in the middle of the work."""
+    if not any(sign in message for sign in _SIGNS_OF_ABSENCE):
+        return None
+    return MachineError(
+        "The Spark Connect server went away.",
+        remedy="run again: what was committed stands. Without it a run computes in its own process.",
+    )
+
+
+def java_gone(kind: str) -> MachineError | None:
+    """The error in our words if a failure of this kind says that the Java process of Spark went away.
+
+    Args:
+        kind: Name of the exception's class.
+    """
+    if kind not in _KINDS_OF_ABSENCE:
+        return None
+    return MachineError(
+        "The Java process in which Spark computes went away in the middle of the work.",
+        expected="a process that lives as long as the run",
+        remedy="run again: what was committed stands. If it goes away again, look for what ends it: the system's log "
+        "names a process that was ended for want of memory, and an hs_err file tells of Java's own failures",
+    )
+
+
+def _allow_deep_plans() -> None:
+    """Let queries be longer than fifty steps: by default protobuf's parser ends at a hundred levels, two for a step.
+
+    The parser has no other switch for it. Where it is another implementation, long queries fail by themselves.
+    """
+    with suppress(ImportError, AttributeError):
+        from google._upb import _message  # noqa: PLC0415 - only a client needs protobuf
+
+        _message.SetAllowOversizeProtos(True)
+
+
+def _leave(session: SparkSession) -> None:
+    """Lets the server forget what this process kept there, if it is still there."""
+    with suppress(Exception):
+        session.stop()
+
+
+def _remote(url: str, sentence: str) -> SparkChoice:
+    return SparkChoice({_REMOTE: url, **SERVED_SETTINGS}, sentence)
+
+
+def _with_ui(named: str | None) -> SparkChoice:
+    """This process, with Spark's UI."""
+    if named is not None and not is_local(named):
+        raise SpecError(
+            f"--spark-ui shows a Spark of this machine, and {SPARK_VARIABLE} names "
+            f"{address_of(named) if named.startswith('sc://') else named}.",
+            expected="nothing, or a master such as local[4]",
+            remedy="leave it out; for a cluster write `spark.ui.enabled true` in spark-defaults.conf, with a login",
+        )
+    return SparkChoice(session_config(named, ui=True), "Spark in this process")
+
+
+def _master(master: str) -> SparkChoice:
+    return SparkChoice(session_config(master=master), f"Spark on {master}")

@@ -1,0 +1,129 @@
+"""The Spark Connect server that stays warm between runs: its settings, and how runs on this machine find it.
+
+Here: the note that says where it listens, and whether it answers. Not here: the proof that it is the one of the note
+(proof.py), which Spark a run takes (choice.py), starting and warming it (pipelines/serving.py).
+"""
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import urlparse
+
+from tidemark.resources.spark.proof import proves
+
+PORT = 15002
+"""Spark Connect's own."""
+_NOTE = "spark_server.json"
+_TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+_PATIENCE_S = 2.0
+
+
+@dataclass(frozen=True)
+class ServerNote:
+    """What a server says of itself.
+
+    Attributes:
+        url: Where clients connect, with the token that lets them in.
+        pid: Its process.
+        proof: The port at which it proves that it knows the token, see spark_proof.py.
+    """
+
+    url: str
+    pid: int
+    proof: int
+
+    @property
+    def address(self) -> str:
+        """Host and port, without the token: for people."""
+        return address_of(self.url)
+
+
+def server_config(port: int) -> dict[str, str]:
+    """Settings that make a local session a server as well, for clients on this machine alone.
+
+    Args:
+        port: Where it listens.
+    """
+    return {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.marshallerRecursionLimit": "8192",  # queries are long: two levels for each step
+        # A client that is killed says no good-bye: what it kept is forgotten when it was silent for so long.
+        "spark.connect.session.manager.defaultSessionTimeout": "15m",
+    }
+
+
+def new_token() -> str:
+    """A new token, which the server takes from the environment: all may read its command line."""
+    os.environ[_TOKEN_VARIABLE] = token = secrets.token_urlsafe(32)
+    return token
+
+
+def note_of_this_process(port: int, token: str, proof: int) -> ServerNote:
+    """The note of a server of this process.
+
+    Args:
+        port: Where it listens.
+        token: What lets clients in.
+        proof: The port at which it proves that it knows the token.
+    """
+    return ServerNote(f"sc://localhost:{port}/;token={token}", os.getpid(), proof)
+
+
+def leave_note(home: Path, note: ServerNote) -> None:
+    """Let runs with this Dagster home find the server; the file is for its owner's eyes only."""
+    path = home / _NOTE
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(asdict(note), file)
+
+
+def remove_note(home: Path, note: ServerNote) -> None:
+    """Take the note away, unless another server has left its own by now."""
+    if find_note(home) == note:
+        (home / _NOTE).unlink(missing_ok=True)
+
+
+def find_note(home: Path) -> ServerNote | None:
+    """The note in a Dagster home; None where there is none that can be read."""
+    try:
+        known: Mapping[str, object] = json.loads((home / _NOTE).read_text())
+        return ServerNote(str(known["url"]), int(str(known["pid"])), int(str(known["proof"])))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def address_of(url: str) -> str:
+    """Host and port of a Spark Connect URL."""
+    host, port = _place(url)
+    return f"{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def is_here(url: str) -> bool:
+    """Whether a Spark Connect URL points to this machine."""
+    return _place(url)[0] in ("localhost", "127.0.0.1", "::1")
+
+
+def is_there(note: ServerNote) -> bool:
+    """Whether the server that left a note lives and serves; the token is not sent to find out."""
+    token = note.url.rpartition("token=")[2]
+    return proves(note.proof, token) and answers(note.url)
+
+
+def answers(url: str) -> bool:
+    """Whether somebody listens where a Spark Connect URL points to; a client alone would try for minutes."""
+    try:
+        with socket.create_connection(_place(url), timeout=_PATIENCE_S):
+            return True
+    except OSError:
+        return False
+
+
+def _place(url: str) -> tuple[str, int]:
+    parts = urlparse(url)
+    return parts.hostname or "", parts.port or PORT

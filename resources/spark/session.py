@@ -1,0 +1,244 @@
+"""Spark sessions: the settings that the pipeline's meaning rests on, and a local session that starts quietly.
+
+Here: the one place that knows the Delta package. Not here: reading and writing tables (see lake.py).
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO
+
+from filelock import FileLock
+from pyspark.sql import SparkSession
+
+from tidemark.resources.spark.jvm_lookups import keep_lookups
+from tidemark.resources.spark.network import bound_to_loopback, check_secret, is_local, network_settings
+from tidemark.resources.spark.scratch import new_scratch
+from tidemark.timeops.errors import MachineError
+from tidemark.timeops.session import SESSION_SETTINGS
+
+OLDEST_JAVA = 17
+_INSTALL_JAVA = (
+    "Install Java 17 or 21, for example `apt install openjdk-17-jre-headless` or `brew install openjdk@17`, "
+)
+
+
+_ON_ONE_MACHINE: Mapping[str, str] = {
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # Spark's default of 200 suits a cluster; here each would be a task with nothing to do.
+    "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+    "spark.driver.memory": "2g",
+    # Each sort, join and aggregation of a task takes a page at least; by default one is 32 MB of this heap.
+    "spark.buffer.pageSize": "2m",
+}
+
+
+def delta_package() -> str:
+    """Return the Maven coordinate of Delta for the installed PySpark and delta-spark."""
+    spark = ".".join(version("pyspark").split(".")[:2])
+    return f"io.delta:delta-spark_{spark}_2.13:{version('delta-spark')}"
+
+
+SERVED_SETTINGS: Mapping[str, str] = {
+    **SESSION_SETTINGS,
+    # What delta-rs and DuckDB can read.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
+    # One commit may delete what is still open to revision and add rows that are closed: Lake.replace.
+    "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",
+}
+"""What every session needs, also one of a server that somebody else has set up: all of it can be set in a session."""
+
+
+def session_config(master: str | None = None, *, small: bool = False, ui: bool = False) -> dict[str, str]:
+    """Return the settings of a session of this process: for a builder or one of Dagster's PySpark resources.
+
+    Args:
+        master: Whose cores compute, as Spark's `spark.master` names them; by default all of this machine. Of a
+            cluster nothing is set that its `spark-defaults.conf` should say.
+        small: Settings for small data on few cores, as in tests: few partitions, no compiled code.
+        ui: Whether Spark's UI is wanted, of a Spark of this machine.
+    """
+    master = "local[2]" if small else master or "local[*]"
+    log4j = Path(__file__).with_name("log4j2.properties").as_uri()
+    # Spark's classes alone fill more than Java sets aside for classes at first: each step up is a full collection.
+    # Planning makes gigabytes of garbage in every batch. The parallel collector pauses, but leaves more of few cores
+    # to the work than G1, whose threads go on beside it.
+    java = f"-Dlog4j2.configurationFile={log4j} -XX:MetaspaceSize=256m -XX:+UseParallelGC"
+    config = {
+        "spark.app.name": "tidemark",
+        "spark.master": master,
+        **network_settings(master, ui=ui),
+        "spark.jars.packages": delta_package(),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        **SERVED_SETTINGS,
+        "spark.ui.showConsoleProgress": "false",
+        # Otherwise each call of a function on columns tells the JVM the line of Python that it stands in.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        # A batch has more compiled pieces than Spark keeps by default, 100: each batch compiled all of them anew.
+        "spark.sql.codegen.cache.maxEntries": "1000",
+        # A micro-batch is some eighty queries: of a thousand, Spark's default, the descriptions alone fill the heap.
+        "spark.sql.ui.retainedExecutions": "100",
+        "spark.ui.retainedJobs": "200",
+        "spark.ui.retainedStages": "200",
+        "spark.driver.extraJavaOptions": java,
+    }
+    if is_local(master):
+        config |= _ON_ONE_MACHINE
+    if small:
+        config |= {
+            "spark.sql.shuffle.partitions": "2",
+            "spark.databricks.delta.snapshotPartitions": "1",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.driver.extraJavaOptions": f"{java} -Xms2g",
+        }
+    return config
+
+
+@contextmanager
+def tuned_for_few_rows(session: SparkSession) -> Iterator[None]:
+    """Let a session plan fast rather than run fast: for batches that take longer to plan than to compute.
+
+    None of it changes a result: compiling a query, cutting it up, and planning it anew while it runs pay off on many
+    rows only.
+    """
+    settings = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+    }
+    with with_settings(session, settings):
+        yield
+
+
+@contextmanager
+def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings that a session has inside, and afterwards what it had before."""
+    before = {name: session.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, known in before.items():
+            assert known is not None  # no default was asked for: a setting without a value is an error above
+            session.conf.set(name, known)
+
+
+def check_java(environment: Mapping[str, str] = os.environ) -> None:
+    """Check that Spark will find a Java that it can run on, where its launcher looks: JAVA_HOME, then PATH.
+
+    Args:
+        environment: The environment that the launcher will see.
+
+    Raises:
+        MachineError: There is no Java, or it is too old.
+    """
+    home = environment.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH"))
+    if java is None:
+        raise MachineError(
+            "There is no Java: JAVA_HOME is not set and no `java` is on the PATH.",
+            remedy=f"{_INSTALL_JAVA}and run again.",
+        )
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        raise MachineError(
+            f"{java} does not run" + (", and JAVA_HOME points there." if home else "."),
+            remedy=f"{_INSTALL_JAVA}and let JAVA_HOME point to it or unset it.",
+        ) from error
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found and int(found[1]) < OLDEST_JAVA:
+        raise MachineError(
+            f"{java} is Java {found[1]}.",
+            expected=f"Java {OLDEST_JAVA} or newer",
+            remedy=f"{_INSTALL_JAVA}and let JAVA_HOME point to it.",
+        )
+
+
+def local_session(config: Mapping[str, str]) -> SparkSession:
+    """Return the session of this process, starting Spark when there is none yet.
+
+    Dagster's PySpark resources find a session made here, as they ask for the one of the process as well.
+
+    Args:
+        config: Settings as of `session_config`.
+
+    Raises:
+        MachineError: There is no suitable Java, or Spark does not start; with what it said last.
+    """
+    check_secret(config)
+    starts = SparkSession.getActiveSession() is None
+    if starts:
+        check_java()
+    with (
+        _one_start_at_a_time() if starts else nullcontext(),
+        bound_to_loopback(config),
+        tempfile.TemporaryFile() as said,
+        _stderr_to(said),
+    ):
+        builder = SparkSession.builder
+        for key, value in (_of_this_process(config) if starts else config).items():
+            builder = builder.config(key, value)
+        try:
+            session = builder.getOrCreate()
+        except Exception as error:
+            raise MachineError(
+                f"Spark does not start: {error}\n{_last_lines(said)}",
+                remedy="See the last lines above. The first start downloads Delta Lake: it needs the network, or a "
+                "Maven mirror named in spark.jars.repositories.",
+            ) from error
+    keep_lookups(session)
+    return session
+
+
+def _of_this_process(config: Mapping[str, str]) -> dict[str, str]:
+    """The settings with what only the process itself can say: where its files go, and who may read them."""
+    options = "spark.driver.extraJavaOptions"
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return {
+        **config,
+        options: f'{config.get(options, "")} -Djava.io.tmpdir="{new_scratch()}"'.strip(),
+        "spark.hadoop.fs.permissions.umask-mode": f"{umask:03o}",  # Hadoop's own is 022, whatever the process has
+    }
+
+
+def _one_start_at_a_time() -> FileLock:
+    """Return a lock that every process of this user takes while it starts Spark.
+
+    The first start downloads packages into a folder of the user, and two that download at once spoil each other's
+    files. A process that dies lets the lock go.
+    """
+    return FileLock(Path(tempfile.gettempdir(), f"tidemark-spark-start-{os.getuid()}.lock"))
+
+
+@contextmanager
+def _stderr_to(file: IO[bytes]) -> Iterator[None]:
+    """Let processes started inside write their errors to a file.
+
+    The JVM inherits it for its life: it and the resolver of packages say a screenful at the start that no
+    setting turns off. What goes wrong later reaches Python as exceptions.
+    """
+    kept = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _last_lines(file: IO[bytes], count: int = 15) -> str:
+    file.seek(0)
+    return "\n".join(file.read().decode(errors="replace").splitlines()[-count:])

@@ -1,0 +1,1 @@
+"""Tidemark: event-time pipelines on PySpark, Delta Lake and Dagster."""

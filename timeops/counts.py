@@ -1,0 +1,131 @@
+"""Counts of what became of a segment of the log, by outcome and window.
+
+Here: sums that conservation and the metrics are made of (A2: early, late and out-of-order input events, dropped and
+adjusted alike). Not here: the decisions.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.timeops.columns import ADJUSTED_BY, CLOCK, REASON, SEQ, SOURCE, T
+from tidemark.timeops.events.adjustment import KEPT
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.windows.aligned import ENDS, place
+from tidemark.timeops.windows.drained_windows import with_flushed
+from tidemark.timeops.windows.membership import FILTERED, FLUSHED, MISSED, left_out, unfit
+
+MOVED = ("early", "late", "out_of_order", KEPT)
+"""What `_adjusted_by` may hold."""
+
+FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US = "furthest_ahead_us", "furthest_ahead_seq", "furthest_ahead_t_us"
+"""How far the accepted event that was furthest ahead of the clock as it came was ahead of it, its `_arrival_seq` and
+its time, microseconds."""
+
+_LATE = "__late"
+
+
+def refused_tally(refused: DataFrame) -> DataFrame:
+    """`reason`, `source` and `n` of the refused records of a segment."""
+    return refused.groupBy(F.col(REASON).alias("reason"), F.col(SOURCE).alias("source")).agg(F.count("*").alias("n"))
+
+
+def accepted_tally(
+    accepted: DataFrame,
+    windows: tuple[WindowSpec, ...],
+    late: Mapping[str, DataFrame],
+    sources: Sequence[str] = (),
+    stay_closed: Mapping[str, DataFrame] | None = None,
+    *,
+    also: Sequence[Column] = (),
+) -> DataFrame:
+    """Where the accepted events of a segment went: one row.
+
+    Args:
+        accepted: The events.
+        windows: The spec's windows.
+        late: By session window, those of the events that came too late for it; under drop and adjust there are some
+            only where a flush had closed sessions before.
+        sources: Names of sources to be told apart.
+        stay_closed: By window those that an earlier flush closed, see flushed_windows.py.
+        also: What else is asked of the events.
+
+    Returns:
+        `accepted`; by what moved them `early`, `late`, `out_of_order`, `kept_out_of_order`, of a source that is told
+        apart `of_source`; and per window
+        `<window>.in_windows`, `.in_gap`, `.filtered`, `.bad_expression` (an aggregate fails on the event),
+        `.window_closed` (these five add up to `accepted`) and
+        `.missed_some` (in some window, late for another); BIGINT counts of events. And what else was asked.
+    """
+    counts = {name: F.array_contains(ADJUSTED_BY, name) for name in MOVED}
+    counts |= {of_source(name, one): counts[name] & (F.col(SOURCE) == one) for name in MOVED for one in sources}
+    placed = accepted
+    for number, window in enumerate(windows):
+        names = {name: f"{name}{number}" for name in (ENDS, MISSED, FILTERED)}
+        if window.kind == "session":
+            placed = placed.withColumn(names[FILTERED], left_out(placed, window))
+            found = _of_session(names[FILTERED])
+        else:
+            flushed = (stay_closed or {}).get(window.name)
+            told = placed if flushed is None else with_flushed(placed, flushed, window)
+            placed = place(told, window).drop(FLUSHED).withColumnsRenamed(names)
+            found = _of_window(names)
+        fails = unfit(accepted, window)
+        found["bad_expression"] = F.lit(False)
+        if fails is not None:
+            own = f"__unfit{number}"
+            placed = placed.withColumn(own, fails)
+            found |= {"bad_expression": F.col(own), "filtered": found["filtered"] & ~F.col(own)}
+        counts |= {f"{window.name}.{name}": condition for name, condition in found.items()}
+    tally = placed.agg(
+        F.count("*").alias("accepted"),
+        *[F.count_if(condition).alias(name) for name, condition in counts.items()],
+        *also,
+    )
+    for name, events in late.items():
+        tally = _without_late(tally, name, events)
+    return tally
+
+
+def furthest_ahead() -> list[Column]:
+    """FURTHEST_US, FURTHEST_SEQ and FURTHEST_T_US of accepted events; null without any."""
+    ahead = F.col(T) - F.unix_micros(CLOCK)
+    first = F.struct(ahead, -F.col(SEQ))  # of several the first that came
+    names = {FURTHEST_SEQ: F.col(SEQ), FURTHEST_T_US: F.col(T)}
+    return [
+        F.max(ahead).alias(FURTHEST_US),
+        *[F.max_by(column, first).alias(name) for name, column in names.items()],
+    ]
+
+
+def of_source(moved_by: str, source: str) -> str:
+    """Name of the count of a source's events that a rule moved."""
+    return f"{moved_by} of {source}"
+
+
+def _of_session(filtered_out: str) -> dict[str, Column]:
+    never = F.lit(False)
+    filtered_here = F.col(filtered_out)
+    counts = {"in_windows": ~filtered_here, "filtered": filtered_here}
+    return {**counts, "in_gap": never, "window_closed": never, "missed_some": never}
+
+
+def _without_late(tally: DataFrame, window: str, late: DataFrame) -> DataFrame:
+    """Which events are late for a session shows only beside the others, so they are counted apart and moved."""
+    inside, closed = f"{window}.in_windows", f"{window}.window_closed"
+    both = tally.crossJoin(late.agg(F.count("*").alias(_LATE)))
+    moved = {inside: F.col(f"`{inside}`") - F.col(_LATE), closed: F.col(_LATE)}
+    return both.withColumns(moved).drop(_LATE)
+
+
+def _of_window(names: dict[str, str]) -> dict[str, Column]:
+    inside, missed = F.size(names[ENDS]) > 0, F.size(names[MISSED]) > 0
+    filtered = F.col(names[FILTERED])
+    return {
+        "in_windows": inside,
+        "in_gap": ~filtered & ~inside & ~missed,
+        "filtered": filtered,
+        "window_closed": missed & ~inside,
+        "missed_some": missed & inside,
+    }

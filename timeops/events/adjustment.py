@@ -1,0 +1,237 @@
+"""Time adjustment: which events are accepted, with which timestamp, and which are refused and why.
+
+Here: rules 0 to 3 in their order over a segment of the log and the state before it. Not here: the release order
+(release.py), windows, and anything about batches: a segment may be one event or the whole log.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.timeops.columns import (
+    ADJUSTED_BY,
+    ASKED,
+    BY_CLOCK,
+    CLOCK,
+    LATENESS,
+    PERIOD,
+    REASON,
+    SEQ,
+    SETTER,
+    SOURCE,
+    SPLIT,
+    T_FINAL,
+    TIMELINE,
+    TIMESTAMP,
+    W_BEFORE,
+    W_SET_BY,
+    T,
+    to_instant,
+)
+from tidemark.timeops.events.arrival_policies import judge_arrival
+from tidemark.timeops.events.duplicates import with_duplicates
+from tidemark.timeops.events.extraction import REFUSED_AT_INGESTION, extract
+from tidemark.timeops.materialize import as_it_is
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import TimeSpec
+from tidemark.timeops.watermark.activity import asking_by_activity
+from tidemark.timeops.watermark.idleness import GATHERED
+from tidemark.timeops.watermark.periodic_emission import ended_clocks, publications, seen_by
+from tidemark.timeops.watermark.ticks import with_ticks
+from tidemark.timeops.watermark.timelines import LogClock, asking, clock_steps, steps_of
+from tidemark.timeops.watermark.timelines_after import state_after
+from tidemark.timeops.watermark.watermarks import Scanned, Way, scan, with_setter
+
+KEPT = "kept_out_of_order"
+
+_ACCEPTED = "__accepted"
+
+
+@dataclass(frozen=True)
+class JudgedRows:
+    """The judged rows of a segment of the log.
+
+    Attributes:
+        accepted: The events that go on: `_timestamp`, `_event_time`, `_timeline`, `_adjusted_by`, `__timestamp` and
+            `__w_before` (microseconds; the latter null where the event is on time for certain), and under `keep`
+            `__w_set_by`; with `deduplicate_by` also `__key`.
+        refused: Records that do not: `__reason`, `__lateness_us`, `__w_before` and `__w_set_by`; with
+            `deduplicate_by` also `__key` and `__first_seq`.
+        moves: Events that may move the watermark: `_timeline`, `_arrival_seq`, `__t`, and what `timelines.asking`
+            adds. Where the rules follow activity, all events of the timelines, with `_source`, `_split`, `_clock`.
+    """
+
+    accepted: DataFrame
+    refused: DataFrame
+    moves: DataFrame
+
+
+@dataclass(frozen=True)
+class Adjusted(JudgedRows):
+    """What a segment of the log becomes.
+
+    Attributes:
+        rules: What it was judged by.
+        before: timelines.STATE_SCHEMA before the segment.
+        state: The same after it.
+        steps: The steps in which the watermark is seen to rise, timelines.steps_of; publications.publications where
+            periods publish what the clock gave.
+        clock_steps: The same for what the clock alone gives all timelines of a log, timelines.clock_steps; None where
+            it gives nothing, or periods publish it.
+        ended: The clock before each period, publications.ended_clocks; None where they publish nothing of silences.
+        items: The records of the segment.
+        clock: The clock of the log.
+    """
+
+    rules: TimeRules
+    before: DataFrame
+    state: DataFrame
+    steps: DataFrame
+    clock_steps: DataFrame | None
+    ended: DataFrame | None
+    items: DataFrame
+    clock: LogClock
+
+
+def time_adjustment(
+    items: DataFrame,
+    state: DataFrame,
+    rules: TimeRules,
+    clock: LogClock,
+    *,
+    splits: int = 1,
+    first_times: DataFrame | None = None,
+    way: Way | None = None,
+    keep: Callable[[DataFrame], DataFrame] = as_it_is,
+    keep_few: Callable[[DataFrame], DataFrame] = as_it_is,
+) -> Adjusted:
+    """Judges every record of a segment of the log.
+
+    Args:
+        items: Records of the arrival log, any cut of it.
+        state: timelines.STATE_SCHEMA as it was before the first of them.
+        rules: The rules of time.
+        clock: The clock of the log.
+        splits: How many splits a timeline has at most, see `splits.most_splits`.
+        first_times: duplicates.FIRST_TIMES_SCHEMA before the segment, at least all within reach of its events; by
+            default none.
+        way: See `watermarks.Way`; by default by blocks, with `over` in order.
+        keep: Gives a frame with the same rows, computed once: the extracted records are read several times, and so
+            is what they ask for where the rules follow activity.
+        keep_few: The same for what is small beside the records, which every use of the result would find again.
+
+    Returns:
+        Accepted and refused records and the state after the segment.
+
+    Raises:
+        SpecError: An expression of the spec does not fit the columns.
+    """
+    timed = extract(items, rules)
+    if rules.time.deduplicate_by:
+        timed = with_duplicates(timed, first_times, rules.time)
+    judged = keep(judge_arrival(timed, rules.time))
+    way = way or ("in_order" if rules.time.over else "by_blocks")
+    if rules.follows_activity:  # an event that is refused still ends the silence of its timeline and split
+        is_watched = ~F.coalesce(F.col(REASON).isin(*REFUSED_AT_INGESTION), F.lit(False))
+        watched = judged.where(is_watched)
+        asked = keep(asking_by_activity(watched, state, rules, clock, splits=splits, in_blocks=way == "by_blocks"))
+    else:
+        is_watched = F.col(REASON).isNull()
+        asked = asking(judged.where(is_watched), rules)
+    ended = ended_clocks(with_ticks(items, clock.ticks), rules, clock)
+    published = None if ended is None else publications(asked, state, rules, clock, ended)
+    scanned = scan(asked, state, rules, way, published=published, keep_few=keep_few)
+    nothing = F.lit(None).cast("bigint")
+    refused = judged.where(~is_watched).withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
+    if rules.follows_activity:
+        early_or_late = scanned.events.where(F.col(REASON).isNotNull()).withColumn(W_SET_BY, nothing)
+        refused = refused.unionByName(early_or_late, allowMissingColumns=True)
+    if rules.time.out_of_order == "drop":
+        refused = refused.unionByName(_dropped(scanned, rules), allowMissingColumns=True)
+    moves = scanned.moves
+    if moves is None or rules.follows_activity:
+        moves = asked.select(TIMELINE, SEQ, T, ASKED, SETTER, *_more_of_moves(rules))
+    return adjusted_from(JudgedRows(_accepted(scanned, rules.time), refused, moves), items, state, rules, clock)
+
+
+def adjusted_from(
+    rows: JudgedRows, items: DataFrame, before: DataFrame, rules: TimeRules, clock: LogClock
+) -> Adjusted:
+    """What a segment becomes, from its judged rows, wherever these are kept; other arguments as `time_adjustment`."""
+    by_clock = with_ticks(items, clock.ticks)
+    ended = ended_clocks(by_clock, rules, clock)
+    if ended is None:
+        seen = steps = steps_of(rows.moves, before, rules, clock.after)
+    else:
+        steps = publications(rows.moves, before, rules, clock, ended)
+        seen = seen_by(steps, rules, clock)
+    return Adjusted(
+        accepted=rows.accepted,
+        refused=rows.refused,
+        moves=rows.moves,
+        rules=rules,
+        before=before,
+        state=state_after(rows.moves, seen, before, rules, clock),
+        steps=steps,
+        clock_steps=clock_steps(by_clock, rules.time, clock.log),
+        ended=ended,
+        items=items,
+        clock=clock,
+    )
+
+
+def kept_together(adjusted: Adjusted, keep: Callable[[DataFrame], DataFrame]) -> Adjusted:
+    """The same segment, its rows cut out of one frame, so that they are computed once.
+
+    Args:
+        adjusted: The segment.
+        keep: Gives a frame with the same rows, computed now; what follows is planned from them.
+    """
+    accepted = adjusted.accepted.withColumn(_ACCEPTED, F.lit(True))
+    refused = adjusted.refused.withColumn(_ACCEPTED, F.lit(False))
+    both = keep(accepted.unionByName(refused, allowMissingColumns=True))
+    rows = JudgedRows(
+        accepted=both.where(_ACCEPTED).select(*adjusted.accepted.columns),
+        refused=both.where(~F.col(_ACCEPTED)).select(*adjusted.refused.columns),
+        moves=both.where(F.col(SETTER).isNotNull()).select(*adjusted.moves.columns),
+    )
+    return adjusted_from(rows, adjusted.items, adjusted.before, adjusted.rules, adjusted.clock)
+
+
+def _more_of_moves(rules: TimeRules) -> list[str]:
+    periods = [PERIOD] if rules.time.emit_every_us is not None else []
+    activity = [SOURCE, SPLIT, CLOCK] if rules.follows_activity else []
+    silences = [BY_CLOCK, GATHERED] if rules.clock_raises_single_timelines else []
+    return [*periods, *activity, *silences]
+
+
+def _accepted(scanned: Scanned, time: TimeSpec) -> DataFrame:
+    behind = F.col(W_BEFORE).isNotNull()
+    nothing = F.lit(None).cast("bigint")
+    scanned = replace(scanned, events=scanned.events.where(F.col(REASON).isNull()))
+    if time.out_of_order == "drop":
+        on_time = scanned.events.where(~behind)
+        return on_time.withColumns({W_SET_BY: nothing, T_FINAL: F.col(T), TIMESTAMP: to_instant(T)})
+    adjusts = time.out_of_order == "adjust"
+    rule = F.array(F.lit("out_of_order" if adjusts else KEPT))
+    final = F.when(behind, F.col(W_BEFORE)).otherwise(F.col(T)) if adjusts else F.col(T)
+    on_time = scanned.events.where(~behind).withColumn(W_SET_BY, nothing)
+    late = scanned.events.where(behind)
+    late = late.withColumn(W_SET_BY, nothing) if adjusts else with_setter(late, scanned.setters)
+    return on_time.unionByName(late).withColumns(
+        {
+            T_FINAL: final,
+            TIMESTAMP: to_instant(final),
+            ADJUSTED_BY: F.when(behind, F.concat(ADJUSTED_BY, rule)).otherwise(F.col(ADJUSTED_BY)),
+        }
+    )
+
+
+def _dropped(scanned: Scanned, rules: TimeRules) -> DataFrame:
+    behind = with_setter(scanned.events.where(F.col(W_BEFORE).isNotNull()), scanned.setters)
+    late = F.col(W_BEFORE) - F.col(T)
+    if rules.clock_moves:  # no tolerance lets in what the clock has passed
+        late = F.when(F.col(W_SET_BY).isNotNull(), late)
+    return behind.withColumns({REASON: F.lit("out_of_order"), LATENESS: late})

@@ -1,0 +1,105 @@
+"""Reading an instant out of an expression: strings, instants, local times, dates; one time zone for those without.
+
+Here: the value of `timestamp_by` and `arrival_time`. Not here: what becomes of a record without one (extraction.py).
+Sources of the rules: A1 (TIMESTAMP BY takes any expression), F (TIMESTAMP against TIMESTAMP_LTZ).
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DateType, StringType, TimestampNTZType, TimestampType
+
+from tidemark.timeops.columns import MAX_US, MIN_US
+from tidemark.timeops.expressions.refusals import REFUSALS, Asked, problem_of
+from tidemark.timeops.expressions.try_expression import is_column, type_of, with_attempt
+from tidemark.timeops.problems import Problem, told
+
+# ISO 8601 calendar dates and times; the fraction may have more digits than a microsecond holds (cut off).
+_ISO = r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?( ?(Z|[+-]\d\d(:?\d\d)?))?)?$"
+_PLAIN = r"^.{19}([.]|$|[Z +-])"  # what Spark's cast reads as it stands
+_NO_SECONDS = r"^(.{16})(?=$| |[Z+-])"
+
+
+US, FAILED, BAD = "__instant_us", "__instant_failed", "__instant_bad"
+_TEXT, _LOCAL, _RAW = "__instant_text", "__instant_local", "__instant_raw"
+
+
+def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: str) -> DataFrame:
+    """Adds the instant that `expression` gives on every row of `frame`.
+
+    Strings are ISO 8601, with or without an offset; those without one, and TIMESTAMP_NTZ and DATE values, are
+    local times in `time_zone` (in an overlap the earlier offset, in a gap moved forward by its length).
+
+    Args:
+        frame: The rows.
+        expression: Spark SQL over the columns of `frame`.
+        time_zone: IANA name of the zone of local times.
+        where: Key of the spec, for messages.
+
+    Returns:
+        `frame` with `__instant_us` BIGINT (microseconds; null when there is no usable instant),
+        `__instant_failed` BOOLEAN (the expression failed on this row) and `__instant_bad` BOOLEAN (it gave a string
+        that is no time, or an instant outside the years 0001 to 9999). Each step is a projection of its own, so
+        that Spark evaluates the expression once.
+
+    Raises:
+        SpecError: The expression does not fit the columns, or gives neither a time nor a string.
+    """
+    try:
+        kind = type_of(frame, expression)
+    except REFUSALS as error:
+        raise told(problem_of(error, Asked(expression, frame.columns)), where) from None
+    problem = instant_problem(kind, expression)
+    if problem is not None:
+        raise told(problem, where)
+    if isinstance(kind, StringType):
+        return _from_text(frame, expression, time_zone)
+    if isinstance(kind, TimestampType):
+        if is_column(frame, expression):  # it cannot fail, and trying costs more than all the rest
+            return _bounded(frame.withColumns({_RAW: F.unix_micros(F.expr(expression)), FAILED: F.lit(False)}))
+        return _bounded(with_attempt(frame, f"unix_micros({expression}\n)", _RAW, FAILED))
+    # The session zone is UTC, so the cast keeps the local clock reading and the zone is applied after it.
+    tried = with_attempt(frame, f"unix_micros(CAST(({expression}\n) AS TIMESTAMP))", _LOCAL, FAILED)
+    return _bounded(tried.withColumn(_RAW, _local_to_utc(F.col(_LOCAL), time_zone)).drop(_LOCAL))
+
+
+def instant_problem(kind: DataType, expression: str) -> Problem | None:
+    """What is wrong with an expression of this type where an instant is asked for."""
+    if isinstance(kind, StringType | TimestampType | TimestampNTZType | DateType):
+        return None
+    return Problem(
+        f"`{expression}` gives {kind.simpleString().upper()}, which is no time",
+        expected="an ISO 8601 string, a TIMESTAMP, a TIMESTAMP_NTZ or a DATE",
+        remedy=f"for a number say its unit: timestamp_seconds({expression}), timestamp_millis({expression}) "
+        f"or timestamp_micros({expression})",
+    )
+
+
+def _from_text(frame: DataFrame, expression: str, time_zone: str) -> DataFrame:
+    if is_column(frame, expression):
+        read = frame.withColumns({_TEXT: F.upper(F.expr(expression)), FAILED: F.lit(False)})
+    else:
+        tried = with_attempt(frame, expression, _TEXT, FAILED)
+        read = tried.withColumn(_TEXT, F.upper(_TEXT))
+    text = F.col(_TEXT)
+    tidy = F.regexp_replace(F.regexp_replace(text, ",", "."), _NO_SECONDS, "$1:00")
+    as_spark_reads = F.when((F.length(text) == 10) | text.rlike(_PLAIN), text).otherwise(tidy)
+    written = F.when(text.rlike(_ISO), F.unix_micros(as_spark_reads.try_cast("timestamp")))
+    has_offset = F.substring(text, 11, 100).rlike("[Z+-]")
+    raw = F.when(has_offset, F.col(_LOCAL)).otherwise(_local_to_utc(F.col(_LOCAL), time_zone))
+    placed = read.withColumn(_LOCAL, written).withColumn(_RAW, raw)
+    inside = F.coalesce(F.col(_RAW).between(MIN_US, MAX_US), F.lit(False))
+    return placed.withColumns({US: F.when(inside, F.col(_RAW)), BAD: text.isNotNull() & ~inside}).drop(
+        _TEXT, _LOCAL, _RAW
+    )
+
+
+def _bounded(frame: DataFrame) -> DataFrame:
+    inside = F.col(_RAW).between(MIN_US, MAX_US)
+    bad = F.col(_RAW).isNotNull() & ~inside
+    return frame.withColumns({US: F.when(inside, F.col(_RAW)), BAD: bad}).drop(_RAW)
+
+
+def _local_to_utc(us: Column, time_zone: str) -> Column:
+    if time_zone == "UTC":
+        return us
+    return F.unix_micros(F.to_utc_timestamp(F.timestamp_micros(us), time_zone))

@@ -1,0 +1,181 @@
+"""What Spark says of an expression that it refuses, as a problem of the spec.
+
+Here: Spark's error conditions in words of the spec. Not here: which expressions are asked about (spec_check.py).
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+
+from tidemark.timeops.problems import Problem, did_you_mean
+
+REFUSALS = (PySparkException, Py4JJavaError)
+"""What Spark raises while it reads a query; PySpark has no class of its own for a failure inside of Spark."""
+
+_MOST_NAMES = 40
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An expression that Spark refused.
+
+    Args:
+        text: The expression.
+        columns: The columns that it may name.
+        hints: What to do where it names something else, by this name.
+        functions: Gives the names of Spark's functions.
+    """
+
+    text: str
+    columns: Collection[str]
+    hints: Mapping[str, str] = field(default_factory=dict)
+    functions: Callable[[], Collection[str]] = tuple
+
+    @property
+    def named(self) -> str:
+        """The columns, for messages."""
+        names = [name for name in self.columns if not name.startswith("__")]
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        return ", ".join(names[:_MOST_NAMES]) + more
+
+
+def problem_of(error: Exception, asked: Asked) -> Problem:
+    """Translates what Spark says of an expression.
+
+    Args:
+        error: One of REFUSALS.
+        asked: The expression.
+
+    Raises:
+        Exception: The error itself, where it is no judgement of the expression: a Spark that is gone, say.
+    """
+    is_inside = isinstance(error, PySparkException) and _condition(error) == "INTERNAL_ERROR"
+    if is_inside or isinstance(error, Py4JJavaError):
+        return Problem(f"Spark cannot make anything of `{asked.text}`", "a Spark SQL expression that gives a value")
+    if not isinstance(error, AnalysisException):
+        raise error
+    condition, parameters = _condition(error), error.getMessageParameters() or {}
+    for known, translate in _IN_WORDS.items():
+        if condition == known or condition.startswith(f"{known}."):
+            return translate(asked, parameters)
+    return Problem(f"`{asked.text}`: {first_sentence(error)}", "an expression that Spark SQL can compute")
+
+
+def functions_of(spark: SparkSession) -> frozenset[str]:
+    """Names of the functions that Spark has."""
+    return frozenset(row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect())
+
+
+def first_sentence(error: PySparkException) -> str:
+    """What Spark says, without its condition, its state and its plan."""
+    said = error.getMessage() or str(error)
+    whole = re.sub(r"^\s*(\[[A-Z_.]+\] *)+", "", said)
+    line = next((line for line in whole.splitlines() if line.strip()), "")
+    plain = re.sub(r'^Cannot resolve ".*" due to data type mismatch: ', "", line)
+    return re.sub(r";? *SQLSTATE: \w+.*$", "", plain).strip().rstrip(".")
+
+
+def _condition(error: PySparkException) -> str:
+    return error.getCondition() or ""
+
+
+def _plain(name: str) -> str:
+    """A name without backquotes or quotes."""
+    return name.replace("`", "").strip('"')
+
+
+def _no_column(asked: Asked, said: Mapping[str, str]) -> Problem:
+    name = _plain(said.get("objectName", ""))
+    found = f"`{asked.text}` names `{name}`, which is no column here"
+    if name == asked.text:
+        found = f"`{name}` is no column here"
+    hint = asked.hints.get(name.lower()) or did_you_mean(name, asked.columns)
+    return Problem(found, f"one of {asked.named}", hint)
+
+
+def _no_function(asked: Asked, said: Mapping[str, str]) -> Problem:
+    name = _plain(said.get("routineName", ""))
+    found = f"`{asked.text}` calls `{name}()`, and Spark SQL has no function of this name"
+    return Problem(found, "a function of Spark SQL", did_you_mean(name, asked.functions()))
+
+
+def _no_field(asked: Asked, said: Mapping[str, str]) -> Problem:
+    name, fields = _plain(said.get("fieldName", "")), _plain(said.get("fields", ""))
+    found = f"`{asked.text}` names the field `{name}`, which its column does not have"
+    return Problem(found, f"one of {fields}", did_you_mean(name, fields.split(", ")))
+
+
+def _no_parts(asked: Asked, said: Mapping[str, str]) -> Problem:
+    base, kind = _plain(said.get("base", "")), _plain(said.get("other", ""))
+    found = f"`{asked.text}` takes a part of `{base}`, which is {kind}"
+    return Problem(found, "a STRUCT, an ARRAY or a MAP where a part is taken")
+
+
+def _wrong_count(asked: Asked, said: Mapping[str, str]) -> Problem:
+    function, actual = _plain(said.get("functionName", "")), said.get("actualNum", "")
+    expected = said.get("expectedNum", "").strip("[]").replace(", ", " or ")
+    return Problem(f"`{asked.text}` calls `{function}()` with {actual} argument(s)", f"{expected} argument(s)")
+
+
+def _wrong_argument(asked: Asked, said: Mapping[str, str]) -> Problem:
+    given, kind = _plain(said.get("inputSql", "")), _plain(said.get("inputType", ""))
+    wanted = said.get("requiredType", "").replace('"', "")
+    place = f"the {said.get('paramIndex', '')} argument of `{_plain(said.get('sqlExpr', ''))}`"
+    return Problem(f"`{asked.text}`: `{given}` is {kind}", f"{wanted} as {place}")
+
+
+def _wrong_pair(asked: Asked, said: Mapping[str, str]) -> Problem:
+    left, right = (_plain(said.get(side, "")) for side in ("left", "right"))
+    found = f"`{asked.text}`: `{_plain(said.get('sqlExpr', ''))}` puts {left} and {right} together"
+    return Problem(found, "two values of types that go together", "write one of them as the other: cast(x AS type)")
+
+
+def _no_expression(asked: Asked, said: Mapping[str, str]) -> Problem:
+    at = said.get("error", "").strip("'")
+    place = "it ends too soon" if at == "end of input" else f"it cannot be read from `{at}` on"
+    return Problem(f"`{asked.text}` is no expression: {place}", "one Spark SQL expression")
+
+
+def _one_record(asked: Asked, _said: Mapping[str, str]) -> Problem:
+    found = f"`{asked.text}` is an aggregate of many, where there is one at a time"
+    hint = asked.hints.get("", "write it as one of the `aggregates` of a window")
+    return Problem(found, "an expression without aggregates", hint)
+
+
+def _no_aggregate(asked: Asked, said: Mapping[str, str]) -> Problem:
+    bare = _plain(said.get("expression", ""))
+    found = f"`{asked.text}` takes `{bare}` outside an aggregate: a window holds many values of it"
+    if bare == asked.text:
+        found = f"`{bare}` is no aggregate: a window holds many values of it"
+    hint = f"say which value is meant, such as `max({bare})` or `count({bare})`"
+    return Problem(found, "every column inside an aggregate function", asked.hints.get(bare.lower(), hint))
+
+
+def _nested(asked: Asked, _said: Mapping[str, str]) -> Problem:
+    found = f"`{asked.text}` has an aggregate inside an aggregate"
+    remedy = "give the inner one a window of its own, and take the outer one of a window `from` that one"
+    return Problem(found, "one aggregate over columns", remedy)
+
+
+def _no_value(asked: Asked, _said: Mapping[str, str]) -> Problem:
+    return Problem(f"`{asked.text}` has a star where a value is expected", "the name of a column, or `count(*)`")
+
+
+_IN_WORDS: Mapping[str, Callable[[Asked, Mapping[str, str]], Problem]] = {
+    "UNRESOLVED_COLUMN": _no_column,
+    "UNRESOLVED_ROUTINE": _no_function,
+    "FIELD_NOT_FOUND": _no_field,
+    "INVALID_EXTRACT_BASE_FIELD_TYPE": _no_parts,
+    "WRONG_NUM_ARGS": _wrong_count,
+    "DATATYPE_MISMATCH.UNEXPECTED_INPUT_TYPE": _wrong_argument,
+    "DATATYPE_MISMATCH.BINARY_OP_DIFF_TYPES": _wrong_pair,
+    "PARSE_SYNTAX_ERROR": _no_expression,
+    "MISSING_GROUP_BY": _one_record,
+    "MISSING_AGGREGATION": _no_aggregate,
+    "NESTED_AGGREGATE_FUNCTION": _nested,
+    "INVALID_USAGE_OF_STAR_OR_REGEX": _no_value,
+}

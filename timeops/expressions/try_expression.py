@@ -1,0 +1,148 @@
+"""User expressions that cannot fail a batch: a row on which one fails gets null, and can be told from a null.
+
+Here: the one way in which an expression of a spec is evaluated on rows, by the stages, the recounts and the checks.
+Not here: what its value means (extraction.py, results.py), which part of an aggregate is evaluated on rows
+(aggregate_calls.py).
+
+Spark has no "try" for every type. But `try_add` swallows an error of all that is below it, and a hash is there for
+every type: an expression whose hash can be added to has a value, and is then evaluated for it. Both stand in lambda
+functions, out of which Spark takes no part: where two expressions have one part in common, it would otherwise compute
+that before both, outside of any "try".
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    MapType,
+    NumericType,
+    StringType,
+    StructType,
+    VariantType,
+)
+
+from tidemark.timeops.expressions.clock_texts import check_built_texts
+from tidemark.timeops.expressions.tokens import Token, tokenize
+
+_TRIED = "__tried"
+_END = "\n"  # of an expression, which may end in a comment
+_TOTAL_TYPES = (NumericType, StringType, BooleanType)
+_TOTAL_WORDS = frozenset(
+    """and as between bigint boolean case cast decimal distinct double else end false float in int integer is long not
+    null or smallint string then tinyint true try_cast when""".split()  # noqa: SIM905
+)
+_TOTAL_CALLS = frozenset(
+    "abs coalesce if ifnull isnotnull isnull length lower nullif nvl trim upper".split()  # noqa: SIM905
+)
+_TOTAL_SYMBOLS = frozenset("+-*/%=<>!(),")
+
+
+def type_of(frame: DataFrame, expression: str) -> DataType:
+    """The type Spark gives `expression` over the columns of `frame`; Spark's AnalysisException if it has none."""
+    return frame.select(F.expr(expression).alias("e")).schema["e"].dataType
+
+
+def is_column(frame: DataFrame, expression: str) -> bool:
+    """Whether `expression` is no more than the name of a column of `frame`, which cannot fail."""
+    return expression.strip("`") in frame.columns
+
+
+def cannot_fail(frame: DataFrame, expression: str) -> bool:
+    """Whether `expression` is a column, or does no more with numbers, texts and truth values than arithmetic.
+
+    With ANSI mode off what has no value there is null.
+    """
+    if is_column(frame, expression):
+        return True
+    total = {field.name.lower() for field in frame.schema if isinstance(field.dataType, _TOTAL_TYPES)}
+    tokens = tokenize(expression)
+    return all(_is_total(token, tokens[number + 1 :], total) for number, token in enumerate(tokens))
+
+
+def _is_total(token: Token, behind: Sequence[Token], columns: set[str]) -> bool:
+    if token.kind == "string":
+        return True
+    if token.kind == "symbol":
+        return token.text in _TOTAL_SYMBOLS or (token.text == "." and bool(behind) and _is_number(behind[0]))
+    if not token.is_name:
+        return False
+    if token.kind == "word" and token.lower in _TOTAL_WORDS:
+        return True
+    is_call = bool(behind) and behind[0].lower == "("
+    return token.lower in _TOTAL_CALLS if is_call else token.lower in columns or _is_number(token)
+
+
+def _is_number(token: Token) -> bool:
+    return token.kind == "word" and token.text[0].isdigit()
+
+
+def attempt_sql(frame: DataFrame, expression: str) -> str:
+    """SQL of an ARRAY with the value of `expression` on a row of `frame`; empty where it fails."""
+    tried = f"filter(array(0), __row -> {_has_value([_typed(frame, expression)])})"
+    return f"transform({tried}, __row -> {_on_row(f'({expression}{_END})')})"
+
+
+def guarded_sql(frame: DataFrame, expression: str) -> str:
+    """SQL of the value of `expression` on a row of `frame`; null where it fails. What cannot fail stays as it is."""
+    if is_column(frame, expression):
+        return f"`{expression.strip('`')}`"
+    return f"({expression}\n)" if cannot_fail(frame, expression) else f"get({attempt_sql(frame, expression)}, 0)"
+
+
+def null_if_it_fails(frame: DataFrame, expression: str) -> Column:
+    """`expression` over `frame`, null on rows on which it fails."""
+    return F.expr(guarded_sql(frame, expression))
+
+
+def any_fails(frame: DataFrame, expressions: Sequence[str]) -> Column | None:
+    """BOOLEAN, never null: one of the expressions fails on a row of `frame`; None where none of them can."""
+    risky = [expression for expression in dict.fromkeys(expressions) if not cannot_fail(frame, expression)]
+    if not risky:
+        return None
+    fine = _has_value([_typed(frame, expression) for expression in risky])
+    return F.expr(f"size(filter(array(0), __row -> {fine})) = 0")
+
+
+def with_attempt(frame: DataFrame, expression: str, value: str, failed: str) -> DataFrame:
+    """Adds what `expression` gives, null where it fails (`value`), and whether it failed (`failed` BOOLEAN).
+
+    The steps are projections of their own, so that Spark evaluates the expression once.
+    """
+    tried = frame.withColumn(_TRIED, F.expr(attempt_sql(frame, expression)))
+    return tried.withColumns({value: F.get(_TRIED, F.lit(0)), failed: F.size(_TRIED) == 0}).drop(_TRIED)
+
+
+def _typed(frame: DataFrame, expression: str) -> tuple[str, DataType]:
+    check_built_texts(frame.sparkSession, expression, frame.columns)
+    return expression, type_of(frame, expression)
+
+
+def _has_value(expressions: Sequence[tuple[str, DataType]]) -> str:
+    """SQL of a BOOLEAN, never null, for the body of a lambda function of `__row`: all can be computed on the row."""
+    hashed = ", ".join(_on_row(_hashable(text, kind)) for text, kind in expressions)
+    return f"try_add(timestamp_micros(xxhash64({hashed}) & 1), INTERVAL '0' SECOND) IS NOT NULL"
+
+
+def _on_row(expression: str) -> str:
+    """SQL of an expression in the body of a lambda function of `__row`.
+
+    The `if` is always true. It keeps Spark from computing a constant before there is a row, when nothing swallows
+    its error.
+    """
+    return f"if(__row = 0, {expression}, NULL)"
+
+
+def _hashable(text: str, kind: DataType) -> str:
+    return f"({text}{_END})" if _has_hash(kind) else f"to_json(struct({text}{_END}))"
+
+
+def _has_hash(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _has_hash(kind.elementType)
+    if isinstance(kind, StructType):
+        return all(_has_hash(field.dataType) for field in kind)
+    return not isinstance(kind, MapType | VariantType)

@@ -1,0 +1,159 @@
+"""Windows that depend on nothing but an instant: which of them hold it, where they end, when they close.
+
+Here: tumbling and hopping windows (M, F), cumulative ones (F), snapshots (A2), local days and months; of sliding
+windows and sessions what an event alone says. Not here: what windows hold (aligned.py, sessions.py, sliding.py). All
+values are BIGINT microseconds. A window is named by its end, which no other window of its definition shares.
+
+Where the end belongs to the window (`closed: right`, snapshots) an instant is in the window in which one microsecond
+earlier would be, were the end outside.
+"""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tidemark.timeops.columns import floor_to, to_instant, to_us
+from tidemark.timeops.spec import WindowSpec
+
+
+def ends_of(timestamp_us: Column, window: WindowSpec) -> Column:
+    """ARRAY<BIGINT>: ends of the windows that hold an instant, earliest first; empty in a gap.
+
+    Of sliding windows, which end wherever their events change, the first and the last possible.
+    """
+    if window.kind == "sliding":
+        return F.array(timestamp_us, timestamp_us + F.lit(window.size_us - 1))
+    within = timestamp_us - F.lit(window.ends_inside_us)
+    if window.kind == "cumulative":
+        return F.sequence(end_after(within, window), _full_end(within, window), F.lit(window.end_step_us))
+    if window.kind != "hopping":
+        return F.array(end_after(within, window))
+    first = end_after(within, window)
+    most = -(-window.size_us // window.end_step_us)
+    steps = F.sequence(F.lit(0), F.lit(most - 1))
+    ends = F.transform(steps, lambda step: first + step.cast("bigint") * F.lit(window.end_step_us))
+    return F.filter(ends, lambda end: end - F.lit(window.size_us) <= within)
+
+
+def start_of(end_us: Column, window: WindowSpec) -> Column:
+    """Start of the window with this end; of a session, as if it held one event."""
+    if window.calendar is not None:
+        return _local_first(end_us - F.lit(1), window)
+    if window.kind == "cumulative":
+        return floor_to(end_us - F.lit(1), window.size_us, window.offset_us)
+    if window.kind == "snapshot":
+        return end_us
+    return end_us - F.lit(window.gap_us if window.kind == "session" else window.size_us)
+
+
+def last_end_of(timestamp_us: Column, window: WindowSpec) -> Column:
+    """End of the last window that an event needs; null in a gap.
+
+    Of sliding windows this is where it is gone, which makes a result of the events that stay; of sessions where its
+    own would end.
+    """
+    if window.kind in ("session", "sliding"):
+        return timestamp_us + F.lit(window.gap_us if window.kind == "session" else window.size_us)
+    within = timestamp_us - F.lit(window.ends_inside_us)
+    if window.kind == "cumulative":
+        return _full_end(within, window)
+    if window.kind != "hopping":
+        return end_after(within, window)
+    end = floor_to(within, window.end_step_us, window.offset_us) + F.lit(window.size_us)
+    return F.when(within < end, end)
+
+
+def close_time(end_us: Column, window: WindowSpec) -> Column:
+    """The lowest watermark at which a window is closed: its end and the allowed lateness (M), or just behind."""
+    return end_us + F.lit(window.allowed_lateness_us + window.ends_inside_us)
+
+
+def last_closed(watermark_us: Column, window: WindowSpec) -> Column:
+    """End of the last window of the grid that is closed at a watermark."""
+    return last_end(watermark_us - F.lit(window.allowed_lateness_us + window.ends_inside_us), window)
+
+
+def last_end(limit_us: Column, window: WindowSpec) -> Column:
+    """The latest end on the grid that is at most a limit."""
+    if window.calendar is not None:
+        return _local_first(limit_us, window)
+    return floor_to(limit_us, window.end_step_us, _one_end(window))
+
+
+def end_after(limit_us: Column, window: WindowSpec) -> Column:
+    """The first end on the grid behind a limit."""
+    if window.calendar is not None:
+        return _local_first_after(limit_us, window)
+    return last_end(limit_us, window) + F.lit(window.end_step_us)
+
+
+def ends_between(after_us: Column, limit_us: Column, window: WindowSpec) -> Column:
+    """ARRAY<BIGINT>: the ends on the grid behind one limit and at most another, earliest first; null for none.
+
+    There may be very many: see `count_between`.
+    """
+    if window.calendar is not None:
+        return _local_firsts(after_us, limit_us, window)
+    first, last = end_after(after_us, window), last_end(limit_us, window)
+    return F.when(first <= last, F.sequence(first, last, F.lit(window.end_step_us)))
+
+
+def count_between(after_us: Column, limit_us: Column, window: WindowSpec) -> Column:
+    """BIGINT: how many ends on the grid lie behind one limit and are at most another; below zero for none.
+
+    Days that a zone left out, in the whole of history a few, count as well.
+    """
+    first, last = last_end(after_us, window), last_end(limit_us, window)
+    if window.calendar is None:
+        return ((last - first) / F.lit(window.end_step_us)).cast("bigint")
+    days = [F.to_date(_local(limit, window)) for limit in (first, last)]
+    if window.calendar[0] == "day":
+        return F.datediff(days[1], days[0]).cast("bigint")
+    months = [F.year(day) * 12 + F.month(day) for day in days]
+    return (months[1] - months[0]).cast("bigint")
+
+
+def _one_end(window: WindowSpec) -> int:
+    return 0 if window.kind in ("session", "snapshot") else window.offset_us + window.size_us
+
+
+def _full_end(within: Column, window: WindowSpec) -> Column:
+    """End of the longest cumulative window around an instant."""
+    return floor_to(within, window.size_us, window.offset_us) + F.lit(window.size_us)
+
+
+def _local_first(limit_us: Column, window: WindowSpec) -> Column:
+    """The latest local midnight, of any day or of the first of a month, that is at most a limit.
+
+    A midnight that the clocks skip is when they are moved; of one that comes twice the first counts, so that where
+    they go back over it the local date may be that of the day before.
+    """
+    following = _local_midnight(limit_us, window, 1)
+    return F.when(following <= limit_us, following).otherwise(_local_midnight(limit_us, window, 0))
+
+
+def _local_first_after(limit_us: Column, window: WindowSpec) -> Column:
+    following = _local_midnight(limit_us, window, 1)
+    return F.when(following > limit_us, following).otherwise(_local_midnight(limit_us, window, 2))
+
+
+def _local_firsts(after_us: Column, limit_us: Column, window: WindowSpec) -> Column:
+    """The midnights behind one limit and at most another; a day that a zone left out has that of the next."""
+    unit, zone = window.calendar or ("day", "UTC")
+    first, last = (F.date_trunc(unit, _local(limit, window)) for limit in (after_us, limit_us))
+    step = F.expr(f"INTERVAL 1 {unit}")  # one more than asked for, as the clocks may go back over midnight
+    days = F.when(first <= last, F.sequence(first, last + step, step))
+    midnights = F.array_distinct(F.transform(days, lambda day: to_us(F.to_utc_timestamp(day, zone))))
+    return F.filter(midnights, lambda end: (end > after_us) & (end <= limit_us))
+
+
+def _local(instant_us: Column, window: WindowSpec) -> Column:
+    """An instant as the clocks of the window's zone show it."""
+    return F.from_utc_timestamp(to_instant(instant_us), (window.calendar or ("day", "UTC"))[1])
+
+
+def _local_midnight(limit_us: Column, window: WindowSpec, later: int) -> Column:
+    """The midnight with which the local day or month of a limit begins, or a later one."""
+    unit, zone = window.calendar or ("day", "UTC")
+    first = F.date_trunc(unit, _local(limit_us, window))
+    shifted = first + F.expr(f"INTERVAL {later} {unit}")
+    return to_us(F.to_utc_timestamp(shifted, zone))

@@ -1,0 +1,268 @@
+"""Time adjustment and windows of any DataFrame, with no pipeline around it.
+
+Here: results in the shape of the pipeline's tables. Not here: what a DataFrame lacks to be a log (plain_events.py),
+the rules, which are those of a pipeline. All of it is lazy: Spark computes what is asked for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from tidemark.timeops import columns as c
+from tidemark.timeops.dead_letters import time_letters, unfit_letters, window_letters
+from tidemark.timeops.epoch import us_of
+from tidemark.timeops.errors import InputError
+from tidemark.timeops.events.adjustment import Adjusted, kept_together, time_adjustment
+from tidemark.timeops.events.release import RELEASE_ORDER, release
+from tidemark.timeops.library.plain_events import TAKEN, arrival_log, no_arrival, quoted
+from tidemark.timeops.materialize import as_it_is, computed
+from tidemark.timeops.problems import Problem, spec_error
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.session import check_session
+from tidemark.timeops.spec import TimeSpec, WindowSpec, read_part
+from tidemark.timeops.spec.arrival import keys_by_arrival
+from tidemark.timeops.spec.consistency import without_event_time
+from tidemark.timeops.spec.pipeline import rules_between_parts
+from tidemark.timeops.watermark.ticks import Ticks
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
+from tidemark.timeops.windows.results import last_revisions, late_for_windows, passing, window_results
+
+_EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
+
+
+@dataclass(frozen=True)
+class AdjustedEvents:
+    """What became of events; columns as in the tables of a pipeline, without `_batch_id`.
+
+    Attributes:
+        accepted: All accepted events: `_timestamp`, `_event_time`, `_arrival_time`, `_arrival_seq`, `_timeline`,
+            `_adjusted_by`, and `_watermark` just before the event where it was out of order.
+        ordered: Those that the watermark has passed, in order, with `_release_seq` per timeline.
+        held: Those that it has not passed yet.
+        dead_letters: The others: `reason`, `detail`, `lateness_us`, `payload`, …
+        watermarks: Per timeline `watermark` (null when all was flushed), `max_timestamp` and `watermark_set_by`.
+        time: By what they were judged.
+    """
+
+    accepted: DataFrame
+    ordered: DataFrame
+    held: DataFrame
+    dead_letters: DataFrame
+    watermarks: DataFrame
+    time: TimeSpec
+    _segment: Adjusted = field(repr=False)
+    _payload: tuple[str, ...] = field(repr=False)
+    _has_arrival: bool = field(repr=False)
+
+
+def adjust(
+    events: DataFrame,
+    time: TimeSpec | Mapping[str, Any],
+    arrival_time: str | None = None,
+    *,
+    tick: datetime | None = None,
+) -> AdjustedEvents:
+    """Judges events by their time, as a pipeline judges the records of its log.
+
+    Args:
+        events: The events, in any order. Four columns have a meaning where they are there: `_arrival_seq` (whole
+            numbers, each once, best 0, 1, 2, …: the order of arrival), `_arrival_time` (TIMESTAMP), `_source` and
+            `_split` (STRING; by default "events" and null).
+        time: The keys of a spec's `time` as a mapping, or the `time` of a spec that was read.
+        arrival_time: Spark SQL that says when an event arrived, read as in a spec's source. Without it the column
+            `_arrival_time` says so. With neither, and `_arrival_seq` given, all events arrive at 1970-01-01T00:00Z:
+            an error where a rule goes by arrival.
+        tick: An aware instant: all events up to it are there, and the clock has come so far, as in a live run. By
+            default the clock stands still behind the last event.
+
+    Returns:
+        Accepted, released, held and refused events. Without `_arrival_seq` they are numbered by arrival (those
+        without one last), then by the values of their columns from left to right. That sorts all of them in one
+        task: for many events give `_arrival_seq`.
+
+    Raises:
+        SpecError: `time` or `arrival_time` is wrong, or does not fit the columns.
+        InputError: The events have no order of arrival, or a column that has another meaning here; or `tick` has no
+            offset.
+        TidemarkError: The session has another time zone than UTC, or other settings that change what is meant.
+
+    Examples:
+        >>> events = spark.createDataFrame(
+        ...     [("a", "2026-01-01 12:00:00", "2026-01-01 12:00:01"),
+        ...      ("b", "2026-01-01 12:00:09", "2026-01-01 12:00:10"),
+        ...      ("c", "2026-01-01 12:00:03", "2026-01-01 12:00:11")],
+        ...     "id STRING, at STRING, came STRING")
+        >>> judged = adjust(events, {"timestamp_by": "at", "out_of_orderness": "5 seconds"}, arrival_time="came")
+        >>> judged.ordered.select("id", "_timestamp", "_release_seq").show()
+        +---+-------------------+------------+
+        | id|         _timestamp|_release_seq|
+        +---+-------------------+------------+
+        |  a|2026-01-01 12:00:00|           0|
+        +---+-------------------+------------+
+        <BLANKLINE>
+        >>> judged.dead_letters.select("_arrival_seq", "reason", "lateness_us").show()
+        +------------+------------+-----------+
+        |_arrival_seq|      reason|lateness_us|
+        +------------+------------+-----------+
+        |           2|out_of_order|    1000000|
+        +------------+------------+-----------+
+        <BLANKLINE>
+    """
+    check_session(events.sparkSession)
+    rules = time if isinstance(time, TimeSpec) else read_part("time", time)
+    _refuse(rules)
+    log = arrival_log(events, rules, arrival_time)
+    payload = tuple(name for name in events.columns if name not in TAKEN)
+    no_state = [F.lit(None).cast(field.dataType).alias(field.name) for field in STATE_SCHEMA]
+    nothing = events.sparkSession.range(0).select(*no_state)
+    segment = time_adjustment(log, nothing, TimeRules(rules), _clock_of(log, TimeRules(rules), tick))
+    segment = replace(segment, accepted=segment.accepted.withColumn(c.WATERMARK, c.to_instant(F.col(c.W_BEFORE))))
+    flushed = rules.flushes()
+    columns = [*map(quoted, payload), *_EVENT_COLUMNS]
+    last = [c.ADJUSTED_BY, c.WATERMARK]
+    released = release(segment.accepted, segment.state, flushed=flushed)
+    place = F.row_number().over(Window.partitionBy(c.TIMELINE).orderBy(*RELEASE_ORDER[1:])).cast("bigint") - 1
+    numbered = released.sequence.withColumn(c.RELEASE_SEQ, place)
+    ordered = numbered.unionByName(released.passed, allowMissingColumns=True)
+    watermark = F.lit(None).cast("timestamp") if flushed else c.to_instant("watermark")
+    return AdjustedEvents(
+        accepted=segment.accepted.select(*columns, *last),
+        ordered=ordered.select(*columns, c.RELEASE_SEQ, *last).orderBy(
+            c.TIMELINE, F.col(c.RELEASE_SEQ).asc_nulls_last(), c.SEQ
+        ),
+        held=released.held.select(*columns, *last),
+        dead_letters=time_letters(segment.refused, payload, segment.rules),
+        watermarks=segment.state.select(
+            c.TIMELINE,
+            watermark.alias("watermark"),
+            c.to_instant("max_t").alias("max_timestamp"),
+            "watermark_set_by",
+        ),
+        time=rules,
+        _segment=segment,
+        _payload=payload,
+        _has_arrival=arrival_time is not None or c.ARRIVAL in events.columns,
+    )
+
+
+def windowed(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> DataFrame:
+    """Results of the windows that the watermark has closed; with `end_of_input: flush` in `time`, of all of them.
+
+    Args:
+        events: What `adjust` gave.
+        window: The keys of one of a spec's `windows` as a mapping, or a window of a spec that was read.
+
+    Returns:
+        One row per window and group, as in the table `windows/<name>`: its last revision. Of a window that revises
+        its results, parts are computed by this call. With `empty`, where a group would get more than `empty_max` rows
+        without an event, computing it fails with a sentence that says so.
+
+    Raises:
+        SpecError: The window is wrong, or does not go with `time`.
+
+    Examples:
+        >>> events = spark.createDataFrame([(f"2026-01-01 12:0{minute}:00",) for minute in (1, 2, 6, 7)], "at STRING")
+        >>> judged = adjust(events, {"timestamp_by": "at", "end_of_input": "flush"}, arrival_time="at")
+        >>> window = {"name": "w", "kind": "tumbling", "size": "5 minutes", "aggregates": {"n": "count(*)"}}
+        >>> windowed(judged, window).select("window_start", "n").orderBy("window_start").show()
+        +-------------------+---+
+        |       window_start|  n|
+        +-------------------+---+
+        |2026-01-01 12:00:00|  2|
+        |2026-01-01 12:05:00|  2|
+        +-------------------+---+
+        <BLANKLINE>
+    """
+    segment = events._segment
+    flushed = events.time.flushes()
+    read = _window(events, window)
+    keep = as_it_is
+    if read.revises:
+        segment, keep = kept_together(segment, computed), computed
+    results = window_results(segment, segment.accepted.limit(0), read, flushed=flushed, keep=keep)
+    return passing(last_revisions(results, read))
+
+
+def window_dead_letters(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> DataFrame:
+    """Accepted events for which a window had closed, some only with `out_of_order: keep`, or its aggregates fail.
+
+    Args:
+        events: What `adjust` gave.
+        window: As for `windowed`.
+
+    Returns:
+        Rows as in `dead_letters`, with the reason `window_closed` or `bad_expression`.
+
+    Raises:
+        SpecError: The window is wrong, or does not go with `time`.
+    """
+    read = _window(events, window)
+    kept = events._segment if events.time.out_of_order == "keep" else _without_events(events._segment)
+    late = window_letters(late_for_windows(kept, None, read), events._payload, read)
+    unfit = unfit_letters(events._segment.accepted, events._payload, read)
+    return late if unfit is None else late.unionByName(unfit)
+
+
+def _refuse(time: TimeSpec) -> None:
+    """Refuses settings that ask for more than events and their time."""
+    problems = [] if time.timestamp_by else list(without_event_time(time))
+    if time.idle is not None and time.idle.advance != "arrival_clock":
+        found = f"{time.idle.advance} goes by the splits or windows of a pipeline, which are not known here"
+        remedy = "run a pipeline, or use arrival_clock"
+        problems.append(Problem(found, remedy=remedy, at=("time", "idle", "advance")))
+    if problems:
+        raise spec_error("time", [replace(problem, at=problem.at[1:]) for problem in problems], {})
+
+
+def _clock_of(log: DataFrame, rules: TimeRules, tick: datetime | None) -> LogClock:
+    """The clock behind the log and its tick."""
+    clocks = log.select(c.to_us(c.CLOCK).alias("clock"))
+    after = clocks.select(F.max("clock")).scalar()
+    ticks = None
+    if tick is not None:
+        after = F.greatest(after, F.lit(_us_of_tick(tick)))
+        at = log.sparkSession.range(1).select(
+            F.lit(c.ONE_TIMELINE).alias(c.TIMELINE), c.to_instant(after).alias(c.CLOCK)
+        )
+        ticks = Ticks(at, F.lit(True))
+    every_us = rules.time.emit_every_us
+    if every_us is None or not rules.publishes_silences:
+        return LogClock(after, ticks=ticks)
+    ended = clocks.where(F.col("clock") < c.floor_to(after, every_us)).select(F.max("clock"))
+    return LogClock(after, ended=ended.scalar(), ticks=ticks)
+
+
+def _us_of_tick(tick: datetime) -> int:
+    if tick.tzinfo is None:
+        raise InputError(f"tick: found {tick}, which has no offset.", expected="an aware instant, such as one in UTC")
+    return us_of(tick)
+
+
+def _without_events(segment: Adjusted) -> Adjusted:
+    return replace(segment, accepted=segment.accepted.limit(0))
+
+
+def _window(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> WindowSpec:
+    read = window if isinstance(window, WindowSpec) else read_part("windows", window)
+    problems = rules_between_parts(
+        sources=(),
+        time=events.time,
+        windows={0: read},
+        has_windows=True,
+        outputs=None,
+        has_partitions=False,
+        has_schedule=False,
+    )
+    if problems:
+        own = [
+            replace(problem, at=problem.at[2:] if problem.at[:1] == ("windows",) else problem.at)
+            for problem in problems
+        ]
+        raise spec_error(f"window {read.name}", own, {})
+    if not events._has_arrival and (keys := keys_by_arrival(events.time, [read])):
+        raise no_arrival(keys)
+    return read

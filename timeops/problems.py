@@ -1,0 +1,191 @@
+"""What is wrong with a spec file, said so that the reader can put it right.
+
+Here: one problem, several of them, and the one error that lists them. Not here: the rules themselves.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from tidemark.timeops.errors import SpecError
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    Args:
+        found: What was found.
+        expected: What would have been right.
+        remedy: What the reader can do.
+        at: Keys and list positions that lead to the place, from where the problem is reported.
+    """
+
+    found: str
+    expected: str = ""
+    remedy: str = ""
+    at: Path = ()
+
+
+class ProblemsError(ValueError):
+    """Several problems of one value; validators raise it, and pydantic carries it."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(_one_line(problem) for problem in self.problems))
+
+
+def raise_any(problems: Iterable[Problem]) -> None:
+    """Raise what was gathered; do nothing when there is none."""
+    gathered = tuple(problems)
+    if gathered:
+        raise ProblemsError(gathered)
+
+
+def show(value: object) -> str:
+    """Write a value of a YAML file as it may stand there, shortened."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return str(value).lower()
+        case str():
+            return f'"{value}"' if len(value) <= 80 else f'"{value[:77]}..."'
+        case Mapping():
+            keys = ", ".join(str(key) for key in list(value)[:5])
+            return f"a mapping with the keys {keys}" if value else "an empty mapping"
+        case list() | tuple():
+            return f"a list of {len(value)}"
+        case _:
+            return str(value)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `did you mean `x`?`, or an empty text when nothing is near."""
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return f"did you mean `{by_lower[near[0]]}`?" if near else ""
+
+
+def path_text(path: Path) -> str:
+    """Write a path as `windows[0].size`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif re.fullmatch(r"\w+", step):
+            text += f".{step}" if text else step
+        else:
+            text += f'["{step}"]'
+    return text
+
+
+def _one_line(problem: Problem) -> str:
+    place = path_text(problem.at)
+    parts = [f"{place}: {problem.found}" if place else problem.found]
+    if problem.expected:
+        parts.append(f"expected {problem.expected}")
+    if problem.remedy:
+        parts.append(problem.remedy)
+    return "; ".join(parts)
+
+
+def spec_error(file: str, problems: Sequence[Problem], lines: Mapping[Path, int]) -> SpecError:
+    """Return the one error that lists the problems of a file in the order of its lines.
+
+    Args:
+        file: Name of the spec file.
+        problems: At least one; the same one is told once.
+        lines: Line of each path that stands in the file, from 1.
+    """
+    told = sorted(dict.fromkeys(problems), key=lambda problem: _line(problem.at, lines))
+    if len(told) == 1:
+        problem = told[0]
+        place = place_text(problem.at, lines)
+        found = f"{file}, {place}{problem.found}" if place else f"{file}: {problem.found}"
+        return SpecError(found, expected=problem.expected, remedy=problem.remedy)
+    rows = []
+    for problem in told:
+        rows.append(f"  {place_text(problem.at, lines)}{problem.found}")
+        rows.extend(f"    Expected: {problem.expected}" for _ in [0] if problem.expected)
+        rows.extend(f"    To do: {problem.remedy}" for _ in [0] if problem.remedy)
+    return SpecError("\n".join([f"{file} has {len(told)} problems:", *rows]))
+
+
+def told(problem: Problem, where: str) -> SpecError:
+    """Return the error of one problem in a place that no file names."""
+    return SpecError(f"{where}: {problem.found}", expected=problem.expected, remedy=problem.remedy)
+
+
+def _line(path: Path, lines: Mapping[Path, int]) -> int:
+    """Return the line of the nearest part of the path that stands in the file; 0 when none does."""
+    while path and path not in lines:
+        path = path[:-1]
+    return lines.get(path, 0)
+
+
+def place_text(path: Path, lines: Mapping[Path, int]) -> str:
+    """Write where a path stands, as `line 3, time.unit: `."""
+    line = _line(path, lines)
+    parts = [f"line {line}"] if line else []
+    parts += [path_text(path)] if path else []
+    return f"{', '.join(parts)}: " if parts else ""
+
+
+def problems_of(error: ValidationError, models: Mapping[Path, type[BaseModel]]) -> list[Problem]:
+    """Translate what pydantic found.
+
+    Args:
+        error: The failed validation of a whole spec.
+        models: The model that stands at each path (list positions left out).
+    """
+    return [problem for detail in error.errors() for problem in _translate(detail, models)]
+
+
+def _translate(detail: ErrorDetails, models: Mapping[Path, type[BaseModel]]) -> list[Problem]:
+    at = tuple(step for step in detail["loc"] if step != "[key]")
+    if detail["input"] is None and detail["type"] != "extra_forbidden":
+        return []  # read_yaml tells of every key without a value
+    cause = detail.get("ctx", {}).get("error")
+    if isinstance(cause, ProblemsError):
+        return [replace(problem, at=at + problem.at) for problem in cause.problems]
+    keys = tuple(step for step in at[:-1] if isinstance(step, str))
+    if detail["type"] == "extra_forbidden":
+        return [_unknown_key(at, models[keys])]
+    if detail["type"] == "missing":
+        fields = {field.alias or name: field for name, field in models[keys].model_fields.items()}
+        expected = fields[str(at[-1])].description or ""
+        return [Problem("the key is missing", expected=expected, at=at)]
+    found = f"found {show(detail['input'])}"
+    kind = detail["type"].removesuffix("_type")
+    if kind == "string" and isinstance(detail["input"], bool | int | float):
+        return [Problem(found, expected="text", remedy="put the value in quotes", at=at)]
+    expected = _EXPECTED.get(kind) or detail["msg"]
+    return [Problem(found, expected=expected, at=at)]
+
+
+_EXPECTED = {
+    "string": "text",
+    "bool": "true or false",
+    "int": "a whole number",
+    "tuple": "a list, such as [a, b]",
+    "dict": "a mapping of keys to values",
+    "mapping": "a mapping of keys to values",
+    "model": "a mapping of keys to values",
+}
+
+
+def _unknown_key(at: Path, model: type[BaseModel]) -> Problem:
+    key = str(at[-1])
+    without_effect: Mapping[str, str] = getattr(model, "WITHOUT_EFFECT", {})
+    if key in without_effect:
+        return Problem(f"`{key}` has no effect here: {without_effect[key]}", remedy="leave the key out", at=at)
+    known = [field.alias or name for name, field in model.model_fields.items()]
+    near = did_you_mean(key, known)
+    return Problem(f"unknown key `{key}`", expected="one of " + ", ".join(known), remedy=near, at=at)

@@ -1,0 +1,139 @@
+"""The pipeline spec: the YAML file as frozen models.
+
+Here: reading a spec file, and the names that other modules use. Not here: file access, and the keys
+themselves (pipeline.py, source.py, event_time.py, window.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar, overload
+
+from pydantic import BaseModel, ValidationError
+
+from tidemark.timeops.problems import Path, Problem, problems_of, spec_error
+from tidemark.timeops.spec.alerts import AgeLevels, Alerts, ShareLevels
+from tidemark.timeops.spec.alignment import Alignment
+from tidemark.timeops.spec.event_time import Idle, TimeSpec, TolerancePolicy
+from tidemark.timeops.spec.expressions import RESERVED_COLUMNS
+from tidemark.timeops.spec.json_schema import spec_json_schema
+from tidemark.timeops.spec.overrides import with_overrides
+from tidemark.timeops.spec.pipeline import Outputs, Partitions, Spec, rules_between_parts
+from tidemark.timeops.spec.source import FilesSource, SourceIdle
+from tidemark.timeops.spec.window import RESERVED_IN_WINDOWS, WindowSpec
+from tidemark.timeops.spec.yaml_text import read_yaml
+
+__all__ = [
+    "RESERVED_COLUMNS",
+    "RESERVED_IN_WINDOWS",
+    "FilesSource",
+    "Outputs",
+    "Partitions",
+    "Spec",
+    "TimeSpec",
+    "TolerancePolicy",
+    "WindowSpec",
+    "name_with",
+    "parse_spec",
+    "read_part",
+    "spec_json_schema",
+]
+
+Part = TypeVar("Part", bound=BaseModel)
+
+_MODELS: Mapping[Path, type[BaseModel]] = {
+    (): Spec,
+    ("sources",): FilesSource,
+    ("sources", "idle"): SourceIdle,
+    ("sources", "alignment"): Alignment,
+    ("time",): TimeSpec,
+    ("time", "late"): TolerancePolicy,
+    ("time", "early"): TolerancePolicy,
+    ("time", "idle"): Idle,
+    ("outputs",): Outputs,
+    ("windows",): WindowSpec,
+    ("partitions",): Partitions,
+    ("alerts",): Alerts,
+    ("alerts", "dead_letter_rate"): ShareLevels,
+    ("alerts", "freshness"): AgeLevels,
+}
+
+
+def parse_spec(text: str, *, file: str, overrides: Sequence[str] = ()) -> Spec:
+    """Read a spec file.
+
+    Args:
+        text: What the file holds.
+        file: Its name, for messages.
+        overrides: Keys set to other values, see spec_overrides.py.
+
+    Raises:
+        SpecError: All that is wrong with the file, each with line, key path, what was found and expected.
+    """
+    document = read_yaml(text)
+    problems = list(document.problems)
+    if document.is_readable:
+        data = with_overrides(document.data, overrides)
+        try:
+            spec = Spec.model_validate(data)
+        except ValidationError as error:
+            problems.extend(problems_of(error, _MODELS))
+            problems.extend(_rules_between_readable_parts(data))
+        else:
+            if not problems:
+                return spec
+    raise spec_error(name_with(file, overrides), problems, document.lines)
+
+
+def name_with(file: str, overrides: Sequence[str]) -> str:
+    """The name of a spec file, for messages, with the keys that were set beside it."""
+    return " ".join([file, *(f"--set {override}" for override in overrides)])
+
+
+@overload
+def read_part(key: Literal["time"], data: Mapping[str, Any]) -> TimeSpec: ...
+
+
+@overload
+def read_part(key: Literal["windows"], data: Mapping[str, Any]) -> WindowSpec: ...
+
+
+def read_part(key: str, data: Mapping[str, Any]) -> BaseModel:
+    """Read one part of a spec that stands alone: its `time`, or one of its `windows`.
+
+    Args:
+        key: `time` or `windows`.
+        data: The keys of the part.
+
+    Raises:
+        SpecError: All that is wrong with it, as in a spec file.
+    """
+    models = {path[1:]: model for path, model in _MODELS.items() if path[:1] == (key,)}
+    try:
+        return models[()].model_validate(dict(data))
+    except ValidationError as error:
+        nothing = Problem("a key has the value None", remedy="leave it out")  # a file cannot say that
+        raise spec_error(key, problems_of(error, models) or [nothing], {}) from None
+
+
+def _rules_between_readable_parts(data: Mapping[str, Any]) -> list[Problem]:
+    """Judge the parts that can be read together, so that one report tells as much as can be known."""
+    windows = data.get("windows")
+    windows = windows if isinstance(windows, list) else []
+    sources = data.get("sources")
+    read = {position: _read(WindowSpec, window) for position, window in enumerate(windows)}
+    read_sources = [_read(FilesSource, source) for source in sources] if isinstance(sources, list) else []
+    return rules_between_parts(
+        sources=[s for s in read_sources if s is not None] if None not in read_sources else [],
+        time=_read(TimeSpec, data.get("time", {})),
+        windows={position: window for position, window in read.items() if window is not None},
+        has_windows=data.get("windows", []) != [],
+        outputs=_read(Outputs, data.get("outputs", {})),
+        has_partitions="partitions" in data,
+        has_schedule="schedule" in data,
+    )
+
+
+def _read(model: type[Part], data: object) -> Part | None:
+    try:
+        return model.model_validate(data)
+    except ValidationError:
+        return None

@@ -1,0 +1,184 @@
+"""What sources ask of each other, and of the `time` of a spec; and what their columns say of expressions.
+
+Here: rules between several sources, splits and idle settings. Not here: the keys (source.py, event_time.py),
+other rules between parts (pipeline.py).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+
+from tidemark.timeops.expressions.determinism import determinism_problems
+from tidemark.timeops.expressions.tokens import mentions
+from tidemark.timeops.problems import Path, Problem
+from tidemark.timeops.spec.event_time import TimeSpec
+from tidemark.timeops.spec.source import FilesSource
+from tidemark.timeops.spec.window import WindowSpec
+
+
+def has_event_time(sources: Sequence[FilesSource], time: TimeSpec) -> bool:
+    """Whether some source has an event time other than its arrival time."""
+    return time.timestamp_by is not None or any(source.timestamp_by for source in sources)
+
+
+def between_sources(sources: Sequence[FilesSource]) -> Iterable[Problem]:
+    """What several sources do wrong together."""
+    seen: set[str] = set()
+    for position, source in enumerate(sources):
+        at: Path = ("sources", position)
+        if source.name.lower() in seen:
+            found = f"found a second source called `{source.name}`"
+            yield Problem(found, "distinct names (in any case)", at=(*at, "name"))
+        seen.add(source.name.lower())
+        if source.order != sources[0].order:
+            found = f"found {source.order}, and {sources[0].order} in sources[0]"
+            yield Problem(found, "one order for all sources: their records are ordered together", at=(*at, "order"))
+        if source.splits and source.split is None:
+            found = "`splits` has no effect without `split`"
+            remedy = "set `split` to the expression that gives these values, or leave `splits` out"
+            yield Problem(found, remedy=remedy, at=(*at, "splits"))
+
+
+def source_problems(sources: Sequence[FilesSource], time: TimeSpec, *, has_windows: bool) -> list[Problem]:
+    """What is wrong between the sources and `time`."""
+    if not sources:
+        return []
+    problems = [*_overridden(sources, time), *_idle_problems(sources, time), *_alignment_problems(sources, time)]
+    if not has_event_time(sources, time):
+        problems.extend(without_event_time(time))
+    for position, source in enumerate(sources):
+        if source.out_of_orderness is not None:
+            at: Path = ("sources", position, "out_of_orderness")
+            problems.extend(time.unit_problems(source.out_of_orderness, at))
+    if time.idle is not None and time.idle.advance == "window_close" and not has_windows:
+        found = "window_close has no effect without windows"
+        problems.append(Problem(found, remedy="add a window, or leave `idle` out", at=("time", "idle", "advance")))
+    return problems
+
+
+def _overridden(sources: Sequence[FilesSource], time: TimeSpec) -> Iterable[Problem]:
+    """Settings of `time` that every source overrides."""
+    for key in ("timestamp_by", "time_zone", "out_of_orderness"):
+        if key in time.model_fields_set and all(getattr(source, key) is not None for source in sources):
+            found = f"`{key}` has no effect here: every source has its own"
+            yield Problem(found, remedy="leave it out here", at=("time", key))
+    own_timeouts = all(source.idle is not None for source in sources)
+    if time.idle is not None and time.idle.timeout is not None and own_timeouts:
+        found = "`timeout` has no effect here: every source has its own"
+        yield Problem(found, remedy="leave it out here", at=("time", "idle", "timeout"))
+
+
+def _idle_problems(sources: Sequence[FilesSource], time: TimeSpec) -> Iterable[Problem]:
+    excludes = time.idle is not None and time.idle.advance == "exclude_split"
+    has_splits = len(sources) > 1 or any(source.split is not None for source in sources)
+    if excludes and not has_splits:
+        found = "exclude_split has no effect on one source without `split`"
+        remedy = "set `split` of the source, or use window_close or arrival_clock"
+        yield Problem(found, "several splits", remedy, ("time", "idle", "advance"))
+    for position, source in enumerate(sources):
+        at: Path = ("sources", position, "idle")
+        if source.idle is not None and not excludes:
+            found = "`idle` of a source has no effect without `time.idle: {advance: exclude_split}`"
+            yield Problem(found, remedy="set that, or leave `idle` out", at=at)
+        elif excludes and source.idle is None and time.idle is not None and time.idle.timeout is None:
+            found = f"there is no idle timeout for source `{source.name}`"
+            expected = "`timeout` here, or `idle: {timeout: …}` in every source"
+            yield Problem(found, expected, at=("time", "idle", "timeout"))
+
+
+def _alignment_problems(sources: Sequence[FilesSource], time: TimeSpec) -> Iterable[Problem]:
+    """Alignment needs another source to wait for, and an event time by which they drift apart."""
+    aligned = [(i, source.alignment) for i, source in enumerate(sources) if source.alignment is not None]
+    if not aligned:
+        return
+    groups = [alignment.group for _, alignment in aligned]
+    for position, alignment in aligned:
+        if groups.count(alignment.group) == 1:
+            found = f"`{alignment.group}` is the group of this source alone, so nothing waits for anything"
+            remedy = "give another source `alignment` with this group, or leave `alignment` out"
+            at: Path = ("sources", position, "alignment", "group")
+            yield Problem(found, "a group of several sources", remedy, at)
+    if not has_event_time(sources, time):
+        found = "`alignment` goes by event time, and without `timestamp_by` there is none but the arrival time"
+        remedy = "set `timestamp_by`, or leave `alignment` out"
+        yield Problem(found, remedy=remedy, at=("sources", aligned[0][0], "alignment"))
+    by_silence = time.idle is not None and time.idle.advance in ("exclude_split", "window_close")
+    if by_silence and time.emit_every_us is not None:
+        found = "`alignment` together with `idle` and periodic emission is not supported"
+        why = "what a period publishes of a silence would have to know of the waits before it"
+        remedy = "set `emit: on_event`, or leave `alignment` out"
+        yield Problem(f"{found}: {why}", "one of the three less", remedy, ("time", "emit"))
+
+
+def goes_by_clock(time: TimeSpec, windows: Iterable[WindowSpec]) -> bool:
+    """Whether the clock of the log alone can move a watermark or give a result, so that a tick can have an effect."""
+    by_clock = time.idle is not None or time.emit_every_us is not None
+    return by_clock or any(window.follows_clock for window in windows)
+
+
+def live_problems(
+    sources: Sequence[FilesSource], time: TimeSpec, windows: Mapping[int, WindowSpec]
+) -> Iterable[Problem]:
+    """Where `live` of a source brings no tick, or ticks change nothing."""
+    others = [source.name for source in sources if not source.follows_wall_clock]
+    for position, source in enumerate(sources):
+        at: Path = ("sources", position, "live")
+        if source.live and others:
+            found = f"`live` has no effect here: source `{others[0]}` has an `arrival_time` without it"
+            yield Problem(found, "`live: true` in every source with `arrival_time`", "set it, or leave it out", at)
+        elif source.live and not goes_by_clock(time, windows.values()):
+            found = "`live` has no effect here: no rule goes by the clock alone"
+            expected = "`time.idle`, `time.emit: {every: …}`, or a window that revises its results by periods"
+            yield Problem(found, expected, "set one of them, or leave it out", at)
+
+
+def without_event_time(time: TimeSpec) -> Iterable[Problem]:
+    """Without `timestamp_by` event time is arrival time, so nothing is early, late or out of order."""
+    is_set = {
+        "out_of_orderness": time.out_of_orderness > timedelta(0),
+        "out_of_order": "out_of_order" in time.model_fields_set,
+        "late": time.late is not None,
+        "early": time.early is not None,
+        "idle": time.idle is not None and time.idle.advance == "arrival_clock",
+    }
+    for key, given in is_set.items():
+        if given:
+            yield Problem(
+                f"`{key}` has no effect without `timestamp_by`: event time is then arrival time, in order",
+                remedy="set `timestamp_by`, or leave the key out",
+                at=("time", key),
+            )
+
+
+def user_problems(
+    sources: Sequence[FilesSource], time: TimeSpec | None, windows: Mapping[int, WindowSpec]
+) -> Iterable[Problem]:
+    """Find the bare word `user` where no column has this name: Spark takes it for who runs the job."""
+    if not sources:
+        return
+    columns = [name for source in sources for name in source.columns_in_tables]
+    places: list[tuple[Path, str | None, list[str]]] = [
+        (("sources", position, key), getattr(source, key), columns)
+        for position, source in enumerate(sources)
+        for key in ("arrival_time", "split", "timestamp_by")
+    ]
+    if time is not None:
+        places.append((("time", "timestamp_by"), time.timestamp_by, columns))
+        places.extend((("time", "over", i), text, columns) for i, text in enumerate(time.over))
+        places.extend((("time", "deduplicate_by", i), text, columns) for i, text in enumerate(time.deduplicate_by))
+    for position, window in windows.items():
+        at: Path = ("windows", position)
+        results = [*window.group_columns, *window.aggregates]
+        names = columns if window.input is None else _result_names(window.input, windows.values())
+        places.append(((*at, "where"), window.where, names))
+        places.append(((*at, "having"), window.having, results))
+        groups = enumerate(window.group_expressions)
+        places.extend(((*at, "group_by", i), text, names) for i, (_, text) in groups)
+        places.extend(((*at, "aggregates", name), text, names) for name, text in window.aggregates.items())
+    for at, text, known in places:
+        if text is not None and mentions(text, "user"):
+            for problem in determinism_problems(text, columns=known):
+                yield Problem(problem.found, problem.expected, problem.remedy, at)
+
+
+def _result_names(name: str, windows: Iterable[WindowSpec]) -> list[str]:
+    return [column for one in windows if one.name == name for column in (*one.group_columns, *one.aggregates)]

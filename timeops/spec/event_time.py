@@ -1,0 +1,233 @@
+"""The `time` of a spec: what event time is, how far behind it may come, and what becomes of the rest.
+
+Here: the keys and the rules between them. Not here: their effect (extraction.py, arrival_policies.py, watermarks.py).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from tidemark.timeops.durations import format_duration, micros
+from tidemark.timeops.epoch import us_of
+from tidemark.timeops.expressions.tokens import normal_form
+from tidemark.timeops.problems import Path, Problem, ProblemsError, raise_any, show
+from tidemark.timeops.spec.expressions import Expression, InstantExpression
+from tidemark.timeops.spec.fields import Duration, Instant, PositiveDuration, SpecModel, TimeZone, one_of, read_keys
+
+_UNIT_US = {"second": 1_000_000, "millisecond": 1_000, "microsecond": 1}
+
+
+class TolerancePolicy(SpecModel):
+    """How far event time may be from arrival time, and what becomes of an event that is further off (A2)."""
+
+    tolerance: Duration = Field(description="How far event time may be from arrival time, such as 5 minutes.")
+    policy: Annotated[Literal["drop", "adjust"], one_of("drop", "adjust")] = Field(
+        description="drop: to the dead letters; adjust: its timestamp is moved to the edge of the tolerance."
+    )
+
+    @property
+    def tolerance_us(self) -> int:
+        """The tolerance in microseconds."""
+        return micros(self.tolerance)
+
+
+class Periodic(SpecModel):
+    """Events see the watermark as it stood at the end of the period before (F, on-periodic)."""
+
+    every: PositiveDuration = Field(description="Length of a period of the clock, such as 200 ms (Flink's default).")
+
+
+class Idle(SpecModel):
+    """How the clock raises the watermark when no events do."""
+
+    advance: Annotated[
+        Literal["exclude_split", "arrival_clock", "window_close"],
+        one_of("exclude_split", "arrival_clock", "window_close"),
+    ] = Field(
+        description="exclude_split: a split without events for `timeout` holds the watermark no more (F). "
+        "arrival_clock: the watermark stays at most late.tolerance behind the latest arrival (A2). "
+        "window_close: windows close although no event comes for `timeout` (M)."
+    )
+    timeout: PositiveDuration | None = Field(
+        default=None, description="How long without an event, by the clock of the log, such as 1 minute."
+    )
+
+
+def _doubled(expressions: Sequence[str], key: str) -> Iterable[Problem]:
+    seen: set[str] = set()
+    for position, expression in enumerate(expressions):
+        if normal_form(expression) in seen:
+            yield Problem(f"`{expression}` stands twice", at=(key, position))
+        seen.add(normal_form(expression))
+
+
+def _emission(value: object) -> object:
+    if isinstance(value, Mapping):
+        return read_keys(value, Periodic)
+    if value == "on_event" or isinstance(value, Periodic):
+        return value
+    raise ProblemsError([Problem(f"found {show(value)}", expected="on_event, or {every: 200 ms}")])
+
+
+class TimeSpec(SpecModel):
+    """Event time and its watermark."""
+
+    timestamp_by: InstantExpression | None = Field(
+        default=None,
+        description="Event time: Spark SQL over columns and _arrival_time; default: arrival time.",
+    )
+    time_zone: TimeZone = Field(
+        default="UTC", description="Zone of times that are written without one, such as Europe/Berlin."
+    )
+    unit: Annotated[
+        Literal["second", "millisecond", "microsecond"], one_of("second", "millisecond", "microsecond")
+    ] = Field(default="microsecond", description="Event times are rounded down to this unit.")
+    over: tuple[Expression, ...] = Field(
+        default=(),
+        description="Columns or expressions that give each of their values a watermark of its own.",
+    )
+    deduplicate_by: tuple[Expression, ...] = Field(
+        default=(),
+        description="Columns or expressions that are equal for records of one event; needs `within`.",
+    )
+    within: Duration | None = Field(
+        default=None, description="How far apart the event times of duplicates are at most, such as 1 hour."
+    )
+    out_of_orderness: Duration = Field(
+        default=timedelta(0), description="How far the watermark stays behind the latest event time."
+    )
+    out_of_order: Annotated[Literal["drop", "adjust", "keep"], one_of("drop", "adjust", "keep")] = Field(
+        default="drop",
+        description="An event behind the watermark: drop (dead letter), adjust (moved to the watermark), or "
+        "keep (the windows decide).",
+    )
+    late: TolerancePolicy | None = Field(
+        default=None, description="Events that arrive too long after their time; default: no bound."
+    )
+    early: TolerancePolicy | None = Field(
+        default=None, description="Events whose time is too far ahead of their arrival; default: no bound."
+    )
+    emit: Annotated[Literal["on_event"] | Periodic, BeforeValidator(_emission)] = Field(
+        default="on_event",
+        description="When events see the watermark move: after each event, or after each period of the clock.",
+    )
+    idle: Idle | None = Field(
+        default=None, description="How the clock raises the watermark when no events do; default: it does not."
+    )
+    start_at: Instant | None = Field(
+        default=None,
+        description="Results for whole windows from this instant on (A2); records that arrived before it, and more "
+        "than early.tolerance, are not read. UTC without an offset.",
+    )
+    end_of_input: Annotated[Literal["hold", "flush"], one_of("hold", "flush")] = Field(
+        default="hold",
+        description="When all input is read: hold keeps what is open, flush releases and closes everything.",
+    )
+
+    def flushes(self, asked: str | None = None) -> bool:
+        """Whether the end of input is flushed.
+
+        Args:
+            asked: What a run says of it, `flush` or `hold`; None where it says nothing.
+        """
+        return (asked or self.end_of_input) == "flush"
+
+    @property
+    def start_us(self) -> int | None:
+        """From where on windows give results, microseconds since the epoch; None for all of them."""
+        return None if self.start_at is None else us_of(self.start_at)
+
+    @property
+    def read_from_us(self) -> int | None:
+        """From which arrival on records are read, microseconds since the epoch; None for all (A2)."""
+        if self.start_us is None:
+            return None
+        return self.start_us - (self.early.tolerance_us if self.early else 0)
+
+    @property
+    def unit_us(self) -> int:
+        """The unit in microseconds."""
+        return _UNIT_US[self.unit]
+
+    @property
+    def out_of_orderness_us(self) -> int:
+        """How far the watermark stays behind the largest t, in microseconds."""
+        return micros(self.out_of_orderness)
+
+    @property
+    def within_us(self) -> int:
+        """How far apart the event times of duplicates are at most, microseconds; 0 without `deduplicate_by`."""
+        return 0 if self.within is None else micros(self.within)
+
+    @property
+    def clock_tolerance_us(self) -> int | None:
+        """How far the watermark may stay behind the clock, microseconds; None when the clock moves no watermark."""
+        by_clock = self.idle is not None and self.idle.advance == "arrival_clock"
+        return self.late.tolerance_us if by_clock and self.late is not None else None
+
+    @property
+    def idle_timeout_us(self) -> int | None:
+        """How long a split or timeline is without an event before it is idle, microseconds; None for never."""
+        timeout = self.idle.timeout if self.idle is not None else None
+        return None if timeout is None else micros(timeout)
+
+    @property
+    def emit_every_us(self) -> int | None:
+        """Length of a period of emission in microseconds; None when events see the watermark at once."""
+        return micros(self.emit.every) if isinstance(self.emit, Periodic) else None
+
+    @model_validator(mode="after")
+    def _together(self) -> "TimeSpec":
+        problems = [*self.unit_problems(self.out_of_orderness, ("out_of_orderness",)), *self._idle_problems()]
+        problems += [*_doubled(self.over, "over"), *_doubled(self.deduplicate_by, "deduplicate_by")]
+        problems += self._duplicate_problems()
+        raise_any(problems)
+        return self
+
+    def _duplicate_problems(self) -> list[Problem]:
+        if self.deduplicate_by and self.within is None:
+            found = "`deduplicate_by` needs `within`: how far apart the event times of duplicates are at most"
+            return [Problem(found, "a duration such as `1 hour`", at=("within",))]
+        if self.within is not None and not self.deduplicate_by:
+            found = "`within` has no effect without `deduplicate_by`"
+            remedy = "set `deduplicate_by` to the columns that tell records of one event, or leave `within` out"
+            return [Problem(found, remedy=remedy, at=("within",))]
+        return []
+
+    def unit_problems(self, out_of_orderness: timedelta, at: Path) -> list[Problem]:
+        """What is wrong with an out-of-orderness under the unit (H): it has to be a whole number of it."""
+        if micros(out_of_orderness) % self.unit_us == 0:
+            return []
+        return [
+            Problem(
+                f"found {format_duration(out_of_orderness)}, which is no whole number of {self.unit}s",
+                expected=f"a whole number of the unit, which is {self.unit}",
+                remedy="change it, or set a finer `unit`",
+                at=at,
+            )
+        ]
+
+    def _idle_problems(self) -> list[Problem]:
+        if self.idle is None:
+            return []
+        problems = []
+        advance, timeout = self.idle.advance, self.idle.timeout
+        if advance == "arrival_clock":
+            if self.late is None:
+                problems.append(
+                    Problem(
+                        "arrival_clock needs `late`: it keeps the watermark at most late.tolerance behind arrivals",
+                        remedy="add `late: {tolerance: 5 s, policy: adjust}`, or leave `idle` out",
+                        at=("idle",),
+                    )
+                )
+            if timeout is not None:
+                found = "`timeout` has no effect with arrival_clock, which follows the clock at every record"
+                problems.append(Problem(found, remedy="leave it out", at=("idle", "timeout")))
+        elif timeout is None and advance == "window_close":
+            problems.append(
+                Problem("the key is missing", expected="a duration such as `1 minute`", at=("idle", "timeout"))
+            )
+        return problems

@@ -1,0 +1,156 @@
+"""YAML text with the line of every key.
+
+Here: syntax, keys given twice, keys without a value. Not here: which keys there are (the models).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from tidemark.timeops.problems import Path, Problem, show
+
+_MOST_KEYS = 10_000  # of one mapping, after merging
+_MERGE = "tag:yaml.org,2002:merge"
+_NULL = "tag:yaml.org,2002:null"
+_STRING = "tag:yaml.org,2002:str"
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML in which days and times stay text, so that quotes around them change nothing."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a file holds.
+
+    Args:
+        data: The mapping of the file; empty when there is a problem of syntax.
+        lines: Line of each path, from 1.
+        problems: What is wrong with the text itself.
+        is_readable: Whether `data` is worth judging.
+    """
+
+    data: dict[str, Any]
+    lines: dict[Path, int] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    is_readable: bool = True
+
+
+def _nowhere(_path: Path) -> bool:
+    return False
+
+
+def read_yaml(
+    text: str, *, expected: str = "a mapping with `name` and `sources`", nullable: Callable[[Path], bool] = _nowhere
+) -> Document:
+    """Read one YAML document that is a mapping; what is wrong is told in `problems`, with its line.
+
+    Args:
+        text: What the file holds.
+        expected: What the mapping should be, for messages.
+        nullable: Where a written `null` is a value; a key with nothing behind it is wrong everywhere.
+    """
+    lines: dict[Path, int] = {}
+    try:
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        if root is None:
+            return _unreadable(Problem("the file is empty", expected=expected))
+        if too_large := _too_large(root, {}):
+            return _unreadable(*too_large)
+        problems = tuple(_Walk(lines, nullable).node(root, ()))
+        data = loader.construct_document(root)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f" at column {mark.column + 1}" if mark else ""
+        what = " ".join(part for part in (error.context, error.problem) if part)
+        lines = {(): mark.line + 1} if mark else {}
+        return _unreadable(Problem(f"the YAML cannot be read{place}: {what}"), lines)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        return _unreadable(Problem(f"the YAML cannot be read: {' '.join(str(error).split())}"))
+    if not isinstance(data, dict):
+        return _unreadable(Problem(f"the file holds {show(data)}", expected=expected))
+    return Document({key: value for key, value in data.items() if isinstance(key, str)}, lines, problems)
+
+
+def _unreadable(problem: Problem, lines: dict[Path, int] | None = None) -> Document:
+    return Document({}, lines or {}, (problem,), is_readable=False)
+
+
+def _too_large(node: yaml.Node, sizes: dict[int, int]) -> tuple[Problem, dict[Path, int]] | None:
+    """The first mapping that merge keys make larger than a file can mean, and its line.
+
+    Args:
+        node: The node to look into.
+        sizes: What has been looked into, by identity: keys of a mapping with those that it takes from others.
+    """
+    if id(node) in sizes or not isinstance(node, yaml.CollectionNode):
+        return None
+    sizes[id(node)] = 0  # a mapping may merge itself: that is another fault, which PyYAML tells
+    count = 0
+    for item in node.value:
+        parts = item if isinstance(item, tuple) else (item,)
+        for part in parts:
+            if found := _too_large(part, sizes):
+                return found
+        is_merged = isinstance(item, tuple) and item[0].tag == _MERGE
+        merged = (item[1].value if isinstance(item[1], yaml.SequenceNode) else [item[1]]) if is_merged else []
+        count += sum(sizes.get(id(one), 0) for one in merged) if is_merged else 1
+    sizes[id(node)] = count
+    if count <= _MOST_KEYS:
+        return None
+    said = f"the merge keys `<<` give a mapping of {count:,} keys"
+    problem = Problem(said, expected=f"at most {_MOST_KEYS:,}", remedy="write out the keys that are meant")
+    return problem, {(): node.start_mark.line + 1}
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """Notes the line of each path; finds keys given twice, keys that are no text and keys without a value."""
+
+    lines: dict[Path, int]
+    nullable: Callable[[Path], bool]
+    visited: set[int] = field(default_factory=set)
+
+    def node(self, node: yaml.Node, path: Path) -> Iterator[Problem]:
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        if id(node) in self.visited:  # an alias; its anchor was walked
+            return
+        self.visited.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            for position, item in enumerate(node.value):
+                yield from self.node(item, (*path, position))
+        elif isinstance(node, yaml.MappingNode):
+            yield from self._mapping(node, path)
+        elif node.tag == _NULL and path and not (node.value and self.nullable(path)):
+            remedy = "write a value, or leave it out"
+            yield Problem("nothing is written here", remedy=remedy, at=path)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> Iterator[Problem]:
+        seen: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if key.tag == _MERGE:
+                yield from self.node(value, path)
+                continue
+            if key.tag != _STRING:
+                shown = key.value if isinstance(key.value, str) else "a list or mapping"
+                found = f"found the key {shown} in line {line}, which YAML does not read as text"
+                yield Problem(found, remedy="put the key in quotes", at=path)
+                continue
+            at = (*path, key.value)
+            if key.value in seen:
+                found = f"the key `{key.value}` stands twice, in lines {seen[key.value]} and {line}"
+                yield Problem(found, expected="each key once", at=at)
+            seen[key.value] = line
+            self.lines.setdefault(at, line)
+            yield from self.node(value, at)

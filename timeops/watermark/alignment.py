@@ -1,0 +1,65 @@
+"""Alignment: which sources are read on, and which wait for the others of their group (F).
+
+Here: the watermark of one source, the choice. Not here: what is waiting (resources/sources/), where largest times are
+kept (assets/alignment.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidemark.timeops.rules import SourceTime
+
+LargestTimes = Mapping[tuple[str, str | None], int | None]
+"""By source and value of its split the largest t so far, microseconds; None before the first event that has one."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a source has come that has input waiting.
+
+    Attributes:
+        group: Its alignment group.
+        max_drift_us: How far it may be ahead of the lowest of the group, microseconds.
+        watermark_us: See `source_watermark`.
+    """
+
+    group: str
+    max_drift_us: int
+    watermark_us: int | None
+
+
+def source_watermark(source: SourceTime, largest: LargestTimes) -> int | None:
+    """The watermark of one source, microseconds: that of the lowest of its splits, over all timelines.
+
+    None before its first event, and while a listed split has none: then the source holds the watermark back.
+    """
+    known = [t for (name, _), t in largest.items() if name == source.name and t is not None]
+    awaited = any(largest.get((source.name, value)) is None for value in source.splits)
+    return None if awaited or not known else min(known) - source.out_of_orderness_us
+
+
+def sources_ahead(waiting: Mapping[str, Progress]) -> frozenset[str]:
+    """The sources that are too far ahead to be read on (F, scan.watermark.alignment.max-drift).
+
+    The lowest of a group is never among them, so something of each group is read.
+
+    Args:
+        waiting: By name, the sources of groups that have input waiting. The others do not count.
+    """
+    by_group: dict[str, list[int | None]] = {}
+    for one in waiting.values():
+        by_group.setdefault(one.group, []).append(one.watermark_us)
+    lowest = {group: _lowest(watermarks) for group, watermarks in by_group.items()}
+    return frozenset(name for name, one in waiting.items() if _is_ahead(one, lowest[one.group]))
+
+
+def _lowest(watermarks: list[int | None]) -> int | None:
+    """None, no watermark yet, is lower than all."""
+    known = [us for us in watermarks if us is not None]
+    return min(known) if len(known) == len(watermarks) else None
+
+
+def _is_ahead(one: Progress, lowest_us: int | None) -> bool:
+    if one.watermark_us is None:
+        return False
+    return lowest_us is None or one.watermark_us - lowest_us > one.max_drift_us

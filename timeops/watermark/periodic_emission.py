@@ -1,0 +1,137 @@
+"""What periods of emission publish of silences: the watermark that the clock gave a timeline before they began.
+
+Here: for each period in which a timeline has events, what they find published and what they ask for themselves. Not
+here: what the clock gives in a silence (idleness.py), windows that close in one (closing_by_periods.py). Rules: F
+(on-periodic) together with F, A2, M (idle rules).
+
+With the first record of a period every timeline shows the watermark as it was computed behind the record before, of
+whatever timeline. That record's clock, `__ended`, is therefore all that a period needs to know of the others: in a
+silence the watermark is a function of the clock alone. A period in which a timeline has no event needs no row: what
+it publishes is at most what the timeline's next event asks for, as that includes what the clock gave by then.
+"""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from tidemark.timeops.columns import (
+    ASKED,
+    CLOCK,
+    LOG,
+    PERIOD,
+    PUBLISHED,
+    SEQ,
+    SETTER,
+    TIMELINE,
+    W_BEFORE,
+    floor_to,
+    to_us,
+)
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.watermark.idleness import GATHERED
+from tidemark.timeops.watermark.timelines import STEP, LogClock, clock_alone_gives, waiting
+
+ENDED = "__ended"  # BIGINT: the clock of the last record of the log before a period, microseconds
+PREVIOUS = "__previous_period"  # BIGINT: the period of the row before
+ASKED_BEFORE = "__asked_before"  # BIGINT: the highest watermark that the rows before ask for
+
+
+def ended_clocks(items: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame | None:
+    """The periods of a segment of the log, each with the clock before it.
+
+    Args:
+        items: The records of the segment, and its tick.
+        rules: The rules of time.
+        clock: The clock of the log.
+
+    Returns:
+        `__log`, `__period`, `__ended` (null in the first period of a log); None where periods publish nothing of
+        silences.
+    """
+    every_us = rules.time.emit_every_us
+    if every_us is None or not rules.publishes_silences:
+        return None
+    timed = items.where(F.col(CLOCK).isNotNull()).select(
+        clock.log.alias(LOG),
+        floor_to(to_us(CLOCK), every_us).alias(PERIOD),
+        to_us(CLOCK).alias("__last"),
+        clock.start.alias("__start"),
+        clock.start_ended.alias("__start_ended"),
+    )
+    latest = [F.max(name).alias(name) for name in ("__last", "__start", "__start_ended")]
+    periods = timed.groupBy(LOG, PERIOD).agg(*latest)
+    # Where the segment begins within a period, that was published before the segment.
+    at_start = F.when(F.col("__start") < F.col(PERIOD), F.col("__start")).otherwise(F.col("__start_ended"))
+    before = F.lag("__last").over(Window.partitionBy(LOG).orderBy(PERIOD))  # one row a period
+    return periods.select(LOG, PERIOD, F.coalesce(before, at_start).alias(ENDED))
+
+
+def publications(
+    moves: DataFrame, state: DataFrame, rules: TimeRules, clock: LogClock, ended: DataFrame
+) -> DataFrame:
+    """What the periods of timelines find published of silences, and what their events ask for.
+
+    Args:
+        moves: As for `timelines.steps_of`.
+        state: timelines.STATE_SCHEMA before the segment.
+        rules: The rules of time.
+        clock: The clock of the log.
+        ended: What `ended_clocks` gives.
+
+    Returns:
+        One row per timeline and period of its events: `_timeline`, `__period`, `_arrival_seq` (of the first event,
+        orders the rows), `__asked_w` and `__setter` (the highest, seen from the next period of the log on),
+        `__published`, null where the silence before gave nothing; where the clock raises single timelines also
+        `__gathered`, as the first event found it. What was computed before the segment and not seen yet is a row too.
+    """
+    gathered = [GATHERED] if rules.clock_raises_single_timelines else []
+    unseen = waiting(state, rules.time)
+    both = moves.select(*STEP, PERIOD, *gathered).unionByName(unseen, allowMissingColumns=True)
+    found = both.groupBy(TIMELINE, PERIOD).agg(
+        F.min(SEQ).alias(SEQ),
+        F.max(F.struct(ASKED, SETTER)).alias("asked"),
+        *[F.min_by(name, SEQ).alias(name) for name in gathered],
+    )
+    periods = found.withColumn(LOG, clock.log).join(ended, [LOG, PERIOD], "left")
+    given = clock_alone_gives(F.col(GATHERED), F.col(ENDED), rules)
+    # Else the timeline, or its state, was in this period before the segment: what it published is in the state.
+    is_fresh = F.col(GATHERED)["last"] < F.col(PERIOD) if gathered else F.col(SEQ) >= 0
+    given = F.when(is_fresh, given)
+    return periods.select(TIMELINE, PERIOD, SEQ, "asked.*", given.alias(PUBLISHED), *gathered)
+
+
+def with_asked_before(rows: DataFrame) -> DataFrame:
+    """Adds `__previous_period` and `__asked_before` to rows of `publications`."""
+    in_order = Window.partitionBy(TIMELINE).orderBy(SEQ)
+    earlier = in_order.rowsBetween(Window.unboundedPreceding, -1)
+    return rows.withColumns({PREVIOUS: F.lag(PERIOD).over(in_order), ASKED_BEFORE: F.max(ASKED).over(earlier)})
+
+
+def seen_in_periods(rows: DataFrame, state: DataFrame) -> DataFrame:
+    """The watermark that the events of each period see: `_timeline`, `__period`, `__w_before`.
+
+    Args:
+        rows: What `publications` gives.
+        state: timelines.STATE_SCHEMA before the segment.
+    """
+    known = with_asked_before(rows).join(state.select(TIMELINE, "watermark"), TIMELINE, "left")
+    return known.select(TIMELINE, PERIOD, F.greatest("watermark", ASKED_BEFORE, PUBLISHED).alias(W_BEFORE))
+
+
+def asks_of(rows: DataFrame) -> DataFrame:
+    """`_timeline`, `__period`, `__asked_w`, `__setter` of rows of `publications`: of events, and of the clock before.
+
+    What the clock gave before a period was seen already in it, so `__period` is null there.
+    """
+    by_events = F.struct(PERIOD, ASKED, SETTER)
+    by_clock = F.struct(
+        F.lit(None).cast("bigint").alias(PERIOD),
+        F.col(PUBLISHED).alias(ASKED),
+        (F.lit(-2) * F.col(SEQ)).alias(SETTER),
+    )
+    return rows.select(TIMELINE, F.explode(F.array(by_events, by_clock)).alias("one")).select(TIMELINE, "one.*")
+
+
+def seen_by(rows: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
+    """What is seen by the end of a segment, as `timelines_after.state_after` takes it, of rows of `publications`."""
+    present = floor_to(clock.after, rules.time.emit_every_us or 1)
+    return asks_of(rows).where(F.coalesce(F.col(PERIOD) < present, F.lit(True)))

@@ -1,0 +1,207 @@
+"""The scans that find each event's watermark: in order, by blocks of the log, by periods of the clock.
+
+Here: running maxima. Not here: which scan serves which spec (watermarks.py).
+
+In order: one window by timeline, with all rows in it.
+
+By blocks, for few timelines: the log is cut into blocks of consecutive `_arrival_seq`. A small aggregation gives the
+highest watermark that each block's events ask for; the highest of all earlier blocks and of the carried state is the
+block's *carry*. A row at or above the carry and everything its own block asks for is on time whatever the order
+inside the block. That is nearly every row: it needs no shuffle and no exact watermark. Only the other, *doubtful*
+rows, and those that may have set their watermark, go through a window by block. Carries are few beside the log, and
+so are the rows that may move a watermark, those above their carry: whoever asks several times keeps both.
+
+By periods there is nothing to order: a period's events all see what the periods before it asked for.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from tidemark.timeops.columns import (
+    ASKED,
+    BY_CLOCK,
+    MAX_US,
+    MIN_US,
+    PERIOD,
+    SEQ,
+    SETTER,
+    TIMELINE,
+    W_BEFORE,
+    W_RANK,
+    T,
+    floor_to,
+)
+from tidemark.timeops.watermark.periodic_emission import asks_of, seen_in_periods
+from tidemark.timeops.watermark.timelines import STEP, carried, setter_rank
+
+_PLACES = 56  # in a block: see `_packed`. Small blocks leave few rows doubtful, those that their own block passes.
+
+_BLOCK = "__block"
+_CARRY = "__carry"  # STRUCT<__asked_w, __setter>: the highest before the block
+_TOP = "__top"  # the highest watermark asked for up to the end of the block
+_LOWEST = "__lowest_t"
+_MAX_T = "__max_t_before"  # the largest t before the block
+_IS_EVENT = "__is_event"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a scan finds.
+
+    Attributes:
+        events: The events with `__w_before` where they may be behind it, else null; and `__w_rank`, the `__setter` of
+            that watermark, where the scan knows it.
+        setters: `_timeline`, `__asked_w`, `__setter` of the segment's events, where it must be looked up; None where
+            the events have it.
+        moves: `_timeline`, `_arrival_seq`, `__t`, `__asked_w`, `__setter` of the events that may raise the watermark
+            or the largest t, where the scan knows them; None where it may be any.
+    """
+
+    events: DataFrame
+    setters: DataFrame | None
+    moves: DataFrame | None = None
+
+
+def in_order(events: DataFrame, state: DataFrame) -> Found:
+    """One window by timeline: a shuffle and a sort of all rows.
+
+    Args:
+        events: Rows with what `timelines.asking` adds.
+        state: timelines.STATE_SCHEMA before them.
+    """
+    earlier = Window.partitionBy(TIMELINE).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
+    marked = events.withColumn(_IS_EVENT, F.lit(True))
+    both = marked.unionByName(carried(state).select(*STEP), allowMissingColumns=True)
+    asks = F.when(F.col(ASKED).isNotNull(), F.struct(ASKED, SETTER))
+    seen = both.withColumn("__seen", F.max(asks).over(earlier)).where(_IS_EVENT)
+    return Found(_seen(seen, F.col("__seen")).drop("__seen", _IS_EVENT), None)
+
+
+def by_blocks(
+    events: DataFrame, state: DataFrame, *, clock_moves: bool, keep_few: Callable[[DataFrame], DataFrame]
+) -> Found:
+    """The pruned scan: only doubtful rows and their possible setters are shuffled.
+
+    Args:
+        events: As for `in_order`.
+        state: timelines.STATE_SCHEMA before them.
+        clock_moves: The clock may be the setter of a watermark too.
+        keep_few: Gives a frame with the same rows, computed once; asked for the carries and the moves.
+    """
+    setters = 2 if clock_moves else 1  # of a row
+    in_blocks = events.withColumn(_BLOCK, floor_to(F.col(SEQ), _PLACES // setters))
+    blocks = keep_few(_blocks(in_blocks, state, setters))
+    rows = in_blocks.join(F.broadcast(blocks), [TIMELINE, _BLOCK])
+    nothing = F.lit(None).cast("bigint")
+    doubtful = F.coalesce(F.col(T) < F.col(_TOP), F.lit(False))
+    on_time = rows.where(~doubtful).select(*events.columns, nothing.alias(W_BEFORE), nothing.alias(W_RANK))
+    before_block = F.col(_CARRY)[ASKED]
+    rises = F.col(ASKED).isNotNull() & F.coalesce(F.col(ASKED) > before_block, F.lit(True))
+    # The payload travels only with the rows that are asked about, not with those that set their watermark. Each of
+    # its columns by itself: what nobody asks for is not even read.
+    payload = [F.when(doubtful, F.col(name)).alias(name) for name in events.columns if name not in (TIMELINE, SEQ)]
+    slim = rows.where(doubtful | (rises & (F.col(_LOWEST) < F.col(_TOP)))).select(
+        TIMELINE,
+        _BLOCK,
+        SEQ,
+        _CARRY,
+        F.when(rises, F.struct(ASKED, SETTER)).alias("__rising"),
+        doubtful.alias(_IS_EVENT),
+        *payload,
+    )
+    earlier = Window.partitionBy(TIMELINE, _BLOCK).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
+    inside = slim.withColumn("__seen", F.max("__rising").over(earlier)).where(_IS_EVENT)
+    resolved = _seen(inside, F.greatest("__seen", _CARRY)).select(*on_time.columns)
+    is_largest = F.coalesce(F.col(T) > F.col(_MAX_T), F.col(T).isNotNull())
+    moves = keep_few(rows.where(rises | is_largest).select(TIMELINE, SEQ, T, ASKED, SETTER))
+    return Found(on_time.unionByName(resolved), None, moves)
+
+
+def _seen(rows: DataFrame, asked: Column) -> DataFrame:
+    """Adds `__w_before` where the event is behind it, and `__w_rank`, who set that: other events, or the clock.
+
+    Args:
+        rows: Events with `__clock_w`.
+        asked: STRUCT<__asked_w, __setter>: the highest that earlier events asked for.
+    """
+    by_event = F.when(F.coalesce(asked[ASKED] >= F.col(BY_CLOCK), F.lit(True)), asked[SETTER])
+    return _only_behind(rows.withColumns({W_BEFORE: F.greatest(asked[ASKED], BY_CLOCK), W_RANK: by_event}))
+
+
+def by_periods(events: DataFrame, state: DataFrame, every_us: int) -> Found:
+    """Periodic emission (F): the watermark as it stood after the last item of an earlier period of the clock."""
+    asked = events.groupBy(TIMELINE, PERIOD).agg(F.max(F.struct(ASKED, SETTER)).alias("asked"))
+    setters = asked.select(TIMELINE, "asked.*")
+    own = asked.select(TIMELINE, PERIOD, F.col("asked")[ASKED].alias(ASKED))
+    waiting = state.select(TIMELINE, floor_to(F.col("clock"), every_us).alias(PERIOD), F.col("computed").alias(ASKED))
+    periods = own.unionByName(waiting).groupBy(TIMELINE, PERIOD).agg(F.max(ASKED).alias("__highest"))
+    earlier = Window.partitionBy(TIMELINE).orderBy(PERIOD).rowsBetween(Window.unboundedPreceding, -1)
+    seen = periods.join(state.select(TIMELINE, "watermark"), TIMELINE, "left").select(
+        TIMELINE, PERIOD, F.greatest("watermark", F.max("__highest").over(earlier)).alias(W_BEFORE)
+    )
+    return Found(_only_behind(events.join(seen, [TIMELINE, PERIOD])), setters)
+
+
+def by_publications(events: DataFrame, published: DataFrame, state: DataFrame) -> Found:
+    """Periodic emission where the clock raises watermarks too: as `by_periods`, with what it gave by the period.
+
+    Args:
+        events: As for `in_order`.
+        published: What `publications.publications` gives for them.
+        state: timelines.STATE_SCHEMA before them.
+    """
+    seen = events.join(seen_in_periods(published, state), [TIMELINE, PERIOD])
+    return Found(_only_behind(seen), asks_of(published).select(TIMELINE, ASKED, SETTER))
+
+
+def _blocks(in_blocks: DataFrame, state: DataFrame, setters: int) -> DataFrame:
+    """Per timeline and block: carry, the highest watermark up to its end (top), its lowest t, the largest before."""
+    earlier = Window.partitionBy(TIMELINE).orderBy(_BLOCK).rowsBetween(Window.unboundedPreceding, -1)
+    of_block = in_blocks.groupBy(TIMELINE, _BLOCK)
+    packed = of_block.agg(
+        F.max(_packed(setters)).alias("__packed"), F.min(T).alias(_LOWEST), F.max(T).alias("__max_t")
+    )
+    highest = packed.withColumn("__highest", _unpacked(F.col("__packed"), setters))
+    asked = F.struct(F.col("computed").alias(ASKED), setter_rank("computed_set_by").alias(SETTER))
+    before = state.select(TIMELINE, F.when(F.col("computed").isNotNull(), asked).alias("__before"), "max_t")
+    known = highest.join(before, TIMELINE, "left")
+    blocks = known.withColumns(
+        {
+            _CARRY: F.greatest("__before", F.max("__highest").over(earlier)),
+            _MAX_T: F.greatest("max_t", F.max("__max_t").over(earlier)),
+        }
+    )
+    top = F.greatest(F.col(_CARRY)[ASKED], F.col("__highest")[ASKED])
+    return blocks.select(TIMELINE, _BLOCK, _CARRY, top.alias(_TOP), _LOWEST, _MAX_T)
+
+
+_MIDDLE_US = (MIN_US + MAX_US) // 2
+
+
+def _packed(setters: int) -> Column:
+    """What a row asks for and its place in the block as one BIGINT, of which the largest is who first asked most.
+
+    A maximum of two columns would make Spark sort all rows, one of a number is a hash aggregation. The instants of
+    the years 0001 to 9999 times the places of a block fit 64 bits up to 58 places.
+    """
+    in_block = -F.col(SETTER) - F.lit(2) * F.col(_BLOCK)  # of the clock before an event even, of the event odd
+    place = in_block if setters == 2 else F.shiftright(in_block, 1)
+    return (F.col(ASKED) - F.lit(_MIDDLE_US)) * F.lit(_PLACES) + (F.lit(_PLACES - 1) - place)
+
+
+def _unpacked(packed: Column, setters: int) -> Column:
+    """STRUCT<__asked_w, __setter> of what `_packed` gave in the row's block; null of null."""
+    rest = F.pmod(packed, F.lit(_PLACES))
+    asked = F.call_function("div", packed - rest, F.lit(_PLACES)) + F.lit(_MIDDLE_US)
+    place = F.lit(_PLACES - 1) - rest
+    in_block = place if setters == 2 else F.lit(2) * place + F.lit(1)
+    setter = -(in_block + F.lit(2) * F.col(_BLOCK))
+    return F.when(packed.isNotNull(), F.struct(asked.alias(ASKED), setter.alias(SETTER)))
+
+
+def _only_behind(events: DataFrame) -> DataFrame:
+    """`__w_before` only where the event is behind it."""
+    return events.withColumn(W_BEFORE, F.when(F.col(T) < F.col(W_BEFORE), F.col(W_BEFORE)))

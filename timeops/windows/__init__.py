@@ -1,0 +1,4 @@
+"""Windows over a segment of the log: which events they hold, when they close, what they give.
+
+Here: every kind of window, revisions, late events. Not here: what becomes of an event before (events/).
+"""

@@ -1,0 +1,111 @@
+"""Windows that overlap much, by slices: an event is added up once, not once for each window that holds it.
+
+Here: hopping and cumulative windows whose aggregates can be computed in parts. Not here: which aggregates can
+(partials.py), windows by assignment (aligned.py), which give the same results and can do all others.
+
+A slice is a span of time that every window holds whole or not at all. An event that came when some of its windows
+had closed (by the watermark, or by a flush before the pipeline was reopened) is not in all the windows of its slice:
+such events, which are few, are added up by window.
+
+Where a window is very many slices, they are joined step by step: sixty slices are six spans of ten, and a span is
+joined once for all windows that hold it.
+"""
+
+from itertools import chain
+from math import gcd
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.timeops.columns import T_FINAL, TIMELINE, W_BEFORE, floor_to
+from tidemark.timeops.events.adjustment import Adjusted
+from tidemark.timeops.grid import close_time, end_after, ends_of, last_end_of
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.windows.aligned import ENDS, KEYS, closes_in, place
+from tidemark.timeops.windows.membership import END, FLUSHED, group_names, left_out, with_groups
+from tidemark.timeops.windows.partials import Partial, partials_of
+
+MOST_ASSIGNED = 3
+"""An event in at most so many windows is added up in each of them: that is cheaper than adding up twice."""
+
+MOST_JOINED = 10
+"""As many spans are joined in one step: more of them take longer than another step."""
+
+_SLICE = "__slice"  # an instant in the slice, or in the first one of a span
+
+
+def partials_by_slice(events: DataFrame, window: WindowSpec) -> dict[str, Partial] | None:
+    """The aggregates in parts, where slices are worth it; None where events go to windows one by one."""
+    if window.kind not in ("hopping", "cumulative") or window.size_us <= MOST_ASSIGNED * window.end_step_us:
+        return None
+    return partials_of(window.aggregates, events)
+
+
+def sliced_results(
+    events: DataFrame, adjusted: Adjusted, window: WindowSpec, partials: dict[str, Partial], *, flushed: bool
+) -> DataFrame:
+    """The aggregates of the windows that close in the segment, by aligned.KEYS and `membership.group_names`.
+
+    Args:
+        events: As for `aligned.closed_contents`.
+        adjusted: The segment.
+        window: The window.
+        partials: What `partials_by_slice` gave.
+        flushed: As for `windows.window_results`.
+    """
+    groups = group_names(window)
+    parts = [column.alias(name) for partial in partials.values() for name, column in partial.parts.items()]
+    passing = with_groups(events.where(~left_out(events, window)), window)
+    first = end_after(F.col(T_FINAL) - F.lit(window.ends_inside_us), window)
+    in_all = F.coalesce(close_time(first, window) > F.col(W_BEFORE), F.lit(True))
+    if FLUSHED in passing.columns:
+        last = last_end_of(F.col(T_FINAL), window)
+        in_all = in_all & ~F.exists(FLUSHED, lambda one: (one["end"] >= first) & (one["end"] <= last))
+    by_slice = passing.where(in_all).withColumn(_SLICE, _slice_of(window)).groupBy(TIMELINE, _SLICE, *groups)
+    of_slices = _given_to_windows(by_slice.agg(*parts), window, partials)
+    late = place(passing.where(~in_all), window).withColumn(END, F.explode(ENDS))
+    of_windows = late.groupBy(*KEYS, *groups).agg(*parts)
+    both = closes_in(of_slices.unionByName(of_windows), adjusted, window, flushed=flushed)
+    wholes = [partial.whole.alias(name) for name, partial in partials.items()]
+    return both.groupBy(*KEYS, *groups).agg(*wholes)
+
+
+def _given_to_windows(of_slices: DataFrame, window: WindowSpec, partials: dict[str, Partial]) -> DataFrame:
+    """The slices, or spans of them, one row for each window that holds them, by `__end` instead of `__slice`."""
+    width = _width(window)
+    if window.kind != "hopping" or width != window.end_step_us:  # else each slice begins a window
+        return of_slices.withColumn(END, F.explode(ends_of(F.col(_SLICE), window))).drop(_SLICE)
+    *steps, last = factors(window.size_us // width, MOST_JOINED)
+    joined = [column.alias(name) for partial in partials.values() for name, column in partial.joined.items()]
+    spans, groups = of_slices, (TIMELINE, _SLICE, *group_names(window))
+    for count in steps:
+        in_spans = spans.withColumn(_SLICE, F.explode(_starts(F.col(_SLICE), count, width)))
+        spans, width = in_spans.groupBy(*groups).agg(*joined), count * width
+    last_end = F.col(_SLICE) + F.lit(window.size_us - window.ends_inside_us)
+    return spans.withColumn(END, F.explode(_starts(last_end, last, width))).drop(_SLICE)
+
+
+def factors(count: int, most: int) -> list[int]:
+    """Factors of a number: each the largest that is not above a bound, or else the smallest that is."""
+    found, rest = [], count
+    while rest > most:
+        factor = next(factor for factor in chain(range(most, 1, -1), range(most + 1, rest + 1)) if rest % factor == 0)
+        found.append(factor)
+        rest //= factor
+    return found if rest == 1 else [*found, rest]
+
+
+def _starts(instant_us: Column, count: int, width_us: int) -> Column:
+    """ARRAY<BIGINT>: where spans of so many widths begin that hold what begins at an instant."""
+    return F.array(*[instant_us - F.lit(number * width_us) for number in range(count)])
+
+
+def _width(window: WindowSpec) -> int:
+    return gcd(window.size_us, window.end_step_us)
+
+
+def _slice_of(window: WindowSpec) -> Column:
+    """An instant that is in the same windows as the event: the first of its slice."""
+    width = _width(window)
+    inside = F.lit(window.ends_inside_us)
+    return floor_to(F.col(T_FINAL) - inside, width, window.offset_us % width) + inside
