@@ -18,7 +18,7 @@ from dagster import (
 )
 from dagster_pyspark import LazyPySparkResource
 
-from tidemark.assets.batch.batch import batch_of, is_accepted, stage_of
+from tidemark.assets.batch.planning import batch_of, is_accepted, stage_of
 from tidemark.assets.checks import expectations, run_checks
 from tidemark.assets.display import metadata as show
 from tidemark.assets.failures import RETRIES, told_to_dagster

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.assets.alignment import aligned
-from tidemark.assets.batch.batch import FEW_RECORDS, at_work, batch_column
+from tidemark.assets.batch.planning import FEW_RECORDS, at_work, batch_column
 from tidemark.assets.schemas import payload_of
 from tidemark.assets.state.files import counted, known_files, write_states
 from tidemark.resources import tables

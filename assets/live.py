@@ -24,7 +24,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from tidemark.assets.alignment import is_aligned, must_process_first
-from tidemark.assets.batch.batch import LogSegment, batch_of, is_accepted, next_segment, stage_of, take_on
+from tidemark.assets.batch.planning import LogSegment, batch_of, is_accepted, next_segment, stage_of, take_on
 from tidemark.assets.batch.control import ensure_taken
 from tidemark.assets.batch.segment import forget
 from tidemark.assets.batch.ticks import clock_of_tick, why_never

@@ -12,7 +12,6 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from tidemark.assets.spec_changes import REMEDY
 from tidemark.assets.spec_check import ensure_expressions, ensure_schemas
-from tidemark.assets.state.results_as_events import kept_columns
 from tidemark.assets.state.timelines import TIMELINE_SCHEMA, log_clock, one_timeline
 from tidemark.resources import tables
 from tidemark.resources.lake.lake import OtherColumnsError
@@ -28,10 +27,12 @@ from tidemark.timeops.events.instants import with_instant
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import Spec, WindowSpec
+from tidemark.timeops.spec.chains import input_of
 from tidemark.timeops.windows.changes import LATE_EVENTS, PASSES, changes
 from tidemark.timeops.windows.drained_windows import columns_of
 from tidemark.timeops.windows.membership import OPEN_IN, group_names, with_groups
-from tidemark.timeops.windows.over_results import as_events, with_results
+from tidemark.timeops.windows.over_results import as_events, result_columns, with_results
 from tidemark.timeops.windows.results import window_results
 from tidemark.timeops.windows.seen_groups import seen_groups
 
@@ -110,6 +111,11 @@ def revised_columns(payload: StructType) -> list[str]:
 def revised_session_columns(payload: StructType) -> list[str]:
     """Columns of the events of sessions that revise their results: the same, and which windows these are."""
     return [*revised_columns(payload), OPEN_IN]
+
+
+def kept_result_columns(spec: Spec, window: WindowSpec) -> list[str]:
+    """Columns, but its batch, of the table of results that a window over them still needs."""
+    return [*result_columns(input_of(window, spec.windows)), c.TIMESTAMP, c.TIMELINE]
 
 
 def create_tables(workspace: Workspace) -> None:
@@ -226,7 +232,7 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
         results = empty_frame(workspace.spark, window_results(segment, segment.accepted, window).schema)
         events[window.name] = with_results(adjusted, as_events(results, window, spec.windows, spec.time.over))
         if window.input is not None:
-            kept = segment.accepted.select(*[F.col(f"`{name}`") for name in kept_columns(spec, window)])
+            kept = segment.accepted.select(*[F.col(f"`{name}`") for name in kept_result_columns(spec, window)])
             found[tables.open_results_table(window.name)] = kept.schema.add(_BATCH_FIELD)
         groups = with_groups(segment.accepted, window).select(*group_names(window)).schema.fields
         kinds = {**{field.name: field.dataType for field in groups}, c.TIMELINE: StringType()}

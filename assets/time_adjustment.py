@@ -9,20 +9,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.batch.batch import batch_column, has_few_records
+from tidemark.assets.batch.batch import Batch
 from tidemark.assets.batch.control import control_rows
-from tidemark.assets.batch.segment import Judged, judged_batch
 from tidemark.assets.state.dedup import write_first_times
-from tidemark.assets.state.drained_windows import all_that_stay_closed, windows_with_late_events
-from tidemark.assets.state.merging_events import late_events_of
 from tidemark.assets.state.releases import with_released, write_released
 from tidemark.assets.state.timelines import watermark_rows, write_timelines
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Plan
-from tidemark.resources.workspace import Position, Workspace
+from tidemark.resources.workspace import Position
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import (
     FURTHEST_SEQ,
@@ -58,8 +53,7 @@ class TimeAdjusted:
 
     Attributes:
         counts: Records by outcome, see `tidemark.timeops.counts`, `records`, `released`, and refused ones by reason;
-        where an
-            event was further ahead of the clock than `alerts.far_ahead` says, that event.
+            where an event was further ahead of the clock than `alerts.far_ahead` says, that event.
         met: By source how many of its events were early, late and out of order, refused or not.
         before: Position before the batch.
         after: Position after it.
@@ -71,38 +65,38 @@ class TimeAdjusted:
     after: Position
 
 
-def adjust_time(workspace: Workspace, plan: Plan) -> TimeAdjusted:
+def adjust_time(batch: Batch) -> TimeAdjusted:
     """Judges a batch's segment of the log and writes `ordered_events`, `held_events`, `log_control`, `watermarks`."""
-    judged = judged_batch(workspace, plan)
-    before = judged.before
-    counts, met = _counts(judged, workspace)
-    if workspace.spec.outputs.ordered_events:
-        released = write_released(workspace, judged, kept=counts[KEPT])
+    counts, met = _counts(batch)
+    after = batch.after
+    if batch.workspace.spec.outputs.ordered_events:
+        released = write_released(batch, kept=counts[KEPT])
         counts |= {"released": released}
-        judged = replace(judged, after=replace(judged.after, released=before.released + released))
-    _write_control(workspace, plan, judged.after)
-    if workspace.spec.time.deduplicate_by:
-        write_first_times(workspace, plan, judged.adjusted, judged.spans)
-    if workspace.keeps_timelines:
-        _write_timelines(workspace, judged, counts)
+        after = replace(after, released=batch.before.released + released)
+    batch.append_rows(tables.LOG_CONTROL, control_rows(batch.workspace, batch.plan, after))
+    if batch.workspace.spec.time.deduplicate_by:
+        write_first_times(batch)
+    if batch.workspace.keeps_timelines:
+        _write_timelines(batch, after, counts)
     else:
-        _write_watermarks(workspace, judged, counts)
-    return TimeAdjusted(counts, met, before, judged.after)
+        _write_watermarks(batch, after, counts)
+    return TimeAdjusted(counts, met, batch.before, after)
 
 
-def _counts(judged: Judged, workspace: Workspace) -> tuple[dict[str, int], dict[str, Met]]:
+def _counts(batch: Batch) -> tuple[dict[str, int], dict[str, Met]]:
     """Counts of the batch, and what was early, late and out of order by source."""
-    sources = [source.name for source in workspace.spec.sources]
+    spec, outcome = batch.workspace.spec, batch.outcome
+    sources = [source.name for source in spec.sources]
     by_source = Counter(
-        {(r["source"], r["reason"]): r["n"] for r in refused_tally(judged.adjusted.refused).collect()}
+        {(r["source"], r["reason"]): r["n"] for r in refused_tally(outcome.judged.refused).collect()}
     )
-    windows = workspace.spec.event_windows
-    late = _late_for_sessions(judged, workspace)
-    closed = all_that_stay_closed(workspace, judged.plan, windows)
-    tally = accepted_tally(judged.adjusted.accepted, windows, late, sources, closed, also=furthest_ahead())
+    late = {window.name: outcome.late_for(window) for window in outcome.may_be_late_for if window.kind == "session"}
+    tally = accepted_tally(
+        outcome.judged.accepted, spec.event_windows, late, sources, outcome.before.drained, also=furthest_ahead()
+    )
     found = tally.collect()[0].asDict()
     furthest = {name: found.pop(name) for name in (FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US)}
-    is_far = (furthest[FURTHEST_US] or 0) > micros(workspace.spec.alerts.far_ahead)
+    is_far = (furthest[FURTHEST_US] or 0) > micros(spec.alerts.far_ahead)
     moved = {(source, name): found.pop(of_source(name, source)) for source in sources for name in MOVED}
     refused: Counter[str] = Counter()
     for (_, reason), n in by_source.items():
@@ -119,50 +113,32 @@ def _counts(judged: Judged, workspace: Workspace) -> tuple[dict[str, int], dict[
     return counts | (furthest if is_far else {}), met
 
 
-def _late_for_sessions(judged: Judged, workspace: Workspace) -> dict[str, DataFrame]:
-    late = windows_with_late_events(workspace, judged.plan)
-    sessions = [window for window in late if window.kind == "session"]
-    return {window.name: late_events_of(workspace, judged, window) for window in sessions}
-
-
-def _write_control(workspace: Workspace, plan: Plan, after: Position) -> None:
-    rows = control_rows(workspace, plan, after)
-    expect = workspace.ready(tables.LOG_CONTROL, plan)
-    workspace.lake.append_rows(tables.LOG_CONTROL, rows, expect=expect, attempt=plan.attempt)
-
-
-def _write_watermarks(workspace: Workspace, judged: Judged, counts: Mapping[str, int]) -> None:
+def _write_watermarks(batch: Batch, after: Position, counts: Mapping[str, int]) -> None:
     """One row of the pipeline, and one of its timeline when its own events moved it."""
-    row = _pipeline_row(judged, counts)
+    row = _pipeline_row(batch, after, counts)
     rows = [row]
-    if judged.after.max_t_us != judged.before.max_t_us:
+    if after.max_t_us != batch.before.max_t_us:
         rows.append(row | {"_timeline": c.ONE_TIMELINE})
-    table = pa.Table.from_pylist(rows, schema=tables.WATERMARKS_SCHEMA)
-    expect = workspace.ready(tables.WATERMARKS, judged.plan)
-    workspace.lake.append_rows(tables.WATERMARKS, table, expect=expect, attempt=judged.plan.attempt)
+    batch.append_rows(tables.WATERMARKS, pa.Table.from_pylist(rows, schema=tables.WATERMARKS_SCHEMA))
 
 
-def _write_timelines(workspace: Workspace, judged: Judged, counts: Mapping[str, int]) -> None:
+def _write_timelines(batch: Batch, after: Position, counts: Mapping[str, int]) -> None:
     """The state of the timelines; a row of the pipeline and one of each timeline that its own events moved."""
-    plan, before = judged.plan, judged.timelines
-    after = with_released(workspace, judged).localCheckpoint()
-    write_timelines(workspace, plan, before, after, judged.after, rules=judged.adjusted.rules)
-    pipeline = pa.Table.from_pylist([_pipeline_row(judged, counts)], schema=tables.WATERMARKS_SCHEMA)
-    clock = F.lit(_instant(judged.after.clock_us)).cast("timestamp")
-    moved = watermark_rows(before, after, clock, final=judged.after.final)
-    rows = workspace.spark.createDataFrame(pipeline).unionByName(
-        moved.withColumn(c.BATCH, batch_column(plan)), allowMissingColumns=True
+    state = with_released(batch).localCheckpoint()
+    write_timelines(batch, state)
+    pipeline = pa.Table.from_pylist([_pipeline_row(batch, after, counts)], schema=tables.WATERMARKS_SCHEMA)
+    clock = F.lit(_instant(after.clock_us)).cast("timestamp")
+    moved = watermark_rows(batch.timelines, state, clock, final=after.final)
+    rows = batch.workspace.spark.createDataFrame(pipeline).unionByName(
+        moved.withColumn(c.BATCH, batch.stamp), allowMissingColumns=True
     )
-    expect = workspace.ready(tables.WATERMARKS, plan)
-    few = has_few_records(plan)
-    rows = rows if few else rows.hint("rebalance")  # one file, or files of a full size
-    workspace.lake.append(tables.WATERMARKS, rows, attempt=plan.attempt, expect=expect, are_few=few)
+    # One file, or files of a full size.
+    batch.append(tables.WATERMARKS, rows if batch.is_small else rows.hint("rebalance"))
 
 
-def _pipeline_row(judged: Judged, counts: Mapping[str, int]) -> dict[str, object]:
-    after = judged.after
+def _pipeline_row(batch: Batch, after: Position, counts: Mapping[str, int]) -> dict[str, object]:
     return {
-        "_batch_id": judged.plan.batch_id,
+        "_batch_id": batch.plan.batch_id,
         "_timeline": None,
         "watermark": None if after.final else _instant(after.watermark_us),
         "clock": _instant(after.clock_us),

@@ -1,39 +1,30 @@
-"""Windowed aggregation of one batch: results of the windows that close in it, and the events that open ones need.
+"""Windowed aggregation of one batch: the results of the windows that close in it, and of those that revise theirs.
 
-Here: reading the batch's segment and the open events, writing `windows/<name>`. Not here: the rules (timeops/).
+Here: whether a window may give anything, and writing `windows/<name>` and histories. Not here: the rules (timeops/),
+what windows need of earlier batches (state/windows.py).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.batch.batch import batch_column, flushes, has_few_records, tuned_for
-from tidemark.assets.batch.segment import Judged, judged_batch
-from tidemark.assets.schemas import (
-    open_columns,
-    payload_of,
-    revised_columns,
-    revised_session_columns,
-    session_columns,
-)
-from tidemark.assets.state.aligned_events import events_of, kept_for, known_to, write_events
-from tidemark.assets.state.batch_results import results_in_batch
-from tidemark.assets.state.drained_windows import write_flushed_windows
-from tidemark.assets.state.merging_events import write_linked_events
-from tidemark.assets.state.results_as_events import with_fresh_results, write_kept_results
-from tidemark.assets.state.revisions import write_revisions
-from tidemark.assets.state.seen_groups import write_seen_groups
+from tidemark.assets.batch.batch import Batch
+from tidemark.assets.batch.planning import tuned_for
+from tidemark.assets.state.windows import write_window_state
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Plan
+from tidemark.resources.lake.filters import Filters
 from tidemark.resources.spark.rows import small_frame
-from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.days import day_of
+from tidemark.timeops.epoch import Instant
 from tidemark.timeops.materialize import as_it_is, computed
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.windows.changes import changes
 from tidemark.timeops.windows.gap_filling import may_wait, told_in_words
-from tidemark.timeops.windows.grid_bounds import may_close_between
+from tidemark.timeops.windows.grid_bounds import may_close_between, needed_from
+from tidemark.timeops.windows.results import last_revisions, passing
 
 DAY = "yyyy-MM-dd"
 
@@ -49,77 +40,85 @@ class Windowed:
     results: Mapping[str, int]
 
 
-def aggregate_windows(workspace: Workspace, plan: Plan) -> Windowed:
-    """Writes the results of every window that closes in a batch, then the events that open windows still need."""
-    judged = judged_batch(workspace, plan)
-    spec, payload = workspace.spec, payload_of(workspace)
-    results: dict[str, int] = {}
-    for window in spec.event_windows:
-        results[window.name] = _write_any_results(workspace, judged, window)
-        write_flushed_windows(workspace, judged, window, events_of(workspace, kept_for(window)))
-    for window in spec.chained_windows:
-        over_results = with_fresh_results(workspace, judged, window)
-        results[window.name] = _write_any_results(workspace, over_results, window)
-        write_flushed_windows(workspace, over_results, window, events_of(workspace, kept_for(window)))
-        write_kept_results(workspace, over_results, window)
-    if spec.grid_windows:
-        write_events(workspace, judged, tables.OPEN_EVENTS, spec.grid_windows, open_columns(payload))
-    if spec.revised_by_time:
-        write_events(workspace, judged, tables.REVISED_EVENTS, spec.revised_by_time, revised_columns(payload))
-    if spec.revised_sessions:
-        columns = revised_session_columns(payload)
-        write_linked_events(workspace, judged, tables.REVISED_SESSION_EVENTS, spec.revised_sessions, columns)
-    if spec.linked_windows:
-        write_linked_events(workspace, judged, tables.SESSION_EVENTS, spec.linked_windows, session_columns(payload))
-    for window in spec.windows:
-        if window.empty:
-            write_seen_groups(workspace, judged, window)
+def aggregate_windows(batch: Batch) -> Windowed:
+    """Writes the results of every window that closes in a batch, inputs of others first, then what windows need."""
+    results = {window.name: _write_any_results(batch, window) for window in batch.outcome.windows}
+    write_window_state(batch)
     return Windowed(results)
 
 
-def _write_any_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> int:
-    return _write_results(workspace, judged, window) if _may_give(workspace, window, judged) else 0
+def _write_any_results(batch: Batch, window: WindowSpec) -> int:
+    if not _may_give(batch, window):
+        return 0
+    return _write_revisions(batch, window) if window.revises else _write_results(batch, window)
 
 
-def _may_give(workspace: Workspace, window: WindowSpec, judged: Judged) -> bool:
+def _may_give(batch: Batch, window: WindowSpec) -> bool:
     """Whether windows may give results in this batch: when they close, or revise what they gave.
 
     Of several timelines some may close whenever there are records. A row without an event may have waited for one.
     """
-    waits = window.empty and may_wait(window, judged.adjusted.rules)
-    if workspace.keeps_timelines or window.revises or waits:
-        return judged.after.clock_us is not None
-    return closes_any(window, judged)
+    waits = window.empty and may_wait(window, batch.outcome.judged.rules)
+    if batch.workspace.keeps_timelines or window.revises or waits:
+        return batch.after.clock_us is not None
+    return closes_any(batch, window)
 
 
-def closes_any(window: WindowSpec, judged: Judged) -> bool:
+def closes_any(batch: Batch, window: WindowSpec) -> bool:
     """Whether some window may close in this batch."""
-    return flushes(judged.plan) or may_close_between(judged.before.watermark_us, judged.after.watermark_us, window)
+    return batch.flushes or may_close_between(batch.before.watermark_us, batch.after.watermark_us, window)
 
 
-def _write_results(workspace: Workspace, judged: Judged, window: WindowSpec) -> int:
-    if window.revises:
-        return write_revisions(workspace, judged, window)
-    plan = judged.plan
-    table = tables.window_table(window.name)
-    known = known_to(workspace, judged, window)
-    few = has_few_records(plan)
+def _write_results(batch: Batch, window: WindowSpec) -> int:
+    materialize = as_it_is if batch.is_small and not window.empty else computed
     with told_in_words():
-        results = results_in_batch(
-            workspace,
-            judged,
-            window,
-            known,
-            keep=as_it_is if few and not window.empty else computed,
-        )
-        rows = results.withColumn(c.BATCH, batch_column(plan))
-        expect = workspace.ready_for(table, plan, rows)
-        written = workspace.lake.append(table, rows, attempt=plan.attempt, expect=expect, are_few=few)
-    return written.rows
+        rows = batch.outcome.results(window, materialize=materialize)
+        return batch.append(tables.window_table(window.name), rows, grows=True).rows
 
 
-def days_of_batch(workspace: Workspace, plan: Plan) -> Mapping[str, Mapping[str, int]]:
+def _write_revisions(batch: Batch, window: WindowSpec) -> int:
+    """Writes the last results of a batch in the place of those that they revise, and all of them to the history.
+
+    Only results that are not final are ever revised, and of these there are no more than open windows: all of them
+    are deleted, and those that stay as they are are written again.
+    """
+    table = tables.window_table(window.name)
+    with told_in_words():
+        results = batch.outcome.results(window).localCheckpoint()
+    last = last_revisions(results, window).localCheckpoint()
+    if last.isEmpty():
+        return 0
+    fresh = passing(last)
+    not_final: Filters = [("_is_final", "=", False)]
+    old = batch.workspace.read_base(table, filters=[*_of_open_windows(batch, window), *not_final])
+    stamped = fresh.withColumn(c.BATCH, batch.stamp)
+    rows = stamped.unionByName(_others(old, last, window), allowMissingColumns=True)
+    batch.replace(table, rows, where=not_final, grows=True)
+    if window.history:
+        batch.append(tables.history_table(window.name), changes(results, old.drop(c.BATCH), window), grows=True)
+    return fresh.count()
+
+
+def _of_open_windows(batch: Batch, window: WindowSpec) -> Filters:
+    """Where the rows that are not final lie; of several timelines each has a watermark of its own.
+
+    A session may have begun at any time.
+    """
+    watermark_us = batch.before.watermark_us
+    if batch.workspace.keeps_timelines or watermark_us is None or window.kind == "session":
+        return ()
+    first_us = needed_from(watermark_us, window) - 1  # an event on the start may be outside
+    return [("window_start", ">=", Instant(first_us))]
+
+
+def _others(old: DataFrame, last: DataFrame, window: WindowSpec) -> DataFrame:
+    """The old rows of windows that the batch gives no revision of."""
+    return old.alias("old").join(last.alias("new"), c.same_in("old", "new", window.key_columns), "left_anti")
+
+
+def days_of_batch(batch: Batch) -> Mapping[str, Mapping[str, int]]:
     """Rows that a batch wrote, by window and the day of `window_start`, its partition, such as `2026-01-31`."""
+    workspace, plan = batch.workspace, batch.plan
     day = F.date_format(day_of(F.col("window_start"), workspace.spec.partitions.time_zone), DAY).alias("day")
     rows = small_frame(workspace.spark, [], "name STRING, day STRING")
     for window in workspace.spec.windows:

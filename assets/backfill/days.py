@@ -5,7 +5,7 @@ is (log_range.py), live batches.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 
@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 
 from tidemark.assets.backfill.log_range import LogRange, cuts_of, range_of_windows, records_of
 from tidemark.assets.backfill.pieces import results_by_pieces
-from tidemark.assets.batch.batch import MOST_RECORDS, at_work, batch_column
+from tidemark.assets.batch.planning import MOST_RECORDS, at_work, batch_column
 from tidemark.assets.batch.control import check_spec, check_spec_file, meaning_of_time, recorded_specs
-from tidemark.assets.batch.segment import KEPT_RECORDS
+from tidemark.assets.batch.batch import KEPT_RECORDS
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.state.checkpoints import first_times_at, state_at, waits_at
 from tidemark.assets.state.timelines import log_clock
@@ -27,17 +27,14 @@ from tidemark.resources.spark.split_count import count_splits
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.days import begin_of
+from tidemark.timeops.engine import State, advance
 from tidemark.timeops.epoch import us_of
 from tidemark.timeops.errors import LakeError, SpecError
-from tidemark.timeops.events.adjustment import Adjusted, kept_together, time_adjustment
 from tidemark.timeops.materialize import as_it_is, computed
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.spec import Spec, WindowSpec
-from tidemark.timeops.spec.chains import input_of
-from tidemark.timeops.watermark.watermarks import Way
+from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.gap_filling import Span
-from tidemark.timeops.windows.over_results import as_events, with_results
-from tidemark.timeops.windows.results import last_revisions, passing, window_results
+from tidemark.timeops.windows.results import last_revisions, passing
 
 
 def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: date, run_id: str) -> Commit:
@@ -128,43 +125,23 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
         return results_by_pieces(workspace, window, part, cuts, only)
     log, state = records_of(workspace, part), state_at(workspace, part.begin)
     rules = replace(TimeRules.of(workspace.spec), waits=waits_at(workspace, part.begin))
-    way: Way | None = "in_order" if part.records > MOST_RECORDS else None
-    adjusted = time_adjustment(
+    times = first_times_at(workspace, part.begin, log) if rules.time.deduplicate_by else None
+    flushed, few = part.end.position.final, part.records <= KEPT_RECORDS
+    outcome = advance(
         log,
-        state,
+        State(state, first_times=times),
         rules,
         log_clock(workspace, part.end.position, part.begin.position),
+        flush=flushed,
         splits=count_splits(log, state, rules),
-        first_times=first_times_at(workspace, part.begin, log) if rules.time.deduplicate_by else None,
-        way=way,
+        way="in_order" if part.records > MOST_RECORDS else None,
+        materialize=computed,
+        is_small=few,
     )
-    few = part.records <= KEPT_RECORDS
-    if few:
-        adjusted = kept_together(adjusted, computed)
-    if not part.end.position.final:
-        adjusted = replace(adjusted, state=state_at(workspace, part.end))
+    if not flushed:
+        outcome = outcome.with_timelines(state_at(workspace, part.end))
     keep = computed if few or window.revises else as_it_is  # as live runs do: they ask for one frame many times
-    return _results(adjusted, workspace.spec, window, only=only, flushed=part.end.position.final, keep=keep)
-
-
-def _results(
-    adjusted: Adjusted,
-    spec: Spec,
-    window: WindowSpec,
-    *,
-    only: Span | None,
-    flushed: bool,
-    keep: Callable[[DataFrame], DataFrame],
-) -> DataFrame:
-    """Last revisions of a window over a judged log, computed with those of the windows that it goes over."""
-    if window.input is not None:
-        source = input_of(window, spec.windows)
-        results = _results(adjusted, spec, source, only=None, flushed=flushed, keep=keep)
-        # Results are few, and what they are made of would be planned again wherever they are read.
-        adjusted = with_results(adjusted, as_events(computed(results), source, spec.windows, spec.time.over))
-    nothing = adjusted.accepted.limit(0)
-    results = window_results(adjusted, nothing, window, only=only, flushed=flushed, keep=keep)
-    return passing(last_revisions(results, window))
+    return passing(last_revisions(outcome.results(window, only=only, materialize=keep), window))
 
 
 def days_in(keys: Sequence[str]) -> tuple[date, date]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.batch.batch import LogSegment
+from tidemark.assets.batch.planning import LogSegment
 from tidemark.assets.state.timelines import log_clock
 from tidemark.resources import tables
 from tidemark.resources.spark.rows import small_frame

@@ -6,11 +6,10 @@ Here: the rows of `log_control`, and the specs that they hold. Not here: which c
 
 import json
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from tidemark.assets.batch.batch import flushes, reopens
+from tidemark.assets.batch.planning import flushes, reopens
 from tidemark.assets.batch.control_items import END_OF_INPUT, REOPEN, SPEC, TICK, recorded
 from tidemark.assets.batch.pauses import wait_items
 from tidemark.assets.spec_changes import CHANGEABLE_IN_WINDOW, OF_INGESTION, refuse
@@ -21,9 +20,6 @@ from tidemark.resources.workspace import Position, Workspace, plan_end, tick_of
 from tidemark.timeops.epoch import instant_of
 from tidemark.timeops.errors import SpecError
 
-_reopened: WeakKeyDictionary[Workspace, tuple[int, bool]] = WeakKeyDictionary()
-
-
 def recorded_specs(workspace: Workspace) -> list[dict[str, Any]]:
     """The specs that the log was processed with, in their order."""
     return [json.loads(row["argument"]) for row in recorded(workspace, SPEC)]
@@ -33,14 +29,7 @@ def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:
     """Whether the log was flushed and reopened, up to the last commit or in front of a batch."""
     if plan is not None and reopens(plan) is not None:
         return True
-    if not workspace.exists:
-        return False
-    # What a version of the table holds never changes, and every stage asks for it.
-    version = workspace.base_of(tables.LOG_CONTROL)
-    known = _reopened.get(workspace)
-    if known is None or known[0] != version:
-        known = _reopened[workspace] = version, bool(recorded(workspace, REOPEN))
-    return known[1]
+    return workspace.exists and bool(recorded(workspace, REOPEN))
 
 
 def last_flush(workspace: Workspace) -> int | None:

@@ -5,33 +5,34 @@ Here: reading those that a batch may find duplicates of, and adding the batch's 
 
 Nothing is ever deleted: however late a record comes, it may be a duplicate. So that a batch does not read what
 history left, it asks only for the spans of event time that its own events lie in, and the files that it adds hold
-one such segment each.
+one such span each.
 """
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import add
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.batch.batch import batch_column, has_few_records
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Plan
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.spark.rows import empty_frame
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.events.adjustment import Adjusted
-from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA, event_times, first_times
+from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA, event_times
 from tidemark.timeops.rules import TimeRules
+
+if TYPE_CHECKING:
+    from tidemark.assets.batch.batch import Batch
 
 Span = tuple[int, int]
 """First and last instant of a span of event time, microseconds."""
 
 MOST_SPANS = 8
 NEAR_US = 3_600_000_000
-"""Segments no further apart are one: to read a little more costs less than another file."""
+"""Spans no further apart are one: to read a little more costs less than another file."""
 _DAY_US = 86_400_000_000
 _MOST_PIECES = 10_000
 _ALL: Span = (c.MIN_US, c.MAX_US)
@@ -71,7 +72,7 @@ def known_first_times(workspace: Workspace, spans: Sequence[Span], *, up_to: int
 
     Args:
         workspace: The pipeline.
-        spans: The segments.
+        spans: The spans.
         up_to: The last of these batches; by default the last one committed. Rows are only ever added, so that no
             older version of the table is asked for, whose files may be gone.
     """
@@ -86,12 +87,10 @@ def known_first_times(workspace: Workspace, spans: Sequence[Span], *, up_to: int
     return reduce(DataFrame.unionByName, [frame.drop(c.BATCH) for frame in each] or [nothing])
 
 
-def write_first_times(workspace: Workspace, plan: Plan, adjusted: Adjusted, spans: Sequence[Span]) -> None:
+def write_first_times(batch: "Batch") -> None:
     """Adds the batch's first times, in files of one span of event time each."""
-    rows = first_times(adjusted.accepted, adjusted.refused).withColumn(c.BATCH, batch_column(plan))
+    rows, spans = batch.outcome.fresh_first_times(), batch.spans
     if len(spans) > 1:
         later = [(F.col("event_us") > last).cast("int") for _, last in spans]
         rows = rows.repartitionById(len(spans), reduce(add, later))
-    few = has_few_records(plan) and len(spans) <= 1
-    expect = workspace.ready(tables.FIRST_TIMES, plan)
-    workspace.lake.append(tables.FIRST_TIMES, rows, attempt=plan.attempt, expect=expect, are_few=few)
+    batch.append(tables.FIRST_TIMES, rows, are_few=batch.is_small and len(spans) <= 1)

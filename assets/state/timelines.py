@@ -8,16 +8,15 @@ are written anew, so that neither writing nor reading grows with history.
 """
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from tidemark.assets.batch.batch import base_is_due, batch_column, has_few_records
 from tidemark.assets.batch.control import check_spec
 from tidemark.assets.batch.pauses import waits_before
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Plan
 from tidemark.resources.spark.rows import small_frame
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
@@ -25,6 +24,9 @@ from tidemark.timeops.pauses import Waits
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
 from tidemark.timeops.watermark.timelines_after import under_clock, under_out_of_orderness
+
+if TYPE_CHECKING:
+    from tidemark.assets.batch.batch import Batch
 
 RELEASED = "released"  # events of the timeline that have a _release_seq
 TIMELINE_SCHEMA = StructType([*STATE_SCHEMA.fields, StructField(RELEASED, LongType())])
@@ -116,38 +118,24 @@ def kept_to_join(state: DataFrame) -> DataFrame:
     return joined_fast(kept, kept.count())
 
 
-def write_timelines(
-    workspace: Workspace,
-    plan: Plan,
-    before: DataFrame,
-    after: DataFrame,
-    position: Position,
-    *,
-    rules: TimeRules,
-) -> None:
+def write_timelines(batch: "Batch", after: DataFrame) -> None:
     """Writes the state of the timelines that a batch's events moved, or of all of them when a new base is due.
 
     What the clock alone moves is one number for all timelines, and is not written.
 
     Args:
-        workspace: The pipeline.
-        plan: The batch.
-        before: TIMELINE_SCHEMA before the batch.
-        after: The same after it.
-        position: The pipeline's position after it.
-        rules: What it was judged by.
+        batch: The batch.
+        after: TIMELINE_SCHEMA behind it.
     """
-    rows = after.withColumn(c.BATCH, batch_column(plan))
-    expect, few = workspace.ready(tables.TIMELINES, plan), has_few_records(plan)
+    workspace = batch.workspace
     # A change of the spec may have moved every timeline.
-    if base_is_due(workspace, plan) or check_spec(workspace):
-        workspace.lake.replace(tables.TIMELINES, rows, where=(), attempt=plan.attempt, expect=expect, are_few=few)
+    if batch.base_is_due or check_spec(workspace):
+        batch.replace(tables.TIMELINES, after, where=())
         return
     state = F.struct("max_t", "watermark", "computed", "last_clock", "max_close", "splits", RELEASED)
-    unmoved = under_clock(before, rules, log_clock(workspace, position))
-    joined = rows.join(unmoved.select(c.TIMELINE, state.alias("__before")), c.TIMELINE, "left")
-    changed = joined.where(~F.col("__before").eqNullSafe(state)).drop("__before")
-    workspace.lake.append(tables.TIMELINES, changed, attempt=plan.attempt, expect=expect, are_few=few)
+    unmoved = under_clock(batch.timelines, batch.outcome.judged.rules, log_clock(workspace, batch.after))
+    joined = after.join(unmoved.select(c.TIMELINE, state.alias("__before")), c.TIMELINE, "left")
+    batch.append(tables.TIMELINES, joined.where(~F.col("__before").eqNullSafe(state)).drop("__before"))
 
 
 def watermark_rows(before: DataFrame, after: DataFrame, clock: Column, *, final: bool) -> DataFrame:

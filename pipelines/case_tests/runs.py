@@ -1,7 +1,7 @@
 """Running the cases of a spec in memory: all of them at once, each as a whole and cut into segments at every record.
 
 Here: which segments are run, and what stands in the tables after each. Not here: the stages
-(resources/in_memory.py), what is compared (differences.py).
+(timeops/engine.py), what is compared (differences.py).
 
 Each case becomes several logs: one with all records in the first segment, and for each record one in which it stands
 in a segment of its own, between what comes before and what comes behind. So three segments, and one more where some
@@ -25,24 +25,26 @@ from pyspark.sql.types import StructType
 
 from tidemark.pipelines.case_tests.differences import CaseOutcomes, Outcome, Row
 from tidemark.pipelines.case_tests.records import End, Records
-from tidemark.resources.in_memory import (
-    IN_SEQUENCE,
+from tidemark.resources.many_logs import (
     LOG,
-    Carried,
     Clocks,
-    LogSegment,
     Rules,
-    fold_segment,
+    dead_letters_of,
+    in_one_part,
+    judge_segment,
     log_of_timeline,
     log_watermarks,
     rules_for_many_logs,
+    state_of,
     timeline_in_log,
 )
 from tidemark.resources.spark.rows import small_frame
 from tidemark.timeops import columns as c
 from tidemark.timeops.cases.transcripts import FINAL, HELD, LETTERS, NONE, ORDERED, WINDOWS, Case
 from tidemark.timeops.cases.values import read_row, text_of
+from tidemark.timeops.engine import State
 from tidemark.timeops.epoch import instant_of
+from tidemark.timeops.events.release import Released
 from tidemark.timeops.expressions.values import as_json
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.watermark.ticks import Ticks
@@ -55,6 +57,7 @@ MOST_CUTS = 32
 
 _TIMELINES, _LOGS = "timelines", "logs"  # beside the tables: watermarks of both
 _SEGMENT = "__segment"  # of a row that was written
+_IN_SEQUENCE = "__in_sequence"  # of a released event: false for those that pass outside the sequence
 
 
 @dataclass(frozen=True)
@@ -153,10 +156,24 @@ def _flushes(case: Case, spec: Spec) -> bool:
     return spec.time.flushes(case.segments[-1].end_of_input)
 
 
+@dataclass(frozen=True)
+class _Segment:
+    """What one segment of the logs gives.
+
+    Attributes:
+        tables: Rows by table.
+        timelines: The timelines behind it.
+        logs: The watermark of every log behind it.
+    """
+
+    tables: Mapping[str, DataFrame]
+    timelines: DataFrame
+    logs: DataFrame
+
+
 def _fold(
     spark: SparkSession, records: Records, logs: Sequence[Log], flushing: Sequence[str], rules: Rules
-) -> list[tuple[LogSegment, DataFrame]]:
-    """The segments, each with the watermark of every log behind it."""
+) -> list[_Segment]:
     last = _last(logs)
     places = [(log.case, log.name, json.dumps([log.end(part)[0] for part in range(last)])) for log in logs]
     cut = small_frame(spark, places, f"__case INT, {LOG} STRING, __ends STRING")
@@ -167,24 +184,35 @@ def _fold(
     if flushing and (len(flushing) < len(logs) or any(log.ticks for log in logs)):  # these go on to the end of input
         parts += 1
     firsts = _map({log.name: records.first_clock_us(log.case) for log in logs})
-    before: Carried | DataFrame = small_frame(spark, [], STATE_SCHEMA)
+    state = State(small_frame(spark, [], STATE_SCHEMA))
     clocks: Clocks | None = None
     every_us = rules.time.time.emit_every_us or 1
     segments = []
     for number in range(parts):
         flushed = bool(flushing) and number == parts - 1
-        if isinstance(before, Carried):
-            before = (before.of(flushing) if number > last else before).kept()
+        if number:
+            state = (state_of(flushing, state) if number > last else state).materialized(in_one_part)
         known = {log.name: records.clock_us(log.case, log.end(number)) for log in logs}
         ended = {log.name: records.ended_clock_us(log.case, log.end(number), every_us) for log in logs}
         rows = items.where(F.col("__part") == number).drop("__case", "__ends", "__part")
         ticked = {log.name: known[log.name] for log in logs if log.ticks_in(number)}
         clocks = Clocks(_map(known), firsts, _map(ended), clocks, _ticks(spark, ticked))
-        segment = fold_segment(rows, rules, clocks, before, flushed=flushed)
+        outcome = judge_segment(rows, rules, clocks, state, flushed=flushed)
+        state = outcome.state()
         seen = ended if rules.time.publishes_silences else known
         seen_clocks = small_frame(spark, list(seen.items()), f"{LOG} STRING, clock_us BIGINT")
-        segments.append((segment, log_watermarks(segment.carried.state, seen_clocks, rules.time.time)))
-        before = segment.carried
+        segments.append(
+            _Segment(
+                tables={
+                    LETTERS: dead_letters_of(outcome, rules),
+                    **{WINDOWS + window.name: outcome.results(window) for window in outcome.windows},
+                    ORDERED: _released(outcome.released),
+                    HELD: _unnumbered(outcome.released.held),
+                },
+                timelines=outcome.judged.state,
+                logs=log_watermarks(outcome.judged.state, seen_clocks, rules.time.time),
+            )
+        )
     return segments
 
 
@@ -204,7 +232,7 @@ def _map(known: Mapping[str, int | None]) -> Column:
 
 
 def _collected(
-    segments: Sequence[tuple[LogSegment, DataFrame]], schemas: Mapping[str, StructType]
+    segments: Sequence[_Segment], schemas: Mapping[str, StructType]
 ) -> dict[tuple[int, str, str], list[dict[str, Any]]]:
     """All rows by segment, log and table, in one job."""
     state = StructType.fromDDL("_timeline STRING, watermark BIGINT")
@@ -212,35 +240,31 @@ def _collected(
     log_state = StructType([state["watermark"]])
     kinds = {**schemas, _TIMELINES: state, _LOGS: log_state}
     frames = []
-    for number, (segment, watermarks) in enumerate(segments):
-        timelines = segment.carried.state.withColumn(LOG, F.get_json_object(c.TIMELINE, "$[0]"))
-        tables = {
-            LETTERS: segment.letters,
-            **{WINDOWS + name: frame for name, frame in segment.results.items()},
-            _TIMELINES: timelines,
-            _LOGS: watermarks,
-        }
-        if ORDERED in schemas:
-            tables[ORDERED], tables[HELD] = _dated(segment.ordered), _dated(segment.carried.held)
-        frames += [_as_json(frame, number, table, kinds[table]) for table, frame in tables.items()]
+    for number, segment in enumerate(segments):
+        timelines = segment.timelines.withColumn(LOG, log_of_timeline())
+        tables = {**segment.tables, _TIMELINES: timelines, _LOGS: segment.logs}
+        frames += [_as_json(frame, number, table, kinds[table]) for table, frame in tables.items() if table in kinds]
     rows: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in reduce(DataFrame.unionByName, frames).collect():
         read = read_row(row["row"], kinds[row["table"]])
         rows[row["segment"], row["log"], row["table"]].append(
-            read | {IN_SEQUENCE: row["in_sequence"], PASSES: row["passes"]}
+            read | {_IN_SEQUENCE: row["in_sequence"], PASSES: row["passes"]}
         )
     return rows
 
 
-def _dated(events: DataFrame) -> DataFrame:
-    return events.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
-        c.RELEASE_SEQ, F.lit(None).cast("bigint")
-    )
+def _released(released: Released) -> DataFrame:
+    in_sequence = released.sequence.withColumn(_IN_SEQUENCE, F.lit(True))
+    return _unnumbered(in_sequence.unionByName(released.passed.withColumn(_IN_SEQUENCE, F.lit(False))))
+
+
+def _unnumbered(events: DataFrame) -> DataFrame:
+    return events.withColumn(c.RELEASE_SEQ, F.lit(None).cast("bigint"))
 
 
 def _as_json(frame: DataFrame, segment: int, table: str, columns: StructType) -> DataFrame:
     named = frame.withColumn(c.TIMELINE, timeline_in_log()) if c.TIMELINE in frame.columns else frame
-    in_sequence = F.col(IN_SEQUENCE) if IN_SEQUENCE in frame.columns else F.lit(None).cast("boolean")
+    in_sequence = F.col(_IN_SEQUENCE) if _IN_SEQUENCE in frame.columns else F.lit(None).cast("boolean")
     return named.select(
         F.lit(segment).alias("segment"),
         F.lit(table).alias("table"),
@@ -299,15 +323,15 @@ def _numbered(rows: Sequence[Row]) -> list[Row]:
     counts: dict[str, int] = defaultdict(int)
     numbered = []
     for row in order:
-        number = counts[row["_timeline"]] if row[IN_SEQUENCE] else None
-        counts[row["_timeline"]] += row[IN_SEQUENCE]
+        number = counts[row["_timeline"]] if row[_IN_SEQUENCE] else None
+        counts[row["_timeline"]] += row[_IN_SEQUENCE]
         numbered.append({**row, "_release_seq": number})
-    return sorted(numbered, key=lambda row: (not row[IN_SEQUENCE], row["_timeline"], row["_release_seq"] or 0))
+    return sorted(numbered, key=lambda row: (not row[_IN_SEQUENCE], row["_timeline"], row["_release_seq"] or 0))
 
 
 def _plain(rows: Sequence[Row]) -> list[Row]:
     return [
-        {name: value for name, value in row.items() if name not in (IN_SEQUENCE, PASSES, _SEGMENT)} for row in rows
+        {name: value for name, value in row.items() if name not in (_IN_SEQUENCE, PASSES, _SEGMENT)} for row in rows
     ]
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.orchestration.landing import land, table
 from tests.orchestration.test_live_runs import pipeline
 from tidemark.assets import dead_letters
-from tidemark.assets.batch.batch import next_segment, take_on
+from tidemark.assets.batch.planning import next_segment, take_on
 from tidemark.assets.checks import CHECKS, run_checks
 from tidemark.assets.dead_letters import write_dead_letters
 from tidemark.assets.ingestion import ingest

@@ -14,7 +14,7 @@ from tests.orchestration.landing import (
     table,
 )
 from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
-from tidemark.assets.batch import batch as commits
+from tidemark.assets.batch import planning as commits
 from tidemark.assets.state import aligned_events as kept_events
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions, RunReport, run_pipeline

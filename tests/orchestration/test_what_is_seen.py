@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import expected, land, table, us
 from tests.orchestration.test_live_runs import pipeline
-from tidemark.assets.batch.batch import next_segment, take_on
+from tidemark.assets.batch.planning import next_segment, take_on
 from tidemark.assets.batch.segment import judged_batch
 from tidemark.assets.dead_letters import write_dead_letters
 from tidemark.assets.display.lateness import lateness_of

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.assets.batch.batch import LogSegment, next_segment, take_on
+from tidemark.assets.batch.planning import LogSegment, next_segment, take_on
 from tidemark.assets.batch.control import control_rows
 from tidemark.assets.batch.ticks import clock_of_tick, why_never
 from tidemark.resources import tables

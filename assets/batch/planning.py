@@ -1,0 +1,240 @@
+"""Planning a batch: its segment of the log, taking it on, keeping it, giving it up.
+
+Here: the moves around one batch. Not here: the protocol itself (resources/batches/batch_log.py), what is judged of it
+(batch.py).
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tidemark.resources.batches.owner import this_process
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.spark.session import tuned_for_few_rows
+from tidemark.resources.workspace import WAITS, Workspace, plan_end, records_in, tick_of, waits_in
+from tidemark.timeops.columns import BATCH
+from tidemark.timeops.errors import BusyError, LakeError
+
+MOST_RECORDS = 25_000_000
+"""A longer backlog is cut into batches: each core is sent a number for every block of a batch's records, and of these
+there are then at most about a million."""
+
+FEW_RECORDS = 50_000
+"""A batch of at most so many records takes longer to plan than to compute, on two cores as on many."""
+
+BASE_EVERY = 16  # batches
+
+
+@dataclass(frozen=True)
+class LogSegment:
+    """A range of the log to process, and whether a tick or the end of input follows it.
+
+    Attributes:
+        first_seq: First `_arrival_seq`.
+        end_seq: End of the range, not in it.
+        flushes: The end of input is flushed behind it.
+        tick_us: Clock of the tick behind it, microseconds; None for no tick.
+        reopens: Why the flushed pipeline is reopened in front of it; None where it is not.
+        waits: The sources that wait for others while it is read (F, alignment).
+    """
+
+    first_seq: int
+    end_seq: int
+    flushes: bool
+    tick_us: int | None = None
+    reopens: str | None = None
+    waits: frozenset[str] = frozenset()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to do."""
+        return self.first_seq == self.end_seq and not self.flushes and self.tick_us is None
+
+
+@contextmanager
+def at_work(workspace: Workspace, plan: Plan) -> Iterator[None]:
+    """Keeps the lease of a batch while the work inside goes on, and gives the batch up when it fails."""
+    try:
+        with workspace.batches.keeping_lease(plan, workspace.clock):
+            yield
+    except Exception:
+        workspace.batches.give_up(plan, workspace.clock.now())
+        raise
+
+
+@contextmanager
+def stage_of(workspace: Workspace, plan: Plan) -> Iterator[None]:
+    """A stage at work on a processing batch: its lease is kept, and Spark is set for the size of it."""
+    with workspace.batches.keeping_lease(plan, workspace.clock), tuned_for(workspace, plan):
+        yield
+
+
+def tuned_for(workspace: Workspace, plan: Plan) -> AbstractContextManager[None]:
+    """Spark, set for the size of a processing batch."""
+    return tuned_for_few_rows(workspace.spark) if has_few_records(plan) else nullcontext()
+
+
+def has_few_records(plan: Plan) -> bool:
+    """Whether planning, not computing, is what a processing batch takes its time for."""
+    return records_in(plan) <= FEW_RECORDS
+
+
+def next_segment(
+    workspace: Workspace,
+    max_events: int | None,
+    *,
+    flush: bool,
+    tick_us: int | None = None,
+    reopen: str | None = None,
+) -> LogSegment:
+    """What the next batch processes: what a failed one left, else what follows the last one.
+
+    Args:
+        workspace: The pipeline.
+        max_events: At most so many records in one batch; by default, and at most, MOST_RECORDS.
+        flush: Flush behind the last record of the log.
+        tick_us: Clock of a tick to stand behind the last record of the log, microseconds; None for no tick.
+        reopen: Why a flushed pipeline is to take new records; None where it is not to.
+
+    Raises:
+        LakeError: The pipeline was flushed and new records came since; or it was not, and is to be reopened.
+    """
+    pending = workspace.batches.pending()
+    if pending is not None and pending.kind == "process":
+        return segment_of(pending)
+    first, end = workspace.processed_end(), workspace.log_end()
+    flushed = workspace.position().final
+    if reopen is not None:
+        _check_may_reopen(workspace, flushed=flushed)
+    if flushed and end > first and reopen is None:
+        raise flushed_already(workspace)
+    why = reopen if end > first else None
+    most = min(max_events or MOST_RECORDS, MOST_RECORDS)
+    waits = _waiting_sources(workspace)
+    if first + most < end:
+        return LogSegment(first, first + most, flushes=False, reopens=why, waits=waits)
+    is_open = not flushed or why is not None
+    if flush or not is_open:
+        return LogSegment(first, end, flushes=flush and is_open and end > 0, reopens=why, waits=waits)
+    return LogSegment(first, end, flushes=False, tick_us=tick_us, reopens=why, waits=waits)
+
+
+def segment_of(plan: Plan) -> LogSegment:
+    """What a processing batch processes."""
+    return LogSegment(
+        plan.first_seq, plan_end(plan), flushes(plan), tick_of(plan), reopens(plan), frozenset(waits_in(plan))
+    )
+
+
+def _waiting_sources(workspace: Workspace) -> frozenset[str]:
+    """The sources that the latest ingestion left waiting: a batch of aligned sources has records of that one only."""
+    read = workspace.batches.last_commit("ingest")
+    return frozenset(waits_in(read.plan)) if read else frozenset()
+
+
+def _check_may_reopen(workspace: Workspace, *, flushed: bool) -> None:
+    if not flushed:
+        raise not_flushed(workspace)
+    for window in workspace.spec.revised_sessions:
+        raise LakeError(
+            f"Pipeline {workspace.spec.name} cannot be reopened: {window.name} is a session window that revises its "
+            "results, and what it had given before the flush is not remembered.",
+            expected="no session window with `emit: on_time` or `emit: {early: …}`",
+            remedy="process the new input in another warehouse, or under another pipeline name",
+        )
+    for window in workspace.spec.chained_windows:
+        if window.is_linked:
+            raise LakeError(
+                f"Pipeline {workspace.spec.name} cannot be reopened: {window.name} is a {window.kind} window over "
+                "the results of another, and what a flush closed of those is not remembered yet.",
+                expected="no session or sliding window over results",
+                remedy="process the new input in another warehouse, or under another pipeline name",
+            )
+
+
+def flushed_already(workspace: Workspace) -> LakeError:
+    """The error of a pipeline that gets more input after its end of input was flushed."""
+    return LakeError(
+        f"Pipeline {workspace.spec.name} was flushed at the end of its input, and new input has come since.",
+        expected="no more input: a flush releases every event and closes every window",
+        remedy='go on from where it was with `tidemark run SPEC --reopen "why"`: what the flush closed stays closed. '
+        "Without `end_of_input: flush` a pipeline stays open",
+    )
+
+
+def not_flushed(workspace: Workspace) -> LakeError:
+    """The error of a pipeline that is to be reopened and is open."""
+    return LakeError(
+        f"Pipeline {workspace.spec.name} is to be reopened, and its end of input is not flushed.",
+        expected="a flush behind the last record that was processed",
+        remedy="leave `--reopen` (in Dagster `reopen`) out",
+    )
+
+
+def take_on(workspace: Workspace, segment: LogSegment, run_id: str) -> Plan:
+    """Plans a processing batch and undoes what an earlier attempt at it has written.
+
+    Raises:
+        BusyError: Another run is at work.
+    """
+    last = workspace.batches.last_commit()
+    ticks = {} if segment.tick_us is None else {"tick_us": segment.tick_us}
+    reopening = {} if segment.reopens is None else {"reopen": segment.reopens}
+    waiting = {WAITS: sorted(segment.waits)} if segment.waits else {}
+    if ticks and segment.end_seq != workspace.log_end():
+        raise BusyError(
+            "Another run has read more input meanwhile, so a tick would not stand behind it. Nothing was changed.",
+            remedy="Run again.",
+        )
+    plan = workspace.batches.begin(
+        "process",
+        this_process(run_id),
+        workspace.clock.now(),
+        after=last.batch_id if last else None,
+        first_seq=segment.first_seq,
+        end_seq=segment.end_seq,
+        input={"flush": segment.flushes, **ticks, **reopening, **waiting},
+        fingerprint=workspace.spec.fingerprint(),
+    )
+    workspace.prepare(plan)
+    return plan
+
+
+def batch_of(workspace: Workspace, run_id: str) -> Plan | None:
+    """The processing batch that this run has taken on, None when it has none."""
+    pending = workspace.batches.pending()
+    if pending is None or pending.kind != "process" or pending.owner.id != run_id:
+        return None
+    return pending
+
+
+def batch_column(plan: Plan) -> Column:
+    """The column `_batch_id` of rows that the batch writes."""
+    return F.lit(plan.batch_id).cast("bigint").alias(BATCH)
+
+
+def base_is_due(workspace: Workspace, plan: Plan) -> bool:
+    """Whether a state that is kept as a base and changes is written anew as a base: every so many batches."""
+    last = workspace.batches.last_commit("process")
+    before = last.batch_id if last else -1
+    return plan.batch_id // BASE_EVERY != before // BASE_EVERY
+
+
+def flushes(plan: Plan) -> bool:
+    """Whether the end of input is flushed behind the batch's range."""
+    return bool(plan.input.get("flush"))
+
+
+def reopens(plan: Plan) -> str | None:
+    """Why the flushed pipeline is reopened in front of the batch's range; None where it is not."""
+    why = plan.input.get("reopen")
+    return None if why is None else str(why)
+
+
+def is_accepted(workspace: Workspace, plan: Plan) -> str | None:
+    """Why an operator takes this batch although a blocking check fails; None when nobody does."""
+    accepted = workspace.accepted
+    return accepted.reason if accepted is not None and accepted.batch_id == plan.batch_id else None

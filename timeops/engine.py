@@ -1,0 +1,375 @@
+"""The engine: a segment of the log, from the state before it to what it gives and the state behind it.
+
+Here: in which order the rules of time and of windows apply. Whoever runs a pipeline runs this: micro-batches,
+backfills, `tidemark test`, the library. Not here: the rules (events/, windows/), where a state is stored.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.timeops.columns import W_BEFORE, WATERMARK, to_instant
+from tidemark.timeops.dead_letters import time_letters, unfit_letters, unfit_results, window_letters
+from tidemark.timeops.events.adjustment import Adjusted, kept_together, time_adjustment
+from tidemark.timeops.events.duplicates import first_times
+from tidemark.timeops.events.release import Released, release
+from tidemark.timeops.materialize import as_it_is
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.spec.chains import input_of, inputs_first
+from tidemark.timeops.watermark.timelines import LogClock
+from tidemark.timeops.watermark.watermarks import Way
+from tidemark.timeops.windows.drained import staying_closed
+from tidemark.timeops.windows.gap_filling import Span
+from tidemark.timeops.windows.over_results import as_events, with_results
+from tidemark.timeops.windows.results import (
+    all_events,
+    events_as_they_came,
+    in_open_windows,
+    late_for_windows,
+    passing,
+    still_needed,
+    window_results,
+)
+from tidemark.timeops.windows.seen_groups import once, seen_groups
+from tidemark.timeops.windows.sessions import sessions_of
+
+Materialize = Callable[[DataFrame], DataFrame]
+"""Gives a frame with the same rows, computed once, or leaves it as it is; see materialize.py."""
+
+EARLIER = "__earlier"
+"""Of an event that a window needs: true if it came in an earlier segment, null in this one."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What is carried from one segment of the log to the next.
+
+    A mapping goes by the name of a window, and lacks a window of which nothing is carried. It may load a frame when
+    it is asked for it, and only the rows that matter for the segment at hand.
+
+    Attributes:
+        timelines: timelines.STATE_SCHEMA.
+        held: Accepted events that are not released yet; None for none.
+        first_times: Records that are no duplicates, duplicates.FIRST_TIMES_SCHEMA; None for none.
+        events: The events that a window still needs; of a window over another one the results that it needs.
+        seen_groups: Of a window with `empty` the groups that it has seen, see seen_groups.py.
+        drained: The windows that a flush closed before the watermark had passed them, see drained_windows.py.
+    """
+
+    timelines: DataFrame
+    held: DataFrame | None = None
+    first_times: DataFrame | None = None
+    events: Mapping[str, DataFrame] = field(default_factory=dict)
+    seen_groups: Mapping[str, DataFrame] = field(default_factory=dict)
+    drained: Mapping[str, DataFrame] = field(default_factory=dict)
+
+    def materialized(self, materialize: Materialize) -> "State":
+        """The same state, each of its frames computed once."""
+
+        def each(frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+            shared = {id(frame): frame for frame in frames.values()}  # windows of one kind share a frame
+            kept = {key: materialize(frame) for key, frame in shared.items()}
+            return {name: kept[id(frame)] for name, frame in frames.items()}
+
+        return State(
+            self.timelines,
+            None if self.held is None else materialize(self.held),
+            None if self.first_times is None else materialize(self.first_times),
+            each(self.events),
+            each(self.seen_groups),
+            each(self.drained),
+        )
+
+
+def sharing(windows: Iterable[WindowSpec]) -> list[tuple[WindowSpec, ...]]:
+    """The windows in groups that need the same kind of rows, so that one frame holds those of all of a group.
+
+    These are windows on a grid, sessions and sliding windows, revised windows of both kinds; a window over another
+    one is alone, as its rows are the results of that one.
+    """
+    groups: dict[object, tuple[WindowSpec, ...]] = {}
+    for window in windows:
+        kind = window.name if window.input is not None else (window.revises, needs_others(window))
+        groups[kind] = (*groups.get(kind, ()), window)
+    return list(groups.values())
+
+
+def needs_others(window: WindowSpec) -> bool:
+    """Whether other events of its group say which events a window needs: of sessions, and of sliding windows once."""
+    return window.may_take_back or (window.is_linked and not window.revises)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a segment of the log gives. Frames are planned when they are asked for, and not computed here.
+
+    Attributes:
+        judged: Its records, accepted and refused, with the timelines behind it.
+        before: The state that it started from.
+        flushed: It ends with a flushing end of input.
+        materialize: What is done with frames that are read several times.
+        places_sessions: The session of every event is found once for all who ask.
+        written: Gives the results of a window, where they stand written already; else they are computed again.
+    """
+
+    judged: Adjusted
+    before: State
+    flushed: bool
+    materialize: Materialize
+    places_sessions: bool
+    written: Callable[[WindowSpec], DataFrame] | None = None
+    _segments: dict[str, Adjusted] = field(default_factory=dict, repr=False, compare=False)
+    _results: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    _sessions: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def timelines(self) -> DataFrame:
+        """The timelines behind the segment, timelines.STATE_SCHEMA."""
+        return self.judged.state
+
+    def with_timelines(self, state: DataFrame) -> "Outcome":
+        """The same with the timelines behind the segment as they are to be joined: computed, or known elsewhere."""
+        return replace(self, judged=replace(self.judged, state=state), _segments={}, _results={}, _sessions={})
+
+    @property
+    def windows(self) -> tuple[WindowSpec, ...]:
+        """The windows of the spec, inputs of others first."""
+        return tuple(inputs_first(self.judged.rules.windows))
+
+    @property
+    def time(self) -> TimeSpec:
+        """The spec's `time`."""
+        return self.judged.rules.time
+
+    @cached_property
+    def released(self) -> Released:
+        """Accepted events, also those held before, by what becomes of them, with the `_watermark` that each met."""
+        if self.before.held is None:
+            return self.released_of_segment
+        events = self.before.held.unionByName(self._accepted, allowMissingColumns=True)
+        return release(events, self.judged.state, flushed=self.flushed)
+
+    @cached_property
+    def released_of_segment(self) -> Released:
+        """The same of the events of the segment alone."""
+        return release(self._accepted, self.judged.state, flushed=self.flushed)
+
+    @property
+    def _accepted(self) -> DataFrame:
+        return self.judged.accepted.withColumn(WATERMARK, to_instant(W_BEFORE))
+
+    def segment_of(self, window: WindowSpec) -> Adjusted:
+        """The segment as a window sees it: of a window over another one the events are the results of that one."""
+        if window.input is None:
+            return self.judged
+        if window.name not in self._segments:
+            source = input_of(window, self.windows)
+            results = passing(self.results(source)) if self.written is None else self.written(source)
+            events = as_events(results, source, self.windows, self.time.over)
+            self._segments[window.name] = with_results(self.judged, events)
+        return self._segments[window.name]
+
+    def known_to(self, window: WindowSpec) -> DataFrame:
+        """The events of earlier segments that a window goes on from, marked EARLIER."""
+        known = self.before.events.get(window.name)
+        known = self.segment_of(window).accepted.limit(0) if known is None else known
+        return known.withColumn(EARLIER, F.lit(True))
+
+    def results(
+        self, window: WindowSpec, *, only: Span | None = None, materialize: Materialize | None = None
+    ) -> DataFrame:
+        """What `window_results` gives in the segment, computed once where other windows go over it.
+
+        Args:
+            window: The window.
+            only: Of windows with no event, those that are asked for; by default all.
+            materialize: For the frames in between; by default that of the segment.
+        """
+        if window.name not in self._results:
+            found = window_results(
+                self.segment_of(window),
+                self.known_to(window),
+                window,
+                seen=self.before.seen_groups.get(window.name),
+                stay_closed=self.before.drained.get(window.name),
+                placed=self.sessions_of(window),
+                only=only,
+                flushed=self.flushed,
+                keep=materialize or self.materialize,
+            )
+            is_input = any(one.input == window.name for one in self.windows)
+            self._results[window.name] = self.materialize(found) if is_input and self.written is None else found
+        return self._results[window.name]
+
+    def sessions_of(self, window: WindowSpec) -> DataFrame | None:
+        """The events of a session window, each with its session, found once for all who ask.
+
+        Results, late events and the events of open sessions are all read off it. None where each finds its own: for
+        other windows than sessions of events that give one result, and in a large segment, whose wide rows cost more
+        to keep than their few columns to sort.
+        """
+        if not self.places_sessions or window.kind != "session" or window.revises or window.input is not None:
+            return None
+        if window.name not in self._sessions:
+            events = all_events(self.judged, self.known_to(window))
+            found = sessions_of(events, window, self.time, self.before.drained.get(window.name))
+            self._sessions[window.name] = self.materialize(found)
+        return self._sessions[window.name]
+
+    @cached_property
+    def may_be_late_for(self) -> tuple[WindowSpec, ...]:
+        """The windows of events for which an accepted event may come too late.
+
+        Under drop and adjust no accepted event is behind the watermark: only a flush can have closed its window.
+        """
+        of_events = [window for window in self.windows if window.input is None]
+        return tuple(w for w in of_events if self.time.out_of_order == "keep" or w.name in self.before.drained)
+
+    def late_for(self, window: WindowSpec) -> DataFrame:
+        """Accepted events that come when all their windows have closed, see `late_for_windows`."""
+        known = self.known_to(window) if window.kind == "session" else None
+        closed = self.before.drained.get(window.name)
+        return late_for_windows(self.judged, known, window, closed, placed=self.sessions_of(window))
+
+    def unfit_results(self) -> list[DataFrame]:
+        """Dead letters of results that a window over them cannot add up."""
+        over_results = [window for window in self.windows if window.input is not None]
+        found = [unfit_results(self.segment_of(window).accepted, window) for window in over_results]
+        return [frame for frame in found if frame is not None]
+
+    def dead_letters(self, payload: Sequence[str]) -> DataFrame:
+        """Every record that is refused, by a rule of time or by a window.
+
+        Args:
+            payload: The columns of a record that a dead letter holds.
+        """
+        frames = [time_letters(self.judged.refused, payload, self.judged.rules)]
+        frames += [window_letters(self.late_for(window), payload, window) for window in self.may_be_late_for]
+        for window in (window for window in self.windows if window.input is None):
+            unfit = unfit_letters(self.judged.accepted, payload, window)
+            frames += [] if unfit is None else [unfit]
+        return reduce(DataFrame.unionByName, [*frames, *self.unfit_results()])
+
+    def needed_after(self, windows: Sequence[WindowSpec], known: DataFrame | None) -> DataFrame:
+        """Events that some windows still need behind the segment.
+
+        A flush closes all windows; events still count at later instants of a sliding one, if the log is reopened.
+
+        Args:
+            windows: Windows that share a frame, see `sharing`.
+            known: Those of earlier segments that they may need; None for none.
+        """
+        segment = self.segment_of(windows[0])
+        known = segment.accepted.limit(0) if known is None else known
+        needing = tuple(window for window in windows if not self.flushed or window.kind == "sliding")
+        if not needs_others(windows[0]):
+            return still_needed(events_as_they_came(segment, known), segment.state, needing)
+        events = (events_as_they_came if windows[0].revises else all_events)(segment, known)
+        placed = self.sessions_of(needing[0]) if needing else None
+        return in_open_windows(events, segment.state, needing, self.time, self.before.drained, placed=placed)
+
+    def drained_after(self, window: WindowSpec) -> DataFrame | None:
+        """The windows that stay closed behind the segment since a flush closed them; None where there was none."""
+        return staying_closed(
+            self.segment_of(window),
+            self.known_to(window),
+            window,
+            self.before.drained.get(window.name),
+            flushed=self.flushed,
+            seen=self.before.seen_groups.get(window.name),
+        )
+
+    def seen_after(self, window: WindowSpec) -> DataFrame:
+        """The groups that a window with `empty` has seen up to the end of the segment."""
+        fresh, earlier = (
+            seen_groups(self.segment_of(window).accepted, window),
+            self.before.seen_groups.get(window.name),
+        )
+        return fresh if earlier is None else once(earlier.unionByName(fresh), window)
+
+    def fresh_first_times(self) -> DataFrame:
+        """The records of the segment of which later ones may be duplicates."""
+        return first_times(self.judged.accepted, self.judged.refused)
+
+    def state(self, windows: Sequence[WindowSpec] | None = None) -> State:
+        """The state behind the segment, whole.
+
+        Args:
+            windows: Those that are asked for, without the events that are held for release; by default everything.
+        """
+        held = self.released.held if windows is None else None
+        windows = self.windows if windows is None else windows
+        events: dict[str, DataFrame] = {}
+        for group in sharing(windows):
+            events |= dict.fromkeys([w.name for w in group], self.needed_after(group, self.known_to(group[0])))
+        drained = {window.name: self.drained_after(window) for window in windows}
+        times = self.before.first_times
+        if self.time.deduplicate_by:
+            fresh = self.fresh_first_times()
+            times = fresh if times is None else times.unionByName(fresh)
+        return State(
+            timelines=self.judged.state,
+            held=held,
+            first_times=times,
+            events=events,
+            seen_groups={window.name: self.seen_after(window) for window in windows if window.empty},
+            drained={name: frame for name, frame in drained.items() if frame is not None},
+        )
+
+
+def advance(
+    items: DataFrame,
+    state: State,
+    rules: TimeRules,
+    clock: LogClock,
+    *,
+    flush: bool = False,
+    splits: int = 1,
+    way: Way | None = None,
+    materialize: Materialize = as_it_is,
+    is_small: bool = True,
+    places_sessions: bool | None = None,
+    written: Callable[[WindowSpec], DataFrame] | None = None,
+) -> Outcome:
+    """Judges a segment of the log.
+
+    Args:
+        items: The records of the segment; it may be one record, or the whole log.
+        state: The state before the first of them.
+        rules: The rules of the spec.
+        clock: The clock of the log around the segment.
+        flush: The segment ends with a flushing end of input.
+        splits: How many splits a timeline has at most, see `splits.most_splits`.
+        way: How the records are scanned, see `watermarks.Way`.
+        materialize: What is done with frames that are read several times.
+        is_small: The judged records may be computed once and kept; of a large segment that is done only with what is
+            small beside them, and the records are judged again by each who asks.
+        places_sessions: The session of every event is found once for all who ask, which is worth it in a segment so
+            small that planning takes most of the time; by default where `is_small`.
+        written: Gives the results of a window from where they were written, for windows over it.
+
+    Returns:
+        What the segment gives, and the state behind it.
+
+    Raises:
+        SpecError: An expression of the spec does not fit the columns.
+    """
+    judged = time_adjustment(
+        items,
+        state.timelines,
+        rules,
+        clock,
+        splits=splits,
+        first_times=state.first_times,
+        way=way,
+        keep=materialize if is_small else as_it_is,
+        keep_few=as_it_is if is_small else materialize,
+    )
+    if is_small:
+        judged = kept_together(judged, materialize)
+    places = is_small if places_sessions is None else places_sessions
+    return Outcome(judged, state, flush, materialize, places, written)
