@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.orchestration.landing import land, table
-from tests.orchestration.test_live_runs import pipeline
+from tests.orchestration.running import pipeline
 from tidemark.assets import dead_letters
 from tidemark.assets.batch.batch import next_segment, take_on
 from tidemark.assets.checks import CHECKS, run_checks

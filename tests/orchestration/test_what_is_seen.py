@@ -9,7 +9,7 @@ from dagster import AssetCheckKey, AssetKey, DagsterInstance, TableMetadataValue
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import expected, land, table, us
-from tests.orchestration.test_live_runs import pipeline
+from tests.orchestration.running import pipeline
 from tidemark.assets.batch.batch import next_segment, take_on
 from tidemark.assets.batch.segment import judged_batch
 from tidemark.assets.dead_letters import write_dead_letters

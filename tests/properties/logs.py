@@ -347,3 +347,8 @@ def window_of(window: WindowSpec) -> oracle.Window:
             else (record.payload["case"],)
         ),
     )
+
+
+def near(logs: Sequence[Log]) -> list[Log]:
+    """The logs without times that lie thousands of years apart: every window between them would be a row."""
+    return [log for log in logs if not {event.event_us for event in log.events} & set(FAR_US)]

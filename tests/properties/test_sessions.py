@@ -7,9 +7,9 @@ from itertools import combinations_with_replacement, count
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
 from tests.properties.fold import Gathered, run
 from tests.properties.logs import BASE_US, Event, Log
-from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.windows import session_folds
 
