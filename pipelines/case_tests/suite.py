@@ -63,7 +63,7 @@ def read_cases(spec: Spec, path: Path) -> CasesFile:
     Raises:
         SpecError: There is no such file, or it holds no valid cases of the spec.
     """
-    text = read_text(path, "the file of cases", remedy="check the path; docs/testing-a-spec.md shows one")
+    text = read_text(path, "the file of cases", remedy="check the path; docs/how-to/test-a-spec.md shows one")
     return parse_cases(text, spec, file=str(path))
 
 
