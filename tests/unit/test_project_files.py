@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tidemark.assets import checks
+from tidemark.pipelines.cli import main
+from tidemark.resources import tables
 from tidemark.timeops import columns
 from tidemark.timeops.spec import parse_spec
 from tools import spec_reference
@@ -134,3 +136,29 @@ def test_the_reference_names_every_check_and_whether_it_blocks() -> None:
 def test_the_keys_of_a_spec_stand_on_their_page_as_they_are_generated() -> None:
     page = spec_reference.PAGE.read_text(encoding="utf-8")
     assert page == spec_reference.with_generated(page), "run `make docs`"
+
+
+def test_the_reference_names_every_command_and_option() -> None:
+    page = read("docs/reference/commands.md")
+    for name, command in main.commands.items():
+        assert f"`tidemark {name}" in page, name
+        options = [one for parameter in command.params for one in parameter.opts if one.startswith("--")]
+        assert [one for one in options if f"`{one}" not in page] == [], name
+
+
+def test_the_reference_names_every_control_table_and_its_columns() -> None:
+    page = read("docs/reference/tables.md")
+    for table, schema in tables.CONTROL_SCHEMAS.items():
+        if not table.startswith("_state/"):
+            text = section("docs/reference/tables.md", table)
+            assert set(schema.names) - set(first_cells(text)) == set(), table
+    names = [value for name, value in vars(tables).items() if name.isupper() and isinstance(value, str)]
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_file_of_the_code_that_is_named_is_there(page: Path) -> None:
+    named = re.findall(
+        r"`((?:assets|benchmarks|pipelines|resources|tests|timeops|tools)/[\w/]*(?:\.py)?)`", read(page)
+    )
+    assert [path for path in named if not (ROOT / path).exists()] == []
