@@ -35,8 +35,8 @@ from tidemark.timeops.counts import (
     refused_tally,
 )
 from tidemark.timeops.durations import micros
-from tidemark.timeops.epoch import instant_of
 from tidemark.timeops.events.adjustment import KEPT
+from tidemark.timeops.utc import instant_of
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,9 @@ from tidemark.resources.batches.plans import Plan
 from tidemark.resources.spark.rows import small_frame
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.days import day_of
 from tidemark.timeops.materialize import as_it_is, computed
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.utc import day_of
 from tidemark.timeops.windows.gap_filling import may_wait, told_in_words
 from tidemark.timeops.windows.grid_bounds import may_close_between
 

@@ -31,7 +31,7 @@ from tidemark.pipelines.upkeep import upkeep_job
 from tidemark.resources.settings import Settings, from_environment
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
-from tidemark.timeops.spec.schedule import OnNewInput
+from tidemark.timeops.spec.automation import OnNewInput
 
 SPECS = Path(__file__).parent / "specs"
 

@@ -24,7 +24,7 @@ from tidemark.timeops.events.extraction import timeline
 from tidemark.timeops.events.release import release
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec, TimeSpec, WindowSpec
-from tidemark.timeops.spec.chains import input_of, inputs_first
+from tidemark.timeops.spec.window import input_of, inputs_first
 from tidemark.timeops.watermark.ticks import Ticks
 from tidemark.timeops.watermark.timelines import LogClock, clock_watermark
 from tidemark.timeops.windows.over_results import as_events, results_still_needed, with_results

@@ -26,14 +26,13 @@ from tidemark.resources.lake.filters import Filters, sql_condition
 from tidemark.resources.spark.split_count import count_splits
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.days import begin_of
-from tidemark.timeops.epoch import us_of
 from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.events.adjustment import Adjusted, kept_together, time_adjustment
 from tidemark.timeops.materialize import as_it_is, computed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec, WindowSpec
-from tidemark.timeops.spec.chains import input_of
+from tidemark.timeops.spec.window import input_of
+from tidemark.timeops.utc import begin_of, us_of
 from tidemark.timeops.watermark.watermarks import Way
 from tidemark.timeops.windows.gap_filling import Span
 from tidemark.timeops.windows.over_results import as_events, with_results

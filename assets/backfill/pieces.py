@@ -25,14 +25,13 @@ from tidemark.assets.state.timelines import kept_to_join
 from tidemark.resources.spark.rows import empty_frame
 from tidemark.resources.spark.split_count import count_splits
 from tidemark.resources.workspace import Position, Workspace
-from tidemark.timeops.epoch import us_of
 from tidemark.timeops.events.adjustment import Adjusted, kept_together, time_adjustment
 from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA, first_times
 from tidemark.timeops.materialize import computed
-from tidemark.timeops.pauses import Waits
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules import TimeRules, Waits
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.spec.chains import input_of
+from tidemark.timeops.spec.window import input_of
+from tidemark.timeops.utc import us_of
 from tidemark.timeops.windows.drained import staying_closed
 from tidemark.timeops.windows.gap_filling import Span
 from tidemark.timeops.windows.over_results import as_events, results_still_needed, with_results

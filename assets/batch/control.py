@@ -18,8 +18,8 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.spec_origin import other_file
 from tidemark.resources.workspace import Position, Workspace, plan_end, tick_of
-from tidemark.timeops.epoch import instant_of
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.utc import instant_of
 
 _reopened: WeakKeyDictionary[Workspace, tuple[int, bool]] = WeakKeyDictionary()
 

@@ -21,8 +21,7 @@ from tidemark.resources.recount.times import SourceRules
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.try_expression import guarded_sql
-from tidemark.timeops.pauses import Waits
-from tidemark.timeops.rules import SourceTime, TimeRules
+from tidemark.timeops.rules import SourceTime, TimeRules, Waits
 from tidemark.timeops.spec import WindowSpec
 
 _JUDGED = ("duplicate", "early", "late_arrival", "out_of_order")  # reasons that the recount tells apart

@@ -17,9 +17,9 @@ from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation,
 from tidemark.resources.spark.rows import readable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.epoch import Instant
-from tidemark.timeops.expressions.sums import SUMS, calls_of
+from tidemark.timeops.expressions.aggregates import SUMS, calls_of
 from tidemark.timeops.spec import Spec, WindowSpec
+from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.aggregates import having_fails
 from tidemark.timeops.windows.changes import CHANGE, DELETE, PREIMAGE
 

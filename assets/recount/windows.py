@@ -13,22 +13,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.control import last_flush, was_reopened
-from tidemark.assets.recount.bounds import moved_sums, with_column
-from tidemark.assets.recount.values import is_same, is_sure
+from tidemark.assets.recount.precision import is_same, is_sure, moved_sums, with_column
 from tidemark.assets.state.drained_windows import stay_closed
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.spark.rows import small_frame
 from tidemark.resources.workspace import Position, Workspace, records_in
 from tidemark.timeops import columns as c
-from tidemark.timeops.epoch import Instant
 from tidemark.timeops.events.adjustment import KEPT
-from tidemark.timeops.expressions.aggregate_calls import on_rows
-from tidemark.timeops.expressions.sums import SUMS, calls_of, overflow_in, without_overflow
+from tidemark.timeops.expressions.aggregates import SUMS, calls_of, on_rows, overflow_in, without_overflow
 from tidemark.timeops.expressions.tokens import mentions
-from tidemark.timeops.expressions.try_expression import any_fails, null_if_it_fails
-from tidemark.timeops.expressions.values import as_json
+from tidemark.timeops.expressions.try_expression import any_fails, as_json, null_if_it_fails
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.aggregates import passes_having, with_aggregates
 from tidemark.timeops.windows.membership import END, START, group_names
 

@@ -18,8 +18,8 @@ from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.lake import FEW_ROWS
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.epoch import Instant
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.grid_bounds import needed_from
 from tidemark.timeops.windows.results import still_needed
 

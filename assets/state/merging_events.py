@@ -18,8 +18,8 @@ from tidemark.assets.state.event_sessions import EARLIER, placed_in_sessions
 from tidemark.resources.lake.filters import Filters, sql_condition
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.epoch import Instant
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.grid_bounds import needed_for_certain_from
 from tidemark.timeops.windows.results import all_events, events_as_they_came, in_open_windows, late_for_windows
 

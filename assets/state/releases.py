@@ -19,8 +19,8 @@ from tidemark.resources.lake.filters import Filters
 from tidemark.resources.spark.numbering import numbered
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.epoch import Instant
 from tidemark.timeops.events.release import RELEASE_ORDER, Released, release
+from tidemark.timeops.utc import Instant
 
 
 def write_released(workspace: Workspace, judged: Judged, *, kept: int) -> int:

@@ -13,7 +13,7 @@ from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.spec import Spec, WindowSpec
-from tidemark.timeops.spec.chains import input_of
+from tidemark.timeops.spec.window import input_of
 from tidemark.timeops.windows.over_results import as_events, result_columns, with_results
 
 

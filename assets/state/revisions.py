@@ -14,9 +14,9 @@ from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.epoch import Instant
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.changes import changes
 from tidemark.timeops.windows.gap_filling import told_in_words
 from tidemark.timeops.windows.grid_bounds import needed_from

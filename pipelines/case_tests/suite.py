@@ -21,8 +21,7 @@ from tidemark.pipelines.spec_files import read_text
 from tidemark.resources import tables
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import SpecFile, Workspace
-from tidemark.timeops.cases.file import CasesFile, parse_cases
-from tidemark.timeops.cases.transcripts import HELD, LETTERS, ORDERED, WINDOWS, Case, Expected
+from tidemark.timeops.cases.file import HELD, LETTERS, ORDERED, WINDOWS, Case, CasesFile, Expected, parse_cases
 from tidemark.timeops.cases.values import read_value
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean
 from tidemark.timeops.spec import Spec

@@ -26,9 +26,9 @@ from tidemark.resources.batches.plans import Plan
 from tidemark.resources.clock import FixedClock
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.dead_letters import time_letters
-from tidemark.timeops.epoch import instant_of
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.spec.alerts import Alerts
+from tidemark.timeops.spec.automation import Alerts
+from tidemark.timeops.utc import instant_of
 
 RUN = "a run of this test"
 

@@ -23,10 +23,9 @@ from tidemark.timeops.events.adjustment import Adjusted, JudgedRows, adjusted_fr
 from tidemark.timeops.events.duplicates import first_times
 from tidemark.timeops.events.extraction import timeline
 from tidemark.timeops.events.release import release
-from tidemark.timeops.pauses import Waits
-from tidemark.timeops.rules import SourceTime, TimeRules
+from tidemark.timeops.rules import SourceTime, TimeRules, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.spec.chains import input_of, inputs_first
+from tidemark.timeops.spec.window import input_of, inputs_first
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
 from tidemark.timeops.watermark.watermarks import Way
 from tidemark.timeops.windows.changes import PASSES

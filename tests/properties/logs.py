@@ -18,7 +18,7 @@ from tests.oracle.chained import results_over
 from tidemark.resources.spark.rows import small_frame
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.spec.chains import input_of, inputs_first
+from tidemark.timeops.spec.window import input_of, inputs_first
 from tidemark.timeops.watermark.ticks import Ticks
 
 BASE_US = 1_700_000_000_000_000

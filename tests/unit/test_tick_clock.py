@@ -14,9 +14,9 @@ from tidemark.resources.batches.owner import this_process
 from tidemark.resources.clock import FixedClock
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.workspace import Position, SpecFile, Workspace
-from tidemark.timeops.epoch import instant_of, us_of
 from tidemark.timeops.errors import BusyError
 from tidemark.timeops.spec import parse_spec
+from tidemark.timeops.utc import instant_of, us_of
 from tidemark.timeops.watermark.tick_clock import LastArrival, estimated_clock
 
 SEEN = datetime(2026, 1, 1, 12, tzinfo=UTC)

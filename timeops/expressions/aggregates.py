@@ -1,15 +1,24 @@
-"""What an aggregate of a spec evaluates on each row, what it adds up, and what it makes of the sums.
+"""The aggregates of a spec: what one evaluates on each row, what it adds up, and what it makes of the sums.
 
-Here: cutting the text of an aggregate at its calls of aggregate functions. Not here: evaluating the parts
-(membership.py, aggregates.py).
+Here: cutting the text of an aggregate at its calls, and sums of BIGINT that do not wrap. Not here: evaluating the
+parts (windows/membership.py, windows/aggregates.py), aggregates that depend on the order of rows (determinism.py).
 
 An error of `max(timestamp_millis(n))` is one of a row, that of `timestamp_millis(sum(n))` one of a result.
+
+A sum that does not fit is null, whatever the order in which it is added up. With ANSI mode off Spark's `sum` wraps
+around. Its `try_sum` gives null as soon as it passes the end on the way, which depends on the order of the rows. A
+sum that has wrapped is off by 2^64 or more from the one in floating point, whose own error is far smaller. Other
+aggregates cannot overflow: a count is too small, and an average adds up in floating point.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidemark.timeops.expressions.tokens import Call, Token, calls, tokenize
+from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, YearMonthIntervalType
+
+from tidemark.timeops.expressions.tokens import Call, Token, calls, plain_column, tokenize
+from tidemark.timeops.expressions.try_expression import type_of
 
 AGGREGATES = frozenset(
     """any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate
@@ -137,3 +146,123 @@ def _with_clauses(
         else:
             break
     return end, order, condition
+
+
+SUMS = ("sum", "try_sum")
+_APART = "9.2E18D"  # half of 2^64, and less than it
+
+
+@dataclass(frozen=True)
+class Adding:
+    """A call of an aggregate of one argument.
+
+    Attributes:
+        function: The aggregate.
+        argument: What it takes, without DISTINCT.
+        is_distinct: Whether DISTINCT stands before it.
+        only: `FILTER (WHERE ...)` and a blank before it, or nothing.
+        start: Where the call begins in the text.
+        stop: Where it ends, with its FILTER.
+    """
+
+    function: str
+    argument: str
+    is_distinct: bool
+    only: str
+    start: int
+    stop: int
+
+
+def calls_of(aggregate: str, functions: Collection[str]) -> list[Adding]:
+    """The calls of some aggregates in an expression, in the order of the text."""
+    tokens = tokenize(aggregate)
+    every = calls(tokens)
+    found = []
+    for call in every:
+        if call.name not in functions or len(call.arguments) != 1 or not call.arguments[0]:
+            continue
+        words = call.arguments[0]
+        is_distinct = len(words) > 1 and words[0].lower == "distinct"
+        words = words[1:] if len(words) > 1 and words[0].lower in ("distinct", "all") else words
+        end, _, _ = _with_clauses(tokens, call, every)
+        only = aggregate[tokens[call.end].start : tokens[end - 1].end] if end > call.end else ""
+        found.append(
+            Adding(
+                call.name,
+                aggregate[words[0].start : words[-1].end],
+                is_distinct,
+                f" {only}" if only else "",
+                tokens[call.position].start,
+                tokens[end - 1].end,
+            )
+        )
+    return found
+
+
+def argument_type(one: Adding, frame: DataFrame) -> DataType:
+    """The type of what a call takes; of a column without asking Spark to look at the whole query once more."""
+    name = plain_column(one.argument)
+    columns = [field.dataType for field in frame.schema if name is not None and field.name.lower() == name.lower()]
+    return columns[0] if len(columns) == 1 else type_of(frame, one.argument)
+
+
+def without_overflow(aggregate: str, frame: DataFrame, *, in_decimals: bool = False) -> str:
+    """An aggregate whose sums of BIGINT are null where they do not fit.
+
+    Args:
+        aggregate: Spark SQL.
+        frame: What it is computed of.
+        in_decimals: Add up decimals, which is another way to the same sums, and slower.
+    """
+    text, behind = "", 0
+    for one, kind in _sums(aggregate, frame):
+        if isinstance(kind, LongType):
+            whole = _exact_sum(one) if in_decimals else _whole_sum(one)
+        elif isinstance(kind, DayTimeIntervalType | YearMonthIntervalType) and one.function == "sum":
+            whole = f"try_{aggregate[one.start : one.stop]}"  # an error of Spark in any mode
+        else:
+            continue
+        text += f"{aggregate[behind : one.start]}{whole}"
+        behind = one.stop
+    return text + aggregate[behind:]
+
+
+def overflow_in(aggregate: str, frame: DataFrame) -> str | None:
+    """SQL of a BOOLEAN aggregate, never null: one of the sums of BIGINT does not fit; None where there are none."""
+    sums = [one for one, kind in _sums(aggregate, frame) if isinstance(kind, LongType)]
+    each = [f"({_exact(one)} IS NOT NULL AND {_exact_sum(one)} IS NULL)" for one in sums]
+    return " OR ".join(each) if each else None
+
+
+def wrapped_away(total: str, approximate: str) -> str:
+    """SQL of a BIGINT: a sum that may have wrapped, null where it has.
+
+    Args:
+        total: SQL of the sum.
+        approximate: SQL of the same in floating point.
+    """
+    return f"CASE WHEN abs({total} - {approximate}) < {_APART} THEN {total} END"
+
+
+def _sums(aggregate: str, frame: DataFrame) -> list[tuple[Adding, DataType]]:
+    """The sums in an aggregate, and the types of what they add up."""
+    return [(one, argument_type(one, frame)) for one in calls_of(aggregate, SUMS)]
+
+
+def _whole_sum(one: Adding) -> str:
+    if one.is_distinct:  # numbers that differ may be one in floating point
+        return _exact_sum(one)
+    return f"({wrapped_away(f'sum({one.argument}){one.only}', _approximate(one))})"
+
+
+def _exact_sum(one: Adding) -> str:
+    return f"try_cast({_exact(one)} AS BIGINT)"
+
+
+def _approximate(one: Adding) -> str:
+    return f"sum(CAST({one.argument} AS DOUBLE)){one.only}"
+
+
+def _exact(one: Adding) -> str:
+    distinct = "DISTINCT " if one.is_distinct else ""
+    return f"sum({distinct}CAST({one.argument} AS DECIMAL(20, 0))){one.only}"
