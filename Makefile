@@ -3,7 +3,7 @@
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults variants properties bench check format screenshots ui
+.PHONY: help setup demo test faults variants properties bench check format docs screenshots ui
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -47,6 +47,9 @@ check: setup ## check format, style, types and import contracts
 format: setup ## format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: setup ## write the generated part of the documentation anew, from the models of a spec
+	@$(BIN)/python -m tools.spec_reference
 
 screenshots: setup ## make the pictures of the documentation anew, from the demo in a browser
 	@$(BIN)/python -m tests.browser.screenshots

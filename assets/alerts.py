@@ -13,9 +13,9 @@ from tidemark.resources.quality.checks import Checked, Expectation, Measured, ch
 from tidemark.resources.workspace import Position, Workspace, records_in
 from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
 from tidemark.timeops.durations import format_duration, micros, roughly
-from tidemark.timeops.epoch import instant_of
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.consistency import has_event_time
+from tidemark.timeops.utc import instant_of
 
 DEAD_LETTER_RATE = Expectation(
     name="dead_letter_rate",

@@ -18,30 +18,30 @@ from dagster import (
 )
 from dagster_pyspark import LazyPySparkResource
 
-from tidemark.assets.batch.planning import batch_of, is_accepted, stage_of
+from tidemark.assets.batch.planning import is_accepted, stage_of
 from tidemark.assets.checks import expectations, run_checks
 from tidemark.assets.display import metadata as show
 from tidemark.assets.failures import RETRIES, told_to_dagster
-from tidemark.assets.live import OpenWorkspace, key, pool_of
+from tidemark.assets.live import LiveRun, key, pool_of
 from tidemark.resources.quality.checks import Checked, Expectation
 from tidemark.resources.quality.data_docs import docs_folder, write_page
 from tidemark.timeops.spec import Spec
 
 
-def live_checks(spec: Spec, open_workspace: OpenWorkspace, data_docs: str) -> list[AssetChecksDefinition]:
+def live_checks(spec: Spec, run: LiveRun, data_docs: str) -> list[AssetChecksDefinition]:
     """The checks of a pipeline's live assets.
 
     Args:
         spec: The pipeline.
-        open_workspace: Gives its tables.
+        run: Gives its tables and its batch.
         data_docs: Address at which the pages of all pipelines' checks are served; may be empty.
     """
     asked = [(name, all_of) for name, all_of in expectations(spec).items() if all_of]
-    return [_checks_of(spec, open_workspace, data_docs, name, all_of) for name, all_of in asked]
+    return [_checks_of(spec, run, data_docs, name, all_of) for name, all_of in asked]
 
 
 def _checks_of(
-    spec: Spec, open_workspace: OpenWorkspace, data_docs: str, name: str, all_of: Sequence[Expectation]
+    spec: Spec, run: LiveRun, data_docs: str, name: str, all_of: Sequence[Expectation]
 ) -> AssetChecksDefinition:
     asset = key(spec, name)
     specs = [_spec_of(expectation, asset.path) for expectation in all_of]
@@ -49,16 +49,16 @@ def _checks_of(
     @multi_asset_check(specs=specs, name=f"{spec.name}__{name}_checks", pool=pool_of(spec), retry_policy=RETRIES)
     @told_to_dagster
     def checks(context: AssetCheckExecutionContext, spark: LazyPySparkResource) -> Iterator[AssetCheckResult]:
-        workspace = open_workspace(spark)
-        plan = batch_of(workspace, context.run.run_id)
-        if plan is None:
+        batch = run.batch(spark, context.run.run_id)
+        if batch is None:
             for expectation in all_of:
                 yield _passed_idle(expectation, asset.path)
             return
+        workspace, plan = batch.workspace, batch.plan
         accepted = is_accepted(workspace, plan) is not None
         workspace.tell(f"batch {plan.batch_id}: checking {name}")
         with stage_of(workspace, plan):
-            done = run_checks(workspace, plan, name)
+            done = run_checks(batch, name)
         page = write_page(workspace.folder, name, plan.batch_id, done, workspace.clock.now())
         about: show.Metadata = {"batch": show.number_of(plan)}
         if page is not None:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.alerts import alerts_of, check_alert
+from tidemark.assets.batch.batch import Batch
 from tidemark.assets.recount.late_drops import recount_of_batch, recounted
 from tidemark.assets.recount.window_checks import (
     DENSE_REVISIONS,
@@ -95,8 +96,9 @@ def expectations(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
     return {asset: (*always, *alerts.get(asset, ())) for asset, always in found.items()}
 
 
-def run_checks(workspace: Workspace, plan: Plan, asset: str) -> list[Checked]:
+def run_checks(batch: Batch, asset: str) -> list[Checked]:
     """Runs the checks of an asset (a key of CHECKS) on what a batch wrote."""
+    workspace, plan = batch.workspace, batch.plan
     asked = expectations(workspace.spec)[asset]
     alerts = [check_alert(workspace, plan, one) for one in asked if one not in CHECKS[asset]]
     if len(alerts) == len(asked):
@@ -106,11 +108,11 @@ def run_checks(workspace: Workspace, plan: Plan, asset: str) -> list[Checked]:
         "window_results": check_windows,
         tables.DEAD_LETTERS: _check_letters,
     }
-    return [*run[asset](workspace, plan), *alerts]
+    return [*run[asset](batch), *alerts]
 
 
-def _check_releases(workspace: Workspace, plan: Plan) -> list[Checked]:
-    looked = _releases(workspace, plan)
+def _check_releases(batch: Batch) -> list[Checked]:
+    looked = _releases(batch.workspace, batch.plan)
     names = ("broken", "above_watermark")
     found = _one_row(looked.agg(*[F.count_if(name).alias(name) for name in names]))
 
@@ -167,7 +169,8 @@ def _timelines_around(workspace: Workspace, plan: Plan) -> tuple[DataFrame, Data
     return before, written
 
 
-def _check_letters(workspace: Workspace, plan: Plan) -> list[Checked]:
+def _check_letters(batch: Batch) -> list[Checked]:
+    workspace, plan = batch.workspace, batch.plan
     letters = _written(workspace, plan, tables.DEAD_LETTERS)
     # No tolerance lets in what the clock has passed, so such a dead letter has no lateness.
     clock_moves = workspace.spec.time.idle is not None
@@ -183,7 +186,7 @@ def _check_letters(workspace: Workspace, plan: Plan) -> list[Checked]:
         if row["stage"] == "window":
             of_windows[row["window_name"]] += row["n"]
     before = timelines_before(workspace, workspace.position())
-    fresh = _one_row(recount_of_batch(workspace, plan, letters, before))
+    fresh = _one_row(recount_of_batch(batch, letters, before))
     shown = (c.SEQ, "reason", "lateness_us", "detail")
     return [
         check(RECOUNT, recounted(by_reason, fresh)),

@@ -30,11 +30,11 @@ from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.spec_origin import note_of
 from tidemark.resources.workspace import LAST_ARRIVAL, LAST_SEEN, WAITS, Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.epoch import us_of
 from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.events.instants import BAD, FAILED, US, with_instant
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import FilesSource, Spec
+from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.tick_clock import LastArrival
 
 HELD_BACK = "held_back"  # of the input of a plan: by source the files that were found unreadable by reading them

@@ -24,9 +24,9 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from tidemark.assets.alignment import is_aligned, must_process_first
-from tidemark.assets.batch.planning import LogSegment, batch_of, is_accepted, next_segment, stage_of, take_on
+from tidemark.assets.batch.batch import Batch
 from tidemark.assets.batch.control import ensure_taken
-from tidemark.assets.batch.segment import forget
+from tidemark.assets.batch.planning import LogSegment, batch_of, is_accepted, next_segment, stage_of, take_on
 from tidemark.assets.batch.ticks import clock_of_tick, why_never
 from tidemark.assets.dead_letters import write_dead_letters
 from tidemark.assets.display import metadata as show
@@ -45,6 +45,40 @@ from tidemark.timeops.spec import Spec
 OpenWorkspace = Callable[[LazyPySparkResource], Workspace]
 
 
+class LiveRun:
+    """A pipeline as the stages of a run see it: its tables, and the batch that the run has taken on.
+
+    The stages share the batch, so that its records are judged once. Spark frees what is kept of it with the object.
+    """
+
+    def __init__(self, open_workspace: OpenWorkspace) -> None:
+        self._open = open_workspace
+        self._batch: Batch | None = None
+
+    def workspace(self, spark: LazyPySparkResource) -> Workspace:
+        """The pipeline's tables."""
+        return self._open(spark)
+
+    def take_on(self, workspace: Workspace, segment: LogSegment, run_id: str) -> Batch:
+        """Plans the next batch; errors as of `planning.take_on`."""
+        self._batch = Batch(workspace, take_on(workspace, segment, run_id))
+        return self._batch
+
+    def batch(self, spark: LazyPySparkResource, run_id: str) -> Batch | None:
+        """The batch that a run has taken on; None where it has none."""
+        workspace = self.workspace(spark)
+        plan = batch_of(workspace, run_id)
+        if plan is None:
+            return None
+        if self._batch is None or self._batch.plan.attempt != plan.attempt:
+            self._batch = Batch(workspace, plan)
+        return self._batch
+
+    def committed(self) -> None:
+        """Lets go of the batch."""
+        self._batch = None
+
+
 class BatchSettings(Config):
     """How much one run processes."""
 
@@ -57,14 +91,14 @@ class BatchSettings(Config):
     )
 
 
-def live_assets(spec: Spec, open_workspace: OpenWorkspace) -> list[AssetsDefinition]:
+def live_assets(spec: Spec, run: LiveRun) -> list[AssetsDefinition]:
     """The assets of a pipeline's live run, in order."""
     return [
-        _raw_events(spec, open_workspace),
-        _ordered_events(spec, open_workspace),
-        *([_window_results(spec, open_workspace)] if spec.windows else []),
-        _dead_letters(spec, open_workspace),
-        _batches(spec, open_workspace),
+        _raw_events(spec, run),
+        _ordered_events(spec, run),
+        *([_window_results(spec, run)] if spec.windows else []),
+        _dead_letters(spec, run),
+        _batches(spec, run),
     ]
 
 
@@ -111,7 +145,7 @@ def _freshness(spec: Spec) -> FreshnessPolicy | None:
     return FreshnessPolicy.time_window(fail_window=levels.error, warn_window=levels.warn)
 
 
-def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
+def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
     about = "The arrival log: every record that came in, in the order that everything downstream is a function of."
 
     @_stage(spec, "raw_events", about, [])
@@ -119,7 +153,7 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
         context: AssetExecutionContext, spark: LazyPySparkResource, config: BatchSettings
     ) -> Iterator[MaterializeResult[None]]:
         say_who_runs(context)
-        workspace = open_workspace(spark)
+        workspace = run.workspace(spark)
         workspace.tell("looking for new input")
         ensure_taken(workspace)
         create_tables(workspace)
@@ -161,45 +195,46 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
     return raw_events
 
 
-def _ordered_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
+def _ordered_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
     about = "Accepted events in event-time order, released once the watermark has passed them."
 
     @_stage(spec, "ordered_events", about, ["raw_events"])
     def ordered_events(
         context: AssetExecutionContext, spark: LazyPySparkResource, config: BatchSettings
     ) -> Iterator[MaterializeResult[None]]:
-        workspace = open_workspace(spark)
+        workspace = run.workspace(spark)
         segment = _next(workspace, config)
         if segment.is_empty:
             context.log.info("nothing new")
             return
-        plan = take_on(workspace, segment, context.run.run_id)
+        batch = run.take_on(workspace, segment, context.run.run_id)
+        plan = batch.plan
         context.instance.add_run_tags(context.run.run_id, run_tags(plan))
         import_ahead()
         workspace.tell(f"batch {plan.batch_id}: judging {segment.end_seq - segment.first_seq:,} records")
         with stage_of(workspace, plan):
-            done = adjust_time(workspace, plan)
-            about = of_time_adjustment(workspace, plan, done)
+            done = adjust_time(batch)
+            about = of_time_adjustment(batch, done)
         yield MaterializeResult(metadata=about)
 
     return ordered_events
 
 
-def _window_results(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
+def _window_results(spec: Spec, run: LiveRun) -> AssetsDefinition:
     about = "Closes windows: writes the rows of `windows/<name>` whose windows the watermark has passed."
 
     @_stage(spec, "window_results", about, ["ordered_events"])
     def window_results(
         context: AssetExecutionContext, spark: LazyPySparkResource
     ) -> Iterator[MaterializeResult[None]]:
-        workspace = open_workspace(spark)
-        plan = batch_of(workspace, context.run.run_id)
-        if plan is None:
+        batch = run.batch(spark, context.run.run_id)
+        if batch is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
             return
+        workspace, plan = batch.workspace, batch.plan
         workspace.tell(f"batch {plan.batch_id}: closing windows")
         with stage_of(workspace, plan):
-            done = aggregate_windows(workspace, plan)
+            done = aggregate_windows(batch)
         counts = workspace.counts_of(plan.batch_id)
         outcomes = {name.replace(".", "_"): n for name, n in counts.items() if "." in name and "refused" not in name}
         yield MaterializeResult(
@@ -214,20 +249,20 @@ def _window_results(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefiniti
     return window_results
 
 
-def _dead_letters(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
+def _dead_letters(spec: Spec, run: LiveRun) -> AssetsDefinition:
     about = "Every record that was refused, with the reason, how late it was, and the record itself."
     stages = ["ordered_events", *(["window_results"] if spec.windows else [])]
 
     @_stage(spec, "dead_letters", about, stages)
     def dead_letters(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
-        workspace = open_workspace(spark)
-        plan = batch_of(workspace, context.run.run_id)
-        if plan is None:
+        batch = run.batch(spark, context.run.run_id)
+        if batch is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
             return
+        workspace, plan = batch.workspace, batch.plan
         workspace.tell(f"batch {plan.batch_id}: writing dead letters")
         with stage_of(workspace, plan):
-            reasons = write_dead_letters(workspace, plan)
+            reasons = write_dead_letters(batch)
         yield MaterializeResult(
             metadata={
                 **show.rows(sum(reasons.values())),
@@ -241,26 +276,26 @@ def _dead_letters(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition
     return dead_letters
 
 
-def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
+def _batches(spec: Spec, run: LiveRun) -> AssetsDefinition:
     about = "The log of batches. Its newest row is the commit: the version of every table that belongs together."
     before = [*(["window_results"] if spec.windows else []), "ordered_events", "dead_letters"]
 
     @_stage(spec, "batches", about, before)
     def batches(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
-        workspace = open_workspace(spark)
-        plan = batch_of(workspace, context.run.run_id)
-        if plan is None:
+        batch = run.batch(spark, context.run.run_id)
+        if batch is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
             return
+        workspace, plan = batch.workspace, batch.plan
         workspace.tell(f"batch {plan.batch_id}: committing")
         counts = workspace.counts_of(plan.batch_id)
         versions = workspace.outputs(plan)
-        forget(workspace)
+        run.committed()
         reason = is_accepted(workspace, plan)
         now = workspace.clock.now()
         workspace.batches.commit(plan, counts, versions, now, reason=reason)
         workspace.tell(_progress(workspace, plan, now))
-        for name, days in (days_of_batch(workspace, plan) if spec.windows else {}).items():
+        for name, days in (days_of_batch(batch) if spec.windows else {}).items():
             table = tables.window_table(name)
             about = show.table(workspace.lake, table)
             for day, n in days.items():

@@ -7,8 +7,8 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from tidemark.assets.batch.planning import next_segment
 from tidemark.assets.batch.control import ensure_taken
+from tidemark.assets.batch.planning import next_segment
 from tidemark.assets.ingestion import Waiting, waiting_input
 from tidemark.resources import tables
 from tidemark.resources.batches.owner import is_gone

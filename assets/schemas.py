@@ -28,7 +28,7 @@ from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec, WindowSpec
-from tidemark.timeops.spec.chains import input_of
+from tidemark.timeops.spec.window import input_of
 from tidemark.timeops.windows.changes import LATE_EVENTS, PASSES, changes
 from tidemark.timeops.windows.drained_windows import columns_of
 from tidemark.timeops.windows.membership import OPEN_IN, group_names, with_groups

@@ -30,8 +30,8 @@ from tidemark.timeops.counts import (
     refused_tally,
 )
 from tidemark.timeops.durations import micros
-from tidemark.timeops.epoch import instant_of
 from tidemark.timeops.events.adjustment import KEPT
+from tidemark.timeops.utc import instant_of
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,7 @@ def _counts(batch: Batch) -> tuple[dict[str, int], dict[str, Met]]:
     """Counts of the batch, and what was early, late and out of order by source."""
     spec, outcome = batch.workspace.spec, batch.outcome
     sources = [source.name for source in spec.sources]
-    by_source = Counter(
-        {(r["source"], r["reason"]): r["n"] for r in refused_tally(outcome.judged.refused).collect()}
-    )
+    by_source = Counter({(r["source"], r["reason"]): r["n"] for r in refused_tally(outcome.judged.refused).collect()})
     late = {window.name: outcome.late_for(window) for window in outcome.may_be_late_for if window.kind == "session"}
     tally = accepted_tally(
         outcome.judged.accepted, spec.event_windows, late, sources, outcome.before.drained, also=furthest_ahead()

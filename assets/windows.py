@@ -12,15 +12,15 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.batch.planning import tuned_for
+from tidemark.assets.batch.writing import BatchWriter
 from tidemark.assets.state.windows import write_window_state
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.spark.rows import small_frame
 from tidemark.timeops import columns as c
-from tidemark.timeops.days import day_of
-from tidemark.timeops.epoch import Instant
 from tidemark.timeops.materialize import as_it_is, computed
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.utc import Instant, day_of
 from tidemark.timeops.windows.changes import changes
 from tidemark.timeops.windows.gap_filling import may_wait, told_in_words
 from tidemark.timeops.windows.grid_bounds import may_close_between, needed_from
@@ -116,7 +116,7 @@ def _others(old: DataFrame, last: DataFrame, window: WindowSpec) -> DataFrame:
     return old.alias("old").join(last.alias("new"), c.same_in("old", "new", window.key_columns), "left_anti")
 
 
-def days_of_batch(batch: Batch) -> Mapping[str, Mapping[str, int]]:
+def days_of_batch(batch: BatchWriter) -> Mapping[str, Mapping[str, int]]:
     """Rows that a batch wrote, by window and the day of `window_start`, its partition, such as `2026-01-31`."""
     workspace, plan = batch.workspace, batch.plan
     day = F.date_format(day_of(F.col("window_start"), workspace.spec.partitions.time_zone), DAY).alias("day")

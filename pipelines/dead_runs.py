@@ -12,7 +12,7 @@ from tidemark.assets.failures import PROCESS_TAG
 from tidemark.resources.batches.owner import LEASE, is_gone, owner_in
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import format_duration
-from tidemark.timeops.epoch import instant_of
+from tidemark.timeops.utc import instant_of
 
 _AT_WORK = [
     DagsterRunStatus.NOT_STARTED,

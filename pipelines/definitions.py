@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from tidemark.assets.asset_checks import live_checks
 from tidemark.assets.backfill.first_day import first_day
 from tidemark.assets.backfill.partitions import window_assets
-from tidemark.assets.live import OpenWorkspace, live_assets
+from tidemark.assets.live import LiveRun, OpenWorkspace, live_assets
 from tidemark.pipelines import wrong_specs
 from tidemark.pipelines.launching import live_schedule, live_sensor
 from tidemark.pipelines.spec_files import SpecFolder, read_folder
@@ -31,7 +31,7 @@ from tidemark.pipelines.upkeep import upkeep_job
 from tidemark.resources.settings import Settings, from_environment
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
-from tidemark.timeops.spec.schedule import OnNewInput
+from tidemark.timeops.spec.automation import OnNewInput
 
 SPECS = Path(__file__).parent / "specs"
 
@@ -58,7 +58,7 @@ def build_definitions(
     folder = read_folder(settings.specs) if files is None else SpecFolder(tuple(files), ())
     specs = folder.files
     choice = choice or choose_spark(settings)
-    opens = [(file, _opener(file, settings, choice, accepted, tell)) for file in specs]
+    runs = [(file, LiveRun(_opener(file, settings, choice, accepted, tell))) for file in specs]
     jobs = {file.spec.name: live_job(file) for file in specs}
     looks = [
         (Workspace(file, settings.warehouse), jobs[file.spec.name]) for file in specs
@@ -67,13 +67,13 @@ def build_definitions(
     good = Definitions(
         assets=[
             one
-            for file, opened in opens
+            for file, run in runs
             for one in [
-                *live_assets(file.spec, opened),
-                *window_assets(file.spec, opened, min(since, first_day(Workspace(file, settings.warehouse)))),
+                *live_assets(file.spec, run),
+                *window_assets(file.spec, run.workspace, min(since, first_day(Workspace(file, settings.warehouse)))),
             ]
         ],
-        asset_checks=[one for file, opened in opens for one in live_checks(file.spec, opened, settings.data_docs)],
+        asset_checks=[one for file, run in runs for one in live_checks(file.spec, run, settings.data_docs)],
         jobs=[*jobs.values(), *(upkeep_job(file, settings) for file in specs)],
         schedules=[live_schedule(at, job) for at, job in looks if isinstance(at.spec.schedule, str)],
         sensors=[

@@ -31,8 +31,8 @@ from tidemark.assets.pending_work import Due, look, signature
 from tidemark.pipelines.dead_runs import end_dead_runs
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import format_duration
-from tidemark.timeops.epoch import instant_of
-from tidemark.timeops.spec.schedule import OnNewInput
+from tidemark.timeops.spec.automation import OnNewInput
+from tidemark.timeops.utc import instant_of
 
 WORK_TAG = ".dagster/tidemark_work"  # Dagster shows no tag with this prefix: it is a key, and says nothing to people
 _NOT_ENDED = [

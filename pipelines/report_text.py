@@ -18,8 +18,8 @@ from tidemark.pipelines.totals import Counts, ordered, refused, sums, unfit, win
 from tidemark.resources.batches.plans import Commit
 from tidemark.resources.tables import window_table
 from tidemark.resources.workspace import Position, Workspace
-from tidemark.timeops.epoch import instant_of
 from tidemark.timeops.spec import Spec
+from tidemark.timeops.utc import instant_of
 
 if TYPE_CHECKING:  # `report` shares this file, and needs no Dagster
     from tidemark.pipelines.runner import RunReport

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidemark.resources.lake.bounded import python_rows
-from tidemark.timeops.epoch import Instant
+from tidemark.timeops.utc import Instant
 
 _WIDE = 1_000_000  # letters: nothing is folded
 _LONGEST = 400

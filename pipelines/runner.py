@@ -11,8 +11,8 @@ from typing import Any
 
 from dagster import AssetCheckSeverity, DagsterInstance
 
-from tidemark.assets.batch.planning import batch_of, not_flushed
 from tidemark.assets.batch.control import ensure_taken
+from tidemark.assets.batch.planning import batch_of, not_flushed
 from tidemark.assets.batch.ticks import clock_of_tick
 from tidemark.assets.failures import ATTENDED_TAG
 from tidemark.assets.ingestion import Waiting, sentence_of, waiting_input

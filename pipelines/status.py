@@ -19,8 +19,8 @@ from tidemark.resources.lake.undoing import foreign_error
 from tidemark.resources.quality.data_docs import failed_checks
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops.durations import format_duration, roughly
-from tidemark.timeops.epoch import instant_of
 from tidemark.timeops.errors import TidemarkError
+from tidemark.timeops.utc import instant_of
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.reading import without_spark
 from tidemark.resources.lake.undoing import outputs, prepare, same_rows, take_back
-from tidemark.timeops.epoch import us_of
 from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.problems import Path as KeyPath
 from tidemark.timeops.problems import Problem, place_text, spec_error
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.yaml_text import read_yaml
+from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.tick_clock import LastArrival
 
 if TYPE_CHECKING:

@@ -29,10 +29,9 @@ from tidemark.timeops.columns import (
 )
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.events.duplicate_folds import FIRST
-from tidemark.timeops.expressions.aggregate_calls import on_rows
+from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.tokens import mentions
-from tidemark.timeops.expressions.try_expression import any_fails
-from tidemark.timeops.expressions.values import as_json
+from tidemark.timeops.expressions.try_expression import any_fails, as_json
 from tidemark.timeops.grid import start_of
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import WindowSpec

@@ -19,7 +19,7 @@ from tidemark.timeops.events.release import Released, release
 from tidemark.timeops.materialize import as_it_is
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.spec.chains import input_of, inputs_first
+from tidemark.timeops.spec.window import input_of, inputs_first
 from tidemark.timeops.watermark.timelines import LogClock
 from tidemark.timeops.watermark.watermarks import Way
 from tidemark.timeops.windows.drained import staying_closed

@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame
 
 from tidemark.assets.backfill.log_range import LogRange, cuts_of, range_of_windows, records_of
 from tidemark.assets.backfill.pieces import results_by_pieces
-from tidemark.assets.batch.planning import MOST_RECORDS, at_work, batch_column
-from tidemark.assets.batch.control import check_spec, check_spec_file, meaning_of_time, recorded_specs
 from tidemark.assets.batch.batch import KEPT_RECORDS
+from tidemark.assets.batch.control import check_spec, check_spec_file, meaning_of_time, recorded_specs
+from tidemark.assets.batch.planning import MOST_RECORDS, at_work
+from tidemark.assets.batch.writing import BatchWriter
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.state.checkpoints import first_times_at, state_at, waits_at
 from tidemark.assets.state.timelines import log_clock
@@ -25,14 +26,12 @@ from tidemark.resources.batches.plans import Commit
 from tidemark.resources.lake.filters import Filters, sql_condition
 from tidemark.resources.spark.split_count import count_splits
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops import columns as c
-from tidemark.timeops.days import begin_of
 from tidemark.timeops.engine import State, advance
-from tidemark.timeops.epoch import us_of
 from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.materialize import as_it_is, computed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.utc import begin_of, us_of
 from tidemark.timeops.windows.gap_filling import Span
 from tidemark.timeops.windows.results import last_revisions, passing
 
@@ -75,9 +74,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
     with at_work(workspace, plan):
         workspace.prepare(plan)
         rows = results_of_log(workspace, window, part, only=(start, end)).where(sql_condition(days))
-        stamped = rows.withColumn(c.BATCH, batch_column(plan))
-        expect = workspace.ready_for(table, plan, stamped)
-        written = workspace.lake.replace(table, stamped, where=days, attempt=plan.attempt, expect=expect)
+        written = BatchWriter(workspace, plan).replace(table, rows, where=days, grows=True, are_few=False)
         versions = workspace.outputs(plan)
         counts = {f"{window.name}.rows": written.rows}
         committed = workspace.batches.commit(plan, counts, versions, workspace.clock.now())

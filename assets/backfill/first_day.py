@@ -9,8 +9,7 @@ from datetime import date
 from zoneinfo import ZoneInfo
 
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.days import begin_of
-from tidemark.timeops.epoch import Instant, instant_of, us_of
+from tidemark.timeops.utc import Instant, begin_of, instant_of, us_of
 
 UNTIL_KNOWN = date(2020, 1, 1)
 """The first day while no window was closed yet."""

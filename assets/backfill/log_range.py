@@ -16,8 +16,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.batch.control_items import END_OF_INPUT, TICK, WAIT, recorded
 from tidemark.assets.batch.batch import records_between
+from tidemark.assets.batch.control_items import END_OF_INPUT, TICK, WAIT, recorded
 from tidemark.assets.state.checkpoints import START, Place, has_state, places_of
 from tidemark.resources import tables
 from tidemark.resources.workspace import Position, Workspace

@@ -19,6 +19,7 @@ from dagster import (
 from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.backfill.days import days_in, rebuild_days
+from tidemark.assets.batch.writing import BatchWriter
 from tidemark.assets.display import metadata as show
 from tidemark.assets.failures import RETRIES, say_who_runs, told_to_dagster
 from tidemark.assets.live import OpenWorkspace, key, pool_of, run_tags
@@ -60,7 +61,7 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace, first
         chosen = days_in(context.partition_keys)
         plan = rebuild_days(workspace, window, *chosen, context.run.run_id).plan
         context.instance.add_run_tags(context.run.run_id, run_tags(plan))
-        rows = days_of_batch(workspace, plan).get(window.name, {})
+        rows = days_of_batch(BatchWriter(workspace, plan)).get(window.name, {})
         for day in context.partition_keys:  # of each its own
             context.add_asset_metadata(show.rows(rows.get(day, 0)), partition_key=day)
         yield MaterializeResult(

@@ -15,21 +15,21 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from tidemark.assets.backfill.log_range import LogRange, records_of
-from tidemark.assets.batch.planning import LogSegment
+from tidemark.assets.batch.batch import records_between
 from tidemark.assets.batch.clocks import clock_around, clocks_behind
 from tidemark.assets.batch.control_items import END_OF_INPUT, TICK, WAIT
 from tidemark.assets.batch.pauses import sources_of
-from tidemark.assets.batch.batch import records_between
+from tidemark.assets.batch.planning import LogSegment
 from tidemark.assets.state.checkpoints import first_times_at, state_at, waits_at
 from tidemark.assets.state.timelines import kept_to_join
 from tidemark.resources.spark.split_count import count_splits
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.engine import State, advance
-from tidemark.timeops.epoch import us_of
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.spec.chains import input_of
+from tidemark.timeops.spec.window import input_of
+from tidemark.timeops.utc import us_of
 from tidemark.timeops.windows.gap_filling import Span
 from tidemark.timeops.windows.results import last_revisions, passing
 

@@ -95,7 +95,7 @@ class Batch(BatchWriter):
             flush=self.flushes,
             splits=count_splits(self.items, start.timelines, rules),
             way="in_order" if self.is_small else None,
-            # A checkpoint rather than a cache: what follows is planned from its rows, not from the expressions behind.
+            # A checkpoint rather than a cache: what follows is planned from its rows, not from what gave them.
             materialize=computed,
             is_small=records_in(plan) <= KEPT_RECORDS or rules.follows_activity or bool(rules.time.deduplicate_by),
             places_sessions=self.is_small,

@@ -14,8 +14,8 @@ from tidemark.resources import tables
 from tidemark.resources.spark.rows import small_frame
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.epoch import us_of
 from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.ticks import Ticks
 from tidemark.timeops.watermark.timelines import LogClock
 

@@ -9,16 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.assets.batch.planning import flushes, reopens
 from tidemark.assets.batch.control_items import END_OF_INPUT, REOPEN, SPEC, TICK, recorded
 from tidemark.assets.batch.pauses import wait_items
+from tidemark.assets.batch.planning import flushes, reopens
 from tidemark.assets.spec_changes import CHANGEABLE_IN_WINDOW, OF_INGESTION, refuse
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.spec_origin import other_file
 from tidemark.resources.workspace import Position, Workspace, plan_end, tick_of
-from tidemark.timeops.epoch import instant_of
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.utc import instant_of
+
 
 def recorded_specs(workspace: Workspace) -> list[dict[str, Any]]:
     """The specs that the log was processed with, in their order."""

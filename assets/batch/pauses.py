@@ -1,7 +1,7 @@
 """The waits of aligned sources as items of the log, so that their silences can be told from waiting ever after (F).
 
-Here: which sources wait at a batch, what earlier batches recorded of it. Not here: which source waits (alignment.py),
-what a wait means for silences (timeops/watermark/idle_clock.py).
+Here: which sources wait at a batch, what earlier batches recorded of it. Not here: which source waits
+(../alignment.py), what a wait means for silences (timeops/watermark/idle_clock.py).
 """
 
 import json
@@ -12,10 +12,9 @@ from tidemark.assets.alignment import is_aligned
 from tidemark.assets.batch.control_items import WAIT, recorded
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.workspace import Workspace, waits_in
-from tidemark.timeops.epoch import instant_of, us_of
-from tidemark.timeops.pauses import Waits
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules import TimeRules, Waits
 from tidemark.timeops.spec import Spec
+from tidemark.timeops.utc import instant_of, us_of
 
 
 def waits_before(workspace: Workspace) -> Waits:

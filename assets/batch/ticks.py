@@ -6,8 +6,8 @@ it (batch.py).
 
 from tidemark.assets.ingestion import waiting_input
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.epoch import us_of
 from tidemark.timeops.spec import Spec
+from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.tick_clock import estimated_clock
 
 

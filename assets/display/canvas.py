@@ -18,7 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from PIL import Image
 
 from tidemark.timeops.columns import MAX_US, MIN_US
-from tidemark.timeops.epoch import instant_of
+from tidemark.timeops.utc import instant_of
 
 _COLOURS_OF_PNG = 48  # a picture is kept for every batch, so it has to be small
 _DAY_US = 86_400 * 1e6  # matplotlib counts days since the epoch

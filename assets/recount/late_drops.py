@@ -9,8 +9,8 @@ from dataclasses import asdict
 
 from pyspark.sql import DataFrame
 
+from tidemark.assets.batch.batch import Batch
 from tidemark.assets.batch.pauses import waits_of
-from tidemark.assets.batch.batch import items_of, judged_batch
 from tidemark.assets.state.dedup import known_first_times
 from tidemark.assets.state.timelines import first_clock_asked_for
 from tidemark.resources.batches.plans import Plan
@@ -21,28 +21,26 @@ from tidemark.resources.recount.times import SourceRules
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.try_expression import guarded_sql
-from tidemark.timeops.pauses import Waits
-from tidemark.timeops.rules import SourceTime, TimeRules
+from tidemark.timeops.rules import SourceTime, TimeRules, Waits
 from tidemark.timeops.spec import WindowSpec
 
 _JUDGED = ("duplicate", "early", "late_arrival", "out_of_order")  # reasons that the recount tells apart
 
 
-def recount_of_batch(workspace: Workspace, plan: Plan, letters: DataFrame, before: DataFrame) -> DataFrame:
+def recount_of_batch(batch: Batch, letters: DataFrame, before: DataFrame) -> DataFrame:
     """The recount of a batch's range of the log, one row.
 
     Args:
-        workspace: The pipeline.
-        plan: The batch.
+        batch: The batch.
         letters: The dead letters that it wrote.
         before: State of the timelines before it.
     """
-    items = items_of(workspace, plan)
-    rules = _rules_of(workspace, plan, items)
+    workspace, items = batch.workspace, batch.items
+    rules = _rules_of(workspace, batch.plan, items)
     if not rules.deduplicate_by:
         return recount(items, rules, before)
     told = letters.where("reason = 'duplicate'").select(c.SEQ)
-    known = known_first_times(workspace, judged_batch(workspace, plan).spans)
+    known = known_first_times(workspace, batch.spans)
     return recount(items, rules, before, told=told, first_times=known)
 
 

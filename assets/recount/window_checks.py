@@ -10,6 +10,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.assets.batch.batch import Batch
 from tidemark.assets.recount.windows import Look, can_recount, compared, group_values, looks_at
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
@@ -17,9 +18,9 @@ from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation,
 from tidemark.resources.spark.rows import readable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.epoch import Instant
-from tidemark.timeops.expressions.sums import SUMS, calls_of
+from tidemark.timeops.expressions.aggregates import SUMS, calls_of
 from tidemark.timeops.spec import Spec, WindowSpec
+from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.aggregates import having_fails
 from tidemark.timeops.windows.changes import CHANGE, DELETE, PREIMAGE
 
@@ -67,10 +68,11 @@ def asked_of(spec: Spec) -> tuple[Expectation, ...]:
     return (ONE_FINAL_ROW, *dense, *recount, *overflow, *having) if spec.windows else ()
 
 
-def check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
+def check_windows(batch: Batch) -> list[Checked]:
     """Checks the results that a batch wrote; windows of which it wrote none cost nothing."""
+    workspace, plan = batch.workspace, batch.plan
     asked = asked_of(workspace.spec)
-    looks = looks_at(workspace, plan)
+    looks = looks_at(batch)
     written = [(window, looks[window.name]) for window in workspace.spec.windows if window.name in looks]
     found = [
         _none_of([_doubled(workspace, *one) for one in written], ONE_FINAL_ROW, "windows and groups with several")
@@ -79,7 +81,7 @@ def check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
         gaps = [_with_gaps(workspace, plan, *one) for one in written if one[0].history]
         found.append(_none_of(gaps, DENSE_REVISIONS, "windows and groups whose revisions have gaps"))
     if WINDOW_RECOUNT in asked:
-        found += _recounted(workspace, plan, written, overflow=SUM_OVERFLOW in asked)
+        found += _recounted(batch, written, overflow=SUM_OVERFLOW in asked)
     if HAVING in asked:
         undecided = [_undecided(workspace, plan, window) for window, _ in written if window.having]
         rows = [frame for frame in undecided if frame is not None]
@@ -87,12 +89,10 @@ def check_windows(workspace: Workspace, plan: Plan) -> list[Checked]:
     return found
 
 
-def _recounted(
-    workspace: Workspace, plan: Plan, written: Sequence[tuple[WindowSpec, Look]], *, overflow: bool
-) -> list[Checked]:
+def _recounted(batch: Batch, written: Sequence[tuple[WindowSpec, Look]], *, overflow: bool) -> list[Checked]:
     """The recount, and with `overflow` the sums that it found too large."""
     closed = [one for one in written if one[1].spans]
-    frames = [compared(workspace, plan, *one) for one in closed if can_recount(one[0])]
+    frames = [compared(batch, *one) for one in closed if can_recount(one[0])]
     rows = reduce(DataFrame.unionByName, [one.counts for one in frames]).collect() if frames else []
     wrong = Measured("windows and groups whose results differ", 0, sum(row["wrong"] for row in rows))
     in_all = sum(row["compared"] for row in rows)

@@ -12,23 +12,20 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.batch.control import last_flush, was_reopened
-from tidemark.assets.recount.bounds import moved_sums, with_column
-from tidemark.assets.recount.values import is_same, is_sure
-from tidemark.assets.state.drained_windows import stay_closed
+from tidemark.assets.batch.batch import Batch
+from tidemark.assets.batch.control import last_flush
+from tidemark.assets.recount.precision import is_same, is_sure, moved_sums, with_column
+from tidemark.assets.state.windows import drained_before
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Plan
 from tidemark.resources.spark.rows import small_frame
 from tidemark.resources.workspace import Position, Workspace, records_in
 from tidemark.timeops import columns as c
-from tidemark.timeops.epoch import Instant
 from tidemark.timeops.events.adjustment import KEPT
-from tidemark.timeops.expressions.aggregate_calls import on_rows
-from tidemark.timeops.expressions.sums import SUMS, calls_of, overflow_in, without_overflow
+from tidemark.timeops.expressions.aggregates import SUMS, calls_of, on_rows, overflow_in, without_overflow
 from tidemark.timeops.expressions.tokens import mentions
-from tidemark.timeops.expressions.try_expression import any_fails, null_if_it_fails
-from tidemark.timeops.expressions.values import as_json
+from tidemark.timeops.expressions.try_expression import any_fails, as_json, null_if_it_fails
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.aggregates import passes_having, with_aggregates
 from tidemark.timeops.windows.membership import END, START, group_names
 
@@ -76,10 +73,11 @@ def can_recount(window: WindowSpec) -> bool:
     return not any(mentions(text, name) for text in texts for name in (c.SOURCE, c.SPLIT))
 
 
-def looks_at(workspace: Workspace, plan: Plan) -> dict[str, Look]:
+def looks_at(batch: Batch) -> dict[str, Look]:
     """What a batch wrote of each window, in one job; nothing of those of which it wrote no row."""
+    workspace, plan = batch.workspace, batch.plan
     frames, most = [], most_windows(records_in(plan))
-    reopened = was_reopened(workspace, plan)
+    reopened = batch.was_reopened
     for window in workspace.spec.windows:
         of_batch = [(c.BATCH, "=", plan.batch_id)]
         rows = workspace.lake.read(tables.window_table(window.name), filters=of_batch)
@@ -151,7 +149,7 @@ class Compared:
     too_large: DataFrame
 
 
-def compared(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -> Compared:
+def compared(batch: Batch, window: WindowSpec, look: Look) -> Compared:
     """Compares the final results that were looked at with what the events in the tables give.
 
     Sessions that late events may have made to overlap are not compared, see `_may_overlap`.
@@ -159,6 +157,7 @@ def compared(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -
     Where the log was reopened, events that came later miss what a flush gave: then the batch's own rows alone are
     compared.
     """
+    workspace = batch.workspace
     names, spans = window.key_columns, look.spans
     rows = workspace.lake.read(tables.window_table(window.name), filters=[(_START, ">=", Instant(look.first_us))])
     asked = small_frame(workspace.spark, spans, f"{_FROM} BIGINT, {_TO} BIGINT")
@@ -166,9 +165,9 @@ def compared(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -
     events = _events(workspace, window, spans)
     moved = {name: moved_sums(text, events) for name, text in window.aggregates.items()}
     again = _again(events, asked, window, moved)
-    if was_reopened(workspace, plan):
-        again = _not_flushed(again, stay_closed(workspace, plan, window), window)
-        rows = rows.where(F.col(c.BATCH) == plan.batch_id)
+    if batch.was_reopened:
+        again = _not_flushed(again, drained_before(batch).get(window.name), window)
+        rows = rows.where(F.col(c.BATCH) == batch.plan.batch_id)
     written = rows.where("_is_final").join(asked, (F.col(_START) == F.col(_FROM)) & (F.col(_END) == F.col(_TO)))
     old = written.select(*[F.col(f"`{name}`") for name in names], *window.aggregates, F.lit(True).alias(_HERE))
     both = old.alias("old").join(again.alias("again"), c.same_in("old", "again", names), "full")

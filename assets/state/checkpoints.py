@@ -13,7 +13,7 @@ from tidemark.assets.state.dedup import known_first_times, spans_of
 from tidemark.assets.state.timelines import kept_to_join, timelines_at
 from tidemark.resources import tables
 from tidemark.resources.workspace import Position, Workspace, plan_end
-from tidemark.timeops.pauses import Waits
+from tidemark.timeops.rules import Waits
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from tidemark.resources.lake.filters import Filters
 from tidemark.resources.spark.numbering import numbered
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.epoch import Instant
 from tidemark.timeops.events.release import RELEASE_ORDER
+from tidemark.timeops.utc import Instant
 
 if TYPE_CHECKING:
     from tidemark.assets.batch.batch import Batch

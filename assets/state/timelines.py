@@ -20,8 +20,7 @@ from tidemark.resources import tables
 from tidemark.resources.spark.rows import small_frame
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.pauses import Waits
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules import TimeRules, Waits
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
 from tidemark.timeops.watermark.timelines_after import under_clock, under_out_of_orderness
 

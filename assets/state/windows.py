@@ -25,8 +25,8 @@ from tidemark.resources.lake.lake import FEW_ROWS
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import EARLIER, needs_others, sharing
-from tidemark.timeops.epoch import Instant
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.grid_bounds import needed_for_certain_from, needed_from
 from tidemark.timeops.windows.seen_groups import changed_groups, once, seen_groups
 
@@ -80,9 +80,7 @@ def seen_by_windows(workspace: Workspace) -> Mapping[str, DataFrame]:
     """The groups that windows with `empty` had seen before the batch at work."""
     return ByWindow(
         tuple(window for window in workspace.spec.windows if window.empty),
-        lambda window: once(
-            workspace.read_base(tables.seen_groups_table(window.name)).drop(c.BATCH), window
-        ),
+        lambda window: once(workspace.read_base(tables.seen_groups_table(window.name)).drop(c.BATCH), window),
     )
 
 

@@ -1,6 +1,6 @@
 """Records of cases as frames: values of a YAML file as columns of the source's types, with a place in the log.
 
-Here: reading them, and saying which do not fit. Not here: keys (timeops/cases/transcripts.py), what becomes of the
+Here: reading them, and saying which do not fit. Not here: keys (timeops/cases/file.py), what becomes of the
 records.
 """
 
@@ -18,14 +18,13 @@ from pyspark.sql.types import StructType
 
 from tidemark.resources.sources.files import split_of
 from tidemark.timeops import columns as c
-from tidemark.timeops.cases.file import CasesFile
-from tidemark.timeops.cases.transcripts import Case, Row
+from tidemark.timeops.cases.file import Case, CasesFile, Row
 from tidemark.timeops.cases.values import is_written_as_text
-from tidemark.timeops.epoch import EPOCH, us_of
 from tidemark.timeops.events.instants import BAD, FAILED, US, with_instant
 from tidemark.timeops.problems import Path, Problem, show
 from tidemark.timeops.spec import FilesSource, Spec
 from tidemark.timeops.spec.fields import read_instant
+from tidemark.timeops.utc import EPOCH, us_of
 
 _LINES = pa.schema(
     {

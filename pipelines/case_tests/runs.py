@@ -40,13 +40,13 @@ from tidemark.resources.many_logs import (
 )
 from tidemark.resources.spark.rows import small_frame
 from tidemark.timeops import columns as c
-from tidemark.timeops.cases.transcripts import FINAL, HELD, LETTERS, NONE, ORDERED, WINDOWS, Case
+from tidemark.timeops.cases.file import FINAL, HELD, LETTERS, NONE, ORDERED, WINDOWS, Case
 from tidemark.timeops.cases.values import read_row, text_of
 from tidemark.timeops.engine import State
-from tidemark.timeops.epoch import instant_of
 from tidemark.timeops.events.release import Released
-from tidemark.timeops.expressions.values import as_json
+from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.spec import Spec
+from tidemark.timeops.utc import instant_of
 from tidemark.timeops.watermark.ticks import Ticks
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA
 from tidemark.timeops.windows.changes import PASSES

@@ -21,8 +21,7 @@ from tidemark.pipelines.spec_files import read_text
 from tidemark.resources import tables
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import SpecFile, Workspace
-from tidemark.timeops.cases.file import CasesFile, parse_cases
-from tidemark.timeops.cases.transcripts import HELD, LETTERS, ORDERED, WINDOWS, Case, Expected
+from tidemark.timeops.cases.file import HELD, LETTERS, ORDERED, WINDOWS, Case, CasesFile, Expected, parse_cases
 from tidemark.timeops.cases.values import read_value
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean
 from tidemark.timeops.spec import Spec
@@ -63,7 +62,7 @@ def read_cases(spec: Spec, path: Path) -> CasesFile:
     Raises:
         SpecError: There is no such file, or it holds no valid cases of the spec.
     """
-    text = read_text(path, "the file of cases", remedy="check the path; docs/testing-a-spec.md shows one")
+    text = read_text(path, "the file of cases", remedy="check the path; docs/how-to/test-a-spec.md shows one")
     return parse_cases(text, spec, file=str(path))
 
 

@@ -160,6 +160,6 @@ def _as_json(found: "Status") -> dict[str, Any]:
 
 
 def _instant(us: int | None) -> str | None:
-    from tidemark.timeops.epoch import instant_of
+    from tidemark.timeops.utc import instant_of
 
     return None if us is None else instant_of(us).isoformat()

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from tidemark.timeops.epoch import Instant, instant_of
+from tidemark.timeops.utc import Instant, instant_of
 
 _UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000))
 _LONGEST = 2_000

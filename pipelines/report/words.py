@@ -11,8 +11,8 @@ from markupsafe import Markup
 from tidemark.pipelines.report.values import instant_us
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.spec import FilesSource, Spec, TimeSpec, TolerancePolicy, WindowSpec
-from tidemark.timeops.spec.emission import Early
 from tidemark.timeops.spec.event_time import Periodic
+from tidemark.timeops.spec.window import Early
 
 REASONS = {
     "malformed": "the record does not fit the schema of its source",

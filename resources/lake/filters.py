@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from tidemark.timeops.epoch import Instant, us_of
+from tidemark.timeops.utc import Instant, us_of
 
 Filters = Sequence[tuple[str, str, Any]]
 """Conditions that all hold: column, operator (=, !=, <, <=, >, >=, in), value; `= None` asks for null. Instants are

@@ -16,9 +16,9 @@ from tidemark.resources.sources.changes import Candidate, FileRange, candidate, 
 from tidemark.resources.sources.held_back import HeldBack
 from tidemark.resources.sources.known_files import NOT_READ_YET, FileState, KnownFiles
 from tidemark.resources.sources.local_files import fixed_folder, has_wildcard, matching_paths, name_of
-from tidemark.timeops.epoch import instant_of
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.utc import instant_of
 
 __all__ = ["Discovery", "FileRange", "FileState", "discover", "listed"]
 

@@ -33,11 +33,10 @@ from tidemark.resources.sources.positions import FILE, MODIFIED, POSITION, Numbe
 from tidemark.resources.spark.rows import small_frame
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem_of
-from tidemark.timeops.expressions.values import text_of
+from tidemark.timeops.expressions.try_expression import text_of
 from tidemark.timeops.problems import told
 from tidemark.timeops.spec import FilesSource
-from tidemark.timeops.spec.columns import name_in_tables, names_in_files
-from tidemark.timeops.spec.expressions import ILLEGAL_IN_STRUCTS
+from tidemark.timeops.spec.expressions import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
 from tidemark.timeops.spec_check import is_storable
 
 _READERS: Mapping[str, Callable[[SparkSession, FilesSource, StructType, Sequence[FileRange]], Numbered]] = {

@@ -16,7 +16,7 @@ from tidemark.timeops.errors import InputError
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.spec import FilesSource
-from tidemark.timeops.spec.columns import names_in_files
+from tidemark.timeops.spec.expressions import names_in_files
 
 _HEAD_BYTES = 1 << 16
 _MARKS = (  # a mark of four bytes stands before one of two that begins it

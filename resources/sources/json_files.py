@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from tidemark.resources.sources.changes import FileRange
 from tidemark.resources.sources.lines import LINE, RAW, parser_options, read_lines, to_records
 from tidemark.resources.sources.positions import Numbered, Part
-from tidemark.timeops.expressions.values import holds_floats
+from tidemark.timeops.expressions.try_expression import holds_floats
 from tidemark.timeops.spec import FilesSource
 
 _PARSED = "__parsed"

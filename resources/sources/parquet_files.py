@@ -18,7 +18,7 @@ from tidemark.resources.sources.local_files import path_of_url, spark_path
 from tidemark.resources.sources.parquet_types import Layout, layout_of
 from tidemark.resources.sources.positions import FILE, MODIFIED, POSITION, Numbered
 from tidemark.timeops.errors import InputError, UnfitFilesError
-from tidemark.timeops.expressions.values import EVERY_MICROSECOND
+from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
 from tidemark.timeops.spec import FilesSource
 
 _URL = "__url"

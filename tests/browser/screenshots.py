@@ -1,4 +1,4 @@
-"""`make screenshots`: the demo in Dagster's UI, as the README and docs/operations.md show it.
+"""`make screenshots`: the demo in Dagster's UI, as the README and docs/ show it.
 
 Here: what each picture shows, and its size. Not here: the clicks (steps.py).
 """

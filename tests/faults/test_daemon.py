@@ -15,7 +15,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunRecord
 
 from tests.daemons import daemon, warm_spark
 from tests.orchestration.landing import table
-from tests.orchestration.test_launching import scheduled
+from tests.orchestration.running import scheduled
 from tidemark.resources.settings import use_dagster_home
 from tidemark.resources.workspace import Workspace
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.faults.killed import Gateway, exit_code, join
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land
-from tests.orchestration.test_live_runs import pipeline
+from tests.orchestration.running import pipeline
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.disk import FullDiskError, full_disk

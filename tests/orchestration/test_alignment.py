@@ -11,8 +11,7 @@ from dagster import AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import START, assert_tables_equal_the_oracle, table, us
-from tests.orchestration.test_backfills import backfill
-from tests.orchestration.test_live_runs import go
+from tests.orchestration.running import backfill, go
 from tidemark.assets.alignment import largest_times
 from tidemark.assets.pending_work import look
 from tidemark.pipelines.definitions import build_definitions, job_name

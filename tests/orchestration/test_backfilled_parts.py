@@ -15,7 +15,7 @@ from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.epoch import us_of
+from tidemark.timeops.utc import us_of
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 DAYS = 5

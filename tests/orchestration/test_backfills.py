@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 from dagster import AssetKey, DagsterInstance, DagsterRunStatus
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.orchestration.landing import land, table
-from tests.orchestration.test_live_runs import pipeline
-from tidemark.pipelines.cli import main
+from tests.orchestration.running import backfill, pipeline
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
@@ -18,11 +16,6 @@ from tidemark.resources.workspace import SpecFile, Workspace
 BEFORE = "{n: count(*), total: sum(v), seen: array_sort(collect_set(id))}"
 AFTER = "{n: count(*), total: sum(2 * v), largest: max(v)}"
 WINDOW = "windows/per_minute"
-
-
-def backfill(file: SpecFile, settings: Settings, *words: str) -> Result:
-    given = ["backfill", str(file.path), "--warehouse", str(settings.warehouse), *words]
-    return CliRunner().invoke(main, given, catch_exceptions=False)
 
 
 def results(spark: SparkSession, made: tuple[SpecFile, Settings], *columns: str) -> DataFrame:

@@ -1,4 +1,4 @@
-"""`docs/deploying.md`, pasted line by line into a shell, and the example of a new home."""
+"""`docs/how-to/deploy.md`, pasted line by line into a shell, and the example of a new home."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from tidemark.resources.batches.snapshot import consistent
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Workspace
 
-PAGE = ROOT / "docs" / "deploying.md"
+PAGE = ROOT / "docs" / "how-to" / "deploy.md"
 PLACE = "/srv/events"
 
 

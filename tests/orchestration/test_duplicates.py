@@ -8,7 +8,7 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land, table
-from tests.orchestration.test_live_runs import go, materialize_days, pipeline
+from tests.orchestration.running import go, materialize_days, pipeline
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.lake.lake import Lake

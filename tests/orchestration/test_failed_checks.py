@@ -12,8 +12,9 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.orchestration.landing import land, table
-from tests.orchestration.test_live_runs import pipeline
+from tests.orchestration.running import pipeline
 from tidemark.assets import dead_letters
+from tidemark.assets.batch.batch import Batch
 from tidemark.assets.batch.planning import next_segment, take_on
 from tidemark.assets.checks import CHECKS, run_checks
 from tidemark.assets.dead_letters import write_dead_letters
@@ -26,19 +27,26 @@ from tidemark.resources.batches.plans import Plan
 from tidemark.resources.clock import FixedClock
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.dead_letters import time_letters
-from tidemark.timeops.epoch import instant_of
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.spec.alerts import Alerts
+from tidemark.timeops.spec.automation import Alerts
+from tidemark.timeops.utc import instant_of
 
 RUN = "a run of this test"
 
 
 @dataclass(frozen=True)
-class Batch:
+class Written:
     """A batch whose tables are written and not yet committed."""
 
-    workspace: Workspace
-    plan: Plan
+    batch: Batch
+
+    @property
+    def workspace(self) -> Workspace:
+        return self.batch.workspace
+
+    @property
+    def plan(self) -> Plan:
+        return self.batch.plan
 
     def delta(self, name: str) -> DeltaTable:
         return DeltaTable(str(self.workspace.lake.path(name)))
@@ -48,69 +56,67 @@ class Batch:
 
 
 @pytest.fixture(scope="module")
-def batch(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Batch:
+def batch(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
     root = tmp_path_factory.mktemp("checked")
     file, settings = pipeline(root, "checked", "drop", sparse=False)
     land(root / "in_checked", 120, seed=6)
     workspace = Workspace(file, settings.warehouse, lambda: spark)
     create_tables(workspace)
     ingest(workspace, RUN)
-    plan = take_on(workspace, next_segment(workspace, None, flush=False), RUN)
-    adjust_time(workspace, plan)
-    aggregate_windows(workspace, plan)
-    write_dead_letters(workspace, plan)
-    return Batch(workspace, plan)
+    batch = Batch(workspace, take_on(workspace, next_segment(workspace, None, flush=False), RUN))
+    adjust_time(batch)
+    aggregate_windows(batch)
+    write_dead_letters(batch)
+    return Written(batch)
 
 
-def failures(batch: Batch, asset: str) -> dict[str, str]:
+def failures(batch: Written, asset: str) -> dict[str, str]:
     """Messages of the checks that fail, by name."""
-    return {
-        one.expectation.name: one.message for one in run_checks(batch.workspace, batch.plan, asset) if not one.passed
-    }
+    return {one.expectation.name: one.message for one in run_checks(batch.batch, asset) if not one.passed}
 
 
-def test_every_check_passes_on_what_a_batch_wrote(batch: Batch) -> None:
+def test_every_check_passes_on_what_a_batch_wrote(batch: Written) -> None:
     assert [failures(batch, asset) for asset in CHECKS] == [{}, {}, {}]
 
 
-def renumber(batch: Batch) -> None:
+def renumber(batch: Written) -> None:
     batch.delta("ordered_events").update(predicate="_release_seq = 3", updates={"_release_seq": "1003"})
 
 
-def swap(batch: Batch) -> None:
+def swap(batch: Written) -> None:
     times = {"_release_seq": "CASE WHEN _release_seq = 3 THEN 4 ELSE 3 END"}
     batch.delta("ordered_events").update(predicate="_release_seq IN (3, 4)", updates=times)
 
 
-def release_too_early(batch: Batch) -> None:
+def release_too_early(batch: Written) -> None:
     last = batch.rows("ordered_events")["_release_seq"].to_pylist()
     when = {"_timestamp": "CAST('2026-03-01T00:00:00Z' AS TIMESTAMP)"}
     batch.delta("ordered_events").update(predicate=f"_release_seq = {max(last)}", updates=when)
 
 
-def double_a_window(batch: Batch) -> None:
+def double_a_window(batch: Written) -> None:
     rows = batch.rows("windows/per_minute")
     write_deltalake(str(batch.workspace.lake.path("windows/per_minute")), rows.slice(0, 1), mode="append")
 
 
-def miscount_a_window(batch: Batch) -> None:
+def miscount_a_window(batch: Written) -> None:
     first = min(row["window_start"] for row in batch.rows("windows/per_minute").to_pylist())
     where = f"window_start = '{first:%Y-%m-%dT%H:%M:%S}Z' AND k = 'a'"
     batch.delta("windows/per_minute").update(predicate=where, updates={"total": "total + 1"})
 
 
-def lose_a_drop(batch: Batch) -> None:
+def lose_a_drop(batch: Written) -> None:
     letters: pa.Table = batch.rows("dead_letters")
     first = min(row["_arrival_seq"] for row in letters.to_pylist() if row["reason"] == "out_of_order")
     batch.delta("dead_letters").delete(f"_arrival_seq = {first}")
 
 
-def lose_a_held_event(batch: Batch) -> None:
+def lose_a_held_event(batch: Written) -> None:
     held = batch.rows("held_events")["_arrival_seq"].to_pylist()
     batch.delta("held_events").delete(f"_arrival_seq = {min(held)}")
 
 
-def contradict(batch: Batch) -> None:
+def contradict(batch: Written) -> None:
     batch.delta("dead_letters").update(predicate="reason = 'out_of_order'", updates={"lateness_us": "-1"})
 
 
@@ -171,7 +177,7 @@ def contradict(batch: Batch) -> None:
     ],
 )
 def test_a_check_that_fails_says_what_was_found_and_what_to_do(
-    batch: Batch, tamper: Callable[[Batch], None], written: str, asset: str, says: dict[str, str]
+    batch: Written, tamper: Callable[[Written], None], written: str, asset: str, says: dict[str, str]
 ) -> None:
     good = batch.workspace.lake.version(written)
     drops = sum(row["reason"] == "out_of_order" for row in batch.rows("dead_letters").to_pylist())
@@ -248,7 +254,7 @@ def test_a_batch_with_a_failed_check_waits_until_an_operator_accepts_it(
     ],
 )
 def test_alerts_are_told_with_their_level_and_hold_nothing_back(
-    batch: Batch, asset: str, alerts: dict[str, object], is_error: bool | None, says: str
+    batch: Written, asset: str, alerts: dict[str, object], is_error: bool | None, says: str
 ) -> None:
     """The watermark of the batch is an hour behind the clock."""
     spec = batch.workspace.spec.model_copy(update={"alerts": Alerts.model_validate(alerts)})
@@ -257,7 +263,7 @@ def test_alerts_are_told_with_their_level_and_hold_nothing_back(
     clock = FixedClock(instant_of(watermark_us) + timedelta(hours=1))
     file = replace(batch.workspace.file, spec=spec)
     workspace = replace(batch.workspace, file=file, clock=clock)
-    *others, told = run_checks(workspace, batch.plan, asset)
+    *others, told = run_checks(Batch(workspace, batch.plan), asset)
     assert all(other.passed for other in others)
     assert told.expectation.name in alerts
     assert not told.expectation.blocking

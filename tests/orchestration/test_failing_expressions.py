@@ -11,7 +11,7 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import EPOCH, table
-from tests.orchestration.test_live_runs import go
+from tests.orchestration.running import go
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings

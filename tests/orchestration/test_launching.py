@@ -24,7 +24,7 @@ from dagster import (
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import land
-from tests.orchestration.test_live_runs import pipeline
+from tests.orchestration.running import pipeline, scheduled
 from tidemark.assets import live
 from tidemark.assets.failures import FAILURE_TAG, LASTING, PROCESS_TAG
 from tidemark.assets.pending_work import look
@@ -38,16 +38,6 @@ from tidemark.resources.clock import FixedClock
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import InputError
-
-ON_INPUT = "schedule: {on_new_input: 10 s}\n"
-
-
-def scheduled(tmp_path: Path, name: str, schedule: str = ON_INPUT, policy: str = "keep") -> tuple[SpecFile, Settings]:
-    """A pipeline with a schedule and nothing landed yet."""
-    file, settings = pipeline(tmp_path, name, policy, sparse=False)
-    file.path.write_text(schedule + file.path.read_text())
-    (tmp_path / f"in_{name}").mkdir()
-    return read_spec(file.path), settings
 
 
 def sensor_of(made: tuple[SpecFile, Settings]) -> "Sensor":

@@ -14,94 +14,15 @@ from tests.orchestration.landing import (
     table,
 )
 from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
-from tidemark.assets.batch import planning as commits
-from tidemark.assets.state import aligned_events as kept_events
-from tidemark.pipelines.definitions import build_definitions
-from tidemark.pipelines.runner import RunOptions, RunReport, run_pipeline
+from tests.orchestration.running import SPEC, go, materialize_days, pipeline, without_batch
+from tidemark.assets.batch import planning
+from tidemark.assets.state import windows as window_state
+from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.owner import this_process
 from tidemark.resources.settings import Settings
-from tidemark.resources.workspace import SpecFile, Workspace
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, LakeError
-
-SPEC = """
-name: {name}
-sources:
-  - name: lines
-    kind: files
-    path: {landing}/*.jsonl
-    format: json
-    schema: "id STRING, at STRING, got STRING, k STRING, v INT"
-    arrival_time: got
-    settle: 0 s
-    {source}
-time:
-  timestamp_by: at
-  unit: {unit}
-  out_of_orderness: 10 s
-  out_of_order: {policy}
-  {time}
-windows:
-  - name: per_minute
-    kind: tumbling
-    size: 1 minute
-    group_by: [k]
-    aggregates: {{n: count(*), total: sum(v), seen: array_sort(collect_set(id))}}
-{more}
-partitions: {{start: 2026-01-01}}
-"""
-SPARSE = """
-  - name: sparse
-    kind: hopping
-    size: 20 s
-    hop: 30 s
-    {lateness}
-    where: v > 2
-    {group_by}
-    aggregates: {{n: count(*)}}
-"""
-SESSIONS = """
-  - name: visits
-    kind: session
-    gap: 8 s
-    {rule}
-    group_by: [k]
-    aggregates: {{n: count(*)}}
-  - name: stays
-    kind: session
-    gap: 4 s
-    where: v > 2
-    group_by: [k]
-    aggregates: {{n: count(*)}}
-"""
-
-
-def pipeline(
-    tmp_path: Path,
-    name: str,
-    policy: str,
-    *,
-    unit: str = "millisecond",
-    sparse: bool = True,
-    sessions: bool = False,
-    over: str = "",
-    time: str = "",
-    source: str = "",
-) -> tuple[SpecFile, Settings]:
-    lateness = "allowed_lateness: 5 s" if policy == "keep" else ""
-    more = SPARSE.format(lateness=lateness, group_by=f"group_by: [{over}]" if over else "") if sparse else ""
-    if sessions:
-        more += SESSIONS.format(rule=lateness or "max_duration: 15 s")
-    path = tmp_path / f"{name}.yaml"
-    time = f"over: [{over}]\n  {time}" if over else time
-    landing = f"in_{name}"
-    given = {"landing": landing, "policy": policy, "unit": unit, "time": time, "more": more, "source": source}
-    path.write_text(SPEC.format(name=name, **given))
-    return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
-
-
-def go(made: tuple[SpecFile, Settings], instance: DagsterInstance, options: RunOptions | None = None) -> RunReport:
-    return run_pipeline(*made, options or RunOptions(), instance=instance)
 
 
 def test_a_log_in_batches_then_flushed_gives_the_oracles_tables_and_days_recomputed_from_the_log_are_the_same(
@@ -133,23 +54,6 @@ def test_a_log_in_batches_then_flushed_gives_the_oracles_tables_and_days_recompu
         (tmp_path / "in_kept" / "more" / "f0.jsonl").rename(tmp_path / "in_kept" / "g.jsonl")
         with pytest.raises(LakeError, match="was flushed"):
             go(made, instance)
-
-
-def materialize_days(made: tuple[SpecFile, Settings], instance: DagsterInstance, window: str = "per_minute") -> None:
-    file, settings = made
-    asked = AssetKey([file.spec.name, "windows", window])
-    job = build_definitions(settings, [file]).resolve_implicit_global_asset_job_def()
-    tags = {
-        "dagster/asset_partition_range_start": "2026-01-01",
-        "dagster/asset_partition_range_end": "2026-01-02",
-    }
-    days = job.execute_in_process(instance=instance, asset_selection=[asked], tags=tags)
-    assert days.success
-
-
-def without_batch(rows: list[dict[str, object]]) -> list[dict[str, object]]:
-    bare = [{name: value for name, value in row.items() if name != "_batch_id"} for row in rows]
-    return sorted(bare, key=lambda row: [str(row[name]) for name in ("window_start", "window_end", "k")])
 
 
 def test_adjusted_events_equal_the_oracle_and_a_live_owner_keeps_a_second_run_out(
@@ -189,7 +93,7 @@ def test_adjusted_events_equal_the_oracle_and_a_live_owner_keeps_a_second_run_ou
 def test_every_substream_has_a_watermark_of_its_own_and_the_clock_moves_those_of_silent_ones_too(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits, "BASE_EVERY", 2)  # batch 1 writes a base, 2 another, 3 changes
+    monkeypatch.setattr(planning, "BASE_EVERY", 2)  # batch 1 writes a base, 2 another, 3 changes
     by_clock = "late: {tolerance: 20 s, policy: adjust}\n  idle: {advance: arrival_clock}"
     file, settings = made = pipeline(tmp_path, "devices", "keep", over="k", time=by_clock, sessions=True)
     land(tmp_path / "in_devices", 300, seed=7)
@@ -221,7 +125,7 @@ def test_with_periodic_emission_events_see_the_watermark_of_the_periods_before(
 def test_events_that_no_window_needs_any_more_may_stay_for_some_batches_and_change_no_result(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_events, "FEW_ROWS", 5)  # else a table of so few rows is written anew by every batch
+    monkeypatch.setattr(window_state, "FEW_ROWS", 5)  # else a table of so few rows is written anew by every batch
     file, settings = made = pipeline(tmp_path, "lazy", "keep")
     land(tmp_path / "in_lazy", 240, seed=8)
     with DagsterInstance.ephemeral() as instance:

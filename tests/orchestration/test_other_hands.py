@@ -11,7 +11,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import START, assert_tables_equal_the_oracle, land
-from tests.orchestration.test_live_runs import pipeline
+from tests.orchestration.running import pipeline
 from tidemark.assets import upkeep
 from tidemark.pipelines.cli import main
 from tidemark.resources.batches.snapshot import read_consistent

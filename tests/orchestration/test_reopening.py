@@ -9,8 +9,7 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, land, table
-from tests.orchestration.test_backfills import backfill
-from tests.orchestration.test_live_runs import go, pipeline
+from tests.orchestration.running import backfill, go, pipeline
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec

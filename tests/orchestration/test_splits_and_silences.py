@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land, table, us
 from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
-from tests.orchestration.test_live_runs import go, materialize_days, pipeline, without_batch
+from tests.orchestration.running import go, materialize_days, pipeline, without_batch
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings

@@ -8,7 +8,7 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import START, assert_tables_equal_the_oracle, land, table
-from tests.orchestration.test_live_runs import go, pipeline
+from tests.orchestration.running import go, pipeline
 from tidemark.assets.batch.control import check_spec
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.workspace import Workspace

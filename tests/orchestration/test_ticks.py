@@ -7,7 +7,7 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, land, table, us
-from tests.orchestration.test_live_runs import go, materialize_days, without_batch
+from tests.orchestration.running import go, materialize_days, without_batch
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings

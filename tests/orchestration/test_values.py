@@ -15,7 +15,7 @@ from dagster import DagsterEventType, DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import table
-from tests.orchestration.test_live_runs import go
+from tests.orchestration.running import go
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec

@@ -9,9 +9,9 @@ from dagster import AssetCheckKey, AssetKey, DagsterInstance, TableMetadataValue
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import expected, land, table, us
-from tests.orchestration.test_live_runs import pipeline
+from tests.orchestration.running import pipeline
+from tidemark.assets.batch.batch import Batch
 from tidemark.assets.batch.planning import next_segment, take_on
-from tidemark.assets.batch.segment import judged_batch
 from tidemark.assets.dead_letters import write_dead_letters
 from tidemark.assets.display.lateness import lateness_of
 from tidemark.assets.display.lateness_numbers import BINS, MOVED, ON_TIME, REFUSED, bucket_start
@@ -31,9 +31,9 @@ def test_the_gathered_numbers_are_those_of_the_events(spark: SparkSession, tmp_p
     workspace = Workspace(file, settings.warehouse, lambda: spark)
     create_tables(workspace)
     ingest(workspace, "run")
-    plan = take_on(workspace, next_segment(workspace, None, flush=False), "run")
-    done = adjust_time(workspace, plan)
-    found = lateness_of(judged_batch(workspace, plan))
+    batch = Batch(workspace, take_on(workspace, next_segment(workspace, None, flush=False), "run"))
+    done = adjust_time(batch)
+    found = lateness_of(batch)
 
     log = {row["_arrival_seq"]: row for row in table(settings.warehouse, file.spec, "raw_events")}
     want = expected(settings.warehouse, file.spec, flush=False)
@@ -62,7 +62,7 @@ def test_the_gathered_numbers_are_those_of_the_events(spark: SparkSession, tmp_p
     assert sum(one.refused for one in found.bins) == len(refused)
     behind = [one.refused_behind_us for one in found.bins if one.refused_behind_us]
     clocks = {seq: us(log[seq]["_clock"]) or 0 for seq in refused}
-    write_dead_letters(workspace, plan)
+    write_dead_letters(batch)
     tables = {name: workspace.lake.version(name) for name in workspace.tables}
     stored = lateness_of_log(workspace.lake, tables, file.spec, (0, 500), [(500, done.after)])
     assert stored == found, "the tables tell the same without Spark"

@@ -13,7 +13,7 @@ from tests.orchestration.landing import (
     table,
 )
 from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
-from tests.orchestration.test_live_runs import go, materialize_days, without_batch
+from tests.orchestration.running import go, materialize_days, without_batch
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings

@@ -17,7 +17,7 @@ from dagster import (
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import land
-from tests.orchestration.test_live_runs import pipeline
+from tests.orchestration.running import pipeline
 from tidemark.pipelines import definitions
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions, run_pipeline

@@ -22,7 +22,7 @@ from tidemark.timeops.spec.yaml_text import read_yaml
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = {
-    f"{page.stem}-{number}": text
+    f"{page.relative_to(ROOT).with_suffix('')}-{number}": text
     for page in PAGES
     for number, text in enumerate(re.findall(r"^```ya?ml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL))
 }

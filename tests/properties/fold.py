@@ -21,8 +21,7 @@ from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.events.extraction import timeline
 from tidemark.timeops.events.release import Released
 from tidemark.timeops.materialize import computed
-from tidemark.timeops.pauses import Waits
-from tidemark.timeops.rules import SourceTime, TimeRules
+from tidemark.timeops.rules import SourceTime, TimeRules, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
 from tidemark.timeops.watermark.watermarks import Way

@@ -18,7 +18,7 @@ from tests.oracle.chained import results_over
 from tidemark.resources.spark.rows import small_frame
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.spec.chains import input_of, inputs_first
+from tidemark.timeops.spec.window import input_of, inputs_first
 from tidemark.timeops.watermark.ticks import Ticks
 
 BASE_US = 1_700_000_000_000_000
@@ -347,3 +347,8 @@ def window_of(window: WindowSpec) -> oracle.Window:
             else (record.payload["case"],)
         ),
     )
+
+
+def near(logs: Sequence[Log]) -> list[Log]:
+    """The logs without times that lie thousands of years apart: every window between them would be a row."""
+    return [log for log in logs if not {event.event_us for event in log.events} & set(FAR_US)]

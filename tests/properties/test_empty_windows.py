@@ -1,15 +1,14 @@
 """Windows that give rows without an event too: equal to the oracle, whole and cut, whatever moves the watermark."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
 from tests.properties.fold import run
-from tests.properties.logs import BASE_US, FAR_US, Event, Log, generate
-from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
+from tests.properties.logs import BASE_US, FAR_US, Event, Log, generate, near
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
@@ -19,11 +18,6 @@ from tidemark.timeops.windows.gap_filling import told_in_words
 def emptied(name: str, **keys: Any) -> WindowSpec:
     aggregates = {"seqs": "array_sort(collect_set(_arrival_seq))"}
     return WindowSpec(name=name, empty=True, aggregates=aggregates, **({"group_by": ("case", "v")} | keys))
-
-
-def near(logs: Sequence[Log]) -> list[Log]:
-    """The logs without times that lie thousands of years apart: every window between them would be a row."""
-    return [log for log in logs if not {event.event_us for event in log.events} & set(FAR_US)]
 
 
 # What moves the watermark, each with a grid. Where `where`, a gap or the clock comes between, rows wait for events.

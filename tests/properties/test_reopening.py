@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
 from tests.properties.fold import Gathered, run
-from tests.properties.logs import BASE_US, FAR_US, Event, Log, generate
-from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
+from tests.properties.logs import BASE_US, Event, Log, generate, near
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
@@ -72,11 +72,6 @@ MODES: dict[str, tuple[dict[str, Any], tuple[int, ...], tuple[WindowSpec, ...]]]
     ),
 }
 SOURCES = (SourceTime("s", "e", "UTC", 9, 6), SourceTime("r", "e", "UTC", 3, 11))
-
-
-def near(logs: Sequence[Log]) -> list[Log]:
-    """The logs without times that lie thousands of years apart, behind which everything is late."""
-    return [log for log in logs if not {event.event_us for event in log.events} & set(FAR_US)]
 
 
 def cutting_off() -> Log:

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
 from tests.properties.fold import Gathered, run
-from tests.properties.logs import generate, with_ticks
-from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
-from tests.properties.test_reopening import near
+from tests.properties.logs import generate, near, with_ticks
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 

@@ -7,9 +7,9 @@ from itertools import combinations_with_replacement, count
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
 from tests.properties.fold import Gathered, run
 from tests.properties.logs import BASE_US, Event, Log
-from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.windows import session_folds
 
@@ -77,7 +77,7 @@ def test_sessions_at_their_edges(spark: SparkSession) -> None:
         "late beside one that just closed": [(1, 1), (12, PUSHER), (11, 1), (99, PUSHER)],
         "one start, two ends": [(10, 1), (12, 1), (24, 1), (24, 1), (19, 1), (10, 1), (99, PUSHER)],
         "refused ones join nobody": [(0, 1), (40, 1), (9, 1), (30, 1), (20, 1), (10, 1), (99, PUSHER)],
-        "as told in docs/semantics.md": [(0, 1), (10, 1), (20, PUSHER), (5, 1), (21, PUSHER), (12, 1), (1, 1)],
+        "as told in sessions.md": [(0, 1), (10, 1), (20, PUSHER), (5, 1), (21, PUSHER), (12, 1), (1, 1)],
     }
     windows = (sessions("s0"), sessions("s3", allowed_lateness="3 us"), sessions("s20", allowed_lateness="20 us"))
     logs = {log.case: log for log in logs_of(cases)}
@@ -102,14 +102,14 @@ def test_sessions_at_their_edges(spark: SparkSession) -> None:
     assert given("s0", "one start, two ends") == [(10, 22, (0, 1), 24), (10, 34, (2, 3, 4, 5), 99)]
     assert given("s0", "refused ones join nobody") == [(0, 10, (0,), 40), (10, 50, (1, 3, 4, 5), 99)]
 
-    assert given("s0", "as told in docs/semantics.md") == [(0, 20, (0, 1, 3), 21)]
+    assert given("s0", "as told in sessions.md") == [(0, 20, (0, 1, 3), 21)]
 
     def refused(case: str, place: int) -> list[tuple[object, ...]]:
         letters = out.letters[str(logs[case].events[place].seq)]
         return [(window, missed, late) for _, _, _, window, missed, _, _, late, _ in letters]
 
     assert refused("late behind its own end", 2) == [("s0", ((BASE_US + 8, BASE_US + 18),), 1)]
-    assert ("s0", ((BASE_US + 1, BASE_US + 11),), 10) in refused("as told in docs/semantics.md", 6)
+    assert ("s0", ((BASE_US + 1, BASE_US + 11),), 10) in refused("as told in sessions.md", 6)
 
 
 def test_a_session_ends_at_its_longest_duration_and_the_next_event_begins_another(spark: SparkSession) -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
 from tests.properties.fold import run
-from tests.properties.logs import BASE_US, Event, Log, generate, with_ticks
-from tests.properties.test_empty_windows import near
-from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
+from tests.properties.kinds import CLOSED_RIGHT, EARLY, EMPTY, IDLE_SPLITS, ON_TIME, SESSION, SILENCE, SLIDING, window
+from tests.properties.logs import BASE_US, Event, Log, generate, near, with_ticks
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
@@ -21,25 +21,9 @@ CASES = 220  # logs of a mode
 PARTS = (0, 1)
 
 
-def window(**keys: Any) -> WindowSpec:
-    aggregates = {"seqs": "array_sort(collect_set(_arrival_seq))"}
-    return WindowSpec(**({"name": "w", "group_by": ("case",), "aggregates": aggregates} | keys))
-
-
-ON_TIME = window(
-    name="on_time", kind="tumbling", size="10 us", allowed_lateness="25 us", emit="on_time", revise_every="10 us"
-)
-EARLY = window(name="early", kind="hopping", size="30 us", hop="10 us", emit={"early": "10 us"})
-SLIDING = window(name="sliding", kind="sliding", size="10 us", emit={"early": "3 us"}, group_by=("case", "v"))
-SESSION = window(name="session", kind="session", gap="7 us", group_by=("case", "v"), where="v > 1")
-EMPTY = window(name="empty", kind="tumbling", size="10 us", empty=True, group_by=("case", "v"), empty_max=100_000)
-CLOSED_RIGHT = window(name="right", kind="cumulative", size="20 us", step="10 us", offset="7 us", closed="right")
-
 LATE = {"tolerance": "7 us", "policy": "adjust"}
 EVERY = {"every": "8 us"}
 BY_CLOCK = {"advance": "arrival_clock"}
-IDLE_SPLITS = {"advance": "exclude_split", "timeout": "6 us"}
-SILENCE = {"advance": "window_close", "timeout": "6 us"}
 
 # What a tick can move, each with windows of some kinds.
 MODES: dict[str, tuple[dict[str, Any], tuple[WindowSpec, ...]]] = {

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
 from tests.properties.fold import run
+from tests.properties.kinds import EMPTY, IDLE_SPLITS, ON_TIME, SESSION, SILENCE, SLIDING
 from tests.properties.logs import BASE_US, SPLITS, Event, Log, judged_by_oracle
-from tests.properties.test_oracle_equality import assert_equal_to_oracle, assert_nothing_lost
-from tests.properties.test_ticks import EMPTY, IDLE_SPLITS, ON_TIME, SESSION, SILENCE, SLIDING
-from tidemark.timeops.pauses import Waits
-from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.rules import SourceTime, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 CASES = 200

@@ -148,7 +148,7 @@ cases:
 
 def test_the_cases_of_the_page_hold_for_the_spec_of_the_readme(spark: SparkSession) -> None:
     [spec] = re.findall(r"^```yaml\n(name:.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    page = (ROOT / "docs" / "testing-a-spec.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "test-a-spec.md").read_text()
     [cases] = re.findall(r"^```yaml\n(cases:.*?)^```$", page, re.MULTILINE | re.DOTALL)
     Path("shop.yaml").write_text(spec)
     done = call(cases=cases)

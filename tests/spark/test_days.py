@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.assets.backfill.days import between_days
-from tidemark.timeops.days import begin_of, day_of
+from tidemark.timeops.utc import begin_of, day_of
 
 MICROSECOND = timedelta(microseconds=1)
 ZONES = {

@@ -8,9 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.assets.recount.bounds import moved_sums, with_column
-from tidemark.assets.recount.values import is_same, is_sure
-from tidemark.timeops.expressions.sums import overflow_in, without_overflow
+from tidemark.assets.recount.precision import is_same, is_sure, moved_sums, with_column
+from tidemark.timeops.expressions.aggregates import overflow_in, without_overflow
 
 NESTED = "struct<a: array<double>, m: map<string, struct<v: float>>, t: string>"
 

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from tidemark.resources.spark.session import with_settings
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.expressions.aggregate_calls import on_rows
+from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.try_expression import any_fails, cannot_fail, null_if_it_fails, with_attempt
 
 TOO_LARGE = 2**63 - 1  # no `timestamp_millis`

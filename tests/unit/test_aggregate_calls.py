@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidemark.timeops.expressions.aggregate_calls import cut, on_rows
+from tidemark.timeops.expressions.aggregates import cut, on_rows
 
 ON_ROWS = {
     "count(*)": (),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidemark.resources.lake.bounded import newest_rows, pieces, python_rows
 from tidemark.resources.lake.lake import Lake
-from tidemark.timeops.epoch import Instant
+from tidemark.timeops.utc import Instant
 
 T = "t"
 SCHEMA = pa.schema([("n", pa.int64()), ("kind", pa.string())])

@@ -10,7 +10,7 @@ from tidemark.pipelines.case_tests.differences import CaseOutcomes, Difference, 
 from tidemark.pipelines.case_tests.runs import MOST_CUTS, logs_of
 from tidemark.pipelines.case_tests.suite import Verdict
 from tidemark.pipelines.case_tests.text import MOST_ROWS, show_verdicts
-from tidemark.timeops.cases.transcripts import Case, Expected
+from tidemark.timeops.cases.file import Case, Expected
 
 
 def of_letters(expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> list[Difference]:

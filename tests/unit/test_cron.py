@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.spec.cron import check_cron
+from tidemark.timeops.spec.automation import check_cron
 
 PART = st.from_regex(r"\A(\*|[0-9]{1,2}(-[0-9]{1,2})?|sun|jan|mon-fri)(/[0-9]{1,2})?\Z")
 FIELD = st.lists(PART, min_size=1, max_size=2).map(",".join)

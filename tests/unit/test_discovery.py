@@ -4,36 +4,20 @@ import bz2
 import gzip
 import os
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.unit.landed import AN_HOUR_AGO, NOW, land, names, source
 from tidemark.resources.sources.changes import FileRange, state_of
 from tidemark.resources.sources.discovery import Discovery, discover
 from tidemark.resources.sources.held_back import HeldBack, still_held
 from tidemark.resources.sources.known_files import FileState
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource
-
-NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-AN_HOUR_AGO = NOW - timedelta(hours=1)
-
-
-def source(path: str = "in/*.csv", **settings: object) -> FilesSource:
-    values = {"name": "s", "kind": "files", "format": "csv", "schema": "a INT", "settle": "5 s"}
-    return FilesSource.model_validate({**values, "path": path, **settings})
-
-
-def land(path: Path, content: bytes | str | None = None, modified: datetime = AN_HOUR_AGO) -> Path:
-    """A file; by default of a line that no file of another name has."""
-    content = f"{path.name}\n" if content is None else content
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    os.utime(path, (modified.timestamp(), modified.timestamp()))
-    return path
 
 
 def remembered(found: FileRange, records: int) -> FileState:
@@ -43,10 +27,6 @@ def remembered(found: FileRange, records: int) -> FileState:
 
 def known(found: Discovery, records: int = 1) -> dict[str, FileState]:
     return {file.path: remembered(file, records) for file in found.ready}
-
-
-def names(found: Discovery) -> list[str]:
-    return [os.path.basename(file.path) for file in found.ready]
 
 
 def look(base: Path, given: FilesSource | None = None, state: Mapping[str, FileState] | None = None) -> Discovery:

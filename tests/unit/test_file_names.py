@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_discovery import AN_HOUR_AGO, NOW, land, names, source
+from tests.unit.landed import AN_HOUR_AGO, NOW, land, names, source
 from tidemark.resources.sources import changes, local_files
 from tidemark.resources.sources.changes import state_of
 from tidemark.resources.sources.discovery import Discovery, discover

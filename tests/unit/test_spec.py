@@ -25,7 +25,7 @@ from tidemark.timeops.spec import (
     parse_spec,
     spec_json_schema,
 )
-from tidemark.timeops.spec.columns import names_in_files
+from tidemark.timeops.spec.expressions import names_in_files
 
 EARTHQUAKES = """
 name: earthquakes

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.assets.batch.planning import LogSegment, next_segment, take_on
 from tidemark.assets.batch.control import control_rows
+from tidemark.assets.batch.planning import LogSegment, next_segment, take_on
 from tidemark.assets.batch.ticks import clock_of_tick, why_never
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
@@ -14,9 +14,9 @@ from tidemark.resources.batches.owner import this_process
 from tidemark.resources.clock import FixedClock
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.workspace import Position, SpecFile, Workspace
-from tidemark.timeops.epoch import instant_of, us_of
 from tidemark.timeops.errors import BusyError
 from tidemark.timeops.spec import parse_spec
+from tidemark.timeops.utc import instant_of, us_of
 from tidemark.timeops.watermark.tick_clock import LastArrival, estimated_clock
 
 SEEN = datetime(2026, 1, 1, 12, tzinfo=UTC)

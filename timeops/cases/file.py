@@ -1,21 +1,187 @@
-"""A file of cases, read whole: all that is wrong with it, also against the spec that the cases are of.
+"""Cases of a spec: transcripts of records and what is expected of them, as a YAML file.
 
-Here: the file and what it asks of the spec. Not here: the keys of a case (transcripts.py), file access.
+Here: the keys of a cases file, and all that is wrong with it, also against the spec that the cases are of. Not here:
+file access, running a case, values of the rows that are expected, which need the types of Spark (values.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import accumulate
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, PlainValidator, ValidationError, model_validator
 
-from tidemark.timeops.cases.transcripts import HELD, ORDERED, WINDOWS, Case, Row, Step
 from tidemark.timeops.columns import ARRIVAL, FILE, SOURCE, SPLIT
 from tidemark.timeops.expressions.tokens import mentions
-from tidemark.timeops.problems import Path, Problem, ProblemsError, did_you_mean, problems_of, show, spec_error
+from tidemark.timeops.problems import (
+    Path,
+    Problem,
+    ProblemsError,
+    did_you_mean,
+    problems_of,
+    raise_any,
+    show,
+    spec_error,
+)
 from tidemark.timeops.spec import FilesSource, Spec
-from tidemark.timeops.spec.arrival import keys_by_arrival
-from tidemark.timeops.spec.fields import SpecModel, read_instant
+from tidemark.timeops.spec.consistency import keys_by_arrival
+from tidemark.timeops.spec.fields import Instant, SpecModel, Text, one_of, read_instant
 from tidemark.timeops.spec.yaml_text import read_yaml
+
+Row = Mapping[str, Any]
+
+ORDERED, HELD, LETTERS, WINDOWS = "ordered_events", "held_events", "dead_letters", "windows/"
+NONE, FINAL = "none", "final"
+"""What stands for no watermark yet, and for one that a flush moved past every event."""
+
+_TABLES = f"{ORDERED}, {HELD}, {LETTERS}, {WINDOWS}<name>, watermark or watermarks"
+_WATERMARK = f"an instant such as 2026-01-31T12:00:00Z, {NONE} (no event has come), or {FINAL} (flushed)"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What should stand in the tables after a step.
+
+    Attributes:
+        tables: Rows by table; of each row only the columns that are written.
+        watermark: The pipeline's: an instant, `none` or `final`.
+        watermarks: The same by timeline, of all timelines that have one.
+    """
+
+    tables: Mapping[str, Sequence[Row]]
+    watermark: datetime | str | None = None
+    watermarks: Mapping[str, datetime | str] | None = None
+
+
+def _rows(value: object) -> tuple[Row, ...]:
+    if not isinstance(value, list | tuple):
+        raise ProblemsError([Problem(f"found {show(value)}", expected="a list of rows, each {column: value}")])
+    raise_any(
+        Problem(f"found {show(row)}", expected="a row such as {column: value}", at=(position,))
+        for position, row in enumerate(value)
+        if not isinstance(row, Mapping) or not row or not all(isinstance(name, str) for name in row)
+    )
+    return tuple(value)
+
+
+def _watermark(value: object) -> datetime | str:
+    if value in (NONE, FINAL):
+        return str(value)
+    try:
+        return read_instant(value)
+    except ProblemsError:
+        raise ProblemsError([Problem(f"found {show(value)}", expected=_WATERMARK)]) from None
+
+
+def _watermarks(value: object) -> dict[str, datetime | str]:
+    if not isinstance(value, Mapping):
+        raise ProblemsError([Problem(f"found {show(value)}", expected="a mapping of timelines to watermarks")])
+    return {str(timeline): _within((timeline,), _watermark, mark) for timeline, mark in value.items()}
+
+
+def _within(at: Path, read: Any, value: object) -> Any:
+    """Read a part, so that what is wrong with it is told at its place."""
+    try:
+        return read(value)
+    except ProblemsError as error:
+        problems = [Problem(p.found, p.expected, p.remedy, at + p.at) for p in error.problems]
+        raise ProblemsError(problems) from None
+
+
+def _expected(value: object) -> Expected:
+    if not isinstance(value, Mapping) or not value:
+        raise ProblemsError([Problem(f"found {show(value)}", expected=f"a mapping of {_TABLES}")])
+    known = (ORDERED, HELD, LETTERS, "watermark", "watermarks")
+    raise_any(
+        Problem(f"unknown key `{key}`", f"one of {_TABLES}", did_you_mean(str(key), known), (str(key),))
+        for key in value
+        if key not in known and not str(key).startswith(WINDOWS)
+    )
+    rows = {key: item for key, item in value.items() if key not in ("watermark", "watermarks")}
+    watermark = _within(("watermark",), _watermark, value["watermark"]) if "watermark" in value else None
+    by_timeline = _within(("watermarks",), _watermarks, value["watermarks"]) if "watermarks" in value else None
+    return Expected({table: _within((table,), _rows, item) for table, item in rows.items()}, watermark, by_timeline)
+
+
+Records = Annotated[tuple[Row, ...], PlainValidator(_rows)]
+Expect = Annotated[Expected, PlainValidator(_expected)]
+EndOfInput = Annotated[Literal["hold", "flush"], one_of("hold", "flush")]
+
+
+class Step(SpecModel):
+    """A segment of a case's log, and what is expected after it."""
+
+    records: Records = Field(default=(), description="a list of records, each a mapping of columns to values")
+    tick: Instant | None = Field(default=None, description="the clock of a tick behind the records, an instant")
+    expect: Expect | None = Field(default=None, description="what should stand in the tables now")
+    end_of_input: EndOfInput | None = Field(default=None, description="flush or hold, after the last step")
+
+
+class Case(SpecModel):
+    """One transcript."""
+
+    name: Text = Field(description="a sentence that says what the case shows")
+    records: Records | None = Field(default=None, description="a list of records, in the order of the log")
+    steps: tuple[Step, ...] | None = Field(default=None, description="a list of steps, each with records")
+    expect: Expect | None = Field(default=None, description="what should stand in the tables in the end")
+    end_of_input: EndOfInput | None = Field(default=None, description="flush or hold, after the last record")
+    error: Text | None = Field(default=None, description="a part of what is said when this case fails, as it must")
+
+    @model_validator(mode="after")
+    def _together(self) -> "Case":
+        problems = []
+        steps = self.steps or ()
+        if (self.records is None) == (self.steps is None):
+            problems.append(Problem("found both" if steps else "found neither", "either `records` or `steps`"))
+        for position, step in enumerate(steps[:-1]):
+            if step.end_of_input is not None:
+                at: Path = ("steps", position, "end_of_input")
+                problems.append(Problem("this is not the last step", remedy="write it on the last one", at=at))
+        for key in ("expect", "end_of_input"):
+            if steps and getattr(self, key) is not None and getattr(steps[-1], key) is not None:
+                found = f"`{key}` stands on the last step as well"
+                problems.append(Problem(found, expected="one of them", at=(key,)))
+        if self.expect is None and all(step.expect is None for step in steps):
+            expected = "`expect` on the case or on a step, with tables or watermarks"
+            problems.append(Problem("the case expects nothing", expected=expected))
+        raise_any(problems)
+        return self
+
+    @property
+    def segments(self) -> tuple[Step, ...]:
+        """The steps; of a case without, its records are the only one."""
+        steps = self.steps or (Step(records=self.records or ()),)
+        last = steps[-1].model_copy(
+            update={
+                "expect": self.expect or steps[-1].expect,
+                "end_of_input": self.end_of_input or steps[-1].end_of_input,
+            }
+        )
+        return (*steps[:-1], last)
+
+    @property
+    def ticks(self) -> tuple[tuple[int, datetime], ...]:
+        """The ticks in their order: behind how many of the case's records, and the clock of each."""
+        ends = accumulate(len(step.records) for step in self.segments)
+        return tuple((end, step.tick) for end, step in zip(ends, self.segments, strict=True) if step.tick is not None)
+
+    def places(self) -> Iterator[tuple[Path, Row]]:
+        """Each record with the keys that lead to it from the case."""
+        if self.steps is None:
+            yield from ((("records", i), record) for i, record in enumerate(self.records or ()))
+            return
+        for s, step in enumerate(self.steps):
+            yield from ((("steps", s, "records", i), record) for i, record in enumerate(step.records))
+
+    def expectations(self) -> Iterator[tuple[Path, Expected]]:
+        """Each `expect` with the keys that lead to it from the case."""
+        for s, step in enumerate(self.steps or ()):
+            if step.expect is not None:
+                yield ("steps", s, "expect"), step.expect
+        if self.expect is not None:
+            yield ("expect",), self.expect
+
 
 _GIVEN_BESIDE_PAYLOAD = (ARRIVAL, SOURCE, SPLIT, FILE)
 

@@ -1,7 +1,7 @@
 """Values of cases: what a file writes and what a table holds, as Python values of one kind, to be compared.
 
 Here: one value by its Spark type. Not here: rows and tables (pipelines/case_tests/differences.py), keys
-(transcripts.py).
+(file.py).
 """
 
 import json
@@ -31,9 +31,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidemark.timeops.epoch import Instant
 from tidemark.timeops.problems import Problem, ProblemsError, show
 from tidemark.timeops.spec.fields import read_instant
+from tidemark.timeops.utc import Instant
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _FLOATS = (FloatType, DoubleType)

@@ -26,8 +26,7 @@ from tidemark.timeops.columns import EVENT_TIME, REASON, SEQ, to_us
 from tidemark.timeops.events.duplicate_folds import CHAIN, EVENT_US, FIRST, IS_NEW_TIME, KEY, first_of_several
 from tidemark.timeops.events.extraction import extract
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, problem_of
-from tidemark.timeops.expressions.try_expression import type_of
-from tidemark.timeops.expressions.values import text_of
+from tidemark.timeops.expressions.try_expression import text_of, type_of
 from tidemark.timeops.problems import Problem, told
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec

@@ -20,7 +20,7 @@ from tidemark.timeops.columns import (
     to_us,
 )
 from tidemark.timeops.events.instants import BAD, FAILED, US, with_instant
-from tidemark.timeops.expressions.values import text_of
+from tidemark.timeops.expressions.try_expression import text_of
 from tidemark.timeops.rules import TimeRules
 
 REFUSED_AT_INGESTION = ("malformed", "no_arrival_time")

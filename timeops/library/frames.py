@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops import columns as c
 from tidemark.timeops.dead_letters import time_letters, unfit_letters, window_letters
-from tidemark.timeops.epoch import us_of
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.events.adjustment import Adjusted, kept_together, time_adjustment
 from tidemark.timeops.events.release import RELEASE_ORDER, release
@@ -24,9 +23,9 @@ from tidemark.timeops.problems import Problem, spec_error
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.session import check_session
 from tidemark.timeops.spec import TimeSpec, WindowSpec, read_part
-from tidemark.timeops.spec.arrival import keys_by_arrival
-from tidemark.timeops.spec.consistency import without_event_time
+from tidemark.timeops.spec.consistency import keys_by_arrival, without_event_time
 from tidemark.timeops.spec.pipeline import rules_between_parts
+from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.ticks import Ticks
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
 from tidemark.timeops.windows.results import last_revisions, late_for_windows, passing, window_results

@@ -13,7 +13,7 @@ from tidemark.timeops.errors import InputError
 from tidemark.timeops.events.instants import BAD, FAILED, US, with_instant
 from tidemark.timeops.problems import problems_of, spec_error
 from tidemark.timeops.spec import RESERVED_COLUMNS, TimeSpec
-from tidemark.timeops.spec.arrival import keys_by_arrival
+from tidemark.timeops.spec.consistency import keys_by_arrival
 from tidemark.timeops.spec.expressions import InstantExpression
 
 SOURCE_NAME = "events"

@@ -10,16 +10,14 @@ from typing import Any, Literal, TypeVar, overload
 from pydantic import BaseModel, ValidationError
 
 from tidemark.timeops.problems import Path, Problem, problems_of, spec_error
-from tidemark.timeops.spec.alerts import AgeLevels, Alerts, ShareLevels
-from tidemark.timeops.spec.alignment import Alignment
+from tidemark.timeops.spec.automation import AgeLevels, Alerts, ShareLevels
 from tidemark.timeops.spec.event_time import Idle, TimeSpec, TolerancePolicy
 from tidemark.timeops.spec.expressions import RESERVED_COLUMNS
 from tidemark.timeops.spec.json_schema import spec_json_schema
-from tidemark.timeops.spec.overrides import with_overrides
 from tidemark.timeops.spec.pipeline import Outputs, Partitions, Spec, rules_between_parts
-from tidemark.timeops.spec.source import FilesSource, SourceIdle
+from tidemark.timeops.spec.source import Alignment, FilesSource, SourceIdle
 from tidemark.timeops.spec.window import RESERVED_IN_WINDOWS, WindowSpec
-from tidemark.timeops.spec.yaml_text import read_yaml
+from tidemark.timeops.spec.yaml_text import read_yaml, with_overrides
 
 __all__ = [
     "RESERVED_COLUMNS",

@@ -1,7 +1,7 @@
-"""What sources ask of each other, and of the `time` of a spec; and what their columns say of expressions.
+"""What sources ask of each other, and of the `time` of a spec; what their columns and arrivals say of its settings.
 
-Here: rules between several sources, splits and idle settings. Not here: the keys (source.py, event_time.py),
-other rules between parts (pipeline.py).
+Here: rules between several sources, splits and idle settings, settings that go by arrival. Not here: the keys
+(source.py, event_time.py), other rules between parts (pipeline.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -182,3 +182,28 @@ def user_problems(
 
 def _result_names(name: str, windows: Iterable[WindowSpec]) -> list[str]:
     return [column for one in windows if one.name == name for column in (*one.group_columns, *one.aggregates)]
+
+
+def keys_by_arrival(time: TimeSpec, windows: Iterable[WindowSpec] = ()) -> list[str]:
+    """Keys of the spec whose effect depends on when records arrived, such as `time.late`.
+
+    Args:
+        time: The spec's `time` section.
+        windows: The spec's windows.
+    """
+    keys = []
+    if time.timestamp_by is None:
+        keys.append("time (without `timestamp_by` event time is arrival time)")
+    elif mentions(time.timestamp_by, "_arrival_time"):
+        keys.append("time.timestamp_by")
+    keys += ["time.deduplicate_by"] * any(mentions(text, "_arrival_time") for text in time.deduplicate_by)
+    keys += ["time.over"] * any(mentions(text, "_arrival_time") for text in time.over)
+    given = {"late": time.late, "early": time.early, "idle": time.idle, "emit": time.emit_every_us}
+    keys += [f"time.{name}" for name, value in given.items() if value is not None]
+    for window in windows:
+        texts = [window.where or "", *window.aggregates.values(), *(text for _, text in window.group_expressions)]
+        if any(mentions(text, "_arrival_time") for text in texts):
+            keys.append(f"windows ({window.name})")
+        if window.revises and (window.early_every_us or window.revise_every_us):
+            keys.append(f"windows ({window.name}), whose results are revised by the clock")
+    return keys

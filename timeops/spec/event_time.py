@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from tidemark.timeops.durations import format_duration, micros
-from tidemark.timeops.epoch import us_of
 from tidemark.timeops.expressions.tokens import normal_form
 from tidemark.timeops.problems import Path, Problem, ProblemsError, raise_any, show
 from tidemark.timeops.spec.expressions import Expression, InstantExpression
 from tidemark.timeops.spec.fields import Duration, Instant, PositiveDuration, SpecModel, TimeZone, one_of, read_keys
+from tidemark.timeops.utc import us_of
 
 _UNIT_US = {"second": 1_000_000, "millisecond": 1_000, "microsecond": 1}
 

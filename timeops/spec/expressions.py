@@ -1,18 +1,19 @@
 """The expressions and column names a spec file may hold.
 
-Here: reading one expression. Not here: what makes it depend on the clock or on the order of rows
-(determinism.py, aggregate_order.py).
+Here: reading one expression, which names a table can have, what `rename` does to a name. Not here: what makes an
+expression depend on the clock or on the order of rows (expressions/determinism.py), types (resources/sources/).
 """
 
+import json
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from tidemark.timeops.expressions.aggregate_order import order_problems
-from tidemark.timeops.expressions.determinism import determinism_problems
-from tidemark.timeops.expressions.tokens import is_number, plain_column, split_alias
-from tidemark.timeops.problems import Problem, ProblemsError, raise_any, show
+from tidemark.timeops.expressions.determinism import determinism_problems, order_problems
+from tidemark.timeops.expressions.tokens import is_number, plain_column, split_alias, top_level_names, top_level_parts
+from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, raise_any, show
 from tidemark.timeops.spec.fields import read_text, text_schema
 
 RESERVED_COLUMNS: frozenset[str] = frozenset(
@@ -105,3 +106,125 @@ InstantExpression = Annotated[
 ]
 Aggregate = Annotated[str, BeforeValidator(_aggregate), text_schema()]
 GroupItem = Annotated[str, BeforeValidator(_group_item), text_schema()]
+
+
+_UNQUOTED = re.compile(r"[^\s,:<>()'\"`]+")
+_PLAIN_KEY = re.compile(r"[A-Za-z_][\w.]*")
+_NO_TEXT = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))  # what YAML reads as other values
+
+
+def name_in_tables(name: str, rename: Mapping[str, str]) -> str:
+    """Return what a column of `schema` is called in the tables; `schema` may call it so already."""
+    return rename.get(name, name)
+
+
+def names_in_files(names: Iterable[str], rename: Mapping[str, str]) -> dict[str, str]:
+    """Return what columns of `schema` are called in the files, by their names in `schema`.
+
+    `schema` names a column as the file does or as the tables do: with `rename: {_id: id}` both `_id` and `id` are the
+    column `_id` of the file. A name that is a key of `rename` is that of the file.
+    """
+    old = {new: old for old, new in rename.items()}
+    return {name: name if name in rename else old.get(name, name) for name in names}
+
+
+def columns_in_tables(ddl: str, rename: Mapping[str, str]) -> list[str]:
+    """Return the names of a source's columns as they stand in the tables."""
+    return [name_in_tables(name, rename) for name in top_level_names(ddl)]
+
+
+def schema_problems(ddl: str, rename: Mapping[str, str]) -> list[Problem]:
+    """Find what is wrong with the names of columns and with `rename`; types are judged by Spark.
+
+    Args:
+        ddl: The `schema` of a source.
+        rename: Its `rename`; what is wrong with the entries themselves, `rename_problems` says.
+    """
+    if bare := _unquoted(ddl):
+        return [_without_quotes(ddl, bare, rename)]
+    names = top_level_names(ddl)
+    problems = [
+        Problem(f"`{old}` is no column of `schema`", _either(old, new), did_you_mean(old, names), ("rename", old))
+        for old, new in rename.items()
+        if old not in names and new not in names
+    ]
+    finals = [(name, name_in_tables(name, rename)) for name in names]
+    wrong = [name for name, final in finals if name not in rename and column_name_problems(final, "")]
+    line = f"add `{_rename_line(wrong, names, rename)}` to the source, and use the new names everywhere else"
+    for name in wrong:
+        problem = column_name_problems(name, "")[0]
+        problems.append(Problem(problem.found, problem.expected, line, ("schema",)))
+    seen: dict[str, str] = {}
+    for _, final in finals:
+        if final.lower() in seen:
+            found = f"columns `{seen[final.lower()]}` and `{final}` have the same name in the tables"
+            remedy = "give one of them another name with `rename: {name in the file: name in the tables}`"
+            problems.append(Problem(found, "distinct names in any case", remedy, ("schema",)))
+        seen[final.lower()] = final
+    return problems
+
+
+def rename_problems(rename: Mapping[str, str]) -> list[Problem]:
+    """Find what is wrong with entries of `rename`, whatever `schema` says."""
+    problems: list[Problem] = []
+    seen: set[str] = set()
+    for old, new in rename.items():
+        at = ("rename", old)
+        problems.extend(
+            Problem(problem.found, problem.expected, "choose another name", at)
+            for problem in column_name_problems(new, "")
+        )
+        if old == new:
+            found = f"`{old}` is renamed to itself, which has no effect"
+            problems.append(Problem(found, remedy="leave it out", at=at))
+        if new.lower() in seen:
+            problems.append(Problem(f"two columns are renamed to `{new}`", "distinct names", at=at))
+        seen.add(new.lower())
+    return problems
+
+
+def suggested_name(name: str, taken: Iterable[str]) -> str:
+    """Return a name that a table can have, near to one that it cannot, and not taken."""
+    plain = re.sub(r"\W+", "_", name).strip("_") or "column"
+    used = {other.lower() for other in taken}
+    tries = (plain if number == 1 else f"{plain}_{number}" for number in range(1, len(used) + 3))
+    return next(one for one in tries if one.lower() not in used and not column_name_problems(one, ""))
+
+
+def _either(old: str, new: str) -> str:
+    return f"`{old}`, as the file has it, or `{new}`, as the tables will have it, in `schema`"
+
+
+def _rename_line(names: Sequence[str], known: Sequence[str], rename: Mapping[str, str]) -> str:
+    """The line of the spec that gives columns names that a table can have."""
+    renamed = dict(rename)
+    for name in names:
+        renamed[name] = suggested_name(name, [*known, *renamed.values()])
+    return f"rename: {{{', '.join(f'{_key(old)}: {_key(new)}' for old, new in renamed.items())}}}"
+
+
+def _key(name: str) -> str:
+    """A name as YAML has it inside of brackets."""
+    is_plain = _PLAIN_KEY.fullmatch(name) and name.lower() not in _NO_TEXT
+    return name if is_plain else json.dumps(name, ensure_ascii=False)
+
+
+def _unquoted(ddl: str) -> list[str]:
+    """Names with signs that need backquotes in DDL and stand without them, such as `id.orig_h`."""
+    found = []
+    for part in top_level_parts(ddl):
+        match = _UNQUOTED.match(ddl, part[0].start)
+        if part[0].kind in ("word", "symbol") and match and match[0] != part[0].text and len(part) > 1:
+            found.append(match[0])
+    return found
+
+
+def _without_quotes(ddl: str, bare: Sequence[str], rename: Mapping[str, str]) -> Problem:
+    known = [name for name in top_level_names(ddl) if not any(one.startswith(name) for one in bare)]
+    line = _rename_line([name for name in bare if name not in rename], known, rename)
+    return Problem(
+        f"{', '.join(f'`{name}`' for name in bare)}: DDL has no such name without backquotes",
+        "names of letters, digits and `_`",
+        f"write the new names in `schema`, and `{line}` beside it",
+        ("schema",),
+    )

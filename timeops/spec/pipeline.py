@@ -13,9 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from tidemark.timeops.expressions.tokens import plain_column
 from tidemark.timeops.problems import Problem, ProblemsError, raise_any
-from tidemark.timeops.spec.alerts import Alerts
-from tidemark.timeops.spec.catalog import Owner, Tags
-from tidemark.timeops.spec.chains import chain_problems, inputs_first, missing_of_over
+from tidemark.timeops.spec.automation import Alerts, Owner, Schedule, Tags
 from tidemark.timeops.spec.consistency import (
     between_sources,
     goes_by_clock,
@@ -26,9 +24,8 @@ from tidemark.timeops.spec.consistency import (
 )
 from tidemark.timeops.spec.event_time import TimeSpec
 from tidemark.timeops.spec.fields import Day, Flag, PipelineName, SpecModel, TimeZone
-from tidemark.timeops.spec.schedule import Schedule
 from tidemark.timeops.spec.source import FilesSource
-from tidemark.timeops.spec.window import WindowSpec
+from tidemark.timeops.spec.window import WindowSpec, chain_problems, inputs_first, missing_of_over
 
 
 class Outputs(SpecModel):

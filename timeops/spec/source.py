@@ -1,6 +1,7 @@
-"""The `sources` of a spec: where records come from, and how they are read.
+"""The `sources` of a spec: where records come from, how they are read, and how far one may run ahead of others (F).
 
-Here: the keys of a source, reader options, names of columns. Not here: reading (resources/sources/).
+Here: the keys of a source, reader options, names of columns. Not here: reading (resources/sources/), rules between
+sources (consistency.py), who waits for whom (watermark/alignment.py).
 """
 
 from collections.abc import Mapping
@@ -12,9 +13,13 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Wit
 from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.expressions.tokens import mentions
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, raise_any, show
-from tidemark.timeops.spec.alignment import Alignment
-from tidemark.timeops.spec.columns import columns_in_tables, rename_problems, schema_problems
-from tidemark.timeops.spec.expressions import Expression, InstantExpression
+from tidemark.timeops.spec.expressions import (
+    Expression,
+    InstantExpression,
+    columns_in_tables,
+    rename_problems,
+    schema_problems,
+)
 from tidemark.timeops.spec.fields import (
     ByteSize,
     Duration,
@@ -28,6 +33,31 @@ from tidemark.timeops.spec.fields import (
     WholeNumber,
     one_of,
 )
+
+
+class Alignment(SpecModel):
+    """How far one source may run ahead of the others of its group (F, scan.watermark.alignment.*)."""
+
+    group: Name = Field(description="Sources of one group wait for each other.")
+    max_drift: Duration = Field(
+        description="A source whose watermark is further than this above the lowest of the group is not read on."
+    )
+    update_interval: PositiveDuration = Field(
+        default=timedelta(seconds=1),
+        description="How much of the source, by the times of its files, is read before it is judged again; at least "
+        "one file.",
+    )
+
+    @property
+    def max_drift_us(self) -> int:
+        """The largest drift in microseconds."""
+        return micros(self.max_drift)
+
+    @property
+    def update_interval_us(self) -> int:
+        """The interval in microseconds."""
+        return micros(self.update_interval)
+
 
 _TEMPORAL = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale")
 _FLAGS = frozenset(

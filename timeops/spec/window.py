@@ -1,19 +1,144 @@
-"""The `windows` of a spec: their shape, groups and aggregates.
+"""The `windows` of a spec: groups, aggregates, when they give results, and which take the results of which (`from`).
 
-Here: the keys of a window. Not here: which keys give a shape (shapes.py), which window an event is in
-(aligned.py, sessions.py, sliding.py).
+Here: the keys of a window, and the columns of chained windows that lead back to timelines. Not here: which keys give
+a shape (shapes.py), what they ask of `time` (pipeline.py), the windows themselves (windows/).
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from tidemark.timeops.expressions.tokens import mentions, plain_column, split_alias
-from tidemark.timeops.problems import Path, Problem, ProblemsError, raise_any
-from tidemark.timeops.spec.emission import WindowEmission
+from tidemark.timeops.durations import format_duration, micros
+from tidemark.timeops.expressions.tokens import mentions, normal_form, plain_column, split_alias
+from tidemark.timeops.problems import Path, Problem, ProblemsError, did_you_mean, raise_any, show
 from tidemark.timeops.spec.expressions import RESERVED_COLUMNS, Aggregate, Expression, GroupItem
-from tidemark.timeops.spec.fields import ALIAS, Alias, Name
+from tidemark.timeops.spec.fields import (
+    ALIAS,
+    Alias,
+    Duration,
+    Flag,
+    Name,
+    PositiveDuration,
+    SpecModel,
+    WholeNumber,
+    read_keys,
+)
+from tidemark.timeops.spec.shapes import WindowShape
+
+_WAYS = ("on_close", "on_time")
+
+
+class Early(SpecModel):
+    """Results before a window closes, once per period of the clock in which events came."""
+
+    early: PositiveDuration = Field(description="Length of a period, such as 1 minute.")
+
+
+def _emission(value: object) -> object:
+    if isinstance(value, Mapping):
+        return read_keys(value, Early)
+    if value in _WAYS or isinstance(value, Early):
+        return value
+    remedy = did_you_mean(value, [*_WAYS, "early"]) if isinstance(value, str) else ""
+    raise ProblemsError([Problem(f"found {show(value)}", "on_close, on_time, or {early: 1 minute}", remedy)])
+
+
+class WindowEmission(WindowShape):
+    """The part of a window that says when it gives results."""
+
+    allowed_lateness: Duration = Field(
+        default=timedelta(0),
+        description="How long after its end a window still takes events; needs time.out_of_order: keep.",
+    )
+    emit: Annotated[Literal["on_close", "on_time"] | Early, BeforeValidator(_emission)] = Field(
+        default="on_close",
+        description="on_close: one result, when the window is closed; on_time: one when the watermark passes its "
+        "end, and revisions for late events until it is closed; {early: 1 minute}: a revision for each such period "
+        "of the clock in which events came, before the end and, with an allowed lateness, behind it.",
+    )
+    revise_every: Duration = Field(
+        default=timedelta(minutes=1),
+        description="With emit: on_time: all late events of one such period of the clock make one revision; 0 s: "
+        "each event makes one.",
+    )
+
+    history: Flag = Field(
+        default=False,
+        description="Write every revision to the table history/<name>, with what it replaced and the late events "
+        "that caused it.",
+    )
+    empty: Flag = Field(
+        default=False,
+        description="tumbling, hopping, cumulative: also give windows with no event, between a group's first and the "
+        "timeline's last window that holds one.",
+    )
+    empty_max: WholeNumber = Field(
+        default=10_000,
+        description="With empty: at most so many windows with no event of one group in one batch; more are refused.",
+    )
+
+    @property
+    def allowed_lateness_us(self) -> int:
+        """How long after its end a window still takes events, in microseconds."""
+        return micros(self.allowed_lateness)
+
+    @property
+    def early_every_us(self) -> int | None:
+        """Length of a period of results before the end, in microseconds; None for none."""
+        return micros(self.emit.early) if isinstance(self.emit, Early) else None
+
+    @property
+    def revise_every_us(self) -> int:
+        """Length of a period of revisions for late events, in microseconds; 0 where each event makes one."""
+        return micros(self.revise_every)
+
+    @property
+    def revises(self) -> bool:
+        """Whether a window may give more than one result."""
+        return self.emit != "on_close"
+
+    @property
+    def may_take_back(self) -> bool:
+        """Whether results may be taken back: those of a session that late events made another."""
+        return self.revises and self.kind == "session"
+
+    @property
+    def follows_clock(self) -> bool:
+        """Whether the clock of the log alone may give a revision: where a period ends in which events came."""
+        return self.early_every_us is not None or (self.emit == "on_time" and self.revise_every_us > 0)
+
+    def emission_problems(self) -> Iterable[Problem]:
+        """Return what is wrong between the keys."""
+        if "revise_every" in self.model_fields_set and self.emit != "on_time":
+            found = "`revise_every` has no effect without `emit: on_time`"
+            yield Problem(found, remedy="write that, or leave it out", at=("revise_every",))
+        yield from self._empty_problems()
+        if not self.revises:
+            if self.history:
+                found = "`history` has no effect on a window that gives one result"
+                yield Problem(
+                    found, remedy="write `emit: on_time` or `emit: {early: …}`, or leave it out", at=("history",)
+                )
+            return
+        if self.kind == "session" and self.max_duration is not None:
+            found = "an event may move all the ends that `max_duration` gives behind it, back and forth"
+            remedy = "leave `emit` or `max_duration` out"
+            yield Problem(found, "on_close for a session with `max_duration`", remedy, at=("emit",))
+        elif self.emit == "on_time" and not self.allowed_lateness:
+            found = "`on_time` has no effect without `allowed_lateness`: a window is then closed when it ends"
+            yield Problem(found, remedy="set `allowed_lateness`, or leave `emit` out", at=("emit",))
+
+    def _empty_problems(self) -> Iterable[Problem]:
+        if "empty_max" in self.model_fields_set and not self.empty:
+            found = "`empty_max` has no effect without `empty: true`"
+            yield Problem(found, remedy="write that, or leave it out", at=("empty_max",))
+        if self.empty and not self.closes_on_grid:
+            found = f"`empty` has no effect on a {self.kind} window, which lies on no grid: it is there by its events"
+            remedy = "leave it out, or write `kind: tumbling or hopping or cumulative`"
+            yield Problem(found, remedy=remedy, at=("empty",))
+
 
 RESERVED_IN_WINDOWS = RESERVED_COLUMNS | {"window_start", "window_end", "_change_type", "_late_events"}
 
@@ -111,3 +236,87 @@ ALIAS_SCHEMA: Mapping[str, Any] = {
     "not": {"enum": sorted(RESERVED_IN_WINDOWS)},
 }
 """JSON Schema of the name of an aggregate."""
+
+
+def chain_problems(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
+    """What is wrong between windows and those whose results they take.
+
+    Args:
+        windows: The windows that could be read, by their position in the file.
+    """
+    for position, window in windows.items():
+        if window.input is None:
+            continue
+        at: Path = ("windows", position, "from")
+        inputs = inputs_of(window, windows.values())
+        names = [one.name for one in windows.values() if one.name != window.name]
+        if not inputs:
+            found = f"there is no window called `{window.input}`"
+            yield Problem(found, "the name of another window", did_you_mean(window.input, names), at)
+        elif inputs[0].input is not None:
+            found = f"`{window.input}` takes the results of this window in turn"
+            yield Problem(found, "windows that lead back to one of events", at=at)
+        elif inputs[-1].empty:
+            found = f"`{window.input}` has `empty: true`: some of its rows may come when this window is closed"
+            yield Problem(found, "a window whose rows are all given when it closes", at=at)
+        elif window.allowed_lateness < inputs[-1].allowed_lateness:
+            found = (
+                f"found {format_duration(window.allowed_lateness)}, less than that of `{window.input}`, whose "
+                "results would come when this window is closed"
+            )
+            expected = f"at least {format_duration(inputs[-1].allowed_lateness)}"
+            yield Problem(found, expected, at=("windows", position, "allowed_lateness"))
+
+
+def inputs_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> list[WindowSpec]:
+    """The windows whose results lead to a window, the one of events first; none for a window of events.
+
+    Where windows lead back to each other, which is an error, the first takes results too.
+    """
+    by_name = {one.name: one for one in windows}
+    found: list[WindowSpec] = []
+    name = window.input
+    while name in by_name and by_name[name] not in found:
+        found.append(by_name[name])
+        name = found[-1].input
+    return found[::-1]
+
+
+def input_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> WindowSpec:
+    """The window whose results a window takes."""
+    return inputs_of(window, windows)[-1]
+
+
+def inputs_first(windows: Sequence[WindowSpec]) -> tuple[WindowSpec, ...]:
+    """The windows in an order in which each stands behind those that it goes over."""
+    return tuple(sorted(windows, key=lambda window: len(inputs_of(window, windows))))
+
+
+def missing_of_over(window: WindowSpec, windows: Iterable[WindowSpec], over: Sequence[str]) -> list[str]:
+    """What a window has to group by and does not: the expressions of `over`, or the columns that hold them."""
+    inputs = inputs_of(window, windows)
+    if window.input is not None and (not inputs or inputs[0].input is not None):
+        return []  # there is a problem with `from`, and nothing to know of columns
+    asked = over
+    for one in inputs:
+        asked = _columns_of(one, asked)
+    grouped = {normal_form(expression) for _, expression in window.group_expressions}
+    return [expression for expression in asked if normal_form(expression) not in grouped]
+
+
+def timeline_columns(window: WindowSpec, windows: Iterable[WindowSpec], over: Sequence[str]) -> tuple[str, ...]:
+    """The columns of a window's results that hold the values of `over`, as expressions, in its order."""
+    asked = tuple(over)
+    for one in (*inputs_of(window, windows), window):
+        asked = _columns_of(one, asked)
+    return asked
+
+
+def _columns_of(window: WindowSpec, asked: Sequence[str]) -> tuple[str, ...]:
+    """The columns of results that hold what is asked for; what a window lacks is an error of its own."""
+    names = {normal_form(expression): name for name, expression in window.group_expressions}
+    return tuple(_quoted(names.get(normal_form(expression), expression)) for expression in asked)
+
+
+def _quoted(name: str) -> str:
+    return name if plain_column(name) else f"`{name}`"

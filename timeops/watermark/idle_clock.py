@@ -1,8 +1,8 @@
 """Silences without the time in which alignment kept a source from being read: waiting is not idleness (F).
 
 Here: between the clock of the log and the *reading clock*, which is less by the time that a source has waited and
-stands still while it does. What a segment leaves to the next are reading clocks, so a wait changes no stored row.
-Not here: what a silence gives (splits.py, idleness.py), adding up waits (pauses.py).
+stands still while it does. What a segment leaves to the next are reading clocks, so a wait changes no stored row. Not
+here: what a silence gives (splits.py, idleness.py), adding up waits (../rules.py).
 
 A timeline may have events of any source, so its reading clock stands still while any source waits.
 """

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
 
-from tidemark.timeops.expressions.aggregate_calls import cut
+from tidemark.timeops.expressions.aggregates import cut
 from tidemark.timeops.expressions.try_expression import attempt_sql, cannot_fail, null_if_it_fails
 from tidemark.timeops.spec import WindowSpec
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops.columns import CLOCK, SEQ, TIMELINE, WATERMARK, same_in, to_instant, to_us
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.events.adjustment import Adjusted
-from tidemark.timeops.expressions.values import as_json
+from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.grid import close_time, count_between, end_after, ends_between, last_closed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec

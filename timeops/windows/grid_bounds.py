@@ -8,8 +8,8 @@ themselves, as columns (grid.py).
 from datetime import date
 from zoneinfo import ZoneInfo
 
-from tidemark.timeops.epoch import instant_of
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.utc import instant_of
 
 LONGEST_MONTH_US = 32 * 86_400_000_000
 LONGEST_DAY_US = 2 * 86_400_000_000  # of a zone that moved to the other side of the date line

@@ -7,7 +7,7 @@ Here: `where`, `group_by` and the arguments of aggregates as columns. Not here: 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.expressions.aggregate_calls import on_rows
+from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.try_expression import any_fails, null_if_it_fails
 from tidemark.timeops.spec import WindowSpec
 

@@ -1,7 +1,7 @@
 """Windows over windows: the final results of one window as the events of another.
 
 Here: what a result is as an event, and for how long one is needed. Not here: the windows of these events (aligned.py,
-sessions.py, sliding.py), which window may take the results of which (chains.py).
+sessions.py, sliding.py), which window may take the results of which (spec/window.py).
 
 A result has its end as its time, and the watermark of its timeline. So it is never late: a window closes before none
 of those over it, as these allow at least its lateness.
@@ -17,7 +17,7 @@ from tidemark.timeops.columns import T_FINAL, TIMELINE, TIMESTAMP, W_BEFORE, to_
 from tidemark.timeops.events.adjustment import Adjusted
 from tidemark.timeops.events.extraction import timeline
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.spec.chains import timeline_columns
+from tidemark.timeops.spec.window import timeline_columns
 from tidemark.timeops.windows.membership import OPEN_IN
 from tidemark.timeops.windows.results import in_open_windows, still_needed
 

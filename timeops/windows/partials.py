@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType, IntegralType, LongType
 
-from tidemark.timeops.expressions.sums import wrapped_away
+from tidemark.timeops.expressions.aggregates import wrapped_away
 from tidemark.timeops.expressions.tokens import calls, tokenize
 
 _NUMBERS = (IntegralType, FloatType, DoubleType)  # sums of decimals have a precision that grows with each step

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import LATENESS, W_BEFORE, W_SET_BY, WATERMARK, to_instant
 from tidemark.timeops.events.adjustment import Adjusted
-from tidemark.timeops.expressions.sums import without_overflow
+from tidemark.timeops.expressions.aggregates import without_overflow
 from tidemark.timeops.grid import start_of
 from tidemark.timeops.materialize import as_it_is
 from tidemark.timeops.spec import TimeSpec, WindowSpec

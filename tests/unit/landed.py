@@ -1,0 +1,29 @@
+"""Files of a known age, the source that reads them, and the names of those that were found."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from tidemark.resources.sources.discovery import Discovery
+from tidemark.timeops.spec import FilesSource
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+AN_HOUR_AGO = NOW - timedelta(hours=1)
+
+
+def source(path: str = "in/*.csv", **settings: object) -> FilesSource:
+    values = {"name": "s", "kind": "files", "format": "csv", "schema": "a INT", "settle": "5 s"}
+    return FilesSource.model_validate({**values, "path": path, **settings})
+
+
+def land(path: Path, content: bytes | str | None = None, modified: datetime = AN_HOUR_AGO) -> Path:
+    """A file; by default of a line that no file of another name has."""
+    content = f"{path.name}\n" if content is None else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    os.utime(path, (modified.timestamp(), modified.timestamp()))
+    return path
+
+
+def names(found: Discovery) -> list[str]:
+    return [os.path.basename(file.path) for file in found.ready]

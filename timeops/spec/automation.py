@@ -1,0 +1,246 @@
+"""What Dagster does with a pipeline by itself: `schedule` and `alerts`; and who finds it by `owners` and `tags`.
+
+Here: the keys, and cron texts as cron and Dagster read them alike. None of them changes a result or holds a batch
+back. Not here: who acts on them (pipelines/launching.py, assets/alerts.py, assets/live.py).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
+
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.problems import Problem, ProblemsError, show
+from tidemark.timeops.spec.fields import Frozen, PositiveDuration, SpecModel, name_like, read_keys
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_LONGEST_MONTHS = dict(zip(range(1, 13), (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31), strict=True))
+_NICKNAMES = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
+_EXPECTED = (
+    "five fields: minute, hour, day of the month, month, day of the week, such as `*/5 * * * *` (every five minutes) "
+    f"or `30 2 * * mon-fri`; or {', '.join(_NICKNAMES)}"
+)
+CRON_PATTERN = rf"^ *(?:{'|'.join(_NICKNAMES)}|[^ @]+(?: +[^ @]+){{4}}) *$"
+"""The form of a cron text, as a regular expression that JSON Schema (ECMA 262) and Python read alike."""
+
+
+@dataclass(frozen=True)
+class _Field:
+    """One of the five fields: its name, its values, and words that stand for some of them."""
+
+    name: str
+    lowest: int
+    highest: int
+    words: Mapping[str, int] = field(default_factory=dict)
+
+
+_FIELDS = (
+    _Field("minute", 0, 59),
+    _Field("hour", 0, 23),
+    _Field("day of the month", 1, 31),
+    _Field("month", 1, 12, {word: i for i, word in enumerate(_MONTHS, start=1)}),
+    _Field("day of the week", 0, 7, {word: i for i, word in enumerate(_WEEKDAYS)}),  # Sunday is 0 and 7
+)
+
+
+def check_cron(text: str) -> str:
+    """Return a cron text in one spelling: small letters, one blank between fields.
+
+    Raises:
+        SpecError: It has other than five fields, one of them cannot be read, or the moment never comes.
+    """
+    fields = text.lower().split()
+    if len(fields) == 1 and fields[0] in _NICKNAMES:
+        return fields[0]
+    if len(fields) != len(_FIELDS):
+        raise SpecError(f"found {text!r}, which has {len(fields)} fields", expected=_EXPECTED)
+    values = [
+        {value for part in text.split(",") for value in _values(part, known)}
+        for text, known in zip(fields, _FIELDS, strict=True)
+    ]
+    _, _, days, months, _ = values
+    if all(day > _LONGEST_MONTHS[month] for day in days for month in months):
+        raise SpecError(f"found {text!r}, a day that no year has", expected="a day that comes")
+    return " ".join(fields)
+
+
+def _values(part: str, known: _Field) -> Iterator[int]:
+    """Values of one part of a field's list: `*`, `7`, `1-5`, each with `/2` behind it if only some count."""
+    match = re.fullmatch(r"(?:(\*)|([a-z0-9]+)(?:-([a-z0-9]+))?)(?:/([0-9]+))?", part)
+    if match is None:
+        raise _wrong(part, known, "cannot be read")
+    star, first, last, step = match.groups()
+    low = known.lowest if star else _value(first, part, known)
+    high = known.highest if star or (step and not last) else _value(last or first, part, known)
+    if low > high:
+        raise _wrong(part, known, "ends before it begins")
+    if step and int(step) == 0:
+        raise _wrong(part, known, "has steps of 0")
+    yield from range(low, high + 1, int(step or 1))
+
+
+def _value(text: str, part: str, known: _Field) -> int:
+    value = known.words.get(text, int(text) if text.isdecimal() else None)
+    if value is None or not known.lowest <= value <= known.highest:
+        raise _wrong(part, known, "is out of range")
+    return value
+
+
+def _wrong(part: str, known: _Field, how: str) -> SpecError:
+    words = f" or {min(known.words, key=known.words.__getitem__)} and so on" if known.words else ""
+    return SpecError(
+        f"found `{part}` as the {known.name}, which {how}",
+        expected=f"`*`, or values from {known.lowest} to {known.highest}{words}, as in `1`, `1,5`, `1-5` or `*/5`",
+    )
+
+
+_SHORTEST_LOOK = timedelta(seconds=5)  # Dagster looks at its sensors every five seconds
+
+
+def _looks(value: timedelta) -> timedelta:
+    if value < _SHORTEST_LOOK or value % timedelta(seconds=1):
+        expected = "whole seconds, at least 5: Dagster does not look more often"
+        raise ProblemsError([Problem(f"found {value.total_seconds():g} s", expected=expected)])
+    return value
+
+
+class OnNewInput(SpecModel):
+    """A run as soon as input is waiting."""
+
+    on_new_input: Annotated[PositiveDuration, AfterValidator(_looks)] = Field(
+        description="How often to look for new input, such as 15 seconds."
+    )
+
+
+def _schedule(value: object) -> object:
+    if isinstance(value, OnNewInput):
+        return value
+    if isinstance(value, Mapping):
+        return read_keys(value, OnNewInput)
+    if not isinstance(value, str):
+        expected = 'a cron text such as "*/5 * * * *", or {on_new_input: 15 seconds}'
+        raise ProblemsError([Problem(f"found {show(value)}", expected=expected)])
+    try:
+        return check_cron(value)
+    except SpecError as error:
+        raise ProblemsError([Problem(error.found, error.expected, error.remedy)]) from None
+
+
+Cron = Annotated[str, WithJsonSchema({"type": "string", "pattern": CRON_PATTERN})]
+Schedule = Annotated[Cron | OnNewInput, BeforeValidator(_schedule)]
+
+
+_PERCENT = r"^ *([0-9]+(?:\.[0-9]+)?) *% *$"
+_SHORTEST_AGE = timedelta(minutes=1)  # Dagster looks at the age of assets no more often
+
+
+def _share(value: object) -> float:
+    match = re.match(_PERCENT, value) if isinstance(value, str) else None
+    if match is None or float(match[1]) > 100:
+        raise ProblemsError([Problem(f"found {show(value)}", "a share such as `1 %`, at most 100 %")])
+    return float(match[1]) / 100
+
+
+Share = Annotated[
+    float,
+    PlainValidator(_share),
+    PlainSerializer(lambda share: f"{share * 100:g} %", return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": _PERCENT}),
+]
+"""A part of a whole, from 0 to 1; written in percent."""
+
+
+class ShareLevels(SpecModel):
+    """From which share on something is a warning, and from which an error."""
+
+    warn: Share | None = Field(default=None, description="More than this is a warning, such as 1 %.")
+    error: Share | None = Field(default=None, description="More than this is an error, such as 10 %.")
+
+    @model_validator(mode="after")
+    def _together(self) -> "ShareLevels":
+        given = [share for share in (self.warn, self.error) if share is not None]
+        _check_levels(one_given=bool(given), in_order=len(given) < 2 or given[0] < given[1])
+        return self
+
+
+class AgeLevels(SpecModel):
+    """From which age on something is a warning, and from which an error."""
+
+    warn: PositiveDuration | None = Field(default=None, description="More than this is a warning, such as 10 min.")
+    error: PositiveDuration | None = Field(default=None, description="More than this is an error, such as 1 hour.")
+
+    @model_validator(mode="after")
+    def _together(self) -> "AgeLevels":
+        given = [age for age in (self.warn, self.error) if age is not None]
+        _check_levels(one_given=bool(given), in_order=len(given) < 2 or given[0] < given[1])
+        for name in ("warn", "error"):
+            age = getattr(self, name)
+            if age is not None and age < _SHORTEST_AGE:
+                found = f"found {age.total_seconds():g} s"
+                raise ProblemsError([Problem(found, "at least 1 minute: Dagster looks no more often", at=(name,))])
+        return self
+
+
+def _check_levels(*, one_given: bool, in_order: bool) -> None:
+    if not one_given:
+        raise ProblemsError([Problem("neither `warn` nor `error` is given", "one of them, or both")])
+    if not in_order:
+        raise ProblemsError([Problem("`warn` is no less than `error`", "a warning before the error", at=("warn",))])
+
+
+class Alerts(SpecModel):
+    """What is worth telling somebody of."""
+
+    dead_letter_rate: ShareLevels | None = Field(
+        default=None,
+        description="Records of a batch that ingestion or the rules of time refused: {warn: 1 %, error: 10 %}.",
+    )
+    far_ahead: PositiveDuration = Field(
+        default=timedelta(days=1),
+        description="How far ahead of the clock of arrivals an event, or the watermark, may be without a warning.",
+    )
+    freshness: AgeLevels | None = Field(
+        default=None,
+        description="How far the watermark of a batch may be behind the clock, and how long ago the last batch may "
+        "be: {warn: 15 minutes, error: 1 hour}.",
+    )
+
+
+_OWNER = r"team:\S(?:.*\S)?|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}"
+_PART = r"[A-Za-z0-9_.-]{1,63}"
+_TAG = rf"(?!dagster/)(?:{_PART}/)?{_PART}"  # Dagster's own name space holds the kinds of assets
+
+Owner = Annotated[
+    str,
+    name_like(_OWNER, "an e-mail address, or `team:` and a name"),
+    WithJsonSchema({"type": "string", "pattern": f"^(?:{_OWNER})$"}),
+]
+_Key = Annotated[str, name_like(_TAG, "letters, digits, `_`, `.` and `-`, with one `/` at most; not of `dagster/`")]
+_Value = Annotated[
+    str,
+    name_like(_PART, "letters, digits, `_`, `.` and `-`, 63 at most"),
+    WithJsonSchema({"type": "string", "pattern": f"^{_PART}$"}),
+]
+Tags = Annotated[
+    Mapping[_Key, _Value],
+    Frozen,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "propertyNames": {"pattern": f"^{_TAG}$"},
+            "additionalProperties": {"type": "string", "pattern": f"^{_PART}$"},
+        }
+    ),
+]

@@ -1,0 +1,1 @@
+"""What maintains the checkout: the environment, and the part of the documentation that is generated."""
