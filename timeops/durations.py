@@ -68,7 +68,7 @@ def parse_duration(text: object) -> timedelta:
         raise SpecError(f"found {text!r}, which is no duration", expected=_EXPECTED)
     if not isinstance(text, str) or re.fullmatch(rf"\s*[-+]?{_NUMBER}\s*", text):
         raise SpecError(
-            f"found the bare number {str(text).strip()}, whose unit cannot be known",
+            f"found the bare number {str(text).strip()}, which has no unit",
             expected=_EXPECTED,
             remedy=f"write the unit, such as `{str(text).strip().lstrip('-+')} seconds`",
         )

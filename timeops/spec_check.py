@@ -223,7 +223,7 @@ def _problem(error: Exception, asked: Asked, frame: DataFrame) -> Problem:
         return problem_of(plainly, asked)
     except AnalysisException:
         pass  # it can be read, which is all that was asked
-    found = f"`{asked.text}` ends in a word that says nothing but a name"
+    found = f"`{asked.text}` ends in a word that only gives it a name"
     return Problem(found, "one expression, with an operator or brackets between its words")
 
 

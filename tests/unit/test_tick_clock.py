@@ -97,7 +97,7 @@ def test_a_tick_stands_behind_the_log_when_all_input_is_read_and_the_clock_has_g
         (SPEC.replace(", LIVE", ""), "source `tills` has an `arrival_time` without `live: true`"),
         (
             SPEC.replace(", arrival_time: t, LIVE", "").replace(", emit: {every: 1 s}", ""),
-            "no rule of the spec goes by the clock alone",
+            "no rule of the spec follows the clock alone",
         ),
     ],
 )

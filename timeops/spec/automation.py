@@ -72,7 +72,7 @@ def check_cron(text: str) -> str:
     ]
     _, _, days, months, _ = values
     if all(day > _LONGEST_MONTHS[month] for day in days for month in months):
-        raise SpecError(f"found {text!r}, a day that no year has", expected="a day that comes")
+        raise SpecError(f"found {text!r}, a day that no year has", expected="a day that exists")
     return " ".join(fields)
 
 
@@ -111,7 +111,7 @@ _SHORTEST_LOOK = timedelta(seconds=5)  # Dagster looks at its sensors every five
 
 def _looks(value: timedelta) -> timedelta:
     if value < _SHORTEST_LOOK or value % timedelta(seconds=1):
-        expected = "whole seconds, at least 5: Dagster does not look more often"
+        expected = "whole seconds, at least 5: Dagster looks no more often"
         raise ProblemsError([Problem(f"found {value.total_seconds():g} s", expected=expected)])
     return value
 
@@ -165,8 +165,8 @@ Share = Annotated[
 class ShareLevels(SpecModel):
     """From which share on something is a warning, and from which an error."""
 
-    warn: Share | None = Field(default=None, description="More than this is a warning, such as 1 %.")
-    error: Share | None = Field(default=None, description="More than this is an error, such as 10 %.")
+    warn: Share | None = Field(default=None, description="Above this it is a warning, such as 1 %.")
+    error: Share | None = Field(default=None, description="Above this it is an error, such as 10 %.")
 
     @model_validator(mode="after")
     def _together(self) -> "ShareLevels":
@@ -178,8 +178,8 @@ class ShareLevels(SpecModel):
 class AgeLevels(SpecModel):
     """From which age on something is a warning, and from which an error."""
 
-    warn: PositiveDuration | None = Field(default=None, description="More than this is a warning, such as 10 min.")
-    error: PositiveDuration | None = Field(default=None, description="More than this is an error, such as 1 hour.")
+    warn: PositiveDuration | None = Field(default=None, description="Above this it is a warning, such as 10 min.")
+    error: PositiveDuration | None = Field(default=None, description="Above this it is an error, such as 1 hour.")
 
     @model_validator(mode="after")
     def _together(self) -> "AgeLevels":
@@ -197,7 +197,7 @@ def _check_levels(*, one_given: bool, in_order: bool) -> None:
     if not one_given:
         raise ProblemsError([Problem("neither `warn` nor `error` is given", "one of them, or both")])
     if not in_order:
-        raise ProblemsError([Problem("`warn` is no less than `error`", "a warning before the error", at=("warn",))])
+        raise ProblemsError([Problem("`warn` is not below `error`", "a level below `error`", at=("warn",))])
 
 
 class Alerts(SpecModel):

@@ -92,7 +92,7 @@ def _group_item(value: object) -> str:
 def column_name_problems(name: str, remedy: str) -> list[Problem]:
     """Return why a column of a table may not have this name."""
     if name.lower() in RESERVED_COLUMNS:
-        return [Problem(f"the name `{name}` is reserved for a column of the product", remedy=remedy)]
+        return [Problem(f"the name `{name}` is reserved for a column of Tidemark", remedy=remedy)]
     illegal = sorted(ILLEGAL_IN_COLUMNS & set(name))
     if illegal or not name:
         found = f"the column name {name!r} holds {', '.join(map(repr, illegal)) or 'nothing'}"

@@ -211,4 +211,4 @@ def _entry(data: Any, step: str | int, override: str) -> Any:
         f"a list of {len(data)}" if isinstance(data, list) else "no list" if isinstance(step, int) else "no mapping"
     )
     place = f"[{step}]" if isinstance(step, int) else step
-    raise SpecError(f"--set {override}: `{place}` leads nowhere, the file has {held} there", expected=_EXPECTED)
+    raise SpecError(f"--set {override}: `{place}` names nothing: the file has {held} there", expected=_EXPECTED)
