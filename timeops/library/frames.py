@@ -148,7 +148,7 @@ def adjust(
     )
 
 
-def windowed(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> DataFrame:
+def windows(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> DataFrame:
     """Results of the windows that the watermark has closed; with `end_of_input: flush` in `time`, of all of them.
 
     Args:
@@ -167,7 +167,7 @@ def windowed(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> 
         >>> events = spark.createDataFrame([(f"2026-01-01 12:0{minute}:00",) for minute in (1, 2, 6, 7)], "at STRING")
         >>> judged = adjust(events, {"timestamp_by": "at", "end_of_input": "flush"}, arrival_time="at")
         >>> window = {"name": "w", "kind": "tumbling", "size": "5 minutes", "aggregates": {"n": "count(*)"}}
-        >>> windowed(judged, window).select("window_start", "n").orderBy("window_start").show()
+        >>> windows(judged, window).select("window_start", "n").orderBy("window_start").show()
         +-------------------+---+
         |       window_start|  n|
         +-------------------+---+
@@ -191,7 +191,7 @@ def window_dead_letters(events: AdjustedEvents, window: WindowSpec | Mapping[str
 
     Args:
         events: What `adjust` gave.
-        window: As for `windowed`.
+        window: As for `windows`.
 
     Returns:
         Rows as in `dead_letters`, with the reason `window_closed` or `bad_expression`.
