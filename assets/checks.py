@@ -29,7 +29,7 @@ from tidemark.assets.state.timelines import RELEASED, one_timeline, timelines_be
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
-from tidemark.resources.spark.rows import readable
+from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import Workspace, records_in
 from tidemark.timeops import columns as c
 from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED

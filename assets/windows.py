@@ -26,7 +26,7 @@ from tidemark.assets.state.revisions import write_revisions
 from tidemark.assets.state.seen_groups import write_seen_groups
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.spark.rows import small_frame
+from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.materialize import as_it_is, computed

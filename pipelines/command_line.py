@@ -91,12 +91,11 @@ def in_words(*, verbose: bool = False) -> Iterator[None]:
         say("Stopped. Nothing is lost: what was committed stands, the rest is done by the next run.")
         sys.exit(INTERRUPTED)
     except Exception as error:
-        from tidemark.resources.disk import full_disk
-        from tidemark.resources.spark.choice import java_gone
+        from tidemark.resources.machine import machine_failure
 
         if verbose:
             traceback.print_exc()
-        if known := full_disk(str(error)) or java_gone(type(error).__name__):
+        if known := machine_failure(str(error), type(error).__name__):
             say(str(known))
             sys.exit(FAILED)
         more = "" if verbose else " `--verbose` shows where it happened."

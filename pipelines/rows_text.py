@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidemark.resources.lake.bounded import python_rows
+from tidemark.resources.lake.queries import python_rows
 from tidemark.timeops.utc import Instant
 
 _WIDE = 1_000_000  # letters: nothing is folded

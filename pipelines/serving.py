@@ -20,7 +20,6 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from tidemark.resources.settings import SPARK_VARIABLE, Settings
-from tidemark.resources.spark.proof import proving
 from tidemark.resources.spark.server import (
     ServerNote,
     address_of,
@@ -30,6 +29,7 @@ from tidemark.resources.spark.server import (
     leave_note,
     new_token,
     note_of_this_process,
+    proving,
     remove_note,
     server_config,
 )

@@ -13,8 +13,7 @@ from tidemark.assets.changes import changes_of
 from tidemark.assets.ingestion import waiting_input
 from tidemark.assets.pending_work import has_unprocessed
 from tidemark.resources import tables
-from tidemark.resources.batches.owner import is_gone
-from tidemark.resources.batches.plans import Commit, Plan
+from tidemark.resources.batches.plans import Commit, Plan, is_gone
 from tidemark.resources.lake.undoing import foreign_error
 from tidemark.resources.quality.data_docs import failed_checks
 from tidemark.resources.workspace import Position, Workspace

@@ -17,8 +17,7 @@ from dagster import (
 )
 from pydantic import Field
 
-from tidemark.assets.old_runs import forget_runs
-from tidemark.assets.upkeep import RETAIN, Upkeep, keep_up
+from tidemark.assets.upkeep import RETAIN, Upkeep, forget_runs, keep_up
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace, silent
 from tidemark.timeops.durations import parse_duration

@@ -14,8 +14,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.resources.spark.rows import empty_frame
-from tidemark.resources.spark.split_count import count_splits
+from tidemark.resources.spark.frames import count_splits, empty_frame
 from tidemark.timeops import columns as c
 from tidemark.timeops.dead_letters import time_letters, unfit_letters, window_letters
 from tidemark.timeops.events.adjustment import Adjusted, kept_together, time_adjustment

@@ -22,8 +22,7 @@ from tidemark.assets.batch.pauses import sources_of
 from tidemark.assets.batch.segment import records_between
 from tidemark.assets.state.checkpoints import first_times_at, state_at, waits_at
 from tidemark.assets.state.timelines import kept_to_join
-from tidemark.resources.spark.rows import empty_frame
-from tidemark.resources.spark.split_count import count_splits
+from tidemark.resources.spark.frames import count_splits, empty_frame
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops.events.adjustment import Adjusted, kept_together, time_adjustment
 from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA, first_times

@@ -17,7 +17,7 @@ from tidemark.assets.state.dedup import Span, known_first_times, spans_of
 from tidemark.assets.state.timelines import joined_fast, one_timeline, timelines_before
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.spark.split_count import count_splits
+from tidemark.resources.spark.frames import count_splits
 from tidemark.resources.workspace import Position, Workspace, plan_end, records_in
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import Adjusted, kept_together, time_adjustment

@@ -19,7 +19,7 @@ from tidemark.assets.batch.batch import batch_column, has_few_records
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.lake.filters import Filters
-from tidemark.resources.spark.rows import empty_frame
+from tidemark.resources.spark.frames import empty_frame
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import Adjusted

@@ -15,7 +15,7 @@ from tidemark.pipelines.report.words import REASONS, STAGES
 from tidemark.pipelines.totals import Counts, ordered, refused, unfit, window_closed
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit
-from tidemark.resources.lake.bounded import pieces
+from tidemark.resources.lake.queries import pieces
 from tidemark.resources.workspace import plan_end
 
 

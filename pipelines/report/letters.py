@@ -10,7 +10,7 @@ from typing import Any
 
 from tidemark.pipelines.report.state import State
 from tidemark.pipelines.report.values import instant, length, shortened
-from tidemark.resources.lake.bounded import newest_rows
+from tidemark.resources.lake.queries import newest_rows
 from tidemark.resources.tables import DEAD_LETTERS
 
 MOST_LETTERS = 500

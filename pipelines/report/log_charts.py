@@ -1,6 +1,6 @@
 """The pictures of the watermark and of lateness, over the newest records of the log.
 
-Here: which records, and what is said of them. Not here: gathering (assets/display/stored_lateness.py), drawing
+Here: which records, and what is said of them. Not here: gathering (assets/display/lateness.py), drawing
 (assets/display/pictures.py).
 """
 
@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from tidemark.assets.display.canvas import svg
-from tidemark.assets.display.lateness_numbers import QUANTILES, Lateness, tolerances
+from tidemark.assets.display.lateness import QUANTILES, Lateness, lateness_of_log, tolerances
 from tidemark.assets.display.pictures import draw_lateness, draw_watermark
-from tidemark.assets.display.stored_lateness import lateness_of_log
 from tidemark.pipelines.report.state import State
 from tidemark.pipelines.report.values import no_more_than, plural
 from tidemark.resources.workspace import Position, plan_end

@@ -1,6 +1,6 @@
 """Window tables on the page: a chart of an aggregate over the last windows, and the last rows.
 
-Here: which rows, groups and aggregate. Not here: drawing (assets/display/window_pictures.py), settings in words
+Here: which rows, groups and aggregate. Not here: drawing (assets/display/pictures.py), settings in words
 (words.py).
 """
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from tidemark.assets.display.window_pictures import MOST_LINES, draw_windows
+from tidemark.assets.display.pictures import MOST_LINES, draw_windows
 from tidemark.pipelines.report.log_charts import source_of
 from tidemark.pipelines.report.state import State
 from tidemark.pipelines.report.values import any_value, is_number, plural
 from tidemark.pipelines.report.words import of_window
-from tidemark.resources.lake.bounded import newest_rows, python_rows
+from tidemark.resources.lake.queries import newest_rows, python_rows
 from tidemark.resources.tables import window_table
 from tidemark.timeops.durations import micros
 from tidemark.timeops.spec import WindowSpec

@@ -3,10 +3,9 @@
 Here: single tables. Not here: reading them (reading.py), what makes several tables one batch (batch_log.py), what may
 stand in them (undoing.py).
 
-Big tables are written by Spark, small ones by delta-rs, which needs no JVM. Two writers are kept apart by the
-file system: the entry of a version is put only where there is none. A local disk does that. On an object
-store both writers must: S3 needs conditional puts (delta-rs) and a log store that coordinates several drivers
-(Spark).
+Big tables are written by Spark, small ones by delta-rs, which needs no JVM. Two writers are kept apart by the file
+system: the entry of a version is put only where there is none. A local disk does that. On an object store both
+writers must: S3 needs conditional puts (delta-rs) and a log store that coordinates several drivers (Spark).
 """
 
 import json
@@ -20,12 +19,14 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from tidemark.resources.disk import writing
-from tidemark.resources.lake.commit_info import (
+from tidemark.resources.lake.commits import (
     ADDED_ROWS,
     UNDOING,
+    changes_between,
+    entry_of,
     mark,
     mark_of_columns,
+    newest_change,
     restored_version,
     rows_written,
 )
@@ -38,7 +39,7 @@ from tidemark.resources.lake.table_columns import (
     missing_fields,
     with_columns_of,
 )
-from tidemark.resources.lake.table_log import changes_between, entry_of, newest_change
+from tidemark.resources.machine import writing
 from tidemark.timeops.errors import FencedError, LakeError
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark

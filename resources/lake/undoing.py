@@ -1,14 +1,14 @@
 """What may stand in the tables of a batch: the last commit, and what the attempt at work wrote.
 
 Here: taking back what unfinished attempts wrote, and finding changes of rows that somebody else made. Maintenance
-changes no rows, so it stays. Not here: the log of a table (table_log.py), who may work on a batch (batch_log.py).
+changes no rows, so it stays. Not here: the log of a table (commits.py), who may work on a batch (batch_log.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tidemark.resources.lake.commits import Entry, Since, changes_since
 from tidemark.resources.lake.lake import ConflictError, Lake
-from tidemark.resources.lake.table_log import Entry, Since, changes_since
 from tidemark.timeops.errors import FencedError, LakeError
 
 _TRIES = 20

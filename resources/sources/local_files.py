@@ -1,6 +1,7 @@
 """The local file system: which paths a glob means, what a file's bytes are, whether a file is whole.
 
-Here: names, bytes, compression. Not here: what a change of a file means (changes.py), its records.
+Here: names, bytes, compression, and folders below `**`, each entered once, so that links that lead back end. Not
+here: what a change of a file means (known_files.py), its records.
 """
 
 import bz2
@@ -10,14 +11,14 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import dropwhile
 from pathlib import Path
 from typing import IO, cast
 from urllib.parse import unquote
 
-from tidemark.resources.sources.folders import expanded
 from tidemark.timeops.errors import InputError
 
 _CHUNK_BYTES = 1 << 20
@@ -25,6 +26,8 @@ _COMPRESSED_ENDINGS = (".gz", ".bz2")
 # Spark picks the codec by the exact ending; these it would read as text, or needs native libraries for.
 _UNREADABLE_ENDINGS = (*_COMPRESSED_ENDINGS, ".zip", ".7z", ".xz", ".zst", ".lz4", ".snappy", ".deflate")
 _UNFINISHED_ENDINGS = (".tmp", "._COPYING_")
+_ANY_DEPTH = "**"
+_HIDDEN = (".", "_")
 
 
 @dataclass(frozen=True)
@@ -227,3 +230,40 @@ def _check_archive(path: str) -> None:
 
 def _is_hidden(path: str, fixed: Path) -> bool:
     return any(part.startswith((".", "_")) for part in Path(os.path.relpath(path, fixed)).parts)
+
+
+def expanded(pattern: str) -> Iterator[str]:
+    """The paths that an absolute glob means, some of them perhaps twice.
+
+    `**` stands for any number of folders, as in `glob` of the standard library, which however follows links that lead
+    back, forty levels deep; with two such links that takes for ever. Here a folder is entered once, whatever leads to
+    it: what lies in it is found all the same. Hidden folders are not entered.
+    """
+    parts = pattern.split(os.sep)
+    if _ANY_DEPTH not in parts:
+        yield from glob.iglob(pattern, include_hidden=True)
+        return
+    at = parts.index(_ANY_DEPTH)
+    before, behind = parts[:at], list(dropwhile(lambda part: part == _ANY_DEPTH, parts[at:]))
+    for root in glob.iglob(os.sep.join(before) or os.sep, include_hidden=True):
+        for folder in _folders_under(root):
+            yield from expanded(os.path.join(glob.escape(folder), *(behind or ["*"])))
+
+
+def _folders_under(root: str) -> Iterator[str]:
+    """A folder and all below it: those that no link leads to first, so that they keep their own path."""
+    entered: set[str] = set()
+    waiting = [root]
+    while waiting:
+        links: list[str] = []
+        for start in waiting:
+            for folder, below, _ in os.walk(start):
+                real = os.path.realpath(folder)
+                if real in entered:
+                    below.clear()
+                    continue
+                entered.add(real)
+                yield folder
+                below[:] = sorted(name for name in below if not name.startswith(_HIDDEN))
+                links += [path for name in below if os.path.islink(path := os.path.join(folder, name))]
+        waiting = links

@@ -16,8 +16,8 @@ from tests.orchestration.landing import assert_tables_equal_the_oracle, land
 from tests.orchestration.running import pipeline
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.disk import FullDiskError, full_disk
 from tidemark.resources.lake import lake
+from tidemark.resources.machine import FullDiskError, full_disk
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace
 

@@ -19,7 +19,7 @@ from tidemark.assets.batch import batch as commits
 from tidemark.assets.state import aligned_events as kept_events
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.batches.owner import this_process
+from tidemark.resources.batches.plans import this_process
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, LakeError

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from tests import oracle
 from tests.oracle.chained import results_over
-from tidemark.resources.spark.rows import small_frame
+from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.spec.window import input_of, inputs_first

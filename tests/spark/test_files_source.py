@@ -18,10 +18,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.resources.sources.changes import FileRange
 from tidemark.resources.sources.discovery import discover
 from tidemark.resources.sources.files import FilesRead, ensure_unchanged, payload_schema, read_files
-from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.known_files import FileRange, FileState
 from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.spec import FilesSource
 

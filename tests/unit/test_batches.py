@@ -18,8 +18,7 @@ from deltalake import DeltaTable
 import tidemark as tm
 from tidemark.resources.batches import batch_log as batches
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.owner import Owner, is_gone, this_process
-from tidemark.resources.batches.plans import Kind, Plan
+from tidemark.resources.batches.plans import Kind, Owner, Plan, is_gone, this_process
 from tidemark.resources.clock import Clock, FixedClock
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.undoing import prepare
@@ -44,7 +43,7 @@ from datetime import datetime, UTC
 from pathlib import Path
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.lake.lake import Lake
-from tidemark.resources.batches.owner import this_process
+from tidemark.resources.batches.plans import this_process
 from tidemark.timeops.errors import BusyError
 log = BatchLog(Lake(Path(sys.argv[1])))
 print("ready", flush=True)

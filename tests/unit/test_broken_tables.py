@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tidemark.resources.disk import ReadOnlyError
 from tidemark.resources.lake.lake import Lake
+from tidemark.resources.machine import ReadOnlyError
 from tidemark.timeops.errors import LakeError
 
 SCHEMA = pa.schema([("n", pa.int64())])

@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.command_line import in_words
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.owner import this_process
-from tidemark.resources.disk import FullDiskError
+from tidemark.resources.batches.plans import this_process
 from tidemark.resources.lake.lake import Lake
+from tidemark.resources.machine import FullDiskError
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA
 from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.spec import spec_json_schema

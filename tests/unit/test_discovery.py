@@ -12,10 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.unit.landed import AN_HOUR_AGO, NOW, land, names, source
-from tidemark.resources.sources.changes import FileRange, state_of
-from tidemark.resources.sources.discovery import Discovery, discover
-from tidemark.resources.sources.held_back import HeldBack, still_held
-from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.discovery import Discovery, HeldBack, discover, still_held
+from tidemark.resources.sources.known_files import FileRange, FileState, state_of
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource
 

@@ -23,7 +23,7 @@ from tidemark.pipelines.cli import main
 from tidemark.pipelines.rows_text import text, write_rows
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.owner import Owner, this_process
+from tidemark.resources.batches.plans import Owner, this_process
 
 FRESH = "alerts: {freshness: {warn: 1 hour, error: 1 day}}\n"
 

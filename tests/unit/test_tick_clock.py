@@ -10,7 +10,7 @@ from tidemark.assets.batch.control import control_rows
 from tidemark.assets.batch.ticks import clock_of_tick, why_never
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.owner import this_process
+from tidemark.resources.batches.plans import this_process
 from tidemark.resources.clock import FixedClock
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.workspace import Position, SpecFile, Workspace

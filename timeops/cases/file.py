@@ -37,6 +37,7 @@ NONE, FINAL = "none", "final"
 
 _TABLES = f"{ORDERED}, {HELD}, {LETTERS}, {WINDOWS}<name>, watermark or watermarks"
 _WATERMARK = f"an instant such as 2026-01-31T12:00:00Z, {NONE} (no event has come), or {FINAL} (flushed)"
+_GIVEN_BESIDE_PAYLOAD = (ARRIVAL, SOURCE, SPLIT, FILE)
 
 
 @dataclass(frozen=True)
@@ -181,9 +182,6 @@ class Case(SpecModel):
                 yield ("steps", s, "expect"), step.expect
         if self.expect is not None:
             yield ("expect",), self.expect
-
-
-_GIVEN_BESIDE_PAYLOAD = (ARRIVAL, SOURCE, SPLIT, FILE)
 
 
 class _File(SpecModel):

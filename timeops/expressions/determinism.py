@@ -99,6 +99,9 @@ _PRINCIPLE = "a result that is a function of the arrival log: the same log gives
 
 _LIKE = frozenset({"like", "ilike", "rlike", "regexp"})
 _AFTER_NAME = frozenset({"is", "in", "like", "between", "and", "or", "not", "as", "ilike", "rlike", "div"})
+_EVENT_ORDER = "struct(_timestamp, _arrival_seq)"
+_SORTS = frozenset({"array_sort", "sort_array"})
+_ORDER_FREE = _SORTS | {"size", "cardinality", "array_size", "array_min", "array_max"}
 
 
 def check_deterministic(expression: str, *, where: str, columns: Collection[str] = ()) -> None:
@@ -198,11 +201,6 @@ def _opens_query(word: str, after: Token) -> bool:
     if word in ("from", "table", "with"):
         return after.is_name and after.lower not in _AFTER_NAME
     return word == "values" and (after.lower == "(" or after.kind in ("word", "string", "quoted"))
-
-
-_EVENT_ORDER = "struct(_timestamp, _arrival_seq)"
-_SORTS = frozenset({"array_sort", "sort_array"})
-_ORDER_FREE = _SORTS | {"size", "cardinality", "array_size", "array_min", "array_max"}
 
 
 def order_problems(expression: str) -> list[Problem]:

@@ -42,6 +42,11 @@ _TOTAL_CALLS = frozenset(
     "abs coalesce if ifnull isnotnull isnull length lower nullif nvl trim upper".split()  # noqa: SIM905
 )
 _TOTAL_SYMBOLS = frozenset("+-*/%=<>!(),")
+EVERY_MICROSECOND = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options of Spark's `to_json`, which cuts instants to milliseconds otherwise."""
 
 
 def type_of(frame: DataFrame, expression: str) -> DataType:
@@ -149,13 +154,6 @@ def _has_hash(kind: DataType) -> bool:
     if isinstance(kind, StructType):
         return all(_has_hash(field.dataType) for field in kind)
     return not isinstance(kind, MapType | VariantType)
-
-
-EVERY_MICROSECOND = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
-"""Options of Spark's `to_json`, which cuts instants to milliseconds otherwise."""
 
 
 def as_json(*columns: Column) -> Column:

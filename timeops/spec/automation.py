@@ -34,6 +34,12 @@ _EXPECTED = (
 )
 CRON_PATTERN = rf"^ *(?:{'|'.join(_NICKNAMES)}|[^ @]+(?: +[^ @]+){{4}}) *$"
 """The form of a cron text, as a regular expression that JSON Schema (ECMA 262) and Python read alike."""
+_SHORTEST_LOOK = timedelta(seconds=5)  # Dagster looks at its sensors every five seconds
+_PERCENT = r"^ *([0-9]+(?:\.[0-9]+)?) *% *$"
+_SHORTEST_AGE = timedelta(minutes=1)  # Dagster looks at the age of assets no more often
+_OWNER = r"team:\S(?:.*\S)?|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}"
+_PART = r"[A-Za-z0-9_.-]{1,63}"
+_TAG = rf"(?!dagster/)(?:{_PART}/)?{_PART}"  # Dagster's own name space holds the kinds of assets
 
 
 @dataclass(frozen=True)
@@ -106,9 +112,6 @@ def _wrong(part: str, known: _Field, how: str) -> SpecError:
     )
 
 
-_SHORTEST_LOOK = timedelta(seconds=5)  # Dagster looks at its sensors every five seconds
-
-
 def _looks(value: timedelta) -> timedelta:
     if value < _SHORTEST_LOOK or value % timedelta(seconds=1):
         expected = "whole seconds, at least 5: Dagster looks no more often"
@@ -140,10 +143,6 @@ def _schedule(value: object) -> object:
 
 Cron = Annotated[str, WithJsonSchema({"type": "string", "pattern": CRON_PATTERN})]
 Schedule = Annotated[Cron | OnNewInput, BeforeValidator(_schedule)]
-
-
-_PERCENT = r"^ *([0-9]+(?:\.[0-9]+)?) *% *$"
-_SHORTEST_AGE = timedelta(minutes=1)  # Dagster looks at the age of assets no more often
 
 
 def _share(value: object) -> float:
@@ -217,10 +216,6 @@ class Alerts(SpecModel):
         "be: {warn: 15 minutes, error: 1 hour}.",
     )
 
-
-_OWNER = r"team:\S(?:.*\S)?|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}"
-_PART = r"[A-Za-z0-9_.-]{1,63}"
-_TAG = rf"(?!dagster/)(?:{_PART}/)?{_PART}"  # Dagster's own name space holds the kinds of assets
 
 Owner = Annotated[
     str,

@@ -45,6 +45,9 @@ ILLEGAL_IN_STRUCTS = frozenset(" ,;{}()\n\t=")
 
 ILLEGAL_IN_COLUMNS = ILLEGAL_IN_STRUCTS | frozenset(".`")
 """Characters that no column may have in its name; SQL takes `a.b` for the field of a struct."""
+_UNQUOTED = re.compile(r"[^\s,:<>()'\"`]+")
+_PLAIN_KEY = re.compile(r"[A-Za-z_][\w.]*")
+_NO_TEXT = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))  # what YAML reads as other values
 
 
 def _expression(value: object) -> str:
@@ -106,11 +109,6 @@ InstantExpression = Annotated[
 ]
 Aggregate = Annotated[str, BeforeValidator(_aggregate), text_schema()]
 GroupItem = Annotated[str, BeforeValidator(_group_item), text_schema()]
-
-
-_UNQUOTED = re.compile(r"[^\s,:<>()'\"`]+")
-_PLAIN_KEY = re.compile(r"[A-Za-z_][\w.]*")
-_NO_TEXT = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))  # what YAML reads as other values
 
 
 def name_in_tables(name: str, rename: Mapping[str, str]) -> str:

@@ -34,31 +34,6 @@ from tidemark.timeops.spec.fields import (
     one_of,
 )
 
-
-class Alignment(SpecModel):
-    """How far one source may run ahead of the others of its group (F, scan.watermark.alignment.*)."""
-
-    group: Name = Field(description="Sources of one group wait for each other.")
-    max_drift: Duration = Field(
-        description="A source whose watermark is further than this above the lowest of the group is not read."
-    )
-    update_interval: PositiveDuration = Field(
-        default=timedelta(seconds=1),
-        description="How much of the source, by the times of its files, is read before it is judged again; at least "
-        "one file.",
-    )
-
-    @property
-    def max_drift_us(self) -> int:
-        """The largest drift in microseconds."""
-        return micros(self.max_drift)
-
-    @property
-    def update_interval_us(self) -> int:
-        """The interval in microseconds."""
-        return micros(self.update_interval)
-
-
 _TEMPORAL = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale")
 _FLAGS = frozenset(
     (
@@ -105,9 +80,34 @@ READER_OPTIONS: Mapping[str, tuple[str, ...]] = {
 _SET_BY_PRODUCT = frozenset(("mode", "columnNameOfCorruptRecord", "inferSchema", "enforceSchema"))
 FORMAT_ALIASES = dict.fromkeys(("json lines", "json_lines", "jsonl", "ndjson"), "json")
 LATER_SOURCE_KINDS = ("delta", "kafka")
+_LONGEST_SETTLE = timedelta(days=30)
+
+
+class Alignment(SpecModel):
+    """How far one source may run ahead of the others of its group (F, scan.watermark.alignment.*)."""
+
+    group: Name = Field(description="Sources of one group wait for each other.")
+    max_drift: Duration = Field(
+        description="A source whose watermark is further than this above the lowest of the group is not read."
+    )
+    update_interval: PositiveDuration = Field(
+        default=timedelta(seconds=1),
+        description="How much of the source, by the times of its files, is read before it is judged again; at least "
+        "one file.",
+    )
+
+    @property
+    def max_drift_us(self) -> int:
+        """The largest drift in microseconds."""
+        return micros(self.max_drift)
+
+    @property
+    def update_interval_us(self) -> int:
+        """The interval in microseconds."""
+        return micros(self.update_interval)
+
 
 OptionValue = str | bool | int
-_LONGEST_SETTLE = timedelta(days=30)
 
 
 def option_schema(name: str) -> dict[str, Any]:

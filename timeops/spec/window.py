@@ -28,6 +28,12 @@ from tidemark.timeops.spec.fields import (
 from tidemark.timeops.spec.shapes import WindowShape
 
 _WAYS = ("on_close", "on_time")
+RESERVED_IN_WINDOWS = RESERVED_COLUMNS | {"window_start", "window_end", "_change_type", "_late_events"}
+ALIAS_SCHEMA: Mapping[str, Any] = {
+    "pattern": f"^{ALIAS}$",
+    "not": {"enum": sorted(RESERVED_IN_WINDOWS)},
+}
+"""JSON Schema of the name of an aggregate."""
 
 
 class Early(SpecModel):
@@ -135,12 +141,9 @@ class WindowEmission(WindowShape):
             found = "`empty_max` has no effect without `empty: true`"
             yield Problem(found, remedy="write that, or leave it out", at=("empty_max",))
         if self.empty and not self.closes_on_grid:
-            found = f"`empty` has no effect on a {self.kind} window, which lies on no grid"
+            found = f"`empty` has no effect on a {self.kind} window, which exists only through its events"
             remedy = "leave it out, or write `kind: tumbling or hopping or cumulative`"
             yield Problem(found, remedy=remedy, at=("empty",))
-
-
-RESERVED_IN_WINDOWS = RESERVED_COLUMNS | {"window_start", "window_end", "_change_type", "_late_events"}
 
 
 def _not_empty(value: object) -> object:
@@ -229,13 +232,6 @@ class WindowSpec(WindowEmission):
                 problems.append(Problem(found, "distinct names of groups and aggregates", at=at))
             seen.add(name.lower())
         return problems
-
-
-ALIAS_SCHEMA: Mapping[str, Any] = {
-    "pattern": f"^{ALIAS}$",
-    "not": {"enum": sorted(RESERVED_IN_WINDOWS)},
-}
-"""JSON Schema of the name of an aggregate."""
 
 
 def chain_problems(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:

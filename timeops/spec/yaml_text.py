@@ -19,6 +19,8 @@ _MERGE = "tag:yaml.org,2002:merge"
 _NULL = "tag:yaml.org,2002:null"
 _STRING = "tag:yaml.org,2002:str"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_STEP = re.compile(r"([^.\[\]=]+)|\[(\d+)\]")
+_EXPECTED = 'key=value, such as time.out_of_orderness=30s or windows[0].where="v > 1"'
 
 
 class _Loader(yaml.SafeLoader):
@@ -157,10 +159,6 @@ class _Walk:
             seen[key.value] = line
             self.lines.setdefault(at, line)
             yield from self.node(value, at)
-
-
-_STEP = re.compile(r"([^.\[\]=]+)|\[(\d+)\]")
-_EXPECTED = 'key=value, such as time.out_of_orderness=30s or windows[0].where="v > 1"'
 
 
 def with_overrides(data: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.report.shop import SPEC, WINDOWS, Shop, at, us
 from tidemark.assets.display.canvas import svg
-from tidemark.assets.display.window_pictures import draw_windows
+from tidemark.assets.display.pictures import draw_windows
 from tidemark.pipelines.report import accounts, letters
 from tidemark.pipelines.report.state import state_of
 from tidemark.pipelines.report.values import any_value, length, no_more_than, share
