@@ -18,6 +18,7 @@ import click
 from tidemark.pipelines.command_line import (
     BAD_SPEC,
     FAILED,
+    each_spec,
     in_words,
     known_settings,
     overrides_option,
@@ -134,22 +135,19 @@ def validate(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tupl
     Also whether the tables that pipelines of these names have in the warehouse can go on with the specs.
     """
     with in_words(verbose=verbose):
-        from tidemark.pipelines.spec_files import check_names, read_spec
+        from tidemark.pipelines.spec_files import check_names
 
-        wrong, files = False, []
-        for path in specs:
-            try:
-                file = read_spec(path, overrides)
-                files.append(file)
-                _check_tables(file, known_settings(warehouse))
-                _check_expressions(file)
-            except SpecError as error:
-                wrong = True
-                say(str(error))
-            else:
-                click.echo(f"{file.spec.name}: ok")
+        files: list[SpecFile] = []
+
+        def check(file: "SpecFile") -> None:
+            files.append(file)
+            _check_tables(file, known_settings(warehouse))
+            _check_expressions(file)
+            click.echo(f"{file.spec.name}: ok")
+
+        right = each_spec(specs, overrides, check)
         check_names(files)
-        if wrong:
+        if not right:
             sys.exit(BAD_SPEC)
 
 
@@ -268,8 +266,7 @@ def _say_copies(pipeline: str, copies: Sequence[str]) -> None:
 
 def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:
     """Runs and shows the cases of each file; all files are read before."""
-    from tidemark.pipelines.case_tests.suite import judge, read_cases
-    from tidemark.pipelines.case_tests.text import show_verdicts
+    from tidemark.pipelines.case_tests.suite import judge, read_cases, show_verdicts
     from tidemark.pipelines.report_text import telling
     from tidemark.resources.spark.choice import choose_spark, open_session
 

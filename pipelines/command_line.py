@@ -137,6 +137,24 @@ def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFil
     return files
 
 
+def each_spec(paths: Sequence[Path], overrides: Sequence[str], act: Callable[["SpecFile"], None]) -> bool:
+    """Reads specs one after the other and acts on each; says what is wrong with one, and goes on.
+
+    Returns:
+        Whether nothing was wrong with any.
+    """
+    from tidemark.pipelines.spec_files import read_spec
+
+    right = True
+    for path in paths:
+        try:
+            act(read_spec(path, overrides))
+        except SpecError as error:
+            right = False
+            say(str(error))
+    return right
+
+
 def sentence(text: str, option: str) -> str:
     """The text of an option that says why.
 

@@ -13,8 +13,7 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tidemark.pipelines.demo import SPEC
-from tidemark.pipelines.landing import land_flights, packaged_flights
+from tidemark.pipelines.demo import SPEC, land_flights, packaged_flights
 from tidemark.pipelines.report_text import lines_of, watermark_text
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
