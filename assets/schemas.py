@@ -138,7 +138,7 @@ def create_tables(workspace: Workspace) -> None:
         return
     schemas = table_schemas(workspace)
     for table, schema in tables.CONTROL_SCHEMAS.items():
-        workspace.lake.create(table, schema, may_grow=table == tables.FILES)  # see file_states.py
+        workspace.lake.create(table, schema, may_grow=table == tables.FILES)  # see state/files.py
     results = set(workspace.result_tables)
     for table, schema in schemas.items():
         try:

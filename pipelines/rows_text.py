@@ -1,6 +1,6 @@
 """Rows of a table for a terminal, a pipe or another program.
 
-Here: layouts and the text of a value. Not here: which rows (show.py).
+Here: layouts and the text of a value. Not here: which rows (commands/show.py).
 """
 
 import csv

@@ -1,6 +1,6 @@
 """Upkeep of pipelines as a whole: tables, pages of checks, Dagster's runs; by hand and as a job in Dagster.
 
-Here: wiring. Not here: the command's words (maintain.py), what is done to tables (assets/upkeep.py).
+Here: wiring. Not here: the command's words (commands/maintain.py), what is done to tables (assets/upkeep.py).
 """
 
 from collections.abc import Callable

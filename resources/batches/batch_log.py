@@ -1,14 +1,13 @@
 """The log of batches: plan, outputs, checks, commit. It makes one batch of writes to several Delta tables.
 
-Here: who may work on which batch, and what is committed. Not here: the outputs (see lake.py), what may stand in them
-(undoing.py), and the checks.
+Here: who may work on which batch, and what is committed. Not here: the outputs (see lake/lake.py), what may stand in
+them (lake/undoing.py), and the checks.
 
-Every row is written only if the table still is at the version that the decision was made on; otherwise the
-decision is made anew. So of two runs that begin at once exactly one wins, and a run that was taken for dead
-cannot commit. A batch has a plan row; heartbeat rows when it takes long; a release row when its run gave it
-up; and at last a commit row, which names the version of every table: readers open the tables at these. Each
-plan is an attempt, numbered over the life of the pipeline. The latest attempt is the one in force; earlier
-ones without a commit are superseded.
+Every row is written only if the table still is at the version that the decision was made on; otherwise the decision
+is made anew. So of two runs that begin at once exactly one wins, and a run that was taken for dead cannot commit. A
+batch has a plan row; heartbeat rows when it takes long; a release row when its run gave it up; and at last a commit
+row, which names the version of every table: readers open the tables at these. Each plan is an attempt, numbered over
+the life of the pipeline. The latest attempt is the one in force; earlier ones without a commit are superseded.
 """
 
 import threading

@@ -1,7 +1,7 @@
 """The only writer of Delta: one pipeline's tables, each write one commit that can be repeated and is counted.
 
-Here: single tables. Not here: reading them (reading.py), what makes several tables one batch (batch_log.py), what may
-stand in them (undoing.py).
+Here: single tables. Not here: reading them (reading.py), what makes several tables one batch (batches/batch_log.py),
+what may stand in them (undoing.py).
 
 Big tables are written by Spark, small ones by delta-rs, which needs no JVM. Two writers are kept apart by the file
 system: the entry of a version is put only where there is none. A local disk does that. On an object store both
@@ -154,7 +154,8 @@ class Lake(Tables):
         Args:
             table: The table.
             df: Rows to add.
-            attempt: Number of the attempt that writes (see batches.py); at most one write per table and attempt.
+            attempt: Number of the attempt that writes (see batches/batch_log.py); at most one write per
+                table and attempt.
             expect: Version that the table has before the write.
             are_few: The rows are probably no more than FEW_ROWS. Then this process gets them from Spark and commits
                 them by itself, which takes a third of the time of Spark's own commit.

@@ -1,7 +1,8 @@
 """What may stand in the tables of a batch: the last commit, and what the attempt at work wrote.
 
 Here: taking back what unfinished attempts wrote, and finding changes of rows that somebody else made. Maintenance
-changes no rows, so it stays. Not here: the log of a table (commits.py), who may work on a batch (batch_log.py).
+changes no rows, so it stays. Not here: the log of a table (commits.py), who may work on a batch
+(batches/batch_log.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -89,7 +89,7 @@ class ServerNote:
     Attributes:
         url: Where clients connect, with the token that lets them in.
         pid: Its process.
-        proof: The port at which it proves that it knows the token, see spark_proof.py.
+        proof: The port at which it proves that it knows the token, see `proving`.
     """
 
     url: str

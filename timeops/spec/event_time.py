@@ -1,6 +1,7 @@
 """The `time` of a spec: what event time is, how far behind it may come, and what becomes of the rest.
 
-Here: the keys and the rules between them. Not here: their effect (extraction.py, arrival_policies.py, watermarks.py).
+Here: the keys and the rules between them. Not here: their effect (events/extraction.py, events/arrival_policies.py,
+watermark/watermarks.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

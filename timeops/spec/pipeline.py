@@ -1,6 +1,6 @@
 """A whole pipeline spec, and the rules between its parts.
 
-Here: the top level of the file, and what one part asks of another. Not here: reading text (spec.py).
+Here: the top level of the file, and what one part asks of another. Not here: reading text (__init__.py).
 """
 
 import hashlib

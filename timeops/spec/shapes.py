@@ -1,7 +1,7 @@
 """Which keys give a window of each kind its shape, and how they fit together.
 
 Here: the keys that a kind needs or takes, sizes of the calendar, the rules between sizes and steps. Not here: the
-other keys of a window (window.py), the windows that come of it (grid.py, sessions.py, sliding.py).
+other keys of a window (window.py), the windows that come of it (grid.py, windows/sessions.py, windows/sliding.py).
 """
 
 import re
