@@ -316,7 +316,7 @@ def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
     raise TidemarkError(
         f"{file.spec.name} in {settings.warehouse}: {found}. Nothing was changed.",
         expected=f"batch {batch} to be there, uncommitted because a blocking check failed",
-        remedy="see what `tidemark run` says of the failed check: it names the batch",
+        remedy="read what `tidemark run` says about the failed check: it names the batch",
     )
 
 

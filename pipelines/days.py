@@ -105,7 +105,7 @@ def check_days(spec: Spec, first: date, last: date, *, now: datetime) -> None:
     if first > last:
         raise SpecError(
             f"--from {first} is after --to {last}",
-            expected="the first day, then the last one",
+            expected="the first day before the last one",
             remedy="exchange them",
         )
     if first < start:

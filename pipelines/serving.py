@@ -106,7 +106,7 @@ def _check(settings: Settings, port: int) -> None:
         raise TidemarkError(
             f"{SPARK_VARIABLE} names a server already, at {address_of(settings.spark)}.",
             expected="nothing, or a master such as local[4] or spark://host:7077",
-            remedy=f"unset {SPARK_VARIABLE}: runs use the server that it names without this one.",
+            remedy=f"unset {SPARK_VARIABLE}: runs use the server that it names and not this one.",
         )
     note = find_note(settings.dagster_home)
     if note is not None and is_there(note):

@@ -155,7 +155,7 @@ def _left_over(workspace: Workspace, left: Plan) -> Iterator[str]:
             "it as it is."
         )
         return
-    why = "its run failed" if left.released else f"{left.owner} has ended without a word"
+    why = "its run failed" if left.released else f"{left.owner} has ended without a message"
     begun = instant_of(round(left.planned_at.timestamp() * 1e6))
     yield f"{batch}: {why}. It was begun at {begun:%Y-%m-%d %H:%M:%S} UTC. To do: `tidemark run` goes on with it."
 

@@ -49,7 +49,7 @@ def full_disk(said: str, where: Path | None = None) -> FullDiskError | ReadOnlyE
         return FullDiskError(
             f"The disk is full: {reason}{_place(where)}.",
             expected="room for the batch's tables in the warehouse, and for Spark's temporary files",
-            remedy=f"make room and run again. {_REST}",
+            remedy=f"free some space and run again. {_REST}",
         )
     reason = _first(_READ_ONLY, said) or (_first(_NOT_OURS, said) if where is not None else None)
     return None if reason is None else _read_only(reason, where)
@@ -60,8 +60,8 @@ def server_gone(message: str) -> MachineError | None:
     if not any(sign in message for sign in _SERVER_GONE):
         return None
     return MachineError(
-        "The Spark Connect server went away.",
-        remedy="run again: what was committed stands. Without it a run computes in its own process.",
+        "The Spark Connect server stopped answering.",
+        remedy="run again: what was committed stays. Without the server a run computes in its own process.",
     )
 
 
@@ -74,7 +74,7 @@ def java_gone(kind: str) -> MachineError | None:
     if kind not in _JAVA_GONE:
         return None
     return MachineError(
-        "The Java process in which Spark computes went away in the middle of the work.",
+        "The Java process of Spark ended in the middle of the work.",
         expected="a process that lives as long as the run",
         remedy="run again: what was committed stands. If it goes away again, look for what ends it: the system's log "
         "names a process that was ended for want of memory, and an hs_err file tells of Java's own failures",
@@ -85,7 +85,7 @@ def _read_only(reason: str, where: Path | None) -> ReadOnlyError:
     return ReadOnlyError(
         f"The disk cannot be written: {reason}{_place(where)}.",
         expected="a warehouse, a DAGSTER_HOME and a folder for temporary files that this user may write to",
-        remedy=f"mount the disk for writing, or give this user the right, and run again. {_REST}",
+        remedy=f"mount the disk for writing, or give this user write permission, and run again. {_REST}",
     )
 
 

@@ -96,7 +96,7 @@ def _sum(text: str) -> timedelta:
     if total.denominator != 1:
         raise SpecError(f"found {text!r}, finer than a microsecond", expected="a whole number of microseconds")
     if total > micros(_LONGEST):
-        raise SpecError(f"found {text!r}, longer than all time", expected="at most 9999 years, in days")
+        raise SpecError(f"found {text!r}, which is too long", expected="at most 9999 years, in days")
     return timedelta(microseconds=int(total))
 
 

@@ -55,7 +55,7 @@ def report(*, specs: tuple[Path, ...], warehouse: Path | None, out: Path | None,
 def _pages(names: Sequence[str], out: Path | None) -> list[Path]:
     """Where the page of each pipeline is written."""
     if len(set(names)) < len(names):
-        raise click.UsageError("Two specs have the same name, and so would their pages.")
+        raise click.UsageError("Two specs have the same name, so their pages would have the same name too.")
     if out is None or out.is_dir() or out.suffix.lower() not in {".html", ".htm"}:
         if out is not None and out.exists() and not out.is_dir():
             raise click.BadParameter(f"{out} is a file; a folder or a name that ends in .html is expected.")

@@ -80,7 +80,7 @@ def _committed(workspace: "Workspace") -> tuple[int, dict[str, int | None]]:
         raise TidemarkError(
             f"{workspace.spec.name} has no committed batch in {workspace.warehouse}.",
             expected="tables of a pipeline that has run",
-            remedy="`tidemark run` it first, or name another --warehouse",
+            remedy="run it first with `tidemark run`, or name another --warehouse",
         )
     return last.batch_id, {**last.table_versions, BATCHES: None}  # the log of batches is what names the versions
 

@@ -239,7 +239,7 @@ class BatchLog:
         raise BusyError(
             f"{self._lake.path(BATCHES)} changed under each of {_TRIES} tries to write it.",
             expected="one run at a time",
-            remedy="See which runs are at work on this pipeline, and run again.",
+            remedy="Check which runs are at work on this pipeline, and run again.",
         )
 
     def _look(self) -> _View:
@@ -301,6 +301,6 @@ def _fenced(plan: Plan, view: _View) -> NoReturn:
     raise FencedError(
         f"Batch {plan.batch_id} is no longer this run's (attempt {plan.attempt})"
         + (f": attempt {other.attempt} of {other.owner} took it over." if other else "."),
-        expected="no other run that takes this one for dead",
+        expected="no other run that considers this one dead",
         remedy="Nothing of this attempt was committed, and nothing is lost. Run again.",
     )

@@ -197,7 +197,7 @@ def entry_of(folder: Path, version: int) -> Entry:
         raise LakeError(
             f"The log of {folder} has no entry of version {version}.",
             expected="every entry since the last commit in `batches`",
-            remedy="Bring the table's folder back from a copy made together with the other tables, and leave "
+            remedy="Restore the table's folder from a backup made together with the other tables, and leave "
             "`delta.enableExpiredLogCleanup` off.",
         ) from error
     actions = [json.loads(line) for line in text.splitlines() if line.strip()]

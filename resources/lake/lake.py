@@ -246,7 +246,7 @@ class Lake(Tables):
             raise LakeError(
                 f"{self.path(table)} cannot go back to version {version}: {error}",
                 expected="all files of the version that the last commit in `batches` names",
-                remedy="Bring the missing files back from a copy. `tidemark maintain` keeps what commits name; a "
+                remedy="Restore the missing files from a backup. `tidemark maintain` keeps what commits name; a "
                 "VACUUM of your own must keep what is younger than any uncommitted batch.",
             ) from error
         self._committed(table, delta.version())
@@ -335,7 +335,7 @@ class Lake(Tables):
             if newest.attempt > attempt:
                 raise FencedError(
                     f"{folder} was written by attempt {newest.attempt}, a later one than this run's {attempt}.",
-                    expected="no other run that takes this one for dead",
+                    expected="no other run that considers this one dead",
                     remedy="Nothing was written. Run again.",
                 )
             if newest.writes_for == attempt and self._changes(table, expect, current) in ((), (newest.version,)):

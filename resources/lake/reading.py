@@ -133,14 +133,14 @@ def _unreadable(folder: Path, why: str) -> LakeError:
     """The error of a table whose log cannot be read, with the entry that is broken where one is."""
     entries = sorted((folder / "_delta_log").glob("*.json"), reverse=True)
     broken = next(filter(_is_broken, entries), None)
-    what = f"{broken.name} in it is cut off or spoilt" if broken is not None else why
+    what = f"{broken.name} in it is truncated or damaged" if broken is not None else why
     for later, entry in pairwise(entries):
         if broken is None and int(later.stem) != int(entry.stem) + 1:
             what = f"the entry before {later.name} is missing"
     return LakeError(
         f"The log of the table {folder} cannot be read: {what}.",
         expected="whole entries in `_delta_log`, one for each version with no gap",
-        remedy="bring the folder of the pipeline back from a copy, all tables of one time. An entry that came behind "
+        remedy="restore the pipeline's folder from a backup, all tables of one time. An entry that came behind "
         "the last commit in `batches`, when the machine went down, may be moved away instead: the next run writes it "
         "anew. Nothing was changed",
     )
@@ -263,7 +263,7 @@ class Tables:
             raise LakeError(
                 f"A file of the table {self.path(table)} cannot be read: {error}",
                 expected="all files that the table's log names, as they were written",
-                remedy="bring the pipeline's folder back from a copy, all tables of one time. Nothing was changed",
+                remedy="restore the pipeline's folder from a backup, all tables of one time. Nothing was changed",
             ) from error
         found = found.filter(arrow_condition(rest)) if rest else found
         return found if columns is None else found.select(list(columns))

@@ -231,7 +231,7 @@ def served(warehouse: Path, address: str) -> Iterator[None]:
         raise TidemarkError(
             f"TIDEMARK_DATA_DOCS is {address}.",
             expected="an address of this machine, such as http://localhost:3001",
-            remedy="set it so, or to nothing: then checks tell where their pages lie, and link none",
+            remedy="set it to one, or to nothing: checks then name the files of their pages",
         )
     port = found.port or 80
     try:
@@ -239,8 +239,8 @@ def served(warehouse: Path, address: str) -> Iterator[None]:
     except OSError as error:
         raise TidemarkError(
             f"Port {port}, which Data Docs are served at, cannot be used: {error.strerror}.",
-            expected="a port that no other program has",
-            remedy="end that program, or name another port, such as TIDEMARK_DATA_DOCS=http://localhost:3101",
+            expected="a free port",
+            remedy="stop the other program, or name another port, such as TIDEMARK_DATA_DOCS=http://localhost:3101",
         ) from error
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()

@@ -86,7 +86,7 @@ def dialect(source: FilesSource) -> Dialect:
             raise SpecError(
                 f"Source {source.name!r}: option `{name}`: found {sign!r}",
                 expected="one character",
-                remedy="convert the files, or use a sign of one character",
+                remedy="convert the files, or use a single character",
             )
     return Dialect(
         **signs,
@@ -236,5 +236,5 @@ def _check_parquet(path: str, wanted: list[str]) -> None:
         raise InputError(
             f"{path}: columns are compressed with {codec.lower()}, which Spark cannot read",
             expected="snappy, zstd, gzip, lz4 or no compression",
-            remedy="write the file again with one of these",
+            remedy="rewrite the file with one of these",
         )

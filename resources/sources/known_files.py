@@ -254,7 +254,7 @@ def _check_grown(file_format: str, is_multi_line: bool, file: Candidate, known: 
     Raises:
         InputError: The file was rewritten, shrank, was continued inside a record, or cannot be read on.
     """
-    remedy = "put the old content back, or land the new content under a new name"
+    remedy = "restore the old content, or land the new content under a new name"
     if known.place not in (None, file.path):
         remedy += f"; if it is another file than {known.place} was, `tidemark run --reread` reads it"
     shrank = file.size < known.size
@@ -266,13 +266,13 @@ def _check_grown(file_format: str, is_multi_line: bool, file: Candidate, known: 
     kind = _kind_that_cannot_grow(file_format, is_multi_line, file.path)
     if kind:
         raise InputError(
-            f"{file.path}: a file that was already read grew, and {kind} files cannot be read on",
+            f"{file.path}: a file that was already read grew, and {kind} files cannot be continued",
             expected="the same bytes; only plain csv and json lines may grow",
             remedy=remedy,
         )
     if not known.ends_with_newline and content.byte_after_prefix not in {b"\n", b"\r"}:
         raise InputError(
-            f"{file.path}: line {known.records} was read without a line end, and was continued since",
+            f"{file.path}: line {known.records} was read without a line end, and has been continued since",
             expected="new lines after the old ones",
             remedy=f"{remedy}; a longer `settle` lets a writer finish its line",
         )

@@ -65,7 +65,7 @@ def matching_paths(pattern: str, base: Path) -> tuple[str, ...]:
         raise InputError(
             f"The folder {fixed} cannot be listed: permission denied",
             expected="a folder that this user can read",
-            remedy="give this user the right to read and enter it",
+            remedy="give this user permission to read and enter it",
         )
     absolute = os.path.join(glob.escape(os.path.abspath(base)), pattern)
     found = {os.path.abspath(path) for path in expanded(absolute)}
@@ -166,8 +166,8 @@ def check_unchanged(path: str, size_bytes: int, modified_us: int) -> None:
         now = os.stat(path)
     except OSError as error:
         raise InputError(
-            f"{path}: the file went away while it was read: {error.strerror}",
-            expected="a file that stays until it was ingested; nothing of it was ingested",
+            f"{path}: the file disappeared while it was read: {error.strerror}",
+            expected="a file that stays until it is ingested; nothing of it was ingested",
             remedy="put it back, or run again without it",
         ) from error
     if (now.st_size, now.st_mtime_ns // 1000) != (size_bytes, modified_us):
@@ -188,7 +188,7 @@ def still_being_written(path: str) -> InputError:
     """The error for a file that changes under the reader."""
     return InputError(
         f"{path}: the file is still being written",
-        expected="a file that rests once it is older than `settle`; nothing of it was ingested",
+        expected="a file that no longer changes once it is older than `settle`; nothing of it was ingested",
         remedy="give the source a longer `settle`, or write to a name in .tmp and rename at the end",
     )
 
@@ -222,7 +222,7 @@ def _check_archive(path: str) -> None:
         raise
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(
-            f"{path}: the archive is broken or cut off: {error}",
+            f"{path}: the archive is damaged or truncated: {error}",
             expected="a complete gzip or bzip2 file",
             remedy="land the whole file again, and give the source a longer `settle` if files grow slowly",
         ) from error

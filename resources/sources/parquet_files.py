@@ -114,7 +114,7 @@ def _wrong_type(path: str, column: str, found: str, wanted: str) -> InputError:
     nanoseconds = "; write timestamps in microseconds" if "[ns" in found else ""
     return InputError(
         f"{path}: column `{column}` has the type {found}",
-        expected=f"{wanted}, or a type that can be read as it without loss",
+        expected=f"{wanted}, or a type that converts to it without loss",
         remedy=f"correct the type in `schema` or in the file{nanoseconds}",
     )
 

@@ -156,6 +156,6 @@ def count_splits(items: DataFrame, state: DataFrame, rules: TimeRules) -> int:
         raise InputError(
             f"A timeline has {found:,} splits.",
             expected=f"at most {MOST_SPLITS:,}: every one is a number to compare at every record",
-            remedy="split by something coarser, or use `over` if each value should have a watermark of its own",
+            remedy="use a coarser `split`, or `over` if each value should have a watermark of its own",
         )
     return found

@@ -69,7 +69,7 @@ def test_a_disk_that_runs_full_is_said_and_the_next_run_goes_on_where_the_last_c
         assert code == FULL
     else:
         monkeypatch.setattr(lake, "FEW_ROWS", 0)
-        with no_longer_files(jvm_of(spark)), pytest.raises(FullDiskError, match="make room and run again"):
+        with no_longer_files(jvm_of(spark)), pytest.raises(FullDiskError, match="free some space and run again"):
             run(file, settings)
     assert Workspace(file, settings.warehouse).batches.last_commit() is None
     run(file, settings)

@@ -71,7 +71,7 @@ def test_a_broken_archive_and_a_changed_file_are_held_back_and_the_rest_is_taken
     done = tidemark(folder)
     assert done.exit_code == 1
     assert "1 file(s) held back, everything else was processed." in done.stderr
-    assert "b.csv.gz: the archive is broken or cut off" in done.stderr
+    assert "b.csv.gz: the archive is damaged or truncated" in done.stderr
     assert records(folder) == 1
 
     (folder / "in" / "b.csv.gz").write_bytes(gzip.compress(b"at,got,v\n" + GOOD.format(second=2).encode() + b"\n"))

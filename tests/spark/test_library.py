@@ -111,10 +111,10 @@ def test_numbers_are_enough_where_no_rule_goes_by_arrival(events: DataFrame) -> 
     assert ids(found.accepted) == ["b"]
     assert {row["us"] for row in found.dead_letters.select(to_us("_arrival_time").alias("us")).collect()} == {0}
     late = {"timestamp_by": "at", "late": {"tolerance": "5 s", "policy": "drop"}}
-    with pytest.raises(tm.InputError, match=r"time\.late goes by when events arrived"):
+    with pytest.raises(tm.InputError, match=r"time\.late needs to know when events arrived"):
         tm.adjust(numbered, late)
     window = {"name": "w", "kind": "tumbling", "size": "1 hour", "aggregates": {"last": "max(_arrival_time)"}}
-    with pytest.raises(tm.InputError, match=r"windows \(w\) goes by when events arrived"):
+    with pytest.raises(tm.InputError, match=r"windows \(w\) needs to know when events arrived"):
         tm.windows(found, window)
 
 
@@ -144,7 +144,7 @@ def test_the_clock_and_periods_go_by_arrival(events: DataFrame) -> None:
         ({"arrival_time": "now()"}, tm.SpecError, "arrival_time: "),
         ({"arrival_time": "camee"}, tm.SpecError, "arrival_time: `camee` is no column here"),
         ({"arrival_time": None}, tm.InputError, "the events have no order of arrival"),
-        ({"column": ("_watermark", "at")}, tm.InputError, "`_watermark`, a name of the product"),
+        ({"column": ("_watermark", "at")}, tm.InputError, "`_watermark`, a name that Tidemark reserves"),
         ({"column": ("_arrival_seq", "id")}, tm.InputError, "`_arrival_seq` is STRING"),
         ({"column": ("_arrival_time", "timestamp(came)")}, tm.InputError, "`arrival_time` is 'came' as well"),
     ],
@@ -217,7 +217,7 @@ def test_a_tick_lets_the_clock_go_on_behind_the_last_event(events: DataFrame) ->
 @pytest.mark.parametrize("advance", ["window_close", "exclude_split"])
 def test_idle_rules_that_need_a_pipeline_are_refused(events: DataFrame, advance: str) -> None:
     time = {"timestamp_by": "at", "idle": {"advance": advance, "timeout": "1 min"}}
-    with pytest.raises(tm.SpecError, match=f"idle.advance: {advance} goes by the splits or windows"):
+    with pytest.raises(tm.SpecError, match=f"idle.advance: {advance} depends on the splits or windows"):
         tm.adjust(events, time, arrival_time="came")
 
 

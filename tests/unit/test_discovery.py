@@ -183,7 +183,7 @@ def test_a_file_that_shrank_or_was_rewritten_is_an_error_with_a_remedy(tmp_path:
     message = only_error(look(tmp_path, state=state))
     assert str(file) in message
     assert "already read" in message
-    assert "put the old content back, or land the new content under a new name" in message
+    assert "restore the old content, or land the new content under a new name" in message
 
 
 def test_compressed_parquet_and_multiline_files_cannot_grow(tmp_path: Path) -> None:

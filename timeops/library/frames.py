@@ -210,7 +210,7 @@ def _refuse(time: TimeSpec) -> None:
     """Refuses settings that ask for more than events and their time."""
     problems = [] if time.timestamp_by else list(without_event_time(time))
     if time.idle is not None and time.idle.advance != "arrival_clock":
-        found = f"{time.idle.advance} goes by the splits or windows of a pipeline, which are not known here"
+        found = f"{time.idle.advance} depends on the splits or windows of a pipeline, which are unknown here"
         remedy = "run a pipeline, or use arrival_clock"
         problems.append(Problem(found, remedy=remedy, at=("time", "idle", "advance")))
     if problems:

@@ -141,7 +141,7 @@ class WindowEmission(WindowShape):
             found = "`empty_max` has no effect without `empty: true`"
             yield Problem(found, remedy="write that, or leave it out", at=("empty_max",))
         if self.empty and not self.closes_on_grid:
-            found = f"`empty` has no effect on a {self.kind} window, which exists only through its events"
+            found = f"`empty` has no effect on a {self.kind} window, which lies on no grid"
             remedy = "leave it out, or write `kind: tumbling or hopping or cumulative`"
             yield Problem(found, remedy=remedy, at=("empty",))
 
