@@ -57,7 +57,8 @@ def run_with_little_room(spec: Path, warehouse: Path, gateway: Gateway) -> None:
             sys.exit(FULL)
 
 
-@pytest.mark.parametrize("writer", [pytest.param("spark", marks=pytest.mark.variant), "python"])
+@pytest.mark.long
+@pytest.mark.parametrize("writer", ["spark", "python"])
 def test_a_disk_that_runs_full_is_said_and_the_next_run_goes_on_where_the_last_commit_stands(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str
 ) -> None:

@@ -35,6 +35,7 @@ def pasted(home: Path, port: int) -> str:
     return "\n".join([*lines[:-1], f"exec {last} -p {port} #{comment}"])
 
 
+@pytest.mark.long
 def test_the_page_can_be_pasted_line_by_line_and_ends_with_dagster_at_work(tmp_path: Path) -> None:
     home, port, log = tmp_path / "events", free_port(), tmp_path / "shell.log"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -45,6 +45,7 @@ class Shared:
         return self.command("run")
 
 
+@pytest.mark.long
 def test_a_pipeline_goes_on_whatever_others_do_to_its_tables(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_larger_out_of_orderness_or_late_tolerance_adds_no_drop(spark: SparkSe
         assert refused(larger).keys() < small.keys(), "fewer, and none that was not refused before"
 
 
+@pytest.mark.long
 def test_the_watermark_never_goes_back(spark: SparkSession) -> None:
     time = TimeSpec(timestamp_by="e", over=("case",), late=TolerancePolicy(tolerance="9 us", policy="adjust"))
     found = [run(spark, LOGS, time, parts=parts).watermarks for parts in ((0,), (0, 1), (0, 1, 2))]

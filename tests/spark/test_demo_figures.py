@@ -22,6 +22,8 @@ from tidemark.resources.spark.session import session_config, with_settings
 from tidemark.resources.tables import DEAD_LETTERS, HELD_EVENTS, ORDERED_EVENTS
 from tidemark.resources.workspace import Workspace
 
+pytestmark = pytest.mark.long
+
 HOUR = pd.Timedelta(hours=1)
 TOLERANCE = pd.Timedelta(hours=3)
 WINDOW = "windows/departures_1h"
