@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 VARIABLE = "TIDEMARK_TEST_SEED"
-FIXED = "fixed"  # the id of a test that throws no dice
+FIXED, FRESH = "fixed", "fresh"
 T = TypeVar("T")
 
 # Of what the environment of a CI server would change, the seed above all.
@@ -22,10 +22,16 @@ settings.load_profile("tidemark")
 
 
 class Dice:
-    """What a random test draws its settings and logs from; fixed ones show the first side for ever."""
+    """What a random test draws its settings and logs from; fixed ones show the first side for ever.
 
-    def __init__(self, seed: str | None) -> None:
+    Args:
+        seed: Of this test alone; None fixes the dice.
+        turns: How far values that are taken in turn are turned, the same for all tests of a run.
+    """
+
+    def __init__(self, seed: str | None, turns: int = 0) -> None:
         self._random = None if seed is None else random.Random(seed)
+        self._turns = turns
 
     @property
     def is_fixed(self) -> bool:
@@ -35,6 +41,10 @@ class Dice:
     def choice(self, values: Sequence[T]) -> T:
         """One of some values."""
         return values[0] if self._random is None else self._random.choice(values)
+
+    def turn(self, values: Sequence[T], turn: int) -> T:
+        """Another value for each turn, so that a few tests try all of them on every run."""
+        return values[(turn + self._turns) % len(values)]
 
     def seed(self, fixed: int) -> int:
         """A seed of generated logs: this one where the dice are fixed."""
@@ -66,7 +76,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     wanted, at_once = metafunc.config.option.logs, metafunc.module.CASES
     rounds = range(1, ceil(wanted / at_once) + 1 if wanted else 2)
-    fresh = [pytest.param(f"fresh{number}", id=f"fresh{number}" if number > 1 else "fresh") for number in rounds]
+    fresh = [pytest.param(f"{FRESH}{number}", id=f"{FRESH}{number}" if number > 1 else FRESH) for number in rounds]
     fixed = pytest.param(FIXED, id=FIXED, marks=pytest.mark.long)
     metafunc.parametrize("dice", [*fresh, fixed], indirect=True)
 
@@ -76,7 +86,8 @@ def dice(request: pytest.FixtureRequest) -> Dice:
     """Dice of this test and of the run's seed."""
     if request.param == FIXED:
         return Dice(None)
-    return Dice(f"{request.config.option.seed} {request.node.nodeid}")
+    seed = request.config.option.seed
+    return Dice(f"{seed} {request.node.nodeid}", seed + int(request.param.removeprefix(FRESH)))
 
 
 @pytest.hookimpl(wrapper=True)

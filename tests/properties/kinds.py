@@ -25,6 +25,6 @@ IDLE_SPLITS = {"advance": "exclude_split", "timeout": "6 us"}
 SILENCE = {"advance": "window_close", "timeout": "6 us"}
 
 
-def some_of(windows: Sequence[WindowSpec], dice: Dice) -> tuple[WindowSpec, ...]:
+def some_of(windows: Sequence[WindowSpec], dice: Dice, turn: int) -> tuple[WindowSpec, ...]:
     """One of the windows of a mode, as each of them takes long; the fixed dice take all."""
-    return tuple(windows) if dice.is_fixed else (dice.choice(windows),)
+    return tuple(windows) if dice.is_fixed else (dice.turn(windows, turn),)

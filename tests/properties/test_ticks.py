@@ -46,7 +46,7 @@ MODES: dict[str, tuple[dict[str, Any], tuple[WindowSpec, ...]]] = {
 }
 
 
-VARIANTS = [mode for mode in MODES if mode not in ("revisions", "clock", "silence")]
+VARIANTS = [mode for mode in MODES if mode not in ("clock", "silence")]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ VARIANTS = [mode for mode in MODES if mode not in ("revisions", "clock", "silenc
 def test_logs_with_ticks_give_what_the_oracle_gives(spark: SparkSession, mode: str, dice: Dice) -> None:
     turn = list(MODES).index(mode)
     keys, windows = MODES[mode]
-    windows = some_of(windows, dice)
+    windows = some_of(windows, dice, turn)
     time = TimeSpec(timestamp_by="e", over=("case",), **keys)
     sources: tuple[SourceTime, ...] = ()
     if mode.startswith("splits"):

@@ -43,6 +43,7 @@ def refused(out: Gathered, *reasons: str) -> dict[int, tuple[str, int]]:
     return {seq: (reason, late) for seq, _, reason, *_, late, _ in letters if not reasons or reason in reasons}
 
 
+@pytest.mark.long
 def test_a_larger_out_of_orderness_or_late_tolerance_adds_no_drop(spark: SparkSession) -> None:
     logs = in_arrival_order(LOGS)
     small = refused(judged(spark, logs, 4, late=10))
