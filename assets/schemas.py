@@ -18,7 +18,6 @@ from tidemark.assets.state.timelines import TIMELINE_SCHEMA, log_clock, one_time
 from tidemark.resources import tables
 from tidemark.resources.lake.lake import OtherColumnsError
 from tidemark.resources.sources.files import payload_schema, split_of
-from tidemark.resources.sources.lines import quoted
 from tidemark.resources.spark.frames import empty_frame, small_frame
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
@@ -28,6 +27,7 @@ from tidemark.timeops.events.adjustment import Adjusted, time_adjustment
 from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA
 from tidemark.timeops.events.instants import with_instant
 from tidemark.timeops.expressions.refusals import first_sentence
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec_check import Columns, expression_problems

@@ -30,8 +30,6 @@ from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.utc import instant_of
 
-__all__ = ["Discovery", "FileRange", "FileState", "discover", "listed"]
-
 
 @dataclass(frozen=True)
 class HeldBack:

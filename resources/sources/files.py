@@ -30,12 +30,13 @@ from pyspark.sql.types import (
 from tidemark.resources.sources.csv_files import read_csv
 from tidemark.resources.sources.json_files import read_json
 from tidemark.resources.sources.known_files import FileRange, FileState, state_of
-from tidemark.resources.sources.lines import FILE, MALFORMED, MODIFIED, POSITION, RESCUED, Numbered, quoted
+from tidemark.resources.sources.lines import FILE, MALFORMED, MODIFIED, POSITION, RESCUED, Numbered
 from tidemark.resources.sources.local_files import check_unchanged
 from tidemark.resources.sources.parquet_files import read_parquet
 from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops.errors import InputError, SpecError, UnfitFilesError
 from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem_of
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import text_of
 from tidemark.timeops.problems import told
 from tidemark.timeops.spec import FilesSource

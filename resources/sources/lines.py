@@ -134,11 +134,6 @@ def _belongs() -> Column:
     return (F.col(POSITION) > F.col("__skip")) & (F.col(POSITION) <= F.col("__before") + F.col("__lines"))
 
 
-def quoted(name: str) -> str:
-    """A column name as an identifier, dots and backticks in it meaning nothing."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def read_lines(spark: SparkSession, parts: Sequence[Part]) -> Numbered:
     """The lines of text files with their numbers, in column `__line`; what is no UTF-8 is replaced in it."""
     numbered = number(spark, spark.read.text([spark_path(part.file.path) for part in parts]), parts)

@@ -20,9 +20,10 @@ from pyspark.sql.types import StructField, StructType
 
 from tidemark.resources.sources.fitness import check_names
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.lines import FILE, MODIFIED, POSITION, Numbered, quoted, to_records
+from tidemark.resources.sources.lines import FILE, MODIFIED, POSITION, Numbered, to_records
 from tidemark.resources.sources.local_files import path_of_url, spark_path
 from tidemark.timeops.errors import InputError, UnfitFilesError
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
 from tidemark.timeops.spec import FilesSource
 

@@ -17,7 +17,8 @@ from tidemark.timeops.dead_letters import time_letters, unfit_letters, window_le
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.events.adjustment import Adjusted, kept_together, time_adjustment
 from tidemark.timeops.events.release import RELEASE_ORDER, release
-from tidemark.timeops.library.plain_events import TAKEN, arrival_log, no_arrival, quoted
+from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.library.plain_events import TAKEN, arrival_log, no_arrival
 from tidemark.timeops.materialize import as_it_is, computed
 from tidemark.timeops.problems import Problem, spec_error
 from tidemark.timeops.rules import TimeRules

@@ -11,6 +11,7 @@ from pyspark.sql.types import IntegralType, MapType, StringType, TimestampType
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.events.instants import BAD, FAILED, US, with_instant
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.problems import problems_of, spec_error
 from tidemark.timeops.spec import RESERVED_COLUMNS, TimeSpec
 from tidemark.timeops.spec.consistency import keys_by_arrival
@@ -120,8 +121,3 @@ def _numbers(events: DataFrame) -> Column:
         for field in events.schema
     ]
     return F.row_number().over(Window.orderBy(F.col(c.ARRIVAL).asc_nulls_last(), *values)).cast("bigint") - 1
-
-
-def quoted(name: str) -> str:
-    """The name of a column as Spark takes it whatever is in it."""
-    return f"`{name.replace('`', '``')}`"
