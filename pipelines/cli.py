@@ -61,9 +61,7 @@ def main() -> None:
 @main.command()
 @spec_paths
 @warehouse_option
-@click.option(
-    "--max-events-per-batch", metavar="N", type=click.IntRange(min=1), help="At most so many records in one batch."
-)
+@click.option("--max-events-per-batch", metavar="N", type=click.IntRange(min=1), help="Most records in one batch.")
 @click.option(
     "--end-of-input",
     type=click.Choice(["flush", "hold"]),
@@ -71,7 +69,7 @@ def main() -> None:
 )
 @click.option("--live", is_flag=True, help="End with a tick: all input has been read, and the clock goes on.")
 @click.option("--reopen", metavar="TEXT", help="Why a flushed pipeline takes new input; kept in `log_control`.")
-@click.option("--reread", is_flag=True, help="Read files too whose bytes were read under another name.")
+@click.option("--reread", is_flag=True, help="Also read files whose bytes were read under another name.")
 @overrides_option
 @spark_ui_option
 @verbose_option
@@ -88,7 +86,7 @@ def run(
     spark_ui: bool,
     verbose: bool,
 ) -> None:
-    """Ingest and process all that is waiting, pipeline after pipeline.
+    """Ingest and process what is waiting, one pipeline after another.
 
     All specs are read before anything runs. A pipeline that fails does not keep the others from running.
 
@@ -132,7 +130,7 @@ def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
 def validate(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tuple[str, ...], verbose: bool) -> None:
     """Check specs: their keys, and every expression against the columns. Needs Java, reads no data.
 
-    Also whether the tables that pipelines of these names have in the warehouse can go on with the specs.
+    Also check whether the tables that pipelines of these names have in the warehouse can go on with the specs.
     """
     with in_words(verbose=verbose):
         from tidemark.pipelines.spec_files import check_names
@@ -160,7 +158,7 @@ def run_cases(spec: Path, cases: tuple[Path, ...], overrides: tuple[str, ...], *
     """Run the cases of a file against SPEC: records in, expected rows out.
 
     A case is a transcript in YAML: records in the order in which they arrive, and the rows and watermarks that are
-    expected of them. All is done in memory; no source is read and no table is written. Each case is also cut into
+    expected of them. Everything runs in memory; no source is read and no table is written. Each case is also cut into
     segments at every record, which must change nothing.
 
     Exit status: 0 all cases hold; 1 one of them does not; 2 bad spec, bad cases or usage.

@@ -44,7 +44,7 @@ def warehouse_option(command: Command) -> Command:
 
 def spark_ui_option(command: Command) -> Command:
     """Adds --spark-ui."""
-    text = "Open Spark's UI while it computes, for this machine alone; it has no login."
+    text = "Open Spark's UI while it computes, for this machine only; it has no login."
     return click.option("--spark-ui", is_flag=True, help=text)(command)
 
 

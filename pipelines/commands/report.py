@@ -33,7 +33,7 @@ from tidemark.pipelines.command_line import (
 def report(*, specs: tuple[Path, ...], warehouse: Path | None, out: Path | None, verbose: bool) -> None:
     """Write a page about each pipeline: what came in, what went where and why, as of the last commit.
 
-    It is one HTML file with all that it needs, to be opened in a browser or sent to somebody. Tables are only read.
+    It is one self-contained HTML file, to open in a browser or to send to somebody. Tables are only read.
 
     Exit status: 0 done, also when a pipeline has not run yet; 2 bad spec or usage; 1 a failure.
     """

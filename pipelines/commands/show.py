@@ -32,7 +32,7 @@ _FORMATS = ("table", "rows", "json", "csv")
 @click.argument("table")
 @click.option("--where", metavar="SQL", help="Only rows that meet a condition, such as \"reason = 'early'\".")
 @click.option(
-    "--limit", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many rows."
+    "--limit", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="Most rows to show."
 )
 @click.option(
     "--format",

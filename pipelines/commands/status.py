@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def status(*, specs: tuple[Path, ...], warehouse: Path | None, as_json: bool, verbose: bool) -> None:
     """Show how each pipeline stands: records, watermark, delay, the last batch, what waits, what is wrong.
 
-    Tables and folders are only looked at, as of the last commit; no Spark is started.
+    It only reads, as of the last commit, and starts no Spark.
 
     Exit status: 0 done, also when something is wrong with a pipeline; 2 bad spec or usage; 1 a failure.
     """
