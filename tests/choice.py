@@ -7,6 +7,7 @@ import json
 import os
 import random
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     named = config.option.markexpr or any("::" in argument for argument in config.args)
     if not (config.option.all or named):
         longs = [item for item in items if item.get_closest_marker("long")]
-        kept = _sample(longs, known, config) if config.option.sample else set[str]()
+        workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        seconds = (config.option.sample or 0) * 60 * workers
+        kept = sample(
+            {item.nodeid: known.get(item.nodeid, UNKNOWN_SECONDS) for item in longs}, seconds, config.option.seed
+        )
         left_out = [item for item in longs if item.nodeid not in kept]
         config.hook.pytest_deselected(items=left_out)
         gone = {item.nodeid for item in left_out}
@@ -51,17 +56,14 @@ def _file(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
-def _sample(longs: list[pytest.Item], known: dict[str, float], config: pytest.Config) -> set[str]:
-    """Long tests in an order that the seed gives, as many as fit into the time of all workers."""
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    left = config.option.sample * 60 * workers
-    names = sorted(item.nodeid for item in longs)
-    random.Random(config.option.seed).shuffle(names)
+def sample(tests: Mapping[str, float], seconds: float, seed: int) -> set[str]:
+    """As many tests as fit into some seconds, of those with their seconds, in an order that the seed gives."""
+    names = sorted(tests)
+    random.Random(seed).shuffle(names)
     kept = set()
     for name in names:
-        seconds = known.get(name, UNKNOWN_SECONDS)
-        if seconds <= left:
-            left -= seconds
+        if tests[name] <= seconds:
+            seconds -= tests[name]
             kept.add(name)
     return kept
 
