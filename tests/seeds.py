@@ -95,6 +95,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Show beside a failure how to see it again."""
     report = yield
     if report.failed and "dice" in getattr(item, "fixturenames", ()):
-        again = f'.venv/bin/python -m pytest --seed {item.config.option.seed} "{item.nodeid}"'
+        option = item.config.option
+        logs = f"--logs {option.logs} " if option.logs else ""
+        again = f'.venv/bin/python -m pytest --seed {option.seed} {logs}"{item.nodeid}"'
         report.sections.append(("the same logs again", again))
     return report
