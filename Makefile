@@ -3,10 +3,10 @@
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults variants properties bench check format docs screenshots ui
+.PHONY: help setup demo test test-all properties bench check format docs screenshots ui
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## build the environment in .venv; seconds when it is there already
 	@tools/setup.sh
@@ -17,17 +17,17 @@ demo ui: export TIDEMARK_DATA_DOCS ?= http://localhost:3001
 demo: setup ## run the demo pipeline and print what came out
 	@$(BIN)/python -m tidemark.pipelines.demo
 
-test: setup ## run all tests, in two processes with a Spark session each
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Files stay whole, as their tests share what they look at; the longest come first, so that both processes end together.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-faults: setup ## kill runs around every commit, and let the daemon run a pipeline: an hour
-	@$(BIN)/python -m pytest -m every_fault
+test: setup ## run the short tests, of every layer: 7 minutes on two cores; SAMPLE=10 adds as many of the long ones
+	@$(PYTEST) $(if $(SAMPLE),--sample $(SAMPLE))
 
-variants: setup ## run the long tests with further settings, on a warm server and a cluster; an hour
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m variant
+test-all: setup ## run all tests, also the long ones: hours
+	@$(PYTEST) --all
 
-properties: setup ## try many more settings against the oracle; an hour
-	@$(BIN)/python -m pytest tests/properties -m "not every_fault" --hypothesis-profile=thorough
+properties: setup ## try 2,000 fresh random logs in each mode of each property, or LOGS=…; hours
+	@$(PYTEST) tests/properties --all --logs $(or $(LOGS),2000)
 
 bench: setup ## measure against peers; more than an hour, see benchmarks/README.md
 	@$(BIN)/python -m benchmarks.late_events

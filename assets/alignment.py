@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.resources import tables
-from tidemark.resources.lake.bounded import pieces
+from tidemark.resources.lake.queries import pieces
 from tidemark.resources.sources.discovery import Discovery
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.rules import TimeRules

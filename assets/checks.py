@@ -1,7 +1,7 @@
 """What must hold of a batch before it is committed, measured on the tables it wrote.
 
 Here: the expectations, and what each counts. Not here: Great Expectations (resources/quality/checks.py), the recount
-(late_drops.py).
+(recount/late_drops.py).
 
 Each asset's checks share their looks at the tables: a Spark query for a check costs a micro-batch more than the rows
 that it reads.
@@ -30,7 +30,7 @@ from tidemark.assets.state.timelines import RELEASED, one_timeline, timelines_be
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
-from tidemark.resources.spark.rows import readable
+from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import Workspace, records_in
 from tidemark.timeops import columns as c
 from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED

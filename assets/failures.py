@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from dagster import AssetExecutionContext, Backoff, Failure, RetryPolicy
 
-from tidemark.resources.batches.owner import this_process
+from tidemark.resources.batches.plans import this_process
 from tidemark.resources.lake.lake import ConflictError
 from tidemark.timeops.errors import BusyError, MachineError, TidemarkError
 

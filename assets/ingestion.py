@@ -17,15 +17,18 @@ from tidemark.assets.batch.planning import FEW_RECORDS, at_work, batch_column
 from tidemark.assets.schemas import payload_of
 from tidemark.assets.state.files import counted, known_files, write_states
 from tidemark.resources import tables
-from tidemark.resources.batches.owner import this_process
-from tidemark.resources.batches.plans import Plan
-from tidemark.resources.sources.changes import FileRange
-from tidemark.resources.sources.discovery import Discovery, discover
-from tidemark.resources.sources.files import ensure_unchanged, read_files, split_of
-from tidemark.resources.sources.held_back import HeldBack, still_held
-from tidemark.resources.sources.known_files import FileState
-from tidemark.resources.sources.unreadable import SPARK_FAILURES, is_of_a_file, unreadable
-from tidemark.resources.spark.numbering import PART, Numbered, numbered
+from tidemark.resources.batches.plans import Plan, this_process
+from tidemark.resources.sources.discovery import Discovery, HeldBack, discover, still_held
+from tidemark.resources.sources.files import (
+    SPARK_FAILURES,
+    ensure_unchanged,
+    is_of_a_file,
+    read_files,
+    split_of,
+    unreadable,
+)
+from tidemark.resources.sources.known_files import FileRange, FileState
+from tidemark.resources.spark.frames import PART, Numbered, numbered
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.spec_origin import note_of
 from tidemark.resources.workspace import LAST_ARRIVAL, LAST_SEEN, WAITS, Workspace

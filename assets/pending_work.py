@@ -11,7 +11,7 @@ from tidemark.assets.batch.control import ensure_taken
 from tidemark.assets.batch.planning import next_segment
 from tidemark.assets.ingestion import Waiting, waiting_input
 from tidemark.resources import tables
-from tidemark.resources.batches.owner import is_gone
+from tidemark.resources.batches.plans import is_gone
 from tidemark.resources.sources.discovery import listed
 from tidemark.resources.workspace import Workspace
 

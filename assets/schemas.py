@@ -1,8 +1,10 @@
-"""The columns of every table of a pipeline, derived from its spec.
+"""The columns of every table of a pipeline, derived from its spec, and what Spark says of the spec before that.
 
-Here: schemas, and the creation of tables that are missing. Not here: what is written into them.
+Here: schemas, the creation of tables that are missing, the columns that expressions may name, and the one error that
+lists what is wrong. Not here: judging expressions (timeops/spec_check.py), what is written into tables.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.errors import AnalysisException
@@ -11,12 +13,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from tidemark.assets.spec_changes import REMEDY
-from tidemark.assets.spec_check import ensure_expressions, ensure_schemas
 from tidemark.assets.state.timelines import TIMELINE_SCHEMA, log_clock, one_timeline
 from tidemark.resources import tables
 from tidemark.resources.lake.lake import OtherColumnsError
 from tidemark.resources.sources.files import payload_schema, split_of
-from tidemark.resources.spark.rows import empty_frame, small_frame
+from tidemark.resources.spark.frames import empty_frame, small_frame
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.dead_letters import time_letters
@@ -25,10 +26,12 @@ from tidemark.timeops.events.adjustment import Adjusted, time_adjustment
 from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA
 from tidemark.timeops.events.instants import with_instant
 from tidemark.timeops.expressions.refusals import first_sentence
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.spec.window import input_of
+from tidemark.timeops.spec_check import Columns, expression_problems
 from tidemark.timeops.windows.changes import LATE_EVENTS, PASSES, changes
 from tidemark.timeops.windows.drained_windows import columns_of
 from tidemark.timeops.windows.membership import OPEN_IN, group_names, with_groups
@@ -49,6 +52,17 @@ _LOG_TYPES = {
 }
 _BATCH_FIELD = StructField(c.BATCH, LongType())
 EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
+_NOT_OF_THE_LOG = (c.BATCH, c.MALFORMED)  # the first would make results depend on how the log is cut
+_OF_EVENTS = {
+    c.TIMESTAMP: "timestamp",
+    c.EVENT_TIME: "timestamp",
+    c.ARRIVAL: "timestamp",
+    c.SEQ: "bigint",
+    c.TIMELINE: "string",
+    c.ADJUSTED_BY: "array<string>",
+    c.SOURCE: "string",
+    c.SPLIT: "string",
+}
 
 
 def payload_of(workspace: Workspace) -> StructType:
@@ -130,7 +144,7 @@ def create_tables(workspace: Workspace) -> None:
         return
     schemas = table_schemas(workspace)
     for table, schema in tables.CONTROL_SCHEMAS.items():
-        workspace.lake.create(table, schema, may_grow=table == tables.FILES)  # see file_states.py
+        workspace.lake.create(table, schema, may_grow=table == tables.FILES)  # see state/files.py
     results = set(workspace.result_tables)
     for table, schema in schemas.items():
         try:
@@ -262,3 +276,43 @@ def _emptied(adjusted: Adjusted, workspace: Workspace) -> Adjusted:
         ended=None if adjusted.ended is None else empty(adjusted.ended),
         items=empty(adjusted.items),
     )
+
+
+def ensure_schemas(workspace: Workspace) -> None:
+    """Sees that the schema of each source can be read.
+
+    Raises:
+        SpecError: One cannot.
+    """
+    problems = []
+    for number, source in enumerate(workspace.spec.sources):
+        try:
+            payload_schema(workspace.spark, source)
+        except SpecError as error:
+            found = error.found.removeprefix(f"`sources[{source.name}].schema`: ")
+            problems.append(Problem(found, error.expected, error.remedy, ("sources", number, "schema")))
+    if problems:
+        raise workspace.file.error(problems)
+
+
+def ensure_expressions(workspace: Workspace, log: DataFrame, of_events: Sequence[str]) -> None:
+    """Sees that every expression of the spec goes with the columns that it may name.
+
+    Args:
+        workspace: The pipeline.
+        log: No rows, with the columns of `raw_events`.
+        of_events: The columns that the expressions of windows may name.
+
+    Raises:
+        SpecError: One does not; all that do not are named.
+    """
+    sources = [log.select(*map(quoted, payload_schema(workspace.spark, one).names)) for one in workspace.spec.sources]
+    events = log.select(
+        *[
+            F.lit(None).cast(_OF_EVENTS[name]).alias(name) if name in _OF_EVENTS else F.col(quoted(name))
+            for name in of_events
+        ]
+    )
+    problems = expression_problems(workspace.spec, Columns(sources, log.drop(*_NOT_OF_THE_LOG), events))
+    if problems:
+        raise workspace.file.error(problems)

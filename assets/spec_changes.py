@@ -1,7 +1,7 @@
 """What of a spec differs from the one that a pipeline's tables were made for, and whether that is taken.
 
 Here: which keys may change, and the sentence on those that may not. Not here: which spec the log was processed with
-(control.py), what a change does to event time (timeops/).
+(batch/control.py), what a change does to event time (timeops/).
 """
 
 import json

@@ -16,7 +16,7 @@ from tidemark.assets.batch.writing import BatchWriter
 from tidemark.assets.state.windows import write_window_state
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
-from tidemark.resources.spark.rows import small_frame
+from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops import columns as c
 from tidemark.timeops.materialize import as_it_is, computed
 from tidemark.timeops.spec import WindowSpec

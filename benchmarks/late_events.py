@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.logs import JITTER_MS, log_of
 from benchmarks.timing import seconds, show
-from tidemark.resources.spark.rows import small_frame
+from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.events.adjustment import time_adjustment
 from tidemark.timeops.rules import TimeRules

@@ -14,8 +14,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.logs import JITTER_MS, log_of
 from benchmarks.timing import seconds, show
-from tidemark.resources.spark.numbering import numbered
-from tidemark.resources.spark.rows import small_frame
+from tidemark.resources.spark.frames import numbered, small_frame
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.columns import RELEASE_SEQ, SEQ, TIMESTAMP
 from tidemark.timeops.dead_letters import time_letters

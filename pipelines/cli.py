@@ -1,7 +1,7 @@
 """The command line `tidemark`: its commands.
 
 Here: what a person types and reads. Not here: what commands share (command_line.py), the commands of files of their
-own (files named *_command.py), running (runner.py), layout (report_text.py).
+own (commands/), running (runner.py), layout (report_text.py).
 
 Dagster and Spark take seconds to import, so each command imports what it needs, and `--help` needs neither.
 """
@@ -18,6 +18,7 @@ import click
 from tidemark.pipelines.command_line import (
     BAD_SPEC,
     FAILED,
+    each_spec,
     in_words,
     known_settings,
     overrides_option,
@@ -60,9 +61,7 @@ def main() -> None:
 @main.command()
 @spec_paths
 @warehouse_option
-@click.option(
-    "--max-events-per-batch", metavar="N", type=click.IntRange(min=1), help="At most so many records in one batch."
-)
+@click.option("--max-events-per-batch", metavar="N", type=click.IntRange(min=1), help="Most records in one batch.")
 @click.option(
     "--end-of-input",
     type=click.Choice(["flush", "hold"]),
@@ -70,7 +69,7 @@ def main() -> None:
 )
 @click.option("--live", is_flag=True, help="End with a tick: all input has been read, and the clock goes on.")
 @click.option("--reopen", metavar="TEXT", help="Why a flushed pipeline takes new input; kept in `log_control`.")
-@click.option("--reread", is_flag=True, help="Read files too whose bytes were read under another name.")
+@click.option("--reread", is_flag=True, help="Also read files whose bytes were read under another name.")
 @overrides_option
 @spark_ui_option
 @verbose_option
@@ -87,7 +86,7 @@ def run(
     spark_ui: bool,
     verbose: bool,
 ) -> None:
-    """Ingest and process all that is waiting, pipeline after pipeline.
+    """Ingest and process what is waiting, one pipeline after another.
 
     All specs are read before anything runs. A pipeline that fails does not keep the others from running.
 
@@ -131,25 +130,22 @@ def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
 def validate(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tuple[str, ...], verbose: bool) -> None:
     """Check specs: their keys, and every expression against the columns. Needs Java, reads no data.
 
-    Also whether the tables that pipelines of these names have in the warehouse can go on with the specs.
+    Also check whether the tables that pipelines of these names have in the warehouse can go on with the specs.
     """
     with in_words(verbose=verbose):
-        from tidemark.pipelines.spec_files import check_names, read_spec
+        from tidemark.pipelines.spec_files import check_names
 
-        wrong, files = False, []
-        for path in specs:
-            try:
-                file = read_spec(path, overrides)
-                files.append(file)
-                _check_tables(file, known_settings(warehouse))
-                _check_expressions(file)
-            except SpecError as error:
-                wrong = True
-                say(str(error))
-            else:
-                click.echo(f"{file.spec.name}: ok")
+        files: list[SpecFile] = []
+
+        def check(file: "SpecFile") -> None:
+            files.append(file)
+            _check_tables(file, known_settings(warehouse))
+            _check_expressions(file)
+            click.echo(f"{file.spec.name}: ok")
+
+        right = each_spec(specs, overrides, check)
         check_names(files)
-        if wrong:
+        if not right:
             sys.exit(BAD_SPEC)
 
 
@@ -162,7 +158,7 @@ def run_cases(spec: Path, cases: tuple[Path, ...], overrides: tuple[str, ...], *
     """Run the cases of a file against SPEC: records in, expected rows out.
 
     A case is a transcript in YAML: records in the order in which they arrive, and the rows and watermarks that are
-    expected of them. All is done in memory; no source is read and no table is written. Each case is also cut into
+    expected of them. Everything runs in memory; no source is read and no table is written. Each case is also cut into
     segments at every record, which must change nothing.
 
     Exit status: 0 all cases hold; 1 one of them does not; 2 bad spec, bad cases or usage.
@@ -268,8 +264,7 @@ def _say_copies(pipeline: str, copies: Sequence[str]) -> None:
 
 def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:
     """Runs and shows the cases of each file; all files are read before."""
-    from tidemark.pipelines.case_tests.suite import judge, read_cases
-    from tidemark.pipelines.case_tests.text import show_verdicts
+    from tidemark.pipelines.case_tests.suite import judge, read_cases, show_verdicts
     from tidemark.pipelines.report_text import telling
     from tidemark.resources.spark.choice import choose_spark, open_session
 
@@ -319,7 +314,7 @@ def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
     raise TidemarkError(
         f"{file.spec.name} in {settings.warehouse}: {found}. Nothing was changed.",
         expected=f"batch {batch} to be there, uncommitted because a blocking check failed",
-        remedy="see what `tidemark run` says of the failed check: it names the batch",
+        remedy="read what `tidemark run` says about the failed check: it names the batch",
     )
 
 

@@ -44,7 +44,7 @@ def warehouse_option(command: Command) -> Command:
 
 def spark_ui_option(command: Command) -> Command:
     """Adds --spark-ui."""
-    text = "Open Spark's UI while it computes, for this machine alone; it has no login."
+    text = "Open Spark's UI while it computes, for this machine only; it has no login."
     return click.option("--spark-ui", is_flag=True, help=text)(command)
 
 
@@ -91,12 +91,11 @@ def in_words(*, verbose: bool = False) -> Iterator[None]:
         say("Stopped. Nothing is lost: what was committed stands, the rest is done by the next run.")
         sys.exit(INTERRUPTED)
     except Exception as error:
-        from tidemark.resources.disk import full_disk
-        from tidemark.resources.spark.choice import java_gone
+        from tidemark.resources.machine import machine_failure
 
         if verbose:
             traceback.print_exc()
-        if known := full_disk(str(error)) or java_gone(type(error).__name__):
+        if known := machine_failure(str(error), type(error).__name__):
             say(str(known))
             sys.exit(FAILED)
         more = "" if verbose else " `--verbose` shows where it happened."
@@ -136,6 +135,24 @@ def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFil
     if len({file.path for file in files}) < len(files):
         raise click.UsageError("Found a spec that is named twice, expected each one once: leave one of them out.")
     return files
+
+
+def each_spec(paths: Sequence[Path], overrides: Sequence[str], act: Callable[["SpecFile"], None]) -> bool:
+    """Reads specs one after the other and acts on each; says what is wrong with one, and goes on.
+
+    Returns:
+        Whether nothing was wrong with any.
+    """
+    from tidemark.pipelines.spec_files import read_spec
+
+    right = True
+    for path in paths:
+        try:
+            act(read_spec(path, overrides))
+        except SpecError as error:
+            right = False
+            say(str(error))
+    return right
 
 
 def sentence(text: str, option: str) -> str:

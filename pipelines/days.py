@@ -1,6 +1,6 @@
 """Days of window tables, computed anew in this process: one Dagster run of the assets that the UI materializes.
 
-Here: which days may be asked for, and the run. Not here: the command's words (backfill.py), the computation
+Here: which days may be asked for, and the run. Not here: the command's words (commands/backfill.py), the computation
 (assets/backfill/days.py).
 """
 
@@ -105,7 +105,7 @@ def check_days(spec: Spec, first: date, last: date, *, now: datetime) -> None:
     if first > last:
         raise SpecError(
             f"--from {first} is after --to {last}",
-            expected="the first day, then the last one",
+            expected="the first day before the last one",
             remedy="exchange them",
         )
     if first < start:

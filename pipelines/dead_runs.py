@@ -1,7 +1,7 @@
 """Runs that Dagster takes for running although nobody works on them any more: after a power cut, a kill.
 
 Here: which runs those are, and their end. Not here: when another one is launched (launching.py), whether a process
-lives (resources/batches/owner.py).
+lives (resources/batches/plans.py).
 """
 
 from datetime import datetime
@@ -9,7 +9,7 @@ from datetime import datetime
 from dagster import DagsterInstance, DagsterRunStatus, RunRecord, RunsFilter
 
 from tidemark.assets.failures import PROCESS_TAG
-from tidemark.resources.batches.owner import LEASE, is_gone, owner_in
+from tidemark.resources.batches.plans import LEASE, is_gone, owner_in
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.utc import instant_of

@@ -1,11 +1,12 @@
 """What the command line shows of a run: a line on what is being done, and what came out as a table.
 
-Here: words and layout. Not here: running (runner.py), exit codes (cli.py).
+Here: sums over the counts of committed batches by what became of records, and their layout. Not here: the page for
+the browser (report/).
 """
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,12 +15,53 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tidemark.pipelines.totals import Counts, ordered, refused, sums, unfit, window_closed
 from tidemark.resources.batches.plans import Commit
 from tidemark.resources.tables import window_table
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import instant_of
+
+Counts = Mapping[str, int]
+
+
+def sums(commits: Iterable[Commit]) -> dict[str, int]:
+    """Each count, summed over commits."""
+    found: dict[str, int] = {}
+    for commit in commits:
+        for name, count in commit.counts.items():
+            found[name] = found.get(name, 0) + count
+    return found
+
+
+def ordered(counts: Counts) -> int:
+    """Rows of `ordered_events`: released in order, or kept out of order."""
+    return counts.get("released", 0) + counts.get("kept_out_of_order", 0)
+
+
+def refused(counts: Counts) -> dict[str, int]:
+    """Dead letters of the stages `ingest` and `time`, by reason."""
+    return {
+        name.removeprefix("refused."): count
+        for name, count in counts.items()
+        if name.startswith("refused.") and count
+    }
+
+
+def window_closed(counts: Counts, windows: Iterable[str]) -> dict[str, int]:
+    """Events that came too late, by window."""
+    return _of_windows("window_closed", counts, windows)
+
+
+def unfit(counts: Counts, windows: Iterable[str]) -> dict[str, int]:
+    """Events on which an aggregate fails, by window."""
+    return _of_windows("bad_expression", counts, windows)
+
+
+def _of_windows(outcome: str, counts: Counts, windows: Iterable[str]) -> dict[str, int]:
+    """Dead letters of the stage `window` for a reason, by window."""
+    found = {name: counts.get(f"{name}.{outcome}", 0) for name in windows}
+    return {name: count for name, count in found.items() if count}
+
 
 if TYPE_CHECKING:  # `report` shares this file, and needs no Dagster
     from tidemark.pipelines.runner import RunReport

@@ -1,6 +1,6 @@
 """Rows of a table for a terminal, a pipe or another program.
 
-Here: layouts and the text of a value. Not here: which rows (show.py).
+Here: layouts and the text of a value. Not here: which rows (commands/show.py).
 """
 
 import csv
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidemark.resources.lake.bounded import python_rows
+from tidemark.resources.lake.queries import python_rows
 from tidemark.timeops.utc import Instant
 
 _WIDE = 1_000_000  # letters: nothing is folded

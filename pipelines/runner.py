@@ -19,9 +19,9 @@ from tidemark.assets.ingestion import Waiting, sentence_of, waiting_input
 from tidemark.assets.pending_work import has_unprocessed
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.timeline import show_on_timeline
-from tidemark.resources.disk import full_disk
+from tidemark.resources.machine import machine_failure
 from tidemark.resources.settings import Settings
-from tidemark.resources.spark.choice import SparkChoice, choose_spark, java_gone, open_session, server_gone
+from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent, tick_of
 from tidemark.timeops.errors import TidemarkError
 
@@ -41,7 +41,7 @@ class RunOptions:
     """How a pipeline is run.
 
     Attributes:
-        max_events_per_batch: At most so many records in one batch.
+        max_events_per_batch: Most records in one batch.
         end_of_input: `flush` or `hold` instead of what the spec says.
         live: When all that waits is processed, end with a tick.
         accepted: A batch to commit although a blocking check fails.
@@ -242,7 +242,7 @@ def _as_ours(error: Any) -> TidemarkError:
     while causes[-1].cause is not None:
         causes.append(causes[-1].cause)
     for cause in causes:
-        if known := full_disk(cause.message) or server_gone(cause.message) or java_gone(cause.cls_name):
+        if known := machine_failure(cause.message, cause.cls_name):
             return known
     ours = {cls.__name__: cls for cls in _all_errors(TidemarkError)}
     cause = next((one for one in causes if one.cls_name in ours), causes[-1])

@@ -1,6 +1,6 @@
 """A Spark that stays warm between runs: started, warmed up by a small pipeline, and there until it is stopped.
 
-Here: its life. Not here: what a person types (serve.py), its settings and how runs find it
+Here: its life. Not here: what a person types (commands/serve.py), its settings and how runs find it
 (resources/spark/server.py), who takes it (resources/spark/choice.py).
 """
 
@@ -20,7 +20,6 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from tidemark.resources.settings import SPARK_VARIABLE, Settings
-from tidemark.resources.spark.proof import proving
 from tidemark.resources.spark.server import (
     ServerNote,
     address_of,
@@ -30,6 +29,7 @@ from tidemark.resources.spark.server import (
     leave_note,
     new_token,
     note_of_this_process,
+    proving,
     remove_note,
     server_config,
 )
@@ -106,7 +106,7 @@ def _check(settings: Settings, port: int) -> None:
         raise TidemarkError(
             f"{SPARK_VARIABLE} names a server already, at {address_of(settings.spark)}.",
             expected="nothing, or a master such as local[4] or spark://host:7077",
-            remedy=f"unset {SPARK_VARIABLE}: runs use the server that it names without this one.",
+            remedy=f"unset {SPARK_VARIABLE}: runs use the server that it names and not this one.",
         )
     note = find_note(settings.dagster_home)
     if note is not None and is_there(note):

@@ -9,11 +9,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
+from typing import overload
 
 from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.spec import name_with, parse_spec
+from tidemark.timeops.spec import Spec, name_with, parse_spec
 from tidemark.timeops.spec.fields import PIPELINE_NAME
 from tidemark.timeops.spec.yaml_text import read_yaml
 
@@ -58,6 +60,34 @@ def read_spec(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
     text = read_text(path, "the spec", remedy="check the path; `tidemark schema` shows what a spec looks like")
     spec = parse_spec(text, file=str(path), overrides=overrides)
     return SpecFile(spec, path.resolve(), path.absolute(), text, name_with(str(path), overrides))
+
+
+@overload
+def spec(file: str | PathLike[str], *, overrides: Sequence[str] = ()) -> Spec: ...
+
+
+@overload
+def spec(*, text: str, overrides: Sequence[str] = ()) -> Spec: ...
+
+
+def spec(file: str | PathLike[str] | None = None, *, text: str | None = None, overrides: Sequence[str] = ()) -> Spec:
+    """Read a spec as a frozen value: from a file, or from a text.
+
+    Args:
+        file: The path of a spec file.
+        text: What a spec file would hold, in place of a file.
+        overrides: Keys to set to other values, as `--set` of the command line does, such as `time.unit=second`.
+
+    Raises:
+        SpecError: There is no such file, or it is no valid spec: the message lists all that is wrong with it, each
+            with line, key, what was found and what was expected.
+        TypeError: Neither a file nor a text was given, or both.
+    """
+    if (file is None) == (text is None):
+        raise TypeError("spec() takes either a file or a text")
+    if file is not None:
+        return read_spec(Path(file), overrides).spec
+    return parse_spec(text or "", file="the spec", overrides=overrides)
 
 
 def read_folder(folder: Path) -> SpecFolder:

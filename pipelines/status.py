@@ -13,8 +13,7 @@ from tidemark.assets.changes import changes_of
 from tidemark.assets.ingestion import waiting_input
 from tidemark.assets.pending_work import has_unprocessed
 from tidemark.resources import tables
-from tidemark.resources.batches.owner import is_gone
-from tidemark.resources.batches.plans import Commit, Plan
+from tidemark.resources.batches.plans import Commit, Plan, is_gone
 from tidemark.resources.lake.undoing import foreign_error
 from tidemark.resources.quality.data_docs import failed_checks
 from tidemark.resources.workspace import Position, Workspace
@@ -156,7 +155,7 @@ def _left_over(workspace: Workspace, left: Plan) -> Iterator[str]:
             "it as it is."
         )
         return
-    why = "its run failed" if left.released else f"{left.owner} has ended without a word"
+    why = "its run failed" if left.released else f"{left.owner} has ended without a message"
     begun = instant_of(round(left.planned_at.timestamp() * 1e6))
     yield f"{batch}: {why}. It was begun at {begun:%Y-%m-%d %H:%M:%S} UTC. To do: `tidemark run` goes on with it."
 

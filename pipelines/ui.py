@@ -13,9 +13,8 @@ from pathlib import Path
 import click
 
 from tidemark.pipelines.command_line import in_words, settings_of
-from tidemark.pipelines.demo import LANDING, SPEC
-from tidemark.pipelines.landing import land_flights
-from tidemark.resources.quality.docs_server import served
+from tidemark.pipelines.demo import LANDING, SPEC, land_flights
+from tidemark.resources.quality.data_docs import served
 
 ROOT = Path(__file__).resolve().parents[1]
 

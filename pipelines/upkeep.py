@@ -1,6 +1,6 @@
 """Upkeep of pipelines as a whole: tables, pages of checks, Dagster's runs; by hand and as a job in Dagster.
 
-Here: wiring. Not here: the command's words (maintain.py), what is done to tables (assets/upkeep.py).
+Here: wiring. Not here: the command's words (commands/maintain.py), what is done to tables (assets/upkeep.py).
 """
 
 from collections.abc import Callable
@@ -17,8 +17,7 @@ from dagster import (
 )
 from pydantic import Field
 
-from tidemark.assets.old_runs import forget_runs
-from tidemark.assets.upkeep import RETAIN, Upkeep, keep_up
+from tidemark.assets.upkeep import RETAIN, Upkeep, forget_runs, keep_up
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace, silent
 from tidemark.timeops.durations import parse_duration

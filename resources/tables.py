@@ -1,7 +1,7 @@
 """Names, places and control schemas of a pipeline's tables.
 
-Here: what stands where under `<warehouse>/<pipeline>/`. Not here: how it is read and written (see lake.py),
-and the schemas that depend on the spec.
+Here: what stands where under `<warehouse>/<pipeline>/`. Not here: how it is read and written (see lake/lake.py), and
+the schemas that depend on the spec.
 """
 
 from collections.abc import Mapping

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from tidemark.resources.spark.session import local_session, session_config
 
-settings.register_profile("thorough", settings.default)  # see tests/properties/test_oracle_equality.py
+pytest_plugins = ["tests.choice", "tests.seeds"]
 
 
 @pytest.fixture(scope="session")

@@ -1,1 +1,65 @@
-"""Tidemark: event-time pipelines on PySpark, Delta Lake and Dagster."""
+"""Tidemark: event-time pipelines on PySpark, Delta Lake and Dagster.
+
+Here: the names that users import, as `import tidemark as tm` (docs/library.md). Not here: code. Each name is loaded
+when it is first used, because PySpark and Dagster take seconds to import.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidemark.pipelines.spec_files import spec
+    from tidemark.resources.batches.snapshot import consistent, read
+    from tidemark.timeops.errors import BusyError, InputError, LakeError, MachineError, SpecError, TidemarkError
+    from tidemark.timeops.library.frames import AdjustedEvents, adjust, window_dead_letters, windows
+    from tidemark.timeops.spec import Spec, TimeSpec, WindowSpec
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AdjustedEvents",
+    "BusyError",
+    "InputError",
+    "LakeError",
+    "MachineError",
+    "Spec",
+    "SpecError",
+    "TidemarkError",
+    "TimeSpec",
+    "WindowSpec",
+    "__version__",
+    "adjust",
+    "consistent",
+    "read",
+    "spec",
+    "window_dead_letters",
+    "windows",
+]
+
+_MODULES = {
+    "tidemark.pipelines.spec_files": ["spec"],
+    "tidemark.resources.batches.snapshot": ["consistent", "read"],
+    "tidemark.timeops.errors": [
+        "BusyError",
+        "InputError",
+        "LakeError",
+        "MachineError",
+        "SpecError",
+        "TidemarkError",
+    ],
+    "tidemark.timeops.library.frames": ["AdjustedEvents", "adjust", "window_dead_letters", "windows"],
+    "tidemark.timeops.spec": ["Spec", "TimeSpec", "WindowSpec"],
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+
+    def __getattr__(name):
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -48,7 +48,7 @@ def accepted_tally(
         late: By session window, those of the events that came too late for it; under drop and adjust there are some
             only where a flush had closed sessions before.
         sources: Names of sources to be told apart.
-        stay_closed: By window those that an earlier flush closed, see flushed_windows.py.
+        stay_closed: By window those that an earlier flush closed, see windows/drained_windows.py.
         also: What else is asked of the events.
 
     Returns:

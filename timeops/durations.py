@@ -68,7 +68,7 @@ def parse_duration(text: object) -> timedelta:
         raise SpecError(f"found {text!r}, which is no duration", expected=_EXPECTED)
     if not isinstance(text, str) or re.fullmatch(rf"\s*[-+]?{_NUMBER}\s*", text):
         raise SpecError(
-            f"found the bare number {str(text).strip()}, whose unit cannot be known",
+            f"found the bare number {str(text).strip()}, which has no unit",
             expected=_EXPECTED,
             remedy=f"write the unit, such as `{str(text).strip().lstrip('-+')} seconds`",
         )
@@ -96,7 +96,7 @@ def _sum(text: str) -> timedelta:
     if total.denominator != 1:
         raise SpecError(f"found {text!r}, finer than a microsecond", expected="a whole number of microseconds")
     if total > micros(_LONGEST):
-        raise SpecError(f"found {text!r}, longer than all time", expected="at most 9999 years, in days")
+        raise SpecError(f"found {text!r}, which is too long", expected="at most 9999 years, in days")
     return timedelta(microseconds=int(total))
 
 

@@ -1,8 +1,9 @@
 """Windows that depend on nothing but an instant: which of them hold it, where they end, when they close.
 
 Here: tumbling and hopping windows (M, F), cumulative ones (F), snapshots (A2), local days and months; of sliding
-windows and sessions what an event alone says. Not here: what windows hold (aligned.py, sessions.py, sliding.py). All
-values are BIGINT microseconds. A window is named by its end, which no other window of its definition shares.
+windows and sessions what an event alone says. Not here: what windows hold (windows/aligned.py, windows/sessions.py,
+windows/sliding.py). All values are BIGINT microseconds. A window is named by its end, which no other window of its
+definition shares.
 
 Where the end belongs to the window (`closed: right`, snapshots) an instant is in the window in which one microsecond
 earlier would be, were the end outside.

@@ -1,7 +1,7 @@
 """Every expression of a spec against the columns that it may name, before any table is made.
 
 Here: the places of expressions, what each may name and give. Not here: the words for what Spark refuses
-(refusals.py), what can be told without Spark (expressions.py, determinism.py).
+(expressions/refusals.py), what can be told without Spark (spec/expressions.py, expressions/determinism.py).
 
 All expressions of one place are read by Spark at once, which takes milliseconds; one by one only where that fails, to
 know which it is.
@@ -33,7 +33,7 @@ from tidemark.timeops.columns import FILE, TIMELINE, TIMESTAMP
 from tidemark.timeops.events.duplicates import key_problem
 from tidemark.timeops.events.instants import instant_problem
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, functions_of, problem_of
-from tidemark.timeops.library.plain_events import quoted
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec
 
@@ -223,7 +223,7 @@ def _problem(error: Exception, asked: Asked, frame: DataFrame) -> Problem:
         return problem_of(plainly, asked)
     except AnalysisException:
         pass  # it can be read, which is all that was asked
-    found = f"`{asked.text}` ends in a word that says nothing but a name"
+    found = f"`{asked.text}` ends in a word that only gives it a name"
     return Problem(found, "one expression, with an operator or brackets between its words")
 
 

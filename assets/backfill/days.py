@@ -21,10 +21,9 @@ from tidemark.assets.schemas import create_tables
 from tidemark.assets.state.checkpoints import first_times_at, state_at, waits_at
 from tidemark.assets.state.timelines import log_clock
 from tidemark.resources import tables
-from tidemark.resources.batches.owner import this_process
-from tidemark.resources.batches.plans import Commit
+from tidemark.resources.batches.plans import Commit, this_process
 from tidemark.resources.lake.filters import Filters, sql_condition
-from tidemark.resources.spark.split_count import count_splits
+from tidemark.resources.spark.frames import count_splits
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.errors import LakeError, SpecError

@@ -22,7 +22,7 @@ from tidemark.assets.batch.pauses import sources_of
 from tidemark.assets.batch.planning import LogSegment
 from tidemark.assets.state.checkpoints import first_times_at, state_at, waits_at
 from tidemark.assets.state.timelines import kept_to_join
-from tidemark.resources.spark.split_count import count_splits
+from tidemark.resources.spark.frames import count_splits
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.materialize import computed

@@ -20,7 +20,7 @@ from tidemark.assets.state.releases import held_before
 from tidemark.assets.state.timelines import joined_fast, one_timeline, timelines_before
 from tidemark.assets.state.windows import drained_before, needed_by, seen_by_windows
 from tidemark.resources import tables
-from tidemark.resources.spark.split_count import count_splits
+from tidemark.resources.spark.frames import count_splits
 from tidemark.resources.workspace import Position, Workspace, plan_end, records_in
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome, State, advance

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from tidemark.assets.batch.planning import LogSegment
 from tidemark.assets.state.timelines import log_clock
 from tidemark.resources import tables
-from tidemark.resources.spark.rows import small_frame
+from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.rules import TimeRules

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidemark.resources.batches.owner import this_process
-from tidemark.resources.batches.plans import Plan
+from tidemark.resources.batches.plans import Plan, this_process
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import WAITS, Workspace, plan_end, records_in, tick_of, waits_in
 from tidemark.timeops.columns import BATCH

@@ -14,7 +14,7 @@ from tidemark.timeops.watermark.tick_clock import estimated_clock
 def why_never(spec: Spec) -> str | None:
     """Why a pipeline has no ticks, whatever comes in; None where it may have them."""
     if not spec.heeds_ticks:
-        return "no rule of the spec goes by the clock alone (`idle`, `emit: {every: …}`, windows that revise results)"
+        return "no rule of the spec follows the clock alone (`idle`, `emit: {every: …}`, windows that revise results)"
     own = [source.name for source in spec.sources if not source.follows_wall_clock]
     return f"source `{own[0]}` has an `arrival_time` without `live: true`" if own else None
 

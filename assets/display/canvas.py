@@ -1,6 +1,6 @@
 """The sheet that pictures are drawn on, and what becomes of it: a small PNG, or an SVG for light and dark pages.
 
-Here: size, grid, axes of time, files. Not here: what is drawn (pictures.py, window_pictures.py).
+Here: size, grid, axes of time, files. Not here: what is drawn (pictures.py).
 """
 
 import io

@@ -1,99 +1,296 @@
-"""How late the events of a batch were, and where the watermark stood when they came: bounded numbers, one Spark job.
+"""Lateness and the watermark over the log: pieces of it, a histogram, lines for tolerances.
 
-Here: what is gathered of the judged records. Not here: the numbers themselves (lateness_numbers.py), drawing them
-(pictures.py), the rules (timeops/).
+Here: the numbers, how pieces follow each other, and gathering them of the newest records from the tables, without
+Spark. Not here: gathering them of a batch at work (time_metadata.py), drawing them (pictures.py).
 """
 
 import math
-from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from tidemark.assets.batch.batch import Batch
-from tidemark.assets.display.lateness_numbers import (
-    BINS,
-    FINEST_US,
-    MOVED,
-    ON_TIME,
-    PER_DECADE,
-    REFUSED,
-    Bin,
-    Lateness,
-    carried_on,
-    follows_us,
-)
-from tidemark.resources.workspace import records_in
-from tidemark.timeops import columns as c
-from tidemark.timeops.events.extraction import REFUSED_AT_INGESTION
+from tidemark.resources import tables
+from tidemark.resources.lake.filters import Filters
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.lake.queries import pieces
+from tidemark.resources.workspace import Position
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import Spec
 
+BINS = 200
+PER_DECADE = 40  # buckets of a histogram: a length of time is known to 3 %
+FINEST_US = 1_000
 
-def lateness_of(batch: Batch) -> Lateness:
-    """Gathers what the records of a batch tell of lateness and of the watermark."""
-    records = records_in(batch.plan)
-    if not records:
-        return Lateness((), {}, None)
-    width = math.ceil(records / BINS)
-    found = _gathered(batch, width).collect()
-    places = sorted((row for row in found if row["bin"] is not None), key=lambda row: int(row["bin"]))
-    histogram: Counter[tuple[int, str]] = Counter()
-    for row in found:
-        if row["bucket"] is not None:
-            histogram[row["bucket"], row["outcome"]] += row["n"]
-    longest = max((row["longest"] for row in found if row["longest"] is not None), default=None)
-    return Lateness(_bins(batch, places, width, records), dict(histogram), longest)
+QUANTILES = (0.5, 0.9, 0.99)
+
+ON_TIME, MOVED, REFUSED = "on time", "moved or kept", "refused"
+OUTCOMES = (ON_TIME, MOVED, REFUSED)
+_NONE = np.iinfo(np.int64).min  # no instant
+_SEQ, _CLOCK, _TIME, _ARRIVAL, _WATERMARK = "_arrival_seq", "_clock", "_event_time", "_arrival_time", "_watermark"
 
 
-def _gathered(batch: Batch, width: int) -> DataFrame:
-    """A row for each piece of the batch, and one for each bucket of lateness and outcome."""
-    lateness = F.unix_micros(c.ARRIVAL) - F.unix_micros(c.EVENT_TIME)
-    rows = _rows(batch).withColumns(
-        {
-            "bin": F.floor((F.col(c.SEQ) - batch.plan.first_seq) / width),
-            "lateness": F.when(F.col(c.T).isNotNull(), lateness),
-            "t": F.unix_micros(c.EVENT_TIME),
-        }
-    )
-    size = F.floor(PER_DECADE * F.log10(F.abs("lateness") / FINEST_US)) + 1
-    signed = F.when(F.abs("lateness") < FINEST_US, F.lit(0)).otherwise(F.signum("lateness") * size)
-    return batch.outcome.judged.items.sparkSession.sql(
+@dataclass(frozen=True)
+class Bin:
+    """Some consecutive records of the log; microseconds since the epoch.
+
+    Attributes:
+        last: Number of the last record, counted from the first of the segment.
+        clock_us: Clock behind them; None before the first timed record.
+        newest_us: Largest event time so far that moved the watermark; None before the first.
+        watermark_us: The largest watermark so far, as far as these records tell; None before the first event.
+        refused: How many were refused although they have a time.
+        refused_behind_us: Of these the smallest and the largest event time minus the clock at which the event came;
+            None where there is none.
+    """
+
+    last: int
+    clock_us: int | None
+    newest_us: int | None
+    watermark_us: int | None
+    refused: int
+    refused_behind_us: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """What a segment of records tells.
+
+    Attributes:
+        bins: They, in the order of the log, in at most BINS pieces.
+        histogram: Events by bucket of lateness (arrival minus event time, see `bucket_start`) and outcome.
+        longest_us: The largest lateness; None where no event has a time.
+        exact_us: What parts of the events do not exceed, where each event was looked at, see QUANTILES.
+    """
+
+    bins: tuple[Bin, ...]
+    histogram: Mapping[tuple[int, str], int]
+    longest_us: int | None
+    exact_us: Mapping[float, int] = field(default_factory=dict, compare=False)
+
+    def quantile_us(self, part: float) -> int | None:
+        """The lateness that this part of the events does not exceed, to 3 % where `exact_us` does not tell it.
+
+        None where no event has a time.
         """
-SELECT bin, bucket, outcome, count(*) AS n, max(lateness) AS longest,
-  unix_micros(max(_clock)) AS clock, max(moving) AS newest, max(__w_before) AS watermark,
-  count_if(outcome = 'refused' AND t IS NOT NULL) AS refused,
-  min(t - unix_micros(_clock)) FILTER (WHERE outcome = 'refused') AS lowest,
-  max(t - unix_micros(_clock)) FILTER (WHERE outcome = 'refused') AS highest
-FROM {rows} GROUP BY GROUPING SETS ((bin), (bucket, outcome))""",
-        rows=rows.withColumn("bucket", signed.cast("int")),
-    )
+        if self.longest_us is None:
+            return None
+        if part in self.exact_us:
+            return self.exact_us[part]
+        left = math.ceil(part * sum(self.histogram.values()))
+        for (bucket, _), n in sorted(self.histogram.items()):
+            left -= n
+            if left <= 0:
+                return min(round((bucket_start(bucket) + bucket_start(bucket + 1)) / 2), self.longest_us)
+        return self.longest_us
 
 
-def _rows(batch: Batch) -> DataFrame:
-    """The batch's records: when they came, when they happened, what became of them."""
-    columns = [c.SEQ, c.CLOCK, c.ARRIVAL, c.EVENT_TIME, c.T, c.W_BEFORE]
-    outcome = F.when(F.size(c.ADJUSTED_BY) > 0, MOVED).otherwise(ON_TIME)
-    accepted = batch.outcome.judged.accepted.select(*columns, outcome.alias("outcome"), F.col(c.T).alias("moving"))
-    moves = F.when(F.col(c.REASON) == "out_of_order", F.col(c.T))
-    timed = F.when(~F.col(c.REASON).isin(*REFUSED_AT_INGESTION), F.col(c.T)).alias(c.T)
-    refused = batch.outcome.judged.refused.select(
-        *[timed if name == c.T else F.col(name) for name in columns],
-        F.lit(REFUSED).alias("outcome"),
-        moves.alias("moving"),
-    )
-    return accepted.unionByName(refused)
+def bucket_start(bucket: int) -> float:
+    """Where a bucket of the histogram starts, microseconds: bucket 0 holds what is less than a millisecond off."""
+    if bucket <= 0:
+        return -_edge(1 - bucket)
+    return _edge(bucket)
 
 
-def _bins(batch: Batch, places: list[Row], width: int, records: int) -> tuple[Bin, ...]:
-    """The pieces, with the newest event and the watermark carried on from one to the next."""
-    pieces = (
-        Bin(
-            last=min((int(row["bin"]) + 1) * width, records) - 1,
-            clock_us=row["clock"],
-            newest_us=row["newest"],
-            watermark_us=row["watermark"],
-            refused=row["refused"],
-            refused_behind_us=(row["lowest"], row["highest"]) if row["lowest"] is not None else None,
+def _edge(number: int) -> float:
+    return FINEST_US * 10 ** ((number - 1) / PER_DECADE)
+
+
+def carried_on(pieces: Iterable[Bin], before: Position, follows_us: int | None) -> tuple[Bin, ...]:
+    """Pieces that each know their own records alone, with clock, newest event and watermark carried on.
+
+    Args:
+        pieces: They, in the order of the log.
+        before: The position before the first.
+        follows_us: How far the watermark follows the newest event, see `follows_us`.
+    """
+    newest, watermark, clock = before.max_t_us, before.watermark_us, before.clock_us
+    carried = []
+    for piece in pieces:
+        newest, clock = _largest(newest, piece.newest_us), _largest(clock, piece.clock_us)
+        asked = newest - follows_us if newest is not None and follows_us is not None else None
+        watermark = _largest(watermark, piece.watermark_us, asked)
+        carried.append(replace(piece, clock_us=clock, newest_us=newest, watermark_us=watermark))
+    return tuple(carried)
+
+
+def follows_us(rules: TimeRules) -> int | None:
+    """How far the watermark follows the newest event; None where it follows the slowest of several splits."""
+    return None if rules.uses_splits else rules.sources[0].out_of_orderness_us
+
+
+def tolerances(spec: Spec) -> dict[str, float]:
+    """Where the picture of lateness has lines, in seconds."""
+    rules = TimeRules.of(spec)
+    lines = {
+        "out of orderness" if len(rules.sources) == 1 else f"out of orderness of {source.name}": (
+            source.out_of_orderness_us / 1e6
         )
-        for row in places
-    )
-    return carried_on(pieces, batch.before, follows_us(batch.outcome.judged.rules))
+        for source in rules.sources
+    }
+    if rules.time.late is not None:
+        lines["late tolerance"] = rules.time.late.tolerance_us / 1e6
+    if rules.time.early is not None:
+        lines["early tolerance"] = -rules.time.early.tolerance_us / 1e6
+    return lines
+
+
+def _largest(*values: int | None) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Log:
+    """Records of a segment of the log by their place in it; microseconds since the epoch, _NONE where there is none.
+
+    Attributes:
+        clock: The clock at each.
+        time: Event time.
+        moving: Time that moves the watermark.
+        watermark: The watermark before it, where a table tells.
+        lateness: Arrival minus event time.
+        outcome: Place in OUTCOMES; -1 where the record has no time.
+    """
+
+    clock: Integers
+    time: Integers
+    moving: Integers
+    watermark: Integers
+    lateness: Integers
+    outcome: Integers
+
+
+def lateness_of_log(
+    lake: Lake,
+    versions: Mapping[str, int],
+    spec: Spec,
+    segment: tuple[int, int],
+    reached: Sequence[tuple[int, Position]],
+) -> Lateness:
+    """Gathers what the tables tell of a segment of processed records. It needs the table `ordered_events`.
+
+    Args:
+        lake: The tables.
+        versions: Version of each as of one commit.
+        spec: The spec.
+        segment: First `_arrival_seq` and the end, which is not in it; memory goes with its length.
+        reached: End of the range and position after it of processed batches, in order: the last one at or before
+            the segment, and all that reach into it.
+    """
+    first, end = segment
+    log = _read(lake, versions, first, end)
+    timed = log.outcome >= 0
+    buckets = _buckets(log.lateness)
+    histogram: dict[tuple[int, str], int] = {}
+    for number, outcome in enumerate(OUTCOMES):
+        found, counts = np.unique(buckets[log.outcome == number], return_counts=True)
+        histogram |= {(int(bucket), outcome): int(n) for bucket, n in zip(found, counts, strict=True)}
+    longest = int(log.lateness[timed].max()) if timed.any() else None
+    before = [position for at, position in reached if at <= first]
+    pieces_of_log = _with_reached(_bins(log), reached, first)
+    carried = carried_on(pieces_of_log, before[-1] if before else Position(), follows_us(TimeRules.of(spec)))
+    return Lateness(tuple(_bounded(carried, reached, first)), histogram, longest, _quantiles(log.lateness[timed]))
+
+
+def _quantiles(lateness_us: Integers) -> dict[float, int]:
+    """What parts of the events do not exceed: of so many events the lateness of the one at that place."""
+    if not lateness_us.size:
+        return {}
+    places = {part: math.ceil(part * lateness_us.size) - 1 for part in QUANTILES}
+    ordered = np.partition(lateness_us, sorted(places.values()))
+    return {part: int(ordered[place]) for part, place in places.items()}
+
+
+def _read(lake: Lake, versions: Mapping[str, int], first: int, end: int) -> _Log:
+    clock, time, moving, watermark, lateness = (np.full(end - first, _NONE, dtype=np.int64) for _ in range(5))
+    log = _Log(clock, time, moving, watermark, lateness, outcome=np.full(end - first, -1, dtype=np.int64))
+    segment: Filters = [(_SEQ, ">=", first), (_SEQ, "<", end)]
+
+    def read(table: str, columns: Sequence[str], more: Filters = ()) -> Iterator[tuple[Integers, pa.RecordBatch]]:
+        for piece in pieces(lake, table, versions[table], [_SEQ, *columns], [*segment, *more]):
+            yield _integers(piece, _SEQ) - first, piece
+
+    for at, piece in read(tables.RAW_EVENTS, [_CLOCK]):
+        log.clock[at] = _integers(piece, _CLOCK)
+    for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS):
+        for at, piece in read(table, [_TIME, _ARRIVAL, "_timestamp", "_adjusted_by", _WATERMARK]):
+            moved = _filled(pc.list_value_length(piece["_adjusted_by"]), 0) > 0
+            _put(log, at, piece, np.where(moved, OUTCOMES.index(MOVED), OUTCOMES.index(ON_TIME)))
+            log.moving[at] = _integers(piece, "_timestamp")
+            log.watermark[at] = _integers(piece, _WATERMARK)
+    for at, piece in read(tables.DEAD_LETTERS, [_TIME, _ARRIVAL, _WATERMARK], [("stage", "=", "time")]):
+        has_time = _integers(piece, _TIME) != _NONE
+        _put(log, at, piece, np.where(has_time, OUTCOMES.index(REFUSED), -1))
+        log.watermark[at] = _integers(piece, _WATERMARK)
+    return log
+
+
+def _put(log: _Log, at: Integers, piece: pa.RecordBatch, outcome: Integers) -> None:
+    time = _integers(piece, _TIME)
+    log.time[at], log.outcome[at] = time, outcome
+    log.lateness[at] = np.where(time == _NONE, _NONE, _integers(piece, _ARRIVAL) - np.where(time == _NONE, 0, time))
+
+
+def _bins(log: _Log) -> Iterator[Bin]:
+    """Pieces of the log, each by its own records."""
+    records = len(log.clock)
+    width = math.ceil(records / BINS) or 1
+    refused = (log.outcome == OUTCOMES.index(REFUSED)) & (log.clock != _NONE)
+    behind = np.where(refused, log.time - np.where(log.clock == _NONE, 0, log.clock), _NONE)
+    for start in range(0, records, width):
+        part = slice(start, start + width)
+        of_refused = behind[part][refused[part]]
+        yield Bin(
+            last=min(start + width, records) - 1,
+            clock_us=_some(log.clock[part].max()),
+            newest_us=_some(log.moving[part].max()),
+            watermark_us=_some(log.watermark[part].max()),
+            refused=int(refused[part].sum()),
+            refused_behind_us=(int(of_refused.min()), int(of_refused.max())) if of_refused.size else None,
+        )
+
+
+def _with_reached(bins: Iterable[Bin], reached: Sequence[tuple[int, Position]], first: int) -> Iterator[Bin]:
+    """Adds the watermark that batches ended with, which the clock or the slowest of several splits may have set."""
+    left = [(end, position.watermark_us) for end, position in reached if position.watermark_us is not None]
+    for one in bins:
+        known = one.watermark_us
+        while left and left[0][0] - first <= one.last + 1:
+            known = max(known if known is not None else _NONE, left.pop(0)[1])
+        yield replace(one, watermark_us=known)
+
+
+def _bounded(bins: Iterable[Bin], reached: Sequence[tuple[int, Position]], first: int) -> Iterator[Bin]:
+    """No watermark is above what the batch of the record ended with: the spec may have changed since."""
+    left = [(end - first, position.watermark_us) for end, position in reached if not position.final]
+    for one in bins:
+        while left and left[0][0] <= one.last:
+            left.pop(0)
+        known = [us for us in (one.watermark_us, left[0][1] if left else None) if us is not None]
+        yield one if one.watermark_us is None else replace(one, watermark_us=min(known))
+
+
+def _buckets(lateness_us: Integers) -> Integers:
+    """Bucket of each lateness, see `bucket_start`."""
+    off = np.abs(np.where(lateness_us == _NONE, 0, lateness_us))
+    size = np.floor(PER_DECADE * np.log10(np.maximum(off, FINEST_US) / FINEST_US)).astype(np.int64) + 1
+    return np.where(off < FINEST_US, 0, np.sign(lateness_us) * size)
+
+
+def _integers(piece: pa.RecordBatch, column: str) -> Integers:
+    return _filled(piece[column].cast(pa.int64()), _NONE)
+
+
+def _filled(values: pa.Array, nothing: int) -> Integers:
+    filled: Integers = pc.fill_null(values, nothing).to_numpy(zero_copy_only=False).astype(np.int64)
+    return filled
+
+
+def _some(value: np.int64) -> int | None:
+    return None if value == _NONE else int(value)

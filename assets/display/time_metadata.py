@@ -1,22 +1,45 @@
-"""What a person sees of a time adjustment: counts, watermark and its delay, lateness, and two pictures.
+"""What a person sees of a time adjustment: counts, watermark and its delay (A2), lateness, and two pictures.
 
-Here: which numbers are shown, and by which names. Not here: gathering them (lateness.py, delay.py), drawing
-(pictures.py).
+Here: which numbers are shown, by which names, what can cause a delay, and how late the records of a batch were, which
+takes one Spark job. Not here: the numbers of lateness themselves (lateness.py), drawing (pictures.py).
 """
 
+import math
+from collections import Counter
+from datetime import timedelta
+
 from dagster import MetadataValue
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.display import metadata as show
-from tidemark.assets.display.delay import causes_of_delay, in_words, watermark_delay
-from tidemark.assets.display.lateness import lateness_of
-from tidemark.assets.display.lateness_numbers import tolerances
+from tidemark.assets.display.lateness import (
+    BINS,
+    FINEST_US,
+    MOVED,
+    ON_TIME,
+    PER_DECADE,
+    REFUSED,
+    Bin,
+    Lateness,
+    carried_on,
+    follows_us,
+    tolerances,
+)
 from tidemark.assets.display.pictures import lateness_picture, watermark_picture
 from tidemark.assets.time_adjustment import TimeAdjusted
 from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.workspace import Position, Workspace, plan_end, records_in
+from tidemark.timeops import columns as c
+from tidemark.timeops.durations import format_duration, roughly
+from tidemark.timeops.events.extraction import REFUSED_AT_INGESTION
+from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec.consistency import has_event_time
 
-_QUANTILES = {"lateness_p50_seconds": 0.5, "lateness_p90_seconds": 0.9, "lateness_p99_seconds": 0.99}
+_SHOWN_QUANTILES = {"lateness_p50_seconds": 0.5, "lateness_p90_seconds": 0.9, "lateness_p99_seconds": 0.99}
+_HEAD = ("| what can cause it | here |", "|---|---|")
 
 
 def of_time_adjustment(batch: Batch, done: TimeAdjusted) -> show.Metadata:
@@ -48,7 +71,7 @@ def of_time_adjustment(batch: Batch, done: TimeAdjusted) -> show.Metadata:
 def _of_lateness(batch: Batch) -> show.Metadata:
     lateness = lateness_of(batch)
     about: show.Metadata = {}
-    for name, part in _QUANTILES.items():
+    for name, part in _SHOWN_QUANTILES.items():
         us = lateness.quantile_us(part)
         if us is not None:
             about[name] = MetadataValue.float(us / 1e6)
@@ -59,3 +82,143 @@ def _of_lateness(batch: Batch) -> show.Metadata:
         "lateness": lateness_picture(lateness, tolerances(batch.workspace.spec)),
     }
     return about | {name: show.picture(png, name) for name, png in pictures.items() if png is not None}
+
+
+def watermark_delay(workspace: Workspace, after: Position) -> timedelta | None:
+    """Wall clock minus the largest watermark (A2); None before the first event."""
+    return _since(workspace, after.watermark_us)
+
+
+def in_words(delay: timedelta) -> str:
+    """A delay as a person reads it."""
+    return roughly(delay) if delay >= timedelta(0) else f"{roughly(-delay)} ahead of the wall clock"
+
+
+def causes_of_delay(workspace: Workspace, plan: Plan, after: Position) -> str:
+    """What can make the watermark delay large, each with what is known of it here, as Markdown."""
+    behind = workspace.log_end() - plan_end(plan)
+    rows = [
+        ("processing", f"{roughly(workspace.clock.now() - plan.planned_at)} since this batch was planned"),
+        *_tolerances(workspace),
+        ("clocks that differ, of events and of this machine", _skew(after)),
+        ("too little compute", f"{behind:,} records of the log wait for the next batch"),
+        (
+            "no input, or a source that is throttled",
+            f"the last record or tick came {_ago(workspace, after.clock_us)}",
+        ),
+        ("a sink that is throttled", "compare the durations of this run's steps with those of earlier ones"),
+    ]
+    lines = [f"| {cause} | {here} |" for cause, here in rows]
+    return "\n".join([f"The watermark is {_ago(workspace, after.watermark_us)}.", "", *_HEAD, *lines])
+
+
+def _tolerances(workspace: Workspace) -> list[tuple[str, str]]:
+    rules = TimeRules.of(workspace.spec)
+    most_us = max(source.out_of_orderness_us for source in rules.sources)
+    rows = [("`out_of_orderness`", f"{_length(most_us)} behind the newest event")]
+    if rules.uses_splits:
+        rows.append(("the slowest split", "the watermark is the lowest of the active ones"))
+    if rules.time.late is not None:
+        moves = rules.time.clock_tolerance_us is not None
+        how = "behind the clock while a timeline is silent" if moves else "does not hold the watermark back"
+        rows.append(("`late.tolerance`", f"{_length(rules.time.late.tolerance_us)}: {how}"))
+    if rules.time.emit_every_us is not None:
+        rows.append(("`emit.every`", f"{_length(rules.time.emit_every_us)}: seen a period later"))
+    return rows
+
+
+def _skew(after: Position) -> str:
+    if after.max_t_us is None or after.clock_us is None:
+        return "no event yet"
+    apart = timedelta(microseconds=abs(after.max_t_us - after.clock_us))
+    where = "ahead of" if after.max_t_us > after.clock_us else "behind"
+    return f"the newest event is {roughly(apart)} {where} the arrival clock"
+
+
+def _ago(workspace: Workspace, us: int | None) -> str:
+    since = _since(workspace, us)
+    if since is None:
+        return "not there yet"
+    return f"{roughly(since)} ago" if since >= timedelta(0) else in_words(since)
+
+
+def _since(workspace: Workspace, us: int | None) -> timedelta | None:
+    if us is None:
+        return None
+    # Not as an instant: a watermark may be of the year 0001.
+    return timedelta(seconds=workspace.clock.now().timestamp() - us / 1e6)
+
+
+def _length(us: int) -> str:
+    return format_duration(timedelta(microseconds=us))
+
+
+def lateness_of(batch: Batch) -> Lateness:
+    """Gathers what the records of a batch tell of lateness and of the watermark."""
+    records = records_in(batch.plan)
+    if not records:
+        return Lateness((), {}, None)
+    width = math.ceil(records / BINS)
+    found = _gathered(batch, width).collect()
+    places = sorted((row for row in found if row["bin"] is not None), key=lambda row: int(row["bin"]))
+    histogram: Counter[tuple[int, str]] = Counter()
+    for row in found:
+        if row["bucket"] is not None:
+            histogram[row["bucket"], row["outcome"]] += row["n"]
+    longest = max((row["longest"] for row in found if row["longest"] is not None), default=None)
+    return Lateness(_bins(batch, places, width, records), dict(histogram), longest)
+
+
+def _gathered(batch: Batch, width: int) -> DataFrame:
+    """A row for each piece of the batch, and one for each bucket of lateness and outcome."""
+    lateness = F.unix_micros(c.ARRIVAL) - F.unix_micros(c.EVENT_TIME)
+    rows = _rows(batch).withColumns(
+        {
+            "bin": F.floor((F.col(c.SEQ) - batch.plan.first_seq) / width),
+            "lateness": F.when(F.col(c.T).isNotNull(), lateness),
+            "t": F.unix_micros(c.EVENT_TIME),
+        }
+    )
+    size = F.floor(PER_DECADE * F.log10(F.abs("lateness") / FINEST_US)) + 1
+    signed = F.when(F.abs("lateness") < FINEST_US, F.lit(0)).otherwise(F.signum("lateness") * size)
+    return batch.outcome.judged.items.sparkSession.sql(
+        """
+SELECT bin, bucket, outcome, count(*) AS n, max(lateness) AS longest,
+  unix_micros(max(_clock)) AS clock, max(moving) AS newest, max(__w_before) AS watermark,
+  count_if(outcome = 'refused' AND t IS NOT NULL) AS refused,
+  min(t - unix_micros(_clock)) FILTER (WHERE outcome = 'refused') AS lowest,
+  max(t - unix_micros(_clock)) FILTER (WHERE outcome = 'refused') AS highest
+FROM {rows} GROUP BY GROUPING SETS ((bin), (bucket, outcome))""",
+        rows=rows.withColumn("bucket", signed.cast("int")),
+    )
+
+
+def _rows(batch: Batch) -> DataFrame:
+    """The batch's records: when they came, when they happened, what became of them."""
+    columns = [c.SEQ, c.CLOCK, c.ARRIVAL, c.EVENT_TIME, c.T, c.W_BEFORE]
+    outcome = F.when(F.size(c.ADJUSTED_BY) > 0, MOVED).otherwise(ON_TIME)
+    accepted = batch.outcome.judged.accepted.select(*columns, outcome.alias("outcome"), F.col(c.T).alias("moving"))
+    moves = F.when(F.col(c.REASON) == "out_of_order", F.col(c.T))
+    timed = F.when(~F.col(c.REASON).isin(*REFUSED_AT_INGESTION), F.col(c.T)).alias(c.T)
+    refused = batch.outcome.judged.refused.select(
+        *[timed if name == c.T else F.col(name) for name in columns],
+        F.lit(REFUSED).alias("outcome"),
+        moves.alias("moving"),
+    )
+    return accepted.unionByName(refused)
+
+
+def _bins(batch: Batch, places: list[Row], width: int, records: int) -> tuple[Bin, ...]:
+    """The pieces, with the newest event and the watermark carried on from one to the next."""
+    pieces = (
+        Bin(
+            last=min((int(row["bin"]) + 1) * width, records) - 1,
+            clock_us=row["clock"],
+            newest_us=row["newest"],
+            watermark_us=row["watermark"],
+            refused=row["refused"],
+            refused_behind_us=(row["lowest"], row["highest"]) if row["lowest"] is not None else None,
+        )
+        for row in places
+    )
+    return carried_on(pieces, batch.before, follows_us(batch.outcome.judged.rules))

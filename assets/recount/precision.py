@@ -34,6 +34,7 @@ _UNBOUNDED = re.compile(
 )
 
 _MEANS = ("avg", "mean", "try_avg")
+_RELATIVE = 1e-12  # what else of a sum may be rounded, such as a quotient of two
 
 
 def _of_deviation(one: Adding) -> str:
@@ -109,8 +110,6 @@ def _is_exact(one: Adding, events: DataFrame) -> bool:
         isinstance(kind, IntegralType) and one.function in SUMS
     )
 
-
-_RELATIVE = 1e-12  # what else of a sum may be rounded, such as a quotient of two
 
 Rule = Callable[[Sequence[Column], DataType], Column]
 """A BOOLEAN, never null, of values side by side that are no array, struct or map."""

@@ -15,7 +15,7 @@ from tidemark.assets.recount.windows import Look, can_recount, compared, group_v
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
-from tidemark.resources.spark.rows import readable
+from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.aggregates import SUMS, calls_of

@@ -17,7 +17,7 @@ from tidemark.assets.batch.control import last_flush
 from tidemark.assets.recount.precision import is_same, is_sure, moved_sums, with_column
 from tidemark.assets.state.windows import drained_before
 from tidemark.resources import tables
-from tidemark.resources.spark.rows import small_frame
+from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Position, Workspace, records_in
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import KEPT

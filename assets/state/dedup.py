@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
-from tidemark.resources.spark.rows import empty_frame
+from tidemark.resources.spark.frames import empty_frame
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA, event_times

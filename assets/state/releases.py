@@ -15,7 +15,7 @@ from tidemark.assets.schemas import held_columns, ordered_columns, payload_of
 from tidemark.assets.state.timelines import RELEASED
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
-from tidemark.resources.spark.numbering import numbered
+from tidemark.resources.spark.frames import numbered
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.release import RELEASE_ORDER

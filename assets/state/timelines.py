@@ -17,7 +17,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from tidemark.assets.batch.control import check_spec
 from tidemark.assets.batch.pauses import waits_before
 from tidemark.resources import tables
-from tidemark.resources.spark.rows import small_frame
+from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.rules import TimeRules, Waits

@@ -1,6 +1,6 @@
 """What is expected of a case against what was found: rows of tables and watermarks.
 
-Here: which rows belong together, and what differs. Not here: running a case (runs.py), layout (text.py).
+Here: which rows belong together, and what differs. Not here: running a case (runs.py), layout (suite.py).
 """
 
 import json

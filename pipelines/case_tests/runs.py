@@ -38,7 +38,7 @@ from tidemark.resources.many_logs import (
     state_of,
     timeline_in_log,
 )
-from tidemark.resources.spark.rows import small_frame
+from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops import columns as c
 from tidemark.timeops.cases.file import FINAL, HELD, LETTERS, NONE, ORDERED, WINDOWS, Case
 from tidemark.timeops.cases.values import read_row, text_of

@@ -1,9 +1,10 @@
-"""`tidemark test`: a spec against the cases of a file.
+"""`tidemark test`: a spec against the cases of a file, and what is shown of it.
 
-Here: from files to a verdict on each case. Not here: running (runs.py), layout (text.py).
+Here: from files to a verdict on each case: a line, and for one that fails the rows that differ, side by side. Not
+here: running (runs.py), what differs (differences.py), exit codes (cli.py).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,20 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from tidemark.assets.schemas import payload_of, table_schemas
-from tidemark.pipelines.case_tests.differences import CaseOutcomes, Difference, cut_differences, differences
+from tidemark.pipelines.case_tests.differences import (
+    CaseOutcomes,
+    Difference,
+    Pair,
+    Row,
+    cut_differences,
+    differences,
+)
 from tidemark.pipelines.case_tests.records import read_records
 from tidemark.pipelines.case_tests.runs import run_cases
 from tidemark.pipelines.spec_files import read_text
@@ -22,11 +34,13 @@ from tidemark.resources import tables
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.cases.file import HELD, LETTERS, ORDERED, WINDOWS, Case, CasesFile, Expected, parse_cases
-from tidemark.timeops.cases.values import read_value
+from tidemark.timeops.cases.values import read_value, text_of
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean
 from tidemark.timeops.spec import Spec
 
 _NOT_COMPARED = ("_batch_id", "replayed_at")
+MOST_ROWS = 20
+_NARROWEST = 120  # columns of a page that no terminal shows
 
 
 @dataclass(frozen=True)
@@ -168,3 +182,70 @@ def _reason(error: Exception) -> str:
     lines = str(error).splitlines()
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     return [*lines[:1], *causes][-1]
+
+
+def show_verdicts(title: str, verdicts: Sequence[Verdict]) -> None:
+    """Prints what came of the cases to stdout.
+
+    Args:
+        title: Name of the pipeline and file of the cases.
+        verdicts: One per case.
+    """
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=max(console.width, _NARROWEST))
+    console.print(title)
+    for verdict in verdicts:
+        _show(verdict, console)
+    failed = sum(not verdict.holds for verdict in verdicts)
+    kept = len(verdicts) - failed
+    console.print(f"{kept} of {len(verdicts)} hold" + (f", {failed} FAIL" if failed else ""))
+
+
+def _show(verdict: Verdict, console: Console) -> None:
+    case = verdict.case
+    if verdict.holds:
+        console.print(Text("  ok    ", "green") + Text(case.name + (", and fails as it must" if case.error else "")))
+        return
+    console.print(Text("  FAIL  ", "bold red") + Text(case.name))
+    if case.error:
+        found = "what is said is this" if verdict.said else "nothing differs"
+        console.print(f"        it must fail with «{case.error}»; {found}")
+    for difference in (*verdict.differences, *verdict.cuts):
+        _show_difference(difference, console)
+    if verdict.cuts:
+        console.print(
+            "        The result depends on how the log is cut: this is a defect of Tidemark. Please report it."
+        )
+    if verdict.failure:
+        console.print(f"        {verdict.failure}")
+
+
+def _show_difference(difference: Difference, console: Console) -> None:
+    console.print(f"        {difference.place}: {difference.sentence}")
+    if not difference.pairs:
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for name in difference.columns:
+        table.add_column(name, overflow="fold")
+    for pair in difference.pairs[:MOST_ROWS]:
+        if pair.expected is not None:
+            table.add_row(Text("- expected", "green"), *_cells(pair.expected, pair, difference.columns, "green"))
+        if pair.found is not None:
+            table.add_row(Text("+ found", "red"), *_cells(pair.found, pair, difference.columns, "red"))
+    console.print(table)
+    if (more := len(difference.pairs) - MOST_ROWS) > 0:
+        console.print(f"        and {more} more")
+
+
+def _cells(row: Row, pair: Pair, columns: Sequence[str], style: str) -> list[Text]:
+    """The values of a row; those of a found one that differ from what was expected are marked."""
+    cells = []
+    for name in columns:
+        text = text_of(row[name]) if name in row else ""
+        differs = pair.differs_in(name)
+        mark = "≠ " if differs and row is pair.found else ""
+        is_alone = pair.expected is None or pair.found is None
+        cells.append(Text(mark + text, style if differs or is_alone else ""))
+    return cells

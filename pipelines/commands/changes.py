@@ -39,7 +39,7 @@ def changes(
 ) -> None:
     """Show rows of SPEC's tables that somebody else has changed since the last commit, and decide on them.
 
-    Such as a DELETE that somebody asked for. Until it is decided on, no run goes on. It needs no Spark.
+    For example a requested DELETE. No run goes on until you have decided. It needs no Spark.
 
     Exit status: 0 there are none, or it is decided; 1 there are some, or a failure; 2 bad spec or usage.
     """

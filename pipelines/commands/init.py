@@ -25,7 +25,7 @@ _EXAMPLE = {"example.yaml": f"{SPECS}/example.yaml", "example.jsonl": "landing/e
 def init(folder: Path, *, verbose: bool) -> None:
     """Prepare FOLDER for pipelines: specs with an example, its input, tables, and Dagster's home.
 
-    What is there already stays as it is, so it may be called again. Without FOLDER it is the current one.
+    It leaves alone what is there, so it may be called again. Without FOLDER it is the current one.
 
     Exit status: 0 done; 1 a failure.
     """

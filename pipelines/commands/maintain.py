@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def maintain(
     *, specs: tuple[Path, ...], warehouse: Path | None, retain: str, overrides: tuple[str, ...], verbose: bool
 ) -> None:
-    """Look after pipelines, also while they run: join small files, delete what nobody needs any more.
+    """Tidy up pipelines, also while they run: join small files, delete what is no longer needed.
 
     It changes no rows and needs no Spark. Deleted are files of old versions of tables, pages of checks, and Dagster's
     runs. The last commit stays readable, and each that is younger than --retain.

@@ -33,7 +33,7 @@ from tidemark.pipelines.command_line import (
 def report(*, specs: tuple[Path, ...], warehouse: Path | None, out: Path | None, verbose: bool) -> None:
     """Write a page about each pipeline: what came in, what went where and why, as of the last commit.
 
-    It is one HTML file with all that it needs, to be opened in a browser or sent to somebody. Tables are only read.
+    It is one self-contained HTML file, to open in a browser or to send to somebody. Tables are only read.
 
     Exit status: 0 done, also when a pipeline has not run yet; 2 bad spec or usage; 1 a failure.
     """
@@ -55,7 +55,7 @@ def report(*, specs: tuple[Path, ...], warehouse: Path | None, out: Path | None,
 def _pages(names: Sequence[str], out: Path | None) -> list[Path]:
     """Where the page of each pipeline is written."""
     if len(set(names)) < len(names):
-        raise click.UsageError("Two specs have the same name, and so would their pages.")
+        raise click.UsageError("Two specs have the same name, so their pages would have the same name too.")
     if out is None or out.is_dir() or out.suffix.lower() not in {".html", ".htm"}:
         if out is not None and out.exists() and not out.is_dir():
             raise click.BadParameter(f"{out} is a file; a folder or a name that ends in .html is expected.")

@@ -20,7 +20,7 @@ def serve(*, port: int, spark_ui: bool, verbose: bool) -> None:
     """Keep a Spark warm for the runs on this machine, until Ctrl-C.
 
     Runs that have the same DAGSTER_HOME use it as long as it answers, and compute in their own process when it does
-    not. It is a Spark Connect server with Delta Lake that listens on this machine alone and lets in who can read
+    not. It is a Spark Connect server with Delta Lake that listens on this machine only and admits whoever can read
     DAGSTER_HOME.
 
     Exit status: 130 stopped; 1 a failure, also when Spark ends by itself.

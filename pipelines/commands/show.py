@@ -1,6 +1,6 @@
 """`tidemark show`: rows of a table as of the last commit.
 
-Here: what a person types, which table is meant, and the command. Not here: the query (resources/lake/query.py),
+Here: what a person types, which table is meant, and the command. Not here: the query (resources/lake/queries.py),
 layouts (rows_text.py).
 """
 # ruff: noqa: PLC0415 - Delta takes a second to import, so each command imports what it needs
@@ -21,7 +21,7 @@ from tidemark.pipelines.command_line import (
 from tidemark.timeops.errors import SpecError, TidemarkError
 
 if TYPE_CHECKING:
-    from tidemark.resources.lake.query import Order
+    from tidemark.resources.lake.queries import Order
     from tidemark.resources.workspace import Workspace
 
 _FORMATS = ("table", "rows", "json", "csv")
@@ -32,7 +32,7 @@ _FORMATS = ("table", "rows", "json", "csv")
 @click.argument("table")
 @click.option("--where", metavar="SQL", help="Only rows that meet a condition, such as \"reason = 'early'\".")
 @click.option(
-    "--limit", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many rows."
+    "--limit", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="Most rows to show."
 )
 @click.option(
     "--format",
@@ -56,7 +56,7 @@ def show(
     """
     with in_words(verbose=verbose):
         from tidemark.pipelines.rows_text import write_rows
-        from tidemark.resources.lake.query import select
+        from tidemark.resources.lake.queries import select
         from tidemark.resources.workspace import Workspace
 
         [file] = read_specs([spec], ())
@@ -80,7 +80,7 @@ def _committed(workspace: "Workspace") -> tuple[int, dict[str, int | None]]:
         raise TidemarkError(
             f"{workspace.spec.name} has no committed batch in {workspace.warehouse}.",
             expected="tables of a pipeline that has run",
-            remedy="`tidemark run` it first, or name another --warehouse",
+            remedy="run it first with `tidemark run`, or name another --warehouse",
         )
     return last.batch_id, {**last.table_versions, BATCHES: None}  # the log of batches is what names the versions
 
@@ -107,7 +107,7 @@ def _table_of(workspace: "Workspace", asked: str, versions: dict[str, int | None
 
 def _order(columns: "dict[str, str]") -> "list[Order]":
     """The newest first, by what a table has to tell it."""
-    from tidemark.resources.lake.query import Order
+    from tidemark.resources.lake.queries import Order
 
     for by in (
         ("window_start", "window_end"),

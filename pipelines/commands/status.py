@@ -13,19 +13,19 @@ import click
 
 from tidemark.pipelines.command_line import (
     BAD_SPEC,
+    each_spec,
     in_words,
     known_settings,
-    say,
     spec_paths,
     verbose_option,
     warehouse_option,
 )
-from tidemark.timeops.errors import SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tidemark.pipelines.status import Status
+    from tidemark.resources.workspace import SpecFile
 
 
 @click.command()
@@ -36,29 +36,22 @@ if TYPE_CHECKING:
 def status(*, specs: tuple[Path, ...], warehouse: Path | None, as_json: bool, verbose: bool) -> None:
     """Show how each pipeline stands: records, watermark, delay, the last batch, what waits, what is wrong.
 
-    Tables and folders are only looked at, as of the last commit; no Spark is started.
+    It only reads, as of the last commit, and starts no Spark.
 
     Exit status: 0 done, also when something is wrong with a pipeline; 2 bad spec or usage; 1 a failure.
     """
     with in_words(verbose=verbose):
-        from tidemark.pipelines.spec_files import read_spec
         from tidemark.pipelines.status import status_of
         from tidemark.resources.workspace import Workspace
 
-        wrong = False
-        for path in specs:
-            try:
-                file = read_spec(path)
-            except SpecError as error:
-                wrong = True
-                say(str(error))
-                continue
+        def look(file: "SpecFile") -> None:
             found = status_of(Workspace(file, known_settings(warehouse).warehouse))
             if as_json:
                 click.echo(json.dumps(_as_json(found), ensure_ascii=False))
             else:
                 _show(found)
-        if wrong:
+
+        if not each_spec(specs, (), look):
             sys.exit(BAD_SPEC)
 
 

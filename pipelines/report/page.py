@@ -1,7 +1,7 @@
 """The page itself: what is read of a pipeline, filled into the template.
 
-Here: the parts of the page, and the promise that it needs nothing else and runs no script but its own. Not here:
-what stands in a part (its siblings), where the page is written (report.py).
+Here: the parts of the page, and the promise that it needs nothing else and runs no script but its own. Not here: what
+stands in a part (its siblings), where the page is written (commands/report.py).
 """
 
 import base64
@@ -11,10 +11,9 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from tidemark.pipelines.report import accounts, letters, log_charts, values, windows, words
+from tidemark.pipelines.report import accounts, charts, values, words
 from tidemark.pipelines.report.state import State, state_of
-from tidemark.pipelines.report_text import watermark_text
-from tidemark.pipelines.totals import sums
+from tidemark.pipelines.report_text import sums, watermark_text
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Spec
 
@@ -45,12 +44,12 @@ def page_of(workspace: Workspace) -> str:
         "last_batches": _LAST_BATCHES,
     }
     workspace.tell("drawing the log")
-    charts = log_charts.log_charts(state)
+    of_log = charts.log_charts(state)
     workspace.tell("reading windows")
-    parts = [windows.window_part(state, window) for window in workspace.spec.windows]
+    parts = [charts.window_part(state, window) for window in workspace.spec.windows]
     workspace.tell("reading dead letters")
-    shown = letters.newest_letters(state, by_reason)
-    return _rendered("page.html.j2", found | {"charts": charts, "windows": parts, "letters": shown})
+    shown = accounts.newest_letters(state, by_reason)
+    return _rendered("page.html.j2", found | {"charts": of_log, "windows": parts, "letters": shown})
 
 
 def _timelines(state: State) -> tuple[int, list[accounts.Timeline]] | None:

@@ -1,14 +1,13 @@
 """The log of batches: plan, outputs, checks, commit. It makes one batch of writes to several Delta tables.
 
-Here: who may work on which batch, and what is committed. Not here: the outputs (see lake.py), what may stand in them
-(undoing.py), and the checks.
+Here: who may work on which batch, and what is committed. Not here: the outputs (see lake/lake.py), what may stand in
+them (lake/undoing.py), and the checks.
 
-Every row is written only if the table still is at the version that the decision was made on; otherwise the
-decision is made anew. So of two runs that begin at once exactly one wins, and a run that was taken for dead
-cannot commit. A batch has a plan row; heartbeat rows when it takes long; a release row when its run gave it
-up; and at last a commit row, which names the version of every table: readers open the tables at these. Each
-plan is an attempt, numbered over the life of the pipeline. The latest attempt is the one in force; earlier
-ones without a commit are superseded.
+Every row is written only if the table still is at the version that the decision was made on; otherwise the decision
+is made anew. So of two runs that begin at once exactly one wins, and a run that was taken for dead cannot commit. A
+batch has a plan row; heartbeat rows when it takes long; a release row when its run gave it up; and at last a commit
+row, which names the version of every table: readers open the tables at these. Each plan is an attempt, numbered over
+the life of the pipeline. The latest attempt is the one in force; earlier ones without a commit are superseded.
 """
 
 import threading
@@ -23,8 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from tidemark.resources.batches.owner import Owner, is_gone
-from tidemark.resources.batches.plans import Commit, Kind, Plan, Row, commit_from, plan_of, row_of
+from tidemark.resources.batches.plans import Commit, Kind, Owner, Plan, Row, commit_from, is_gone, plan_of, row_of
 from tidemark.resources.clock import Clock
 from tidemark.resources.lake.lake import ConflictError, Lake
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, FORMAT_VERSION
@@ -241,7 +239,7 @@ class BatchLog:
         raise BusyError(
             f"{self._lake.path(BATCHES)} changed under each of {_TRIES} tries to write it.",
             expected="one run at a time",
-            remedy="See which runs are at work on this pipeline, and run again.",
+            remedy="Check which runs are at work on this pipeline, and run again.",
         )
 
     def _look(self) -> _View:
@@ -303,6 +301,6 @@ def _fenced(plan: Plan, view: _View) -> NoReturn:
     raise FencedError(
         f"Batch {plan.batch_id} is no longer this run's (attempt {plan.attempt})"
         + (f": attempt {other.attempt} of {other.owner} took it over." if other else "."),
-        expected="no other run that takes this one for dead",
+        expected="no other run that considers this one dead",
         remedy="Nothing of this attempt was committed, and nothing is lost. Run again.",
     )

@@ -4,6 +4,7 @@ Here: finding these versions, for programs beside the pipeline as well. Not here
 """
 
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,20 +17,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def consistent(warehouse: Path, pipeline: str, batch_id: int | None = None) -> Mapping[str, tuple[Path, int]]:
-    """Return folder and version of every table as of a commit, without Spark.
-
-    `batches` is not among them: it is the log that says so, and is only ever added to.
+def consistent(
+    warehouse: str | PathLike[str], pipeline: str, batch_id: int | None = None
+) -> Mapping[str, tuple[Path, int]]:
+    """Find folder and version of every table of a pipeline as of a commit, without Spark.
 
     Args:
-        warehouse: The warehouse.
+        warehouse: The folder that holds the folder of the pipeline.
         pipeline: Name of the pipeline.
         batch_id: Number of a committed batch; the last one if None.
+
+    Returns:
+        (folder, version) by name of the table. `batches` is not among them: it is the log that names the versions,
+        and rows are only ever added to it.
 
     Raises:
         LakeError: There is no such pipeline or commit.
     """
-    lake = Lake(pipeline_folder(warehouse, pipeline))
+    lake = Lake(pipeline_folder(Path(warehouse).absolute(), pipeline))
     if not lake.exists(BATCHES):
         raise LakeError(
             f"There is no pipeline {pipeline} in {warehouse}.",
@@ -47,17 +52,21 @@ def consistent(warehouse: Path, pipeline: str, batch_id: int | None = None) -> M
     return {table: (lake.path(table), version) for table, version in commit.table_versions.items()}
 
 
-def read_consistent(
-    spark: "SparkSession", warehouse: Path, pipeline: str, table: str, batch_id: int | None = None
+def read(
+    spark: "SparkSession",
+    warehouse: str | PathLike[str],
+    pipeline: str,
+    table: str,
+    batch_id: int | None = None,
 ) -> "DataFrame":
-    """Return a table as of a commit; the last one unless a batch is given.
+    """Read a table of a pipeline as of a commit.
 
     Args:
-        spark: The session.
-        warehouse: The warehouse.
+        spark: A session with Delta Lake.
+        warehouse: The folder that holds the folder of the pipeline.
         pipeline: Name of the pipeline.
         table: Name of the table, such as `windows/by_hour`.
-        batch_id: Number of a committed batch.
+        batch_id: Number of a committed batch; the last one if None.
 
     Raises:
         LakeError: There is no such pipeline, commit or table.

@@ -1,6 +1,6 @@
 """Which rows of a table are meant: conditions as Arrow and as SQL take them, and the folder as Arrow sees it.
 
-Here: translation, and values back. Not here: reading and writing (lake.py, scan.py).
+Here: translation, and values back. Not here: reading and writing (lake.py, reading.py).
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,11 @@
 """The only writer of Delta: one pipeline's tables, each write one commit that can be repeated and is counted.
 
-Here: single tables. Not here: reading them (reading.py), what makes several tables one batch (batch_log.py), what may
-stand in them (undoing.py).
+Here: single tables. Not here: reading them (reading.py), what makes several tables one batch (batches/batch_log.py),
+what may stand in them (undoing.py).
 
-Big tables are written by Spark, small ones by delta-rs, which needs no JVM. Two writers are kept apart by the
-file system: the entry of a version is put only where there is none. A local disk does that. On an object
-store both writers must: S3 needs conditional puts (delta-rs) and a log store that coordinates several drivers
-(Spark).
+Big tables are written by Spark, small ones by delta-rs, which needs no JVM. Two writers are kept apart by the file
+system: the entry of a version is put only where there is none. A local disk does that. On an object store both
+writers must: S3 needs conditional puts (delta-rs) and a log store that coordinates several drivers (Spark).
 """
 
 import json
@@ -20,12 +19,14 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from tidemark.resources.disk import writing
-from tidemark.resources.lake.commit_info import (
+from tidemark.resources.lake.commits import (
     ADDED_ROWS,
     UNDOING,
+    changes_between,
+    entry_of,
     mark,
     mark_of_columns,
+    newest_change,
     restored_version,
     rows_written,
 )
@@ -38,7 +39,7 @@ from tidemark.resources.lake.table_columns import (
     missing_fields,
     with_columns_of,
 )
-from tidemark.resources.lake.table_log import changes_between, entry_of, newest_change
+from tidemark.resources.machine import writing
 from tidemark.timeops.errors import FencedError, LakeError
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
@@ -153,7 +154,8 @@ class Lake(Tables):
         Args:
             table: The table.
             df: Rows to add.
-            attempt: Number of the attempt that writes (see batches.py); at most one write per table and attempt.
+            attempt: Number of the attempt that writes (see batches/batch_log.py); at most one write per
+                table and attempt.
             expect: Version that the table has before the write.
             are_few: The rows are probably no more than FEW_ROWS. Then this process gets them from Spark and commits
                 them by itself, which takes a third of the time of Spark's own commit.
@@ -244,7 +246,7 @@ class Lake(Tables):
             raise LakeError(
                 f"{self.path(table)} cannot go back to version {version}: {error}",
                 expected="all files of the version that the last commit in `batches` names",
-                remedy="Bring the missing files back from a copy. `tidemark maintain` keeps what commits name; a "
+                remedy="Restore the missing files from a backup. `tidemark maintain` keeps what commits name; a "
                 "VACUUM of your own must keep what is younger than any uncommitted batch.",
             ) from error
         self._committed(table, delta.version())
@@ -333,7 +335,7 @@ class Lake(Tables):
             if newest.attempt > attempt:
                 raise FencedError(
                     f"{folder} was written by attempt {newest.attempt}, a later one than this run's {attempt}.",
-                    expected="no other run that takes this one for dead",
+                    expected="no other run that considers this one dead",
                     remedy="Nothing was written. Run again.",
                 )
             if newest.writes_for == attempt and self._changes(table, expect, current) in ((), (newest.version,)):

@@ -1,12 +1,14 @@
-"""The tables of one pipeline as they can be read: their versions, columns, statistics and rows.
+"""The tables of one pipeline as they can be read: each version opened once; its columns, statistics and rows.
 
-Here: single tables. Not here: writing (lake.py), the files that Spark reads (scan.py), states of several tables that
-belong together (snapshot.py).
+Here: reading with Arrow, and with Spark as the Parquet files that a version consists of. Not here: writing (lake.py),
+reading within bounded memory (queries.py).
 """
 
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +16,170 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from tidemark.resources.lake.filters import Filters, arrow_condition, by_statistics, python_values
+from tidemark.resources.lake.filters import (
+    Filters,
+    arrow_condition,
+    by_statistics,
+    files_of,
+    python_values,
+    sql_condition,
+)
 from tidemark.resources.lake.table_columns import sql_types_of
-from tidemark.resources.lake.versions import Versions
+from tidemark.resources.sources.local_files import spark_path
 from tidemark.timeops.errors import LakeError
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
     from pyspark.sql import DataFrame, SparkSession
+
+_KEPT = 100  # versions that are kept open before all of them are let go
+
+
+@dataclass(frozen=True)
+class Version:
+    """A table as one version has it.
+
+    Attributes:
+        folder: Folder of the table.
+        delta: The table, opened at the version.
+    """
+
+    folder: Path
+    delta: DeltaTable
+
+    @cached_property
+    def dataset(self) -> pyarrow.dataset.Dataset:
+        """Its files as Arrow reads them, with the statistics by which some are left out."""
+        files = files_of(self.folder)
+        known = self.delta.to_pyarrow_dataset(filesystem=files)
+        unread = _without_bounds(self.delta, known.schema)
+        if not unread:
+            return known
+        fragments = [
+            known.format.make_fragment(one.path, filesystem=files) if one.path in unread else one
+            for one in known.get_fragments()
+        ]
+        return pyarrow.dataset.FileSystemDataset(fragments, known.schema, known.format, files)
+
+
+def _without_bounds(delta: DeltaTable, schema: pa.Schema) -> set[str]:
+    """The files with instants of years that delta-rs does not read in statistics, such as 10000.
+
+    It takes the bound for null, so that no condition on the column would find a row of the file.
+    """
+    actions = pa.table(delta.get_add_actions(flatten=True))
+    found: set[str] = set()
+    for name in (column.name for column in schema if pa.types.is_timestamp(column.type)):
+        if {f"min.{name}", f"max.{name}", f"null_count.{name}"} <= set(actions.column_names):
+            has_value = pc.less(actions[f"null_count.{name}"], actions["num_records"])
+            lacks_one = pc.or_(pc.is_null(actions[f"min.{name}"]), pc.is_null(actions[f"max.{name}"]))
+            found |= set(actions["path"].filter(pc.and_(has_value, lacks_one)).to_pylist())
+    return found
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The opened versions of the tables of one pipeline.
+
+    Args:
+        root: Folder of the pipeline.
+    """
+
+    root: Path
+    _seen: dict[tuple[str, int | None], Version] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def seen(self, table: str, version: int | None = None) -> Version:
+        """Return a table for reading only, as it was opened before where that is still what it is.
+
+        A version never changes, and the latest one is known as long as the log has no file of the next: every stage
+        asks for the same versions of the same tables, and opening one reads its log.
+        """
+        known = self._seen.get((table, version))
+        if known is None or (version is None and not self._is_latest(known)):
+            if len(self._seen) >= _KEPT:
+                self._seen.clear()
+            known = self._seen[table, version] = Version(self.root / table, self.open(table, version))
+        return known
+
+    def open(self, table: str, version: int | None = None) -> DeltaTable:
+        """Return a table as it is now, or was at a version, for reading and writing.
+
+        Raises:
+            LakeError: There is no such table, or its log cannot be read.
+        """
+        folder = self.root / table
+        try:
+            delta = DeltaTable(str(folder), version=version)
+            entry = folder / "_delta_log" / f"{delta.version():020}.json"
+            if entry.exists() and not entry.stat().st_size:  # delta-rs takes it for a commit that did nothing
+                raise _unreadable(folder, "its newest entry is empty")
+            return delta
+        except TableNotFoundError as error:
+            raise LakeError(
+                f"There is no table {folder}.",
+                expected="the tables of a pipeline that has run",
+                remedy="Check the warehouse and the pipeline's name, or run the pipeline first.",
+            ) from error
+        except DeltaError as error:
+            raise _unreadable(folder, str(error).splitlines()[0]) from error
+
+    def _is_latest(self, known: Version) -> bool:
+        log, version = known.folder / "_delta_log", known.delta.version()
+        return (log / f"{version:020}.json").exists() and not (log / f"{version + 1:020}.json").exists()
+
+
+def _unreadable(folder: Path, why: str) -> LakeError:
+    """The error of a table whose log cannot be read, with the entry that is broken where one is."""
+    entries = sorted((folder / "_delta_log").glob("*.json"), reverse=True)
+    broken = next(filter(_is_broken, entries), None)
+    what = f"{broken.name} in it is truncated or damaged" if broken is not None else why
+    for later, entry in pairwise(entries):
+        if broken is None and int(later.stem) != int(entry.stem) + 1:
+            what = f"the entry before {later.name} is missing"
+    return LakeError(
+        f"The log of the table {folder} cannot be read: {what}.",
+        expected="whole entries in `_delta_log`, one for each version with no gap",
+        remedy="restore the pipeline's folder from a backup, all tables of one time. An entry that came behind "
+        "the last commit in `batches`, when the machine went down, may be moved away instead: the next run writes it "
+        "anew. Nothing was changed",
+    )
+
+
+def _is_broken(entry: Path) -> bool:
+    lines = entry.read_text(errors="replace").splitlines()
+    try:
+        return not [json.loads(line) for line in lines]
+    except ValueError:
+        return True
+
+
+def scan(spark: "SparkSession", version: Version, filters: Filters) -> "DataFrame":
+    """Rows of a table at a version.
+
+    Args:
+        spark: The session.
+        version: The table.
+        filters: Which rows. Files that can hold none of them, by their statistics, are not opened.
+    """
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - see above
+
+    from tidemark.resources.spark.frames import empty_frame  # noqa: PLC0415
+
+    schema = StructType.fromJson(json.loads(version.delta.schema().to_json()))
+    files = _files(version, filters)
+    if not files:
+        return empty_frame(spark, schema)
+    folder = version.folder.absolute()
+    # The base path keeps Spark from taking folders above, such as `year=2026`, for columns.
+    reader = spark.read.schema(schema).option("basePath", f"file://{folder}")
+    rows = reader.parquet(*(spark_path(str(folder / file)) for file in files))
+    return rows.where(sql_condition(filters)) if filters else rows
+
+
+def _files(version: Version, filters: Filters) -> list[str]:
+    known = by_statistics(filters)
+    return sorted(file.path for file in version.dataset.get_fragments(arrow_condition(known) if known else None))
 
 
 def without_spark() -> "SparkSession":
@@ -83,8 +240,6 @@ class Tables:
         the log at every read, which take a micro-batch more than reading what it wrote. Files that the filters rule
         out are not opened.
         """
-        from tidemark.resources.lake.scan import scan  # noqa: PLC0415 - it imports PySpark
-
         return scan(self.session(), self._versions.seen(table, version), filters or ())
 
     def rows(
@@ -108,13 +263,13 @@ class Tables:
             raise LakeError(
                 f"A file of the table {self.path(table)} cannot be read: {error}",
                 expected="all files that the table's log names, as they were written",
-                remedy="bring the pipeline's folder back from a copy, all tables of one time. Nothing was changed",
+                remedy="restore the pipeline's folder from a backup, all tables of one time. Nothing was changed",
             ) from error
         found = found.filter(arrow_condition(rest)) if rest else found
         return found if columns is None else found.select(list(columns))
 
     def dataset(self, table: str, version: int) -> pa.dataset.Dataset:
-        """Return a table of any size for Arrow to read piece by piece; see `bounded.py`."""
+        """Return a table of any size for Arrow to read piece by piece; see `queries.py`."""
         return self._versions.seen(table, version).dataset
 
     def lowest_by_file(self, table: str, version: int, column: str) -> list[tuple[Any, int]]:

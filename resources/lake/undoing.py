@@ -1,14 +1,15 @@
 """What may stand in the tables of a batch: the last commit, and what the attempt at work wrote.
 
 Here: taking back what unfinished attempts wrote, and finding changes of rows that somebody else made. Maintenance
-changes no rows, so it stays. Not here: the log of a table (table_log.py), who may work on a batch (batch_log.py).
+changes no rows, so it stays. Not here: the log of a table (commits.py), who may work on a batch
+(batches/batch_log.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tidemark.resources.lake.commits import Entry, Since, changes_since
 from tidemark.resources.lake.lake import ConflictError, Lake
-from tidemark.resources.lake.table_log import Entry, Since, changes_since
 from tidemark.timeops.errors import FencedError, LakeError
 
 _TRIES = 20
@@ -106,14 +107,14 @@ def keep_foreign(lake: Lake, table: str, base: int, attempt: int) -> int:
     def choose(since: Since) -> list[int]:
         if any(entry.has_vectors for entry in since.foreign):
             raise LakeError(
-                f"{lake.path(table)} has deletion vectors: rows that were deleted still stand in its files.",
+                f"{lake.path(table)} has deletion vectors: deleted rows are still in its files.",
                 expected="a DELETE that writes the files anew, as with `delta.enableDeletionVectors` off",
-                remedy="Take the change back with `tidemark changes SPEC --take-back TEXT`, and make it again so.",
+                remedy="Take the change back with `tidemark changes SPEC --take-back TEXT`, and repeat it this way.",
             )
         versions = since.versions_with(since.foreign)
         if not versions:
             raise LakeError(
-                f"{lake.path(table)} was changed on top of what an unfinished batch wrote, which has to go.",
+                f"{lake.path(table)} was changed on top of what an unfinished batch wrote, which must be removed.",
                 expected="a change of what the last commit in `batches` left",
                 remedy="Take it back with `tidemark changes SPEC --take-back TEXT`, and make it again before the "
                 "next run.",
@@ -148,7 +149,7 @@ def outputs(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]
             raise ConflictError(
                 f"{lake.path(table)} {done}: somebody else has written it meanwhile.",
                 expected=f"the last commit, and what this run's attempt {attempt} wrote",
-                remedy="Nothing was committed. Run again: the next run takes it out.",
+                remedy="Nothing was committed. Run again: the next run removes it.",
             )
         versions[table] = since.latest
     return versions
@@ -185,7 +186,7 @@ def _since(lake: Lake, table: str, base: int) -> Since:
         raise LakeError(
             f"{lake.path(table)} is at version {latest}.",
             expected=f"version {base} or later, as the last commit in `batches` says",
-            remedy="Bring the table's folder back from a copy made together with the other tables.",
+            remedy="Restore the table's folder from a backup made together with the other tables.",
         )
     return changes_since(lake.path(table), base, latest)
 
@@ -195,7 +196,7 @@ def _refuse_later(lake: Lake, table: str, since: Since, attempt: int) -> None:
     if later > attempt:
         raise FencedError(
             f"{lake.path(table)} was written by attempt {later}, a later one than this run's {attempt}.",
-            expected="no other run that takes this one for dead",
+            expected="no other run that considers this one dead",
             remedy="Nothing was written. Run again.",
         )
 
@@ -204,7 +205,7 @@ def foreign_error(lake: Lake, changes: Sequence[Change]) -> ForeignChangeError:
     """Return the error that names changes, and what to do about them."""
     return ForeignChangeError(
         f"Rows of {lake.root.name} were changed by somebody else: {'; '.join(map(str, changes))}.",
-        expected="that only Tidemark changes rows of its tables; OPTIMIZE, VACUUM and the like change none",
+        expected="rows that only Tidemark changes; OPTIMIZE, VACUUM and the like change none",
         remedy="`tidemark changes SPEC --accept TEXT` keeps the change and notes why in `batches`, as for a DELETE "
-        "that somebody asked for; `--take-back TEXT` brings back what the last commit had. Then run again.",
+        "that somebody asked for; `--take-back TEXT` restores what the last commit had. Then run again.",
     )

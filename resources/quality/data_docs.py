@@ -1,22 +1,26 @@
 """Data Docs of a pipeline: the results of Great Expectations, a page for each look at an asset of a batch, an index.
 
-Here: writing them, and reading back what failed. Not here: what was checked (checks.py), where Dagster links them
-(assets/asset_checks.py), who serves them (docs_server.py).
-
-Great Expectations' own pages take styles and the table of their index from the network, so these are Tidemark's.
+Here: writing the pages, forgetting old ones, and serving those of a warehouse to browsers of this machine. Not here:
+what is measured (assets/), the checks themselves (checks.py).
 """
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
+from urllib.parse import urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from tidemark.resources.quality.checks import Checked, great_expectations
+from tidemark.timeops.errors import TidemarkError
 
 FOLDER = "_quality"
 """Folder beside a pipeline's tables: `data_docs/index.html`, and what the pages are made of."""
@@ -209,3 +213,66 @@ def _in_words(checked: Checked) -> Any:
     shown.expectation_config.description = f"{checked.expectation.name}: {checked.message}"
     shown.result = {name: n for name, n in checked.result.result.items() if name in _SHOWN}
     return shown
+
+
+@contextmanager
+def served(warehouse: Path, address: str) -> Iterator[None]:
+    """While inside, the pages of `<pipeline>` stand under `<address>/<pipeline>/`.
+
+    Args:
+        warehouse: Folder of all pipelines' tables.
+        address: `http://localhost:<port>`.
+
+    Raises:
+        TidemarkError: The address is not of this machine, or its port is in use.
+    """
+    found = urlsplit(address)
+    if found.scheme != "http" or found.hostname not in {"localhost", "127.0.0.1"} or found.path.strip("/"):
+        raise TidemarkError(
+            f"TIDEMARK_DATA_DOCS is {address}.",
+            expected="an address of this machine, such as http://localhost:3001",
+            remedy="set it to one, or to nothing: checks then name the files of their pages",
+        )
+    port = found.port or 80
+    try:
+        server = _Server(("127.0.0.1", port), partial(_Pages, directory=str(warehouse)))
+    except OSError as error:
+        raise TidemarkError(
+            f"Port {port}, which Data Docs are served at, cannot be used: {error.strerror}.",
+            expected="a free port",
+            remedy="stop the other program, or name another port, such as TIDEMARK_DATA_DOCS=http://localhost:3101",
+        ) from error
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    """A server that is silent about browsers that went away."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Tells of other errors."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Pages(SimpleHTTPRequestHandler):
+    """The files of the Data Docs, and nothing else of the warehouse."""
+
+    def translate_path(self, path: str) -> str:
+        """The file of an address; its first part is the pipeline."""
+        warehouse = Path(self.directory)
+        parts = Path(super().translate_path(path)).relative_to(warehouse).parts
+        return str(docs_folder(warehouse / parts[0]).joinpath(*parts[1:])) if parts else ""
+
+    def list_directory(self, path: object) -> None:  # noqa: ARG002
+        """No folder is listed: pages are reached from the index."""
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        """Requests are nobody's concern."""

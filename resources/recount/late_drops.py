@@ -1,8 +1,8 @@
 """An independent recount of late drops: plain SQL over the arrival log, sharing no code with the pipeline's rules.
 
-Here: the query of late drops and its parameters. Not here: event times (times.py), the watermark where it
-depends on splits or silences (idleness.py, periods.py), duplicates (duplicates.py), and
-anything of `timeops` (an import contract keeps it so): a mistake there must not be repeated here.
+Here: the query of late drops and its parameters. Not here: event times and duplicates (records.py), the watermark
+where it depends on splits or silences (idleness.py), and anything of `timeops` (an import contract keeps it so): a
+mistake there must not be repeated here.
 """
 
 from dataclasses import dataclass
@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.resources.recount.duplicates import key_of, marked, text_of
-from tidemark.resources.recount.idleness import EndsOfWindow, before_and_after
-from tidemark.resources.recount.periods import watched_with_watchers
-from tidemark.resources.recount.times import FIRST_US, SourceRules, by_source, event_us
+from tidemark.resources.recount.idleness import EndsOfWindow, before_and_after, watched_with_watchers
+from tidemark.resources.recount.records import FIRST_US, SourceRules, by_source, event_us, key_of, marked, text_of
 
 _BLOCK_ROWS = 4096
 

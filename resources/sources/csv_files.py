@@ -1,6 +1,6 @@
 """CSV: fields by position or by the header of each file, parsed so that no record is lost or guessed.
 
-Here: which records fit the declared columns. Not here: line numbers (positions.py), names after `rename`.
+Here: which records fit the declared columns. Not here: line numbers (lines.py), names after `rename`.
 """
 
 import re
@@ -12,11 +12,20 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tidemark.resources.sources.changes import FileRange
-from tidemark.resources.sources.csv_headers import Dialect, Header, check_wanted, dialect, read_header
-from tidemark.resources.sources.lines import LINE, RAW, parser_options, read_lines, to_records
+from tidemark.resources.sources.fitness import Dialect, Header, check_wanted, dialect, read_header
+from tidemark.resources.sources.known_files import FileRange
+from tidemark.resources.sources.lines import (
+    GROUP,
+    LINE,
+    RAW,
+    Numbered,
+    Part,
+    number,
+    parser_options,
+    read_lines,
+    to_records,
+)
 from tidemark.resources.sources.local_files import spark_path
-from tidemark.resources.sources.positions import GROUP, Numbered, Part, number
 from tidemark.timeops.spec import FilesSource
 
 _MOST_COLUMNS = 20_480  # Spark's own limit; a line with more fails the job, so it must not reach the parser

@@ -1,12 +1,17 @@
 """Files as a source: the records of the ranges that discovery chose, and what to remember of them.
 
-Here: the shape of a record, whatever the format. Not here: which files are read (discovery.py), how each format
+Here: the shape of a record, whatever the format, and which of the files that were read together is guilty where
+reading fails. Not here: which files are read (discovery.py), looks at one file before (fitness.py), how each format
 is parsed (csv_files.py, json_files.py, parquet_files.py), where records are stored.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,17 +27,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidemark.resources.sources.changes import FileRange, state_of
 from tidemark.resources.sources.csv_files import read_csv
 from tidemark.resources.sources.json_files import read_json
-from tidemark.resources.sources.known_files import FileState
-from tidemark.resources.sources.lines import MALFORMED, RESCUED, quoted
+from tidemark.resources.sources.known_files import FileRange, FileState, state_of
+from tidemark.resources.sources.lines import FILE, MALFORMED, MODIFIED, POSITION, RESCUED, Numbered
 from tidemark.resources.sources.local_files import check_unchanged
 from tidemark.resources.sources.parquet_files import read_parquet
-from tidemark.resources.sources.positions import FILE, MODIFIED, POSITION, Numbered
-from tidemark.resources.spark.rows import small_frame
-from tidemark.timeops.errors import SpecError
+from tidemark.resources.spark.frames import small_frame
+from tidemark.timeops.errors import InputError, SpecError, UnfitFilesError
 from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem_of
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import text_of
 from tidemark.timeops.problems import told
 from tidemark.timeops.spec import FilesSource
@@ -44,6 +48,10 @@ _READERS: Mapping[str, Callable[[SparkSession, FilesSource, StructType, Sequence
     "json": read_json,
     "parquet": read_parquet,
 }
+SPARK_FAILURES = (PySparkException, Py4JJavaError)
+"""What Spark raises; the latter where PySpark knows no class for it."""
+_CONDITION = re.compile(r"\[FAILED_READ_FILE\.(\w+)\]")
+_CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -188,3 +196,66 @@ def _record_schema(spark: SparkSession, source: FilesSource) -> StructType:
     for name in (RESCUED, MALFORMED, FILE) if source.keep_unknown else (MALFORMED, FILE):
         schema = schema.add(name, StringType())
     return schema.add(POSITION, LongType()).add(MODIFIED, TimestampType())
+
+
+def is_of_a_file(error: Exception) -> bool:
+    """Whether Spark failed at the content of a file, and not for want of memory, disk or the file itself.
+
+    What fails in a task comes as an error of the JVM or of the server, which has no condition of its own; so the
+    condition is found in its text.
+    """
+    conditions = _CONDITION.findall(str(error))
+    return bool(conditions) and "FILE_NOT_EXIST" not in conditions
+
+
+def unreadable(spark: SparkSession, source: FilesSource, files: Sequence[FileRange]) -> dict[str, InputError]:
+    """Find the files that Spark cannot read to their end, by halves: with one of n that is log2(n) reads of each.
+
+    Args:
+        spark: The session.
+        source: The source.
+        files: Files that were to be read together.
+
+    Returns:
+        An error by path of each.
+
+    Raises:
+        InputError: A file changes while it is read.
+        PySparkException, Py4JJavaError: Spark failed at something else than a file.
+    """
+    if not files:
+        return {}
+    try:
+        read_files(spark, source, files).records.write.format("noop").mode("overwrite").save()
+    except UnfitFilesError as error:
+        rest = [file for file in files if file.path not in error.errors]
+        return {**error.errors, **unreadable(spark, source, rest)}
+    except SPARK_FAILURES as error:
+        if not is_of_a_file(error):
+            raise
+        if len(files) == 1:
+            return {files[0].path: _error(files[0].path, source, error)}
+        middle = len(files) // 2
+        return {**unreadable(spark, source, files[:middle]), **unreadable(spark, source, files[middle:])}
+    return {}
+
+
+def _error(path: str, source: FilesSource, error: Exception) -> InputError:
+    why = _fault_of_parquet(path) if source.format == "parquet" else ""
+    said = _CAUSE.search(str(error))
+    return InputError(
+        f"{path}: the file cannot be read to its end: {why or (said[1] if said else 'Spark does not say why')}",
+        expected="a file that is whole and undamaged; nothing of it was ingested",
+        remedy="land the whole file again; it is tried again when its size or modification time changes",
+    )
+
+
+def _fault_of_parquet(path: str) -> str:
+    """What another reader says of the first damaged part; empty when it finds none."""
+    try:
+        for _ in pq.ParquetFile(path).iter_batches():
+            pass
+    except (pa.ArrowException, OSError) as error:
+        first = str(error).strip().split("\n", maxsplit=1)[0]
+        return "".join(sign for sign in first if sign.isprintable()).rstrip(" :")
+    return ""

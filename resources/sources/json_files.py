@@ -1,6 +1,6 @@
 """JSON lines: one object a line, parsed so that no line is lost or guessed.
 
-Here: which lines are objects of the declared shape. Not here: line numbers (positions.py), names after `rename`.
+Here: which lines are objects of the declared shape. Not here: line numbers (lines.py), names after `rename`.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from tidemark.resources.sources.changes import FileRange
-from tidemark.resources.sources.lines import LINE, RAW, parser_options, read_lines, to_records
-from tidemark.resources.sources.positions import Numbered, Part
+from tidemark.resources.sources.known_files import FileRange
+from tidemark.resources.sources.lines import LINE, RAW, Numbered, Part, parser_options, read_lines, to_records
 from tidemark.timeops.expressions.try_expression import holds_floats
 from tidemark.timeops.spec import FilesSource
 

@@ -1,25 +1,137 @@
-"""Text lines and the shape of a record: what the readers of csv and json lines share.
+"""Lines of text and their exact numbers, also where Spark cuts a file into several tasks: for csv and json lines.
 
-Here: scanning lines, and the step from a parsed line to a record or a malformed one. Not here: parsing.
+Here: counting the lines of each block once and numbering them by that count, and the step from a parsed line to a
+record or a malformed one. Not here: parsing (csv_files.py, json_files.py).
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
-from tidemark.resources.sources.local_files import spark_path
-from tidemark.resources.sources.positions import FILE, MODIFIED, POSITION, Numbered, Part, number
+from tidemark.resources.sources.known_files import FileRange
+from tidemark.resources.sources.local_files import path_of_url, spark_path
 from tidemark.timeops.spec import FilesSource
 
+FILE, POSITION, MODIFIED = "_file", "_position", "_modified"
+GROUP = "__group"
+_URL, _BLOCK, _ID = "__url", "__block", "__id"
+_BLOCKS = StructType(
+    [
+        StructField(_URL, StringType()),
+        StructField(_BLOCK, LongType()),
+        StructField("__lowest", LongType()),
+        StructField("__before", LongType()),
+        StructField("__lines", LongType()),
+        StructField("__is_last", BooleanType()),
+        StructField("__skip", LongType()),
+        StructField("__modified_us", LongType()),
+        StructField(FILE, StringType()),
+        StructField(GROUP, IntegerType()),
+    ]
+)
 MALFORMED, RESCUED = "_malformed", "_rescued"
 LINE = "__line"
 RAW = "__raw"  # the column in which Spark's parsers report a record that they could not parse
 
 
-def quoted(name: str) -> str:
-    """A column name as an identifier, dots and backticks in it meaning nothing."""
-    return "`" + name.replace("`", "``") + "`"
+@dataclass(frozen=True)
+class Part:
+    """What is read of one file.
+
+    Attributes:
+        file: The file.
+        skip: Records at its start that are left out: read before, or the header.
+        group: Number of the layout that its records have.
+    """
+
+    file: FileRange
+    skip: int = 0
+    group: int = 0
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Records with their place.
+
+    Attributes:
+        records: The columns of the scan, `_file`, `_position` (1-based), `_modified`, and `__group`.
+        counts: Records of each path, those left out included.
+    """
+
+    records: DataFrame
+    counts: Mapping[str, int]
+
+
+def number(spark: SparkSession, scan: DataFrame, parts: Sequence[Part]) -> Numbered:
+    """Number the records of a scan of text or CSV files as they lie in their files.
+
+    Spark gives ids that rise within a task, and a task reads a block of a file in its order. So one job counts the
+    records of each block and finds its lowest id; the plan that reads them adds the records of the blocks before.
+    Both see the same splits, as a scan lists its files once. Records beyond the counted ones, of a file that has
+    grown since, are left out: they belong to the next ingestion.
+
+    Args:
+        spark: The session.
+        scan: A reader's DataFrame, untouched.
+        parts: What is read of each of its files.
+    """
+    tagged = scan.select(
+        "*",
+        F.col("_metadata.file_path").alias(_URL),
+        F.col("_metadata.file_block_start").alias(_BLOCK),
+        F.monotonically_increasing_id().alias(_ID),
+    )
+    counted = (
+        tagged.groupBy(_URL, _BLOCK)
+        .agg(F.count(F.lit(1)).alias("lines"), F.min(_ID).alias("lowest"))
+        .orderBy(_URL, _BLOCK)
+        .collect()
+    )
+    table, counts = _block_table(counted, {part.file.path: part for part in parts})
+    blocks = F.broadcast(spark.createDataFrame(table, _BLOCKS))
+    records = (
+        tagged.join(blocks, [_URL, _BLOCK], "left")
+        .withColumn(POSITION, _position())
+        # Rows of blocks that were not counted stay, else the optimizer would drop them before they raise.
+        .where(F.col("__lines").isNull() | _belongs())
+        .withColumn(MODIFIED, F.timestamp_micros("__modified_us"))
+        .select(*scan.columns, FILE, POSITION, MODIFIED, GROUP)
+    )
+    return Numbered(records, counts)
+
+
+def _block_table(
+    counted: Sequence[Row], parts: Mapping[str, Part]
+) -> tuple[list[tuple[object, ...]], dict[str, int]]:
+    before: dict[str, int] = defaultdict(int)
+    table: list[tuple[object, ...]] = []
+    last = {row[_URL]: row[_BLOCK] for row in counted}
+    for row in counted:
+        path = path_of_url(row[_URL])
+        part = parts[path]
+        is_last = row[_BLOCK] == last[row[_URL]]
+        place = (row[_URL], row[_BLOCK], row["lowest"], before[path], row["lines"], is_last)
+        table.append((*place, part.skip, part.file.modified_us, part.file.name, part.group))
+        before[path] += row["lines"]
+    return table, {path: before.get(path, 0) for path in parts}
+
+
+def _position() -> Column:
+    """Lines of earlier blocks + place within the block; never a guess when the splits are not those counted."""
+    offset = F.col(_ID) - F.col("__lowest")
+    overfull = ~F.col("__is_last") & (offset >= F.col("__lines"))
+    unknown = F.col("__lowest").isNull() | (offset < 0) | overfull
+    error = F.concat(F.lit("The splits changed between counting and reading "), F.col(_URL))
+    return F.when(unknown, F.raise_error(error).cast("bigint")).otherwise(F.col("__before") + offset + 1)
+
+
+def _belongs() -> Column:
+    """A line of this ingestion: neither read before nor added since the count."""
+    return (F.col(POSITION) > F.col("__skip")) & (F.col(POSITION) <= F.col("__before") + F.col("__lines"))
 
 
 def read_lines(spark: SparkSession, parts: Sequence[Part]) -> Numbered:

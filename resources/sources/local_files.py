@@ -1,6 +1,7 @@
 """The local file system: which paths a glob means, what a file's bytes are, whether a file is whole.
 
-Here: names, bytes, compression. Not here: what a change of a file means (changes.py), its records.
+Here: names, bytes, compression, and folders below `**`, each entered once, so that links that lead back end. Not
+here: what a change of a file means (known_files.py), its records.
 """
 
 import bz2
@@ -10,14 +11,14 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import dropwhile
 from pathlib import Path
 from typing import IO, cast
 from urllib.parse import unquote
 
-from tidemark.resources.sources.folders import expanded
 from tidemark.timeops.errors import InputError
 
 _CHUNK_BYTES = 1 << 20
@@ -25,6 +26,8 @@ _COMPRESSED_ENDINGS = (".gz", ".bz2")
 # Spark picks the codec by the exact ending; these it would read as text, or needs native libraries for.
 _UNREADABLE_ENDINGS = (*_COMPRESSED_ENDINGS, ".zip", ".7z", ".xz", ".zst", ".lz4", ".snappy", ".deflate")
 _UNFINISHED_ENDINGS = (".tmp", "._COPYING_")
+_ANY_DEPTH = "**"
+_HIDDEN = (".", "_")
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def matching_paths(pattern: str, base: Path) -> tuple[str, ...]:
         raise InputError(
             f"The folder {fixed} cannot be listed: permission denied",
             expected="a folder that this user can read",
-            remedy="give this user the right to read and enter it",
+            remedy="give this user permission to read and enter it",
         )
     absolute = os.path.join(glob.escape(os.path.abspath(base)), pattern)
     found = {os.path.abspath(path) for path in expanded(absolute)}
@@ -163,8 +166,8 @@ def check_unchanged(path: str, size_bytes: int, modified_us: int) -> None:
         now = os.stat(path)
     except OSError as error:
         raise InputError(
-            f"{path}: the file went away while it was read: {error.strerror}",
-            expected="a file that stays until it was ingested; nothing of it was ingested",
+            f"{path}: the file disappeared while it was read: {error.strerror}",
+            expected="a file that stays until it is ingested; nothing of it was ingested",
             remedy="put it back, or run again without it",
         ) from error
     if (now.st_size, now.st_mtime_ns // 1000) != (size_bytes, modified_us):
@@ -185,7 +188,7 @@ def still_being_written(path: str) -> InputError:
     """The error for a file that changes under the reader."""
     return InputError(
         f"{path}: the file is still being written",
-        expected="a file that rests once it is older than `settle`; nothing of it was ingested",
+        expected="a file that no longer changes once it is older than `settle`; nothing of it was ingested",
         remedy="give the source a longer `settle`, or write to a name in .tmp and rename at the end",
     )
 
@@ -219,7 +222,7 @@ def _check_archive(path: str) -> None:
         raise
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(
-            f"{path}: the archive is broken or cut off: {error}",
+            f"{path}: the archive is damaged or truncated: {error}",
             expected="a complete gzip or bzip2 file",
             remedy="land the whole file again, and give the source a longer `settle` if files grow slowly",
         ) from error
@@ -227,3 +230,40 @@ def _check_archive(path: str) -> None:
 
 def _is_hidden(path: str, fixed: Path) -> bool:
     return any(part.startswith((".", "_")) for part in Path(os.path.relpath(path, fixed)).parts)
+
+
+def expanded(pattern: str) -> Iterator[str]:
+    """The paths that an absolute glob means, some of them perhaps twice.
+
+    `**` stands for any number of folders, as in `glob` of the standard library, which however follows links that lead
+    back, forty levels deep; with two such links that takes for ever. Here a folder is entered once, whatever leads to
+    it: what lies in it is found all the same. Hidden folders are not entered.
+    """
+    parts = pattern.split(os.sep)
+    if _ANY_DEPTH not in parts:
+        yield from glob.iglob(pattern, include_hidden=True)
+        return
+    at = parts.index(_ANY_DEPTH)
+    before, behind = parts[:at], list(dropwhile(lambda part: part == _ANY_DEPTH, parts[at:]))
+    for root in glob.iglob(os.sep.join(before) or os.sep, include_hidden=True):
+        for folder in _folders_under(root):
+            yield from expanded(os.path.join(glob.escape(folder), *(behind or ["*"])))
+
+
+def _folders_under(root: str) -> Iterator[str]:
+    """A folder and all below it: those that no link leads to first, so that they keep their own path."""
+    entered: set[str] = set()
+    waiting = [root]
+    while waiting:
+        links: list[str] = []
+        for start in waiting:
+            for folder, below, _ in os.walk(start):
+                real = os.path.realpath(folder)
+                if real in entered:
+                    below.clear()
+                    continue
+                entered.add(real)
+                yield folder
+                below[:] = sorted(name for name in below if not name.startswith(_HIDDEN))
+                links += [path for name in below if os.path.islink(path := os.path.join(folder, name))]
+        waiting = links

@@ -23,8 +23,6 @@ _REMOTE = "spark.remote"
 _PATIENCE_S = 30.0
 _LOGGERS = ("pyspark.sql.connect.logging", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _RETRIES_HERE = 5  # after 50 ms, then four times as long each: 17 seconds in all
-_SIGNS_OF_ABSENCE = ("RETRIES_EXCEEDED", "failed to connect to all addresses", "Socket closed")
-_KINDS_OF_ABSENCE = ("Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError")
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 
 
@@ -157,32 +155,6 @@ def _check_protocol(url: str) -> None:
         ) from error
     finally:
         channel.close()
-
-
-def server_gone(message: str) -> MachineError | None:
-    """The error in our words if it says that a Spark Connect server went away in the middle of the work."""
-    if not any(sign in message for sign in _SIGNS_OF_ABSENCE):
-        return None
-    return MachineError(
-        "The Spark Connect server went away.",
-        remedy="run again: what was committed stands. Without it a run computes in its own process.",
-    )
-
-
-def java_gone(kind: str) -> MachineError | None:
-    """The error in our words if a failure of this kind says that the Java process of Spark went away.
-
-    Args:
-        kind: Name of the exception's class.
-    """
-    if kind not in _KINDS_OF_ABSENCE:
-        return None
-    return MachineError(
-        "The Java process in which Spark computes went away in the middle of the work.",
-        expected="a process that lives as long as the run",
-        remedy="run again: what was committed stands. If it goes away again, look for what ends it: the system's log "
-        "names a process that was ended for want of memory, and an hs_err file tells of Java's own failures",
-    )
 
 
 def _allow_deep_plans() -> None:

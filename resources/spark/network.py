@@ -59,7 +59,7 @@ def check_secret(config: Mapping[str, str]) -> None:
     if not master.startswith("spark://") or _AUTHENTICATE not in config or _SECRET in _cluster_defaults():
         return
     raise TidemarkError(
-        f"The cluster {master} has no secret: whoever reaches the driver's ports could run code in it.",
+        f"The cluster {master} has no secret: anyone who reaches the driver's ports could run code in it.",
         expected=f"`{_AUTHENTICATE} true` and `{_SECRET} …` in spark-defaults.conf of master, workers and driver",
         remedy=f"write both there, readable by its owner only, or `{_AUTHENTICATE} false` where the network lets in "
         f"nobody else. The driver's is {_defaults_file()}; SPARK_CONF_DIR names another folder",

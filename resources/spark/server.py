@@ -1,25 +1,85 @@
 """The Spark Connect server that stays warm between runs: its settings, and how runs on this machine find it.
 
-Here: the note that says where it listens, and whether it answers. Not here: the proof that it is the one of the note
-(proof.py), which Spark a run takes (choice.py), starting and warming it (pipelines/serving.py).
+Here: the note it leaves, and its proof that it knows the token, before a run sends it. Not here: its life
+(pipelines/commands/serve.py), who takes it (choice.py).
 """
 
+import hmac
 import json
 import os
 import secrets
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from threading import Thread
 from urllib.parse import urlparse
 
-from tidemark.resources.spark.proof import proves
-
+PATIENCE_S = 5.0
+"""So long a run waits for the whole answer, also of somebody who sends it bit by bit."""
+_BYTES = 32
 PORT = 15002
 """Spark Connect's own."""
 _NOTE = "spark_server.json"
 _TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _PATIENCE_S = 2.0
+
+
+@contextmanager
+def proving(token: str, is_alive: Callable[[], bool]) -> Iterator[int]:
+    """While inside, whoever asks on this machine is given the proof; gives the port.
+
+    Args:
+        token: What is to be known.
+        is_alive: Whether the server works that clients would send the token to.
+    """
+
+    class Answer(BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                question = _receive(self.request)
+                if len(question) == _BYTES and is_alive():
+                    self.request.sendall(_answer(token, question))
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
+        server.daemon_threads = True
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def proves(port: int, token: str) -> bool:
+    """Whether the one who listens at a port of this machine knows the token; the token is not sent."""
+    question = secrets.token_bytes(_BYTES)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as asked:
+            asked.sendall(question)
+            return hmac.compare_digest(_receive(asked), _answer(token, question))
+    except OSError:
+        return False
+
+
+def _answer(token: str, question: bytes) -> bytes:
+    return hmac.digest(token.encode(), b"tidemark serve" + question, "sha256")
+
+
+def _receive(connection: socket.socket) -> bytes:
+    """As many bytes as question and answer have; fewer when the other one leaves off, or lets wait."""
+    received, deadline = b"", time.monotonic() + PATIENCE_S
+    while len(received) < _BYTES and (left := deadline - time.monotonic()) > 0:
+        connection.settimeout(left)
+        part = connection.recv(_BYTES - len(received))
+        if not part:
+            break
+        received += part
+    return received
 
 
 @dataclass(frozen=True)
@@ -29,7 +89,7 @@ class ServerNote:
     Attributes:
         url: Where clients connect, with the token that lets them in.
         pid: Its process.
-        proof: The port at which it proves that it knows the token, see spark_proof.py.
+        proof: The port at which it proves that it knows the token, see `proving`.
     """
 
     url: str

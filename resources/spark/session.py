@@ -1,34 +1,35 @@
 """Spark sessions: the settings that the pipeline's meaning rests on, and a local session that starts quietly.
 
-Here: the one place that knows the Delta package. Not here: reading and writing tables (see lake.py).
+Here: settings, Java, and the folder of a process for what its Spark keeps on disk: shuffles, jars, native libraries.
+Not here: where a run computes (choice.py), who can reach it (network.py).
 """
 
+import atexit
 import os
 import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from pyspark.sql import SparkSession
 
 from tidemark.resources.spark.jvm_lookups import keep_lookups
 from tidemark.resources.spark.network import bound_to_loopback, check_secret, is_local, network_settings
-from tidemark.resources.spark.scratch import new_scratch
 from tidemark.timeops.errors import MachineError
 from tidemark.timeops.session import SESSION_SETTINGS
 
+_PREFIX = "tidemark-spark-"
+_LOCK = "in_use"
 OLDEST_JAVA = 17
 _INSTALL_JAVA = (
     "Install Java 17 or 21, for example `apt install openjdk-17-jre-headless` or `brew install openjdk@17`, "
 )
-
-
 _ON_ONE_MACHINE: Mapping[str, str] = {
     "spark.databricks.delta.snapshotPartitions": "2",
     # Spark's default of 200 suits a cluster; here each would be a task with nothing to do.
@@ -37,14 +38,6 @@ _ON_ONE_MACHINE: Mapping[str, str] = {
     # Each sort, join and aggregation of a task takes a page at least; by default one is 32 MB of this heap.
     "spark.buffer.pageSize": "2m",
 }
-
-
-def delta_package() -> str:
-    """Return the Maven coordinate of Delta for the installed PySpark and delta-spark."""
-    spark = ".".join(version("pyspark").split(".")[:2])
-    return f"io.delta:delta-spark_{spark}_2.13:{version('delta-spark')}"
-
-
 SERVED_SETTINGS: Mapping[str, str] = {
     **SESSION_SETTINGS,
     # What delta-rs and DuckDB can read.
@@ -54,6 +47,43 @@ SERVED_SETTINGS: Mapping[str, str] = {
     "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",
 }
 """What every session needs, also one of a server that somebody else has set up: all of it can be set in a session."""
+
+
+def new_scratch() -> Path:
+    """Make the folder, for its owner alone whatever the umask; the process removes it when it ends.
+
+    The lock in it is held as long as the process lives, however that ends. Call it one process at a time: another one
+    takes a folder whose lock nobody holds yet for left behind.
+    """
+    parent = Path(tempfile.gettempdir())
+    _sweep(parent)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    lock = FileLock(folder / _LOCK)
+    lock.acquire()
+    atexit.register(_remove, folder, lock, os.getpid())
+    return folder
+
+
+def _sweep(parent: Path) -> None:
+    """Removes folders of this user's processes that are gone."""
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError, Timeout):
+            if folder.lstat().st_uid == os.getuid() and folder.is_dir() and not folder.is_symlink():
+                with FileLock(folder / _LOCK, blocking=False):
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove(folder: Path, lock: FileLock, owner: int) -> None:
+    """At the end of the process: the JVM, which ends a moment later, needs none of it any more."""
+    if os.getpid() == owner:  # a fork of it ends without its exit
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
+
+
+def delta_package() -> str:
+    """Return the Maven coordinate of Delta for the installed PySpark and delta-spark."""
+    spark = ".".join(version("pyspark").split(".")[:2])
+    return f"io.delta:delta-spark_{spark}_2.13:{version('delta-spark')}"
 
 
 def session_config(master: str | None = None, *, small: bool = False, ui: bool = False) -> dict[str, str]:

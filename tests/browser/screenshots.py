@@ -13,8 +13,7 @@ from playwright.sync_api import Locator, Page
 from tests.browser.served import WIDTH, Places, browser_page, dagster_ui
 from tests.browser.steps import DagsterUi
 from tests.processes import ROOT
-from tidemark.pipelines.demo import LANDING, SPEC
-from tidemark.pipelines.landing import land_flights
+from tidemark.pipelines.demo import LANDING, SPEC, land_flights
 
 IMAGES = ROOT / "docs" / "images"
 _BATCH = 60_000  # records: six batches, so that there is something to plot

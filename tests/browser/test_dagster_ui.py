@@ -13,10 +13,11 @@ from tests.browser.served import Places, browser_page, dagster_ui
 from tests.browser.steps import DagsterUi
 from tests.chromium import chromium
 from tests.processes import wait_until
-from tidemark.pipelines.demo import SPEC
-from tidemark.pipelines.landing import packaged_flights
+from tidemark.pipelines.demo import SPEC, packaged_flights
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.workspace import Workspace
+
+pytestmark = pytest.mark.long
 
 DAYS = {1: 842, 2: 943, 3: 914, 4: 915, 5: 720, 6: 832}
 """Flights of the first days of 2013."""

@@ -23,7 +23,7 @@ FILES, EVERY_S, DEADLINE_S = 150, 4, 600
 RECORDS = 100
 
 
-@pytest.mark.every_fault
+@pytest.mark.long
 @pytest.mark.parametrize("warm", [True, False], ids=["warm", "cold"])
 def test_files_that_keep_coming_for_ten_minutes_become_windows_with_no_further_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, warm: bool

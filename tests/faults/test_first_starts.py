@@ -19,7 +19,7 @@ print(session.range(3).count())
 """
 
 
-@pytest.mark.variant
+@pytest.mark.long
 def test_two_first_starts_at_the_same_moment_download_what_they_need_one_after_the_other(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _START, str(tmp_path / "packages")]
     started = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]

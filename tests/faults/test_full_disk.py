@@ -16,8 +16,8 @@ from tests.orchestration.landing import assert_tables_equal_the_oracle, land
 from tests.orchestration.running import pipeline
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.disk import FullDiskError, full_disk
 from tidemark.resources.lake import lake
+from tidemark.resources.machine import FullDiskError, full_disk
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace
 
@@ -57,7 +57,8 @@ def run_with_little_room(spec: Path, warehouse: Path, gateway: Gateway) -> None:
             sys.exit(FULL)
 
 
-@pytest.mark.parametrize("writer", [pytest.param("spark", marks=pytest.mark.variant), "python"])
+@pytest.mark.long
+@pytest.mark.parametrize("writer", ["spark", "python"])
 def test_a_disk_that_runs_full_is_said_and_the_next_run_goes_on_where_the_last_commit_stands(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str
 ) -> None:
@@ -69,7 +70,7 @@ def test_a_disk_that_runs_full_is_said_and_the_next_run_goes_on_where_the_last_c
         assert code == FULL
     else:
         monkeypatch.setattr(lake, "FEW_ROWS", 0)
-        with no_longer_files(jvm_of(spark)), pytest.raises(FullDiskError, match="make room and run again"):
+        with no_longer_files(jvm_of(spark)), pytest.raises(FullDiskError, match="free some space and run again"):
             run(file, settings)
     assert Workspace(file, settings.warehouse).batches.last_commit() is None
     run(file, settings)

@@ -35,6 +35,9 @@ COMMITS = (
 )
 """Every commit of a run, in order: a killed run leaves the tables as they are behind one of them."""
 
+SOME = ("raw_events", "windows/per_minute", "commit of process")
+"""Behind the input, in the midst of the results, behind the last commit."""
+
 KILLED = -9
 
 
@@ -87,17 +90,19 @@ def test_a_run_makes_the_commits_that_the_tests_kill_it_after(undisturbed: Undis
     assert undisturbed.commits == COMMITS
 
 
-def test_runs_killed_after_each_commit_in_turn_end_with_the_tables_of_an_undisturbed_one(
-    spark: SparkSession, undisturbed: Undisturbed, tmp_path: Path
+@pytest.mark.parametrize("commits", [SOME, pytest.param(COMMITS, marks=pytest.mark.long)], ids=["some", "each"])
+def test_runs_killed_after_one_commit_after_another_end_with_the_tables_of_an_undisturbed_one(
+    spark: SparkSession, undisturbed: Undisturbed, tmp_path: Path, commits: tuple[str, ...]
 ) -> None:
     """Each run takes up what the one before it left, and dies one commit later."""
     settings = undisturbed.elsewhere(tmp_path)
-    for commit in COMMITS:
+    for commit in commits:
         death = Death(commit, "python")
         assert run_and_die(undisturbed.file.path, settings.warehouse, death, Gateway.of(spark)) == KILLED, commit
     assert_finished(spark, undisturbed, settings)
 
 
+@pytest.mark.long
 def test_a_run_whose_jvm_is_killed_says_so_and_is_finished_by_the_next(
     spark: SparkSession, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -107,7 +112,7 @@ def test_a_run_whose_jvm_is_killed_says_so_and_is_finished_by_the_next(
     assert_finished(spark, undisturbed, settings)
 
 
-@pytest.mark.every_fault
+@pytest.mark.long
 def test_upkeep_after_each_death_changes_nothing(
     spark: SparkSession, undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +129,7 @@ def test_upkeep_after_each_death_changes_nothing(
     assert_finished(spark, undisturbed, settings)
 
 
-@pytest.mark.every_fault
+@pytest.mark.long
 @pytest.mark.parametrize("commit", COMMITS)
 @pytest.mark.parametrize("victim", ["python", "jvm", "group"])
 def test_a_run_killed_after_a_commit_is_finished_by_the_next(

@@ -97,7 +97,8 @@ def launch(file: SpecFile, settings: Settings, instance: DagsterInstance, most: 
     return {name: shown.value for name, shown in record.asset_materialization.metadata.items()}
 
 
-def test_a_fast_source_waits_for_a_slow_one_so_that_less_is_held_at_once(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.long
+def test_without_alignment_a_fast_source_is_held_until_a_slow_one_comes(spark: SparkSession, tmp_path: Path) -> None:
     land_both(tmp_path)
     alone, settings = made(tmp_path, "alone")
     with DagsterInstance.ephemeral() as instance:
@@ -107,6 +108,9 @@ def test_a_fast_source_waits_for_a_slow_one_so_that_less_is_held_at_once(spark: 
     assert dropped(alone, settings) == []
     assert_tables_equal_the_oracle(settings.warehouse, alone.spec, flush=True)
 
+
+def test_a_fast_source_waits_for_a_slow_one_so_that_less_is_held_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    land_both(tmp_path)
     file, settings = made(tmp_path, "together", ALIGNED)
     workspace = Workspace(file, settings.warehouse)
     with DagsterInstance.ephemeral() as instance:
@@ -133,7 +137,7 @@ def test_a_fast_source_waits_for_a_slow_one_so_that_less_is_held_at_once(spark: 
     assert_tables_equal_the_oracle(settings.warehouse, wider.spec, flush=True)
 
 
-@pytest.mark.variant
+@pytest.mark.long
 def test_a_source_that_waits_is_not_silent_in_live_runs_and_backfills(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,7 +71,7 @@ def land(folder: Path, days: range) -> None:
         (folder / f"{day}.jsonl").write_text("\n".join(lines) + "\n")
 
 
-@pytest.mark.variant
+@pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES)
 def test_days_computed_from_the_part_of_the_log_that_matters_equal_the_live_ones_both_ways(
     spark: SparkSession, tmp_path: Path, policy: str

@@ -46,6 +46,7 @@ def assert_each_day_has_its_own_row_count(rows: DataFrame, home: Path) -> None:
     assert int(run.tags["tidemark/batch"]) == 2
 
 
+@pytest.mark.long
 def test_recomputed_days_equal_the_live_ones_and_new_aggregates_reach_the_past_and_go_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

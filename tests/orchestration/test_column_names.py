@@ -52,6 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession)
     return tmp_path
 
 
+@pytest.mark.long
 def test_columns_of_any_name_are_used_by_their_new_names_everywhere(folder: Path) -> None:
     lines = [json.dumps(row | {"a.b": {"c d": 1}}) for row in rows("json")]
     (folder / "in" / "a.json").write_text("\n".join(lines))

@@ -11,12 +11,12 @@ from click.testing import CliRunner
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
+import tidemark as tm
 from tests.ports import free_port
 from tests.processes import ROOT, process, wait_until
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.batches.snapshot import consistent
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Workspace
 
@@ -35,6 +35,7 @@ def pasted(home: Path, port: int) -> str:
     return "\n".join([*lines[:-1], f"exec {last} -p {port} #{comment}"])
 
 
+@pytest.mark.long
 def test_the_page_can_be_pasted_line_by_line_and_ends_with_dagster_at_work(tmp_path: Path) -> None:
     home, port, log = tmp_path / "events", free_port(), tmp_path / "shell.log"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -65,7 +66,7 @@ def test_the_example_of_a_new_home_runs_and_shows_a_window_and_a_dead_letter(
         done = run_pipeline(file, settings, RunOptions(), instance=instance)
     assert done.counts["records"] == 10
     lake = Workspace(file, settings.warehouse).lake
-    versions = consistent(settings.warehouse, "example")
+    versions = tm.consistent(settings.warehouse, "example")
     rows = {name: lake.rows(name, versions[name][1]).num_rows for name in ("windows/by_quarter_hour", "dead_letters")}
     assert rows == {"windows/by_quarter_hour": 6, "dead_letters": 1}
 

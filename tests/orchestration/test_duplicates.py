@@ -21,7 +21,7 @@ def letters_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["reason"] == "duplicate"]
 
 
-@pytest.mark.variant
+@pytest.mark.long
 def test_duplicates_are_the_oracles_in_several_batches_and_days_recomputed_are_the_same(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -41,7 +41,7 @@ def test_duplicates_are_the_oracles_in_several_batches_and_days_recomputed_are_t
         assert sorted(live) == sorted(rebuilt)
 
 
-@pytest.mark.variant
+@pytest.mark.long
 def test_a_duplicate_ends_a_silence_and_moves_no_watermark_of_its_split(spark: SparkSession, tmp_path: Path) -> None:
     time = f"idle: {{advance: exclude_split, timeout: 8 s}}\n  {DUPLICATES}"
     file, settings = made = pipeline(tmp_path, "splits", "adjust", time=time, source="split: k")

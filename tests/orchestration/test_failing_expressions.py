@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
@@ -80,6 +81,7 @@ def landed(folder: Path, records: int) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.long
 def test_a_record_on_which_an_expression_fails_stops_no_batch_and_is_accounted_for(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from click.testing import CliRunner, Result
 from dagster import AssetKey, DagsterInstance, DailyPartitionsDefinition
 from deltalake import DeltaTable, write_deltalake
@@ -18,7 +19,7 @@ from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions, RunReport, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
-from tidemark.resources.batches.owner import this_process
+from tidemark.resources.batches.plans import this_process
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace
 
@@ -60,6 +61,7 @@ def command(monkeyed_home: Path, *words: str) -> Result:
     return CliRunner().invoke(main, words, catch_exceptions=False, env={"DAGSTER_HOME": str(monkeyed_home)})
 
 
+@pytest.mark.long
 def test_names_give_arrivals_links_lead_to_a_file_once_and_days_begin_with_the_first_window(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -89,6 +91,7 @@ def test_names_give_arrivals_links_lead_to_a_file_once_and_days_begin_with_the_f
     assert [row["window_start"].hour for row in sorted(rows, key=lambda row: row["window_start"])] == [9, 10]
 
 
+@pytest.mark.long
 def test_a_project_that_moves_is_not_read_again_and_copies_are_told_once_and_read_if_asked_for(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -129,6 +132,7 @@ def test_a_project_that_moves_is_not_read_again_and_copies_are_told_once_and_rea
     assert Counter(row["_file"] for row in log) == {"a/x.jsonl": 2, "y.jsonl": 1, "b/x.jsonl": 2, "w.jsonl": 1}
 
 
+@pytest.mark.long
 def test_a_warehouse_that_remembers_absolute_paths_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     file, settings = made(tmp_path, "old")
     known = [land(tmp_path / "landing" / f"{name}.jsonl", hour) for name, hour in (("x", 9), ("y", 10))]

@@ -19,7 +19,7 @@ from tidemark.assets.batch import planning
 from tidemark.assets.state import windows as window_state
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.batches.owner import this_process
+from tidemark.resources.batches.plans import this_process
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, LakeError
@@ -89,7 +89,7 @@ def test_adjusted_events_equal_the_oracle_and_a_live_owner_keeps_a_second_run_ou
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
 
 
-@pytest.mark.variant
+@pytest.mark.long
 def test_every_substream_has_a_watermark_of_its_own_and_the_clock_moves_those_of_silent_ones_too(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +111,7 @@ def test_every_substream_has_a_watermark_of_its_own_and_the_clock_moves_those_of
     assert "<td><code>[null]</code></td>" in page
 
 
+@pytest.mark.long
 def test_with_periodic_emission_events_see_the_watermark_of_the_periods_before(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_with_periodic_emission_events_see_the_watermark_of_the_periods_before(
     assert_only_open_sessions_keep_events(settings.warehouse, file.spec)
 
 
+@pytest.mark.long
 def test_events_that_no_window_needs_any_more_may_stay_for_some_batches_and_change_no_result(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,11 +10,11 @@ from dagster import AssetKey, DagsterInstance
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+import tidemark as tm
 from tests.orchestration.landing import START, assert_tables_equal_the_oracle, land
 from tests.orchestration.running import pipeline
 from tidemark.assets import upkeep
 from tidemark.pipelines.cli import main
-from tidemark.resources.batches.snapshot import read_consistent
 from tidemark.resources.lake import upkeep as table_upkeep
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.workspace import Workspace
@@ -45,6 +45,7 @@ class Shared:
         return self.command("run")
 
 
+@pytest.mark.long
 def test_a_pipeline_goes_on_whatever_others_do_to_its_tables(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,7 +100,7 @@ def assert_upkeep_leaves_what_readers_need(shared: Shared, spark: SparkSession) 
         left = instance.get_runs_count()
         assert 0 < left < runs
         assert f"{runs - left} run(s) of Dagster deleted" in done.output
-    assert read_consistent(spark, shared.workspace.warehouse, NAME, "raw_events").count() == 120
+    assert tm.read(spark, shared.workspace.warehouse, NAME, "raw_events").count() == 120
 
 
 def assert_a_wanted_delete_is_kept(shared: Shared, spark: SparkSession) -> None:
@@ -120,5 +121,5 @@ def assert_a_wanted_delete_is_kept(shared: Shared, spark: SparkSession) -> None:
     assert last is not None
     assert (last.plan.kind, last.reason) == ("change", "erasure request 17")
     assert {one["table"]: one["rows_deleted"] for one in last.plan.input["changes"]}[ORDERED] == deleted
-    assert read_consistent(spark, shared.workspace.warehouse, NAME, ORDERED).count() == rows - deleted > 0
+    assert tm.read(spark, shared.workspace.warehouse, NAME, ORDERED).count() == rows - deleted > 0
     assert shared.command("changes").output == "shared: no changes of rows by somebody else\n"

@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from dagster import DagsterInstance
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -29,6 +30,7 @@ CLOSED, DRAWN_OVER_IT = [0, 3], [10, 7, 4, 2, 11]
 REFUSED, DRAWN_OVER_THAT = [20], [26, 22, 19, 31]  # 20 comes when 30 has opened the session, and nothing is near
 
 
+@pytest.mark.long
 def test_a_session_may_lie_over_a_closed_one_and_the_recount_compares_the_others(
     spark: SparkSession, tmp_path: Path
 ) -> None:

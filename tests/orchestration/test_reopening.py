@@ -47,6 +47,7 @@ def land_more(folder: Path, warehouse: Path, spec: Spec) -> None:
     land(folder, 120, seed=2, start=newest - timedelta(seconds=40), prefix="g")
 
 
+@pytest.mark.long
 def test_a_flushed_pipeline_takes_more_input_only_when_it_is_told_why_and_keeps_closed_what_the_flush_closed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +99,6 @@ def results(warehouse: Path, spec: Spec) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.variant
 def test_every_timeline_goes_on_from_its_own_watermark_and_is_flushed_again_in_one_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

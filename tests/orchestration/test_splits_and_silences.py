@@ -132,6 +132,7 @@ def met_by_source(settings: Settings, spec: Spec) -> Counter[str]:
     return found
 
 
+@pytest.mark.long
 def test_the_clock_closes_the_windows_of_silent_timelines_as_the_oracle_says(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -143,7 +144,7 @@ def test_the_clock_closes_the_windows_of_silent_timelines_as_the_oracle_says(
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
 
 
-@pytest.mark.variant
+@pytest.mark.long
 def test_periods_show_what_the_clock_gave_and_days_recomputed_from_the_log_are_the_same(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from tidemark.timeops.errors import SpecError
 AT = START + timedelta(minutes=7, seconds=20)
 
 
+@pytest.mark.long
 def test_records_from_before_the_start_are_not_read_and_windows_that_began_before_it_give_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -38,9 +38,10 @@ def ticks(settings: Settings, spec: Spec) -> list[tuple[int, int]]:
     return [(row["_after_seq"], us(row["clock"]) or 0) for row in rows if row["kind"] == "tick"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("emit", "sessions"),
-    [("on_event", "{early: 5 s}"), pytest.param("{every: 7 s}", "on_close", marks=pytest.mark.variant)],
+    [("on_event", "{early: 5 s}"), pytest.param("{every: 7 s}", "on_close", marks=pytest.mark.long)],
 )
 def test_live_runs_tick_behind_their_input_and_the_clock_goes_on_from_there(
     spark: SparkSession, tmp_path: Path, emit: str, sessions: str

@@ -19,8 +19,8 @@ from tests.orchestration.running import go
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.lake.bounded import python_rows
 from tidemark.resources.lake.lake import Lake
+from tidemark.resources.lake.queries import python_rows
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile
 
@@ -72,6 +72,7 @@ windows:
     }
 
 
+@pytest.mark.long
 def test_windows_around_the_first_and_the_last_instant_that_is_a_time_are_written_revised_checked_and_shown(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -122,6 +123,7 @@ windows:
         assert "0000-12-31 23:00:00" in shown
 
 
+@pytest.mark.long
 def test_sums_in_any_order_pass_the_recount_and_sums_that_do_not_fit_are_null_and_named(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -13,9 +13,8 @@ from tests.orchestration.running import pipeline
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.batch.planning import next_segment, take_on
 from tidemark.assets.dead_letters import write_dead_letters
-from tidemark.assets.display.lateness import lateness_of
-from tidemark.assets.display.lateness_numbers import BINS, MOVED, ON_TIME, REFUSED, bucket_start
-from tidemark.assets.display.stored_lateness import lateness_of_log
+from tidemark.assets.display.lateness import BINS, MOVED, ON_TIME, REFUSED, bucket_start, lateness_of_log
+from tidemark.assets.display.time_metadata import lateness_of
 from tidemark.assets.ingestion import ingest
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.time_adjustment import adjust_time

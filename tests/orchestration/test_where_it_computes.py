@@ -83,7 +83,7 @@ def pipeline(tmp_path: Path) -> Pipeline:
     return Pipeline(tmp_path)
 
 
-@pytest.mark.variant
+@pytest.mark.long
 def test_runs_use_a_warm_server_as_long_as_it_answers_and_the_tables_are_the_same(pipeline: Pipeline) -> None:
     log, port = pipeline.folder / "serve.log", free_port()
     command = [sys.executable, "-m", "tidemark.pipelines.cli", "serve", "--port", str(port)]
@@ -105,7 +105,7 @@ def test_runs_use_a_warm_server_as_long_as_it_answers_and_the_tables_are_the_sam
     pipeline.assert_is_the_oracles(flush=True)
 
 
-@pytest.mark.variant
+@pytest.mark.long
 def test_a_standalone_cluster_gives_the_same_tables_by_one_setting(pipeline: Pipeline) -> None:
     host, port, page = "127.0.0.1", free_port(), free_port()
     master, log = f"spark://{host}:{port}", pipeline.folder / "master.log"

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
@@ -64,6 +65,7 @@ def kinds(tmp_path: Path) -> tuple[SpecFile, Settings]:
     return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
 
 
+@pytest.mark.long
 def test_windows_of_every_kind_in_batches_give_the_oracles_tables_and_days_rebuilt_from_the_log_are_the_same(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -13,8 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests.properties.logs import Log, clocks_after, ended_clocks, first_clocks, items, ticks_of
-from tidemark.resources.spark.rows import small_frame
-from tidemark.resources.spark.split_count import count_splits
+from tidemark.resources.spark.frames import count_splits, small_frame
 from tidemark.timeops.columns import to_us
 from tidemark.timeops.counts import accepted_tally
 from tidemark.timeops.engine import Outcome, State, advance

@@ -1,7 +1,9 @@
 """Windows of some kinds, and settings of idleness, that several properties try."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from tests.seeds import Dice
 from tidemark.timeops.spec import WindowSpec
 
 
@@ -21,3 +23,8 @@ CLOSED_RIGHT = window(name="right", kind="cumulative", size="20 us", step="10 us
 
 IDLE_SPLITS = {"advance": "exclude_split", "timeout": "6 us"}
 SILENCE = {"advance": "window_close", "timeout": "6 us"}
+
+
+def some_of(windows: Sequence[WindowSpec], dice: Dice, turn: int) -> tuple[WindowSpec, ...]:
+    """One of the windows of a mode, as each of them takes long; the fixed dice take all."""
+    return tuple(windows) if dice.is_fixed else (dice.turn(windows, turn),)

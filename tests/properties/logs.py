@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 
 from tests import oracle
 from tests.oracle.chained import results_over
-from tidemark.resources.spark.rows import small_frame
+from tests.seeds import Dice
+from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.spec.window import input_of, inputs_first
@@ -352,3 +353,10 @@ def window_of(window: WindowSpec) -> oracle.Window:
 def near(logs: Sequence[Log]) -> list[Log]:
     """The logs without times that lie thousands of years apart: every window between them would be a row."""
     return [log for log in logs if not {event.event_us for event in log.events} & set(FAR_US)]
+
+
+def cut(logs: Sequence[Log], dice: Dice) -> tuple[list[Log], Sequence[int]]:
+    """The logs in two parts, and these; the fixed dice leave them in three, which take half as long again."""
+    if dice.is_fixed:
+        return list(logs), (0, 1, 2)
+    return [replace(log, cuts=log.cuts[:1]) for log in logs], (0, 1)

@@ -9,10 +9,14 @@ from pyspark.sql import SparkSession
 from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
 from tests.properties.fold import run
 from tests.properties.logs import BASE_US, FAR_US, Event, Log, generate, near
+from tests.seeds import Dice
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.windows.gap_filling import told_in_words
+
+SOON = ("periods", "clock")
+CASES = 90  # logs of a mode
 
 
 def emptied(name: str, **keys: Any) -> WindowSpec:
@@ -42,9 +46,11 @@ MODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[] if mode in SOON else [pytest.mark.long]) for mode in MODES]
+)
 def test_rows_without_an_event_are_those_of_the_oracle_wherever_the_log_is_cut(
-    spark: SparkSession, mode: str
+    spark: SparkSession, mode: str, dice: Dice
 ) -> None:
     turn = list(MODES).index(mode)
     time_keys, keys = MODES[mode]
@@ -52,13 +58,14 @@ def test_rows_without_an_event_are_those_of_the_oracle_wherever_the_log_is_cut(
     window = emptied("w", **keys)
     first = SourceTime("s", "e", "UTC", 0, 6)
     sources = (first, replace(first, name="r")) if mode == "idle_splits" else ()
-    logs = [replace(log, cuts=log.cuts[:1]) for log in near(generate(seed=turn, cases=90))]
+    logs = [replace(log, cuts=log.cuts[:1]) for log in near(generate(dice.seed(turn), CASES))]
     flush = bool(turn % 2)
     out = run(spark, logs, time, (window,), sources=sources, parts=(0, 1), flush=flush)
     for log in logs:
         assert_equal_to_oracle(log, out, time, (window,), sources, flush=flush)
     assert_nothing_lost(logs, out)
-    assert sum(not row[3] for rows in out.windows["w"].values() for row in rows) > 100
+    if dice.is_fixed:
+        assert sum(not row[3] for rows in out.windows["w"].values() for row in rows) > 100
 
 
 def test_a_time_that_is_far_off_is_refused_before_a_row_is_made(spark: SparkSession) -> None:

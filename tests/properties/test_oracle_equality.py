@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
 from tests.properties.fold import run
-from tests.properties.logs import BASE_US, KEY, Event, Log, generate
+from tests.properties.kinds import some_of
+from tests.properties.logs import BASE_US, KEY, Event, Log, cut, generate
+from tests.seeds import Dice
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.watermark.watermarks import Way
@@ -21,25 +21,36 @@ CASES = 350  # logs of an example
 MODES = ("events", "periods", "clock", "splits", "idle_splits", "silence", "duplicates", "idle_duplicates")
 WITH_SPLITS = ("splits", "idle_splits", "idle_duplicates")
 
-tolerance = st.fixed_dictionaries(
-    {"tolerance": st.sampled_from(["7 us", "0 us", "25 us"]), "policy": st.sampled_from(["adjust", "drop"])}
-)
+_IDLE = {
+    "clock": {"advance": "arrival_clock"},
+    "idle_splits": {"advance": "exclude_split"},
+    "idle_duplicates": {"advance": "exclude_split"},
+    "silence": {"advance": "window_close"},
+}
 
 
-@st.composite
-def time_specs(draw: st.DrawFn, mode: str, turn: int) -> TimeSpec:
+def tolerance(dice: Dice) -> dict[str, str]:
+    return {"tolerance": dice.choice(["7 us", "0 us", "25 us"]), "policy": dice.choice(["adjust", "drop"])}
+
+
+def maybe_tolerance(dice: Dice) -> dict[str, str] | None:
+    return dice.choice([None, tolerance(dice)])
+
+
+def time_spec(dice: Dice, mode: str, turn: int) -> TimeSpec:
+    timeout = {} if mode == "clock" else {"timeout": dice.choice(["6 us", "25 us", "1 us"])}
     return TimeSpec(
         timestamp_by="e",
         over=("case",),
         unit="microsecond",
-        out_of_orderness=draw(turned(["9 us", "0 us", "1 us", "60 us"], turn)),
-        out_of_order=draw(turned(["keep", "drop", "keep", "adjust"], turn)),
-        late=draw(tolerance if mode == "clock" else st.one_of(st.none(), tolerance)),
-        early=draw(st.one_of(st.none(), tolerance)),
-        emit=draw(turned(_emissions(mode), turn)),
-        idle=_IDLE[mode] | draw(st.just({}) if mode == "clock" else timeout) if mode in _IDLE else None,
+        out_of_orderness=dice.choice(turned(["9 us", "0 us", "1 us", "60 us"], turn)),
+        out_of_order=dice.turn(["keep", "drop", "keep", "adjust"], turn),
+        late=tolerance(dice) if mode == "clock" else maybe_tolerance(dice),
+        early=maybe_tolerance(dice),
+        emit=dice.choice(turned(_emissions(mode), turn)),
+        idle=_IDLE[mode] | timeout if mode in _IDLE else None,
         deduplicate_by=KEY if "duplicates" in mode else (),
-        within=draw(turned(["8 us", "0 us", "2 us", "70 us"], turn)) if "duplicates" in mode else None,
+        within=dice.choice(turned(["8 us", "0 us", "2 us", "70 us"], turn)) if "duplicates" in mode else None,
     )
 
 
@@ -51,112 +62,85 @@ def _emissions(mode: str) -> Sequence[Any]:
     return ["on_event", periods[1], "on_event", periods[0]] if mode in _IDLE else ["on_event"]
 
 
-_IDLE = {
-    "clock": {"advance": "arrival_clock"},
-    "idle_splits": {"advance": "exclude_split"},
-    "idle_duplicates": {"advance": "exclude_split"},
-    "silence": {"advance": "window_close"},
-}
-timeout = st.fixed_dictionaries({"timeout": st.sampled_from(["6 us", "25 us", "1 us"])})
-
-
-@st.composite
-def source_times(draw: st.DrawFn, time: TimeSpec) -> tuple[SourceTime, ...]:
+def source_times(dice: Dice, time: TimeSpec) -> tuple[SourceTime, ...]:
     """The two sources of generated logs; the second may differ, and splits of the first may be listed."""
-    listed = draw(st.sampled_from([(), ("x",), ("y", "z")]))
+    listed = dice.choice([(), ("x",), ("y", "z")])
     first = SourceTime("s", "e", "UTC", time.out_of_orderness_us, time.idle_timeout_us, listed)
-    own = draw(st.booleans())
+    own = dice.choice([False, True])
     return (first, SourceTime("r", "e", "UTC", 3, 11) if own else replace(first, name="r", splits=()))
 
 
-def turned(values: Sequence[Any], turn: int) -> st.SearchStrategy[Any]:
-    """One of some values; the first that is tried is another for each turn, so that few examples try all of them."""
+def turned(values: Sequence[Any], turn: int) -> Sequence[Any]:
+    """The values with another one first for each turn, so that few fixed examples try all of them."""
     start = turn % len(values)
-    return st.sampled_from([*values[start:], *values[:start]])
+    return [*values[start:], *values[:start]]
 
 
-@st.composite
-def window_specs(draw: st.DrawFn, turn: int, *, lateness: bool) -> WindowSpec:
-    kind = draw(turned(["sliding", "hopping", "cumulative", "tumbling", "snapshot"], turn))
+def window_spec(dice: Dice, turn: int, *, lateness: bool) -> WindowSpec:
+    kind = dice.choice(turned(["sliding", "hopping", "cumulative", "tumbling", "snapshot"], turn))
     keys: dict[str, Any] = {
         "name": "a",
         "kind": kind,
-        "group_by": draw(turned([("case",), ("case", "v")], turn)),
+        "group_by": dice.choice(turned([("case",), ("case", "v")], turn)),
         "aggregates": {"seqs": "array_sort(collect_set(_arrival_seq))"},
     }
-    step = draw(turned([3, 1, 10, 25], turn))
-    size = step * draw(st.sampled_from([3, 1])) if kind == "cumulative" else draw(turned([10, 30, 4, 1], turn))
+    step = dice.choice(turned([3, 1, 10, 25], turn))
+    size = step * dice.choice([3, 1]) if kind == "cumulative" else dice.choice(turned([10, 30, 4, 1], turn))
     if kind != "snapshot":
         keys["size"] = f"{size} us"
     if kind in ("hopping", "cumulative"):
         keys["hop" if kind == "hopping" else "step"] = f"{step} us"
     if kind in ("hopping", "cumulative", "tumbling"):
-        keys["offset"] = f"{draw(st.integers(0, (step if kind == 'hopping' else size) - 1))} us"
-        keys["closed"] = draw(turned(["left", "right"], turn // 2))
-    emit = draw(turned(["on_time" if lateness else "early", "on_close"], turn // 3))
+        keys["offset"] = f"{dice.choice(range(step if kind == 'hopping' else size))} us"
+        keys["closed"] = dice.choice(turned(["left", "right"], turn // 2))
+    emit = dice.choice(turned(["on_time" if lateness else "early", "on_close"], turn // 3))
     if lateness:
-        keys["allowed_lateness"] = draw(turned(["12 us", "1000 us", "1 us", "0 us"], turn))
+        keys["allowed_lateness"] = dice.choice(turned(["12 us", "1000 us", "1 us", "0 us"], turn))
     if emit == "on_time" and keys["allowed_lateness"] != "0 us":
-        keys |= {"emit": "on_time", "revise_every": draw(turned(["10 us", "0 us", "3 us", "60 us"], turn))}
+        keys |= {"emit": "on_time", "revise_every": dice.choice(turned(["10 us", "0 us", "3 us", "60 us"], turn))}
     if emit == "early":
-        keys["emit"] = {"early": draw(turned(["10 us", "3 us", "60 us"], turn))}
-    if draw(turned([False, True], turn)):
+        keys["emit"] = {"early": dice.choice(turned(["10 us", "3 us", "60 us"], turn))}
+    if dice.choice(turned([False, True], turn)):
         keys["where"] = "v > 1"
-    if draw(turned([True, False, False], turn)):
+    if dice.choice(turned([True, False, False], turn)):
         keys["having"] = "size(seqs) != 2"  # a revision may pass, the next one not, and the one behind it again
     return WindowSpec(**keys)
 
 
-@st.composite
-def session_specs(draw: st.DrawFn, turn: int, policy: str) -> WindowSpec:
+def session_spec(dice: Dice, turn: int, policy: str) -> WindowSpec:
     keys: dict[str, Any] = {
         "name": "s",
         "kind": "session",
-        "gap": draw(turned(["7 us", "2 us", "1 us", "30 us"], turn)),
-        "group_by": draw(turned([("case", "v"), ("case",)], turn)),
+        "gap": dice.choice(turned(["7 us", "2 us", "1 us", "30 us"], turn)),
+        "group_by": dice.choice(turned([("case", "v"), ("case",)], turn)),
         "aggregates": {"seqs": "array_sort(collect_set(_arrival_seq))"},
     }
     if policy == "keep":
-        keys["allowed_lateness"] = draw(turned(["0 us", "5 us", "1 us", "1000 us"], turn))
+        keys["allowed_lateness"] = dice.choice(turned(["0 us", "5 us", "1 us", "1000 us"], turn))
     else:
-        keys["max_duration"] = draw(turned([None, "13 us", "4 us", "1 us", "200 us"], turn))
-    if draw(turned([True, False], turn)):
+        keys["max_duration"] = dice.choice(turned([None, "13 us", "4 us", "1 us", "200 us"], turn))
+    if dice.choice(turned([True, False], turn)):
         keys["where"] = "v > 1"
     return WindowSpec(**keys)
 
 
-def many_logs() -> settings:
-    """One example of settings, or ten with `--hypothesis-profile=thorough`; each is tried on CASES logs."""
-    return settings(
-        max_examples=10 if settings.get_current_profile_name() == "thorough" else 1,
-        deadline=None,
-        phases=[Phase.explicit, Phase.generate],
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-        derandomize=True,
-    )
-
-
 WAYS: tuple[Way, ...] = ("by_blocks", "in_order")
-seeds = st.integers(0, 2**32)
-
-
-# A log that is cut is judged whole by the oracle, so nearly all modes run always there, and one of them here.
-WHOLE = [pytest.param(mode, marks=[pytest.mark.variant] if mode != "events" else []) for mode in MODES]
-CUT = [pytest.param(mode, marks=[pytest.mark.variant] if mode == "idle_duplicates" else []) for mode in MODES]
+# A log that is cut is judged whole by the oracle, so nearly all modes run always there.
+WHOLE = [pytest.param(mode, marks=pytest.mark.long) for mode in MODES]
+LATER = ("periods", "idle_duplicates")
+CUT = [pytest.param(mode, marks=[pytest.mark.long] if mode in LATER else []) for mode in MODES]
 
 
 @pytest.mark.parametrize("mode", WHOLE)
-@many_logs()
-@given(seed=seeds, data=st.data())
-def test_every_table_equals_the_oracle(spark: SparkSession, mode: str, seed: int, data: st.DataObject) -> None:
+def test_every_table_equals_the_oracle(spark: SparkSession, mode: str, dice: Dice) -> None:
     turn = MODES.index(mode)
-    time = data.draw(time_specs(mode, turn))
-    way = data.draw(turned(WAYS, turn))
-    window = data.draw(window_specs(turn, lateness=time.out_of_order == "keep"))
-    windows = (window, data.draw(session_specs(turn, time.out_of_order)))
-    sources = data.draw(source_times(time)) if mode in WITH_SPLITS else ()
-    flush = data.draw(turned([False, True], turn))
-    logs = generate(seed, CASES)
+    time = time_spec(dice, mode, turn)
+    way = dice.choice(turned(WAYS, turn))
+    window = window_spec(dice, turn, lateness=time.out_of_order == "keep")
+    windows = (window, session_spec(dice, turn, time.out_of_order))
+    sources = source_times(dice, time) if mode in WITH_SPLITS else ()
+    flush = dice.choice(turned([False, True], turn))
+    logs = generate(dice.seed(0), CASES)
     out = run(spark, logs, time, windows, sources=sources, way=way, flush=flush)
     for log in logs:
         assert_equal_to_oracle(log, out, time, windows, sources, flush=flush)
@@ -164,20 +148,16 @@ def test_every_table_equals_the_oracle(spark: SparkSession, mode: str, seed: int
 
 
 @pytest.mark.parametrize("mode", CUT)
-@many_logs()
-@given(seed=seeds, data=st.data())
-def test_a_log_cut_into_batches_gives_the_same_tables(
-    spark: SparkSession, mode: str, seed: int, data: st.DataObject
-) -> None:
+def test_a_log_cut_into_batches_gives_the_same_tables(spark: SparkSession, mode: str, dice: Dice) -> None:
     """The oracle judges every log whole, so equality with it is independence of the cuts as well."""
     turn = MODES.index(mode) + 3
-    time = data.draw(time_specs(mode, turn))
-    window = data.draw(window_specs(turn, lateness=time.out_of_order == "keep"))
-    windows = (window, data.draw(session_specs(turn, time.out_of_order)))
-    sources = data.draw(source_times(time)) if mode in WITH_SPLITS else ()
-    flush = data.draw(turned([False, True], turn))
-    logs = generate(seed, CASES)
-    out = run(spark, logs, time, windows, sources=sources, parts=(0, 1, 2), flush=flush)
+    time = time_spec(dice, mode, turn)
+    window = window_spec(dice, turn, lateness=time.out_of_order == "keep")
+    windows = some_of((window, session_spec(dice, turn, time.out_of_order)), dice, turn)
+    sources = source_times(dice, time) if mode in WITH_SPLITS else ()
+    flush = dice.choice(turned([False, True], turn))
+    logs, parts = cut(generate(dice.seed(0), CASES), dice)
+    out = run(spark, logs, time, windows, sources=sources, parts=parts, flush=flush)
     for log in logs:
         assert_equal_to_oracle(log, out, time, windows, sources, flush=flush)
     assert_nothing_lost(logs, out)

@@ -9,7 +9,9 @@ from pyspark.sql import SparkSession
 
 from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
 from tests.properties.fold import Gathered, run
+from tests.properties.kinds import some_of
 from tests.properties.logs import generate, near, with_ticks
+from tests.seeds import Dice
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 
@@ -34,6 +36,7 @@ KEEP = {"out_of_order": "keep", "out_of_orderness": "3 us"}
 EVERY = {"every": "8 us"}
 BY_CLOCK = {"late": {"tolerance": "7 us", "policy": "adjust"}, "idle": {"advance": "arrival_clock"}}
 SILENCE = {"idle": {"advance": "window_close", "timeout": "6 us"}}
+CASES = 160  # logs of a mode
 HALVES, CUT, WHOLE = (0, 1), (0, 1, 2), (None,)
 
 # Settings of time, windows, and how the logs are cut; a log is flushed behind its last part where it says so.
@@ -52,24 +55,25 @@ SOON = ("halves",)
 
 
 @pytest.mark.parametrize(
-    "mode", [pytest.param(mode, marks=[] if mode in SOON else [pytest.mark.variant]) for mode in MODES]
+    "mode", [pytest.param(mode, marks=[] if mode in SOON else [pytest.mark.long]) for mode in MODES]
 )
-def test_sessions_that_revise_their_results_give_the_oracles(spark: SparkSession, mode: str) -> None:
+def test_sessions_that_revise_their_results_give_the_oracles(spark: SparkSession, mode: str, dice: Dice) -> None:
     keys, windows, parts, flush = MODES[mode]
+    windows = some_of(windows, dice, turn=0)
     time = TimeSpec(timestamp_by="e", over=("case",), **keys)
     turn = list(MODES).index(mode)
-    logs = generate(seed=70 + turn, cases=160)
+    logs = generate(dice.seed(70 + turn), CASES)
     if parts == HALVES:
         logs = [replace(log, cuts=log.cuts[:1]) for log in logs]
     if mode.startswith(("clock", "silence")):
-        logs = with_ticks(near(logs), seed=turn)
+        logs = with_ticks(near(logs), dice.seed(turn))
     out = run(spark, logs, time, windows, parts=parts, flush=flush)
     for log in logs:
         assert_equal_to_oracle(log, out, time, windows, flush=flush)
     assert_nothing_lost(logs, out)
-    for one in (window for window in windows if window.revises):
+    for one in (window for window in windows if window.revises and dice.is_fixed):
         assert some_are_taken_back(out, one), f"the logs show nothing of {one.name}"
-    if ONCE in windows:
+    if {ONCE, PERIODS} <= set(windows):
         assert final(out, PERIODS) == final(out, ONCE)
 
 

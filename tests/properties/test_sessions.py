@@ -112,6 +112,7 @@ def test_sessions_at_their_edges(spark: SparkSession) -> None:
     assert ("s0", ((BASE_US + 1, BASE_US + 11),), 10) in refused("as told in sessions.md", 6)
 
 
+@pytest.mark.long
 def test_a_session_ends_at_its_longest_duration_and_the_next_event_begins_another(spark: SparkSession) -> None:
     cases: dict[str, Came] = {
         "on the longest": [(0, 1), (8, 1), (15, 1), (16, 1), (20, 1), (99, PUSHER)],
@@ -143,6 +144,7 @@ def test_a_session_ends_at_its_longest_duration_and_the_next_event_begins_anothe
 LATE: Came = [(0, 1), (12, 1), (30, 1), (5, 1), (22, 1), (31, 1), (13, 1), (60, 1), (48, 1), (39, 1), (80, PUSHER)]
 
 
+@pytest.mark.long
 def test_a_log_gives_the_same_sessions_wherever_it_is_cut(spark: SparkSession) -> None:
     cuts = {f"c{i}-{j}": (i, j) for i, j in combinations_with_replacement(range(len(LATE) + 1), 2)}
     logs = logs_of(dict.fromkeys(cuts, LATE), cuts)
@@ -155,6 +157,7 @@ def test_a_log_gives_the_same_sessions_wherever_it_is_cut(spark: SparkSession) -
             assert len({tuple(found(out, window.name, log)) for log in logs}) == 1, window.name
 
 
+@pytest.mark.long
 def test_sessions_do_not_depend_on_the_order_of_events_that_are_on_time(spark: SparkSession) -> None:
     rng = random.Random(11)
     cases: dict[str, Came] = {}

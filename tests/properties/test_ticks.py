@@ -1,19 +1,27 @@
-"""Ticks: the fast stages equal the oracle on generated logs with ticks behind their segments.
-
-Each mode tries the first of its windows, and all of them with `--hypothesis-profile=thorough`.
-"""
+"""Ticks: the fast stages equal the oracle on generated logs with ticks behind their segments."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
 from tests.properties.fold import run
-from tests.properties.kinds import CLOSED_RIGHT, EARLY, EMPTY, IDLE_SPLITS, ON_TIME, SESSION, SILENCE, SLIDING, window
+from tests.properties.kinds import (
+    CLOSED_RIGHT,
+    EARLY,
+    EMPTY,
+    IDLE_SPLITS,
+    ON_TIME,
+    SESSION,
+    SILENCE,
+    SLIDING,
+    some_of,
+    window,
+)
 from tests.properties.logs import BASE_US, Event, Log, generate, near, with_ticks
+from tests.seeds import Dice
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
@@ -38,23 +46,22 @@ MODES: dict[str, tuple[dict[str, Any], tuple[WindowSpec, ...]]] = {
 }
 
 
-VARIANTS = [mode for mode in MODES if mode not in ("revisions", "clock", "silence")]
+VARIANTS = [mode for mode in MODES if mode not in ("clock", "silence")]
 
 
 @pytest.mark.parametrize(
-    "mode", [pytest.param(mode, marks=[pytest.mark.variant] if mode in VARIANTS else []) for mode in MODES]
+    "mode", [pytest.param(mode, marks=[pytest.mark.long] if mode in VARIANTS else []) for mode in MODES]
 )
-def test_logs_with_ticks_give_what_the_oracle_gives(spark: SparkSession, mode: str) -> None:
+def test_logs_with_ticks_give_what_the_oracle_gives(spark: SparkSession, mode: str, dice: Dice) -> None:
     turn = list(MODES).index(mode)
     keys, windows = MODES[mode]
-    if settings.get_current_profile_name() != "thorough":
-        windows = windows[:1]
+    windows = some_of(windows, dice, turn)
     time = TimeSpec(timestamp_by="e", over=("case",), **keys)
     sources: tuple[SourceTime, ...] = ()
     if mode.startswith("splits"):
         sources = (SourceTime("s", "e", "UTC", 0, 6, ("x",) if turn % 2 else ()), SourceTime("r", "e", "UTC", 3, 11))
-    halves = [replace(log, cuts=log.cuts[:1]) for log in near(generate(seed=turn, cases=CASES))]
-    logs = with_ticks(halves, seed=turn)
+    halves = [replace(log, cuts=log.cuts[:1]) for log in near(generate(dice.seed(turn), CASES))]
+    logs = with_ticks(halves, dice.seed(turn))
     flush = mode == "clock_periods"
     out = run(spark, logs, time, windows, sources=sources, parts=PARTS, flush=flush)
     for log in logs:
@@ -74,6 +81,7 @@ def test_a_tick_at_the_instant_of_the_timeout_closes_a_window_and_a_record_does_
     assert not run(spark, [recorded], time, (tumbling,), parts=(0,)).windows["w"]["d"]
 
 
+@pytest.mark.long
 def test_silent_timelines_close_windows_whose_end_is_inside_also_on_whole_seconds(spark: SparkSession) -> None:
     """Instants of the generated logs are 0.3 seconds apart, so that the unit cuts most of them."""
     windows = (

@@ -43,6 +43,7 @@ def refused(out: Gathered, *reasons: str) -> dict[int, tuple[str, int]]:
     return {seq: (reason, late) for seq, _, reason, *_, late, _ in letters if not reasons or reason in reasons}
 
 
+@pytest.mark.long
 def test_a_larger_out_of_orderness_or_late_tolerance_adds_no_drop(spark: SparkSession) -> None:
     logs = in_arrival_order(LOGS)
     small = refused(judged(spark, logs, 4, late=10))
@@ -50,6 +51,7 @@ def test_a_larger_out_of_orderness_or_late_tolerance_adds_no_drop(spark: SparkSe
         assert refused(larger).keys() < small.keys(), "fewer, and none that was not refused before"
 
 
+@pytest.mark.long
 def test_the_watermark_never_goes_back(spark: SparkSession) -> None:
     time = TimeSpec(timestamp_by="e", over=("case",), late=TolerancePolicy(tolerance="9 us", policy="adjust"))
     found = [run(spark, LOGS, time, parts=parts).watermarks for parts in ((0,), (0, 1), (0, 1, 2))]

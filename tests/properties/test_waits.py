@@ -7,13 +7,13 @@ from itertools import accumulate
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
 from tests.properties.fold import run
-from tests.properties.kinds import EMPTY, IDLE_SPLITS, ON_TIME, SESSION, SILENCE, SLIDING
+from tests.properties.kinds import EMPTY, IDLE_SPLITS, ON_TIME, SESSION, SILENCE, SLIDING, some_of
 from tests.properties.logs import BASE_US, SPLITS, Event, Log, judged_by_oracle
+from tests.seeds import Dice
 from tidemark.timeops.rules import SourceTime, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
@@ -59,16 +59,17 @@ def waits_by_part() -> Mapping[int | None, Waits]:
     return dict(zip(PARTS, found, strict=True))
 
 
-@pytest.mark.parametrize("mode", [pytest.param("splits", marks=pytest.mark.variant), "listed_splits", "silence"])
-def test_logs_with_waits_give_what_the_oracle_gives(spark: SparkSession, mode: str) -> None:
+@pytest.mark.parametrize(
+    "mode", ["listed_splits", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("splits", "silence"))]
+)
+def test_logs_with_waits_give_what_the_oracle_gives(spark: SparkSession, mode: str, dice: Dice) -> None:
     keys, listed, windows = MODES[mode]
-    if settings.get_current_profile_name() != "thorough":
-        windows = windows[:1]
+    windows = some_of(windows, dice, turn=0)
     time = TimeSpec(timestamp_by="e", over=("case",), **keys)
     sources: tuple[SourceTime, ...] = ()
     if mode != "silence":
         sources = (SourceTime("s", "e", "UTC", 0, 6, listed), SourceTime("r", "e", "UTC", 3, 11))
-    logs = waiting_logs(seed=list(MODES).index(mode))
+    logs = waiting_logs(dice.seed(list(MODES).index(mode)))
     heedless = [replace(log, waits=()) for log in logs]
     some = [judged_by_oracle(log, time, windows, sources=sources).watermarks for log in logs]
     assert some != [judged_by_oracle(log, time, windows, sources=sources).watermarks for log in heedless]

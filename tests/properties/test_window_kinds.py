@@ -109,7 +109,7 @@ def over(source: str, name: str, lateness: str = "0 us", **keys: str) -> WindowS
     return WindowSpec(aggregates=aggregates, **({"group_by": ("case",)} | shape))
 
 
-@pytest.mark.parametrize("policy", ["keep", pytest.param("adjust", marks=pytest.mark.variant)])
+@pytest.mark.parametrize("policy", ["keep", pytest.param("adjust", marks=pytest.mark.long)])
 def test_sessions_and_sliding_windows_over_results_are_the_oracles_wherever_a_log_is_cut(
     spark: SparkSession, policy: str
 ) -> None:
@@ -130,6 +130,7 @@ def test_sessions_and_sliding_windows_over_results_are_the_oracles_wherever_a_lo
         assert max(len(rows) for rows in out.windows[one.name].values()) > 1, one.name
 
 
+@pytest.mark.long
 def test_the_last_revision_is_the_one_result_of_a_window_that_gives_one(spark: SparkSession) -> None:
     time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep", out_of_orderness="5 us")
     once = [window(name, "20 us", **SHAPES[name]) for name in ("tumbling", "hopping_right", "sliding")]
@@ -144,7 +145,8 @@ def test_the_last_revision_is_the_one_result_of_a_window_that_gives_one(spark: S
         assert any(len(out.windows[other.name][case]) > len(rows) for case, rows in last.items()), "none was revised"
 
 
-@pytest.mark.parametrize("parts", [(0, 1, 2), pytest.param((None,), marks=pytest.mark.variant)])
+@pytest.mark.long
+@pytest.mark.parametrize("parts", [(0, 1, 2), pytest.param((None,), marks=pytest.mark.long)])
 def test_early_results_go_on_behind_the_end_while_late_events_are_taken(
     spark: SparkSession, parts: Sequence[int | None]
 ) -> None:

@@ -234,6 +234,7 @@ cases:
 """
 
 
+@pytest.mark.long
 def test_ticks_of_a_case_stand_behind_the_records_of_their_steps(spark: SparkSession, folder: Path) -> None:
     (folder / "shop.yaml").write_text(SILENT)
     done = call(cases=TICKS)

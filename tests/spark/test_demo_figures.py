@@ -13,8 +13,7 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tidemark.pipelines.demo import SPEC
-from tidemark.pipelines.landing import land_flights, packaged_flights
+from tidemark.pipelines.demo import SPEC, land_flights, packaged_flights
 from tidemark.pipelines.report_text import lines_of, watermark_text
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
@@ -22,6 +21,8 @@ from tidemark.resources.settings import Settings
 from tidemark.resources.spark.session import session_config, with_settings
 from tidemark.resources.tables import DEAD_LETTERS, HELD_EVENTS, ORDERED_EVENTS
 from tidemark.resources.workspace import Workspace
+
+pytestmark = pytest.mark.long
 
 HOUR = pd.Timedelta(hours=1)
 TOLERANCE = pd.Timedelta(hours=3)

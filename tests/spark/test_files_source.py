@@ -18,10 +18,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.resources.sources.changes import FileRange
 from tidemark.resources.sources.discovery import discover
 from tidemark.resources.sources.files import FilesRead, ensure_unchanged, payload_schema, read_files
-from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.known_files import FileRange, FileState
 from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.spec import FilesSource
 
@@ -324,7 +323,7 @@ def test_multiline_csv_counts_records_and_cannot_be_read_on(spark: SparkSession,
     assert [state.records for state in found.states] == [5, 2]
     land(file, file.read_bytes() + b"w,5\n")
     after = discover(given, tmp_path, found.states, NOW)
-    assert "multiLine files cannot be read on" in str(after.errors[0])
+    assert "multiLine files cannot be continued" in str(after.errors[0])
 
 
 def test_json_lines_that_are_no_single_fitting_object_are_malformed(spark: SparkSession, tmp_path: Path) -> None:

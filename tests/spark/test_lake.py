@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidemark.resources.batches.snapshot import read_consistent
+import tidemark as tm
 from tidemark.resources.lake import lake as lake_module
 from tidemark.resources.lake.lake import ConflictError, Lake
 from tidemark.resources.spark.session import check_java, delta_package, session_config
@@ -411,9 +411,9 @@ def test_a_consistent_read_does_not_see_what_was_not_committed(lake: Lake, spark
     row |= {"input": "{}", "format_version": 1, "counts": {}, "table_versions": {EVENTS: 1}, "committed_at": AT}
     lake.append_rows(BATCHES, pa.Table.from_pylist([row | owner], schema=BATCHES_SCHEMA), expect=0)
     warehouse = lake.root.parent
-    assert [row.k for row in read_consistent(spark, warehouse, "shop", EVENTS).collect()] == [1]
+    assert [row.k for row in tm.read(spark, warehouse, "shop", EVENTS).collect()] == [1]
     with pytest.raises(LakeError, match="no table windows/x"):
-        read_consistent(spark, warehouse, "shop", "windows/x")
+        tm.read(spark, warehouse, "shop", "windows/x")
 
 
 def fake_java(folder: Path, version: str) -> Path:

@@ -1,4 +1,4 @@
-"""`timeops` as a library: judgements as the oracle's, what a DataFrame may lack, and the documented examples."""
+"""`tm.adjust` and `tm.windows`: judged as by the oracle, what a DataFrame may lack, the documented examples."""
 
 import doctest
 import subprocess
@@ -11,13 +11,11 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+import tidemark as tm
 import tidemark.timeops.library.frames
 from tests.properties.logs import KEY, Event, Log, generate, items, judged_by_oracle
 from tidemark.resources.spark.session import with_settings
-from tidemark.timeops import adjust, window_dead_letters, windowed
 from tidemark.timeops.columns import to_us
-from tidemark.timeops.errors import InputError, SpecError, TidemarkError
-from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,26 +39,26 @@ def ids(frame: DataFrame) -> list[str]:
 
 @pytest.mark.parametrize("policy", ["drop", "adjust", "keep"])
 def test_events_are_judged_as_by_the_oracle(spark: SparkSession, policy: str) -> None:
-    time = TimeSpec.model_validate(
+    time = tm.TimeSpec.model_validate(
         {"timestamp_by": "e", "over": ["case"], "out_of_orderness": "5 us"}
         | {"out_of_order": policy, "late": {"tolerance": "25 us", "policy": "drop"}, "end_of_input": "flush"}
     )
     if policy == "adjust":
-        time = TimeSpec.model_validate({**time.model_dump(), "deduplicate_by": KEY, "within": "8 us"})
-    window = WindowSpec.model_validate(
+        time = tm.TimeSpec.model_validate({**time.model_dump(), "deduplicate_by": KEY, "within": "8 us"})
+    window = tm.WindowSpec.model_validate(
         {"name": "w", "kind": "hopping", "size": "10 us", "hop": "4 us", "group_by": ["case"]}
         | {"aggregates": {"seqs": "array_sort(collect_set(_arrival_seq))"}}
     )
     logs = [_well_formed(log) for log in generate(11, 60)]
-    found = adjust(items(spark, logs).select("case", "e", "v", "_arrival_seq", "_arrival_time"), time)
+    found = tm.adjust(items(spark, logs).select("case", "e", "v", "_arrival_seq", "_arrival_time"), time)
     ordered = found.ordered.withColumn("t", to_us("_timestamp")).collect()
     stamps = {row["_arrival_seq"]: row["t"] for row in ordered}
     numbers = {row["_arrival_seq"]: row["_release_seq"] for row in ordered}
-    letters = [found.dead_letters, window_dead_letters(found, window)]
+    letters = [found.dead_letters, tm.window_dead_letters(found, window)]
     reasons = sorted((row["_arrival_seq"], row["reason"], row["lateness_us"]) for f in letters for row in f.collect())
     results = {
         (row["case"], row["s"], tuple(row["seqs"]))
-        for row in windowed(found, window).withColumn("s", to_us("window_start")).collect()
+        for row in tm.windows(found, window).withColumn("s", to_us("window_start")).collect()
     }
     expected = [(log, judged_by_oracle(log, time, [window], flush=True)) for log in logs]
     assert stamps == {one.seq: one.timestamp_us for _, outcome in expected for one in outcome.ordered}
@@ -80,7 +78,7 @@ def _well_formed(log: Log) -> Log:
 
 
 def test_without_numbers_events_are_ordered_by_arrival_and_then_by_their_columns(events: DataFrame) -> None:
-    found = adjust(events, {"timestamp_by": "at", "out_of_orderness": "5 s"}, arrival_time="came")
+    found = tm.adjust(events, {"timestamp_by": "at", "out_of_orderness": "5 s"}, arrival_time="came")
     assert [
         ids(frame)
         for frame in (
@@ -94,14 +92,14 @@ def test_without_numbers_events_are_ordered_by_arrival_and_then_by_their_columns
     assert (state["_timeline"], state["w"], state["watermark_set_by"]) == ("[]", "12:00:04", 1)
     same = events.withColumn("came", F.lit("2026-01-01 12:00:00"))
     for shuffled in (same, same.orderBy(F.desc("id")).repartition(3)):
-        kept = adjust(shuffled, {"timestamp_by": "at"}, arrival_time="came").accepted
+        kept = tm.adjust(shuffled, {"timestamp_by": "at"}, arrival_time="came").accepted
         numbers = {row["id"]: row["_arrival_seq"] for row in kept.collect()}
         assert numbers == {"a": 0, "b": 1}
 
 
 def test_events_without_an_arrival_come_last_and_are_dead_letters(events: DataFrame) -> None:
     one_lost = events.withColumn("came", F.when(F.col("id") != "a", F.col("came")))
-    letters = adjust(one_lost, {"timestamp_by": "at", "out_of_order": "keep"}, arrival_time="came").dead_letters
+    letters = tm.adjust(one_lost, {"timestamp_by": "at", "out_of_order": "keep"}, arrival_time="came").dead_letters
     [letter] = letters.collect()
     assert (letter["_arrival_seq"], letter["stage"], letter["reason"]) == (2, "ingest", "no_arrival_time")
     assert letter["detail"] == "the source's arrival_time gives no time for record 2 of events"
@@ -109,27 +107,27 @@ def test_events_without_an_arrival_come_last_and_are_dead_letters(events: DataFr
 
 def test_numbers_are_enough_where_no_rule_goes_by_arrival(events: DataFrame) -> None:
     numbered = events.withColumn("_arrival_seq", F.expr("CASE id WHEN 'b' THEN 0 WHEN 'c' THEN 1 ELSE 2 END"))
-    found = adjust(numbered, {"timestamp_by": "at"})
+    found = tm.adjust(numbered, {"timestamp_by": "at"})
     assert ids(found.accepted) == ["b"]
     assert {row["us"] for row in found.dead_letters.select(to_us("_arrival_time").alias("us")).collect()} == {0}
     late = {"timestamp_by": "at", "late": {"tolerance": "5 s", "policy": "drop"}}
-    with pytest.raises(InputError, match=r"time\.late goes by when events arrived"):
-        adjust(numbered, late)
+    with pytest.raises(tm.InputError, match=r"time\.late needs to know when events arrived"):
+        tm.adjust(numbered, late)
     window = {"name": "w", "kind": "tumbling", "size": "1 hour", "aggregates": {"last": "max(_arrival_time)"}}
-    with pytest.raises(InputError, match=r"windows \(w\) goes by when events arrived"):
-        windowed(found, window)
+    with pytest.raises(tm.InputError, match=r"windows \(w\) needs to know when events arrived"):
+        tm.windows(found, window)
 
 
 def test_the_clock_and_periods_go_by_arrival(events: DataFrame) -> None:
     late = {"tolerance": "5 s", "policy": "adjust"}
     clock = {"timestamp_by": "at", "late": late, "idle": {"advance": "arrival_clock"}}
-    found = adjust(events, clock, arrival_time="came")
+    found = tm.adjust(events, clock, arrival_time="came")
     stamps = {row["id"]: row["t"] for row in found.accepted.withColumn("t", clock_of("_timestamp")).collect()}
     assert stamps == {"a": "12:00:00", "b": "12:00:09"}
-    periods = adjust(events, {"timestamp_by": "at", "emit": {"every": "1 minute"}}, arrival_time="came")
+    periods = tm.adjust(events, {"timestamp_by": "at", "emit": {"every": "1 minute"}}, arrival_time="came")
     assert (ids(periods.held), periods.dead_letters.count()) == (["a", "b", "c"], 0)
     assert [row["watermark"] for row in periods.watermarks.collect()] == [None]
-    both = adjust(
+    both = tm.adjust(
         events, {**clock, "out_of_orderness": "20 s", "emit": {"every": "10 s"}}, arrival_time="came"
     ).watermarks.withColumn("w", clock_of("watermark"))
     # What the clock gave at the first record, which is the last one before the period of the others.
@@ -139,54 +137,54 @@ def test_the_clock_and_periods_go_by_arrival(events: DataFrame) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
-        ({"time": {"timestamp_by": "att"}}, SpecError, "att"),
-        ({"time": {"timestamp_by": "at", "unit": "hour"}}, SpecError, 'time, unit: found "hour"'),
-        ({"time": {"timestamp_by": "at", "lat": {}}}, SpecError, "did you mean `late`?"),
-        ({"time": {"timestamp_by": "at", "unit": None}}, SpecError, "a key has the value None"),
-        ({"arrival_time": "now()"}, SpecError, "arrival_time: "),
-        ({"arrival_time": "camee"}, SpecError, "arrival_time: `camee` is no column here"),
-        ({"arrival_time": None}, InputError, "the events have no order of arrival"),
-        ({"column": ("_watermark", "at")}, InputError, "`_watermark`, a name of the product"),
-        ({"column": ("_arrival_seq", "id")}, InputError, "`_arrival_seq` is STRING"),
-        ({"column": ("_arrival_time", "timestamp(came)")}, InputError, "`arrival_time` is 'came' as well"),
+        ({"time": {"timestamp_by": "att"}}, tm.SpecError, "att"),
+        ({"time": {"timestamp_by": "at", "unit": "hour"}}, tm.SpecError, 'time, unit: found "hour"'),
+        ({"time": {"timestamp_by": "at", "lat": {}}}, tm.SpecError, "did you mean `late`?"),
+        ({"time": {"timestamp_by": "at", "unit": None}}, tm.SpecError, "a key has the value None"),
+        ({"arrival_time": "now()"}, tm.SpecError, "arrival_time: "),
+        ({"arrival_time": "camee"}, tm.SpecError, "arrival_time: `camee` is no column here"),
+        ({"arrival_time": None}, tm.InputError, "the events have no order of arrival"),
+        ({"column": ("_watermark", "at")}, tm.InputError, "`_watermark`, a name that Tidemark reserves"),
+        ({"column": ("_arrival_seq", "id")}, tm.InputError, "`_arrival_seq` is STRING"),
+        ({"column": ("_arrival_time", "timestamp(came)")}, tm.InputError, "`arrival_time` is 'came' as well"),
     ],
 )
 def test_what_stands_in_the_way_is_said_with_a_remedy(
-    events: DataFrame, change: dict[str, Any], error: type[TidemarkError], said: str
+    events: DataFrame, change: dict[str, Any], error: type[tm.TidemarkError], said: str
 ) -> None:
     if "column" in change:
         name, expression = change["column"]
         events = events.withColumn(name, F.expr(expression))
     time = change.get("time", {"timestamp_by": "at"})
     with pytest.raises(error) as raised:
-        adjust(events, time, arrival_time=change.get("arrival_time", "came"))
+        tm.adjust(events, time, arrival_time=change.get("arrival_time", "came"))
     assert said in str(raised.value)
 
 
 def test_a_window_must_go_with_the_time_of_the_events(events: DataFrame) -> None:
-    found = adjust(events, {"timestamp_by": "at", "over": ["id"]}, arrival_time="came")
+    found = tm.adjust(events, {"timestamp_by": "at", "over": ["id"]}, arrival_time="came")
     window = {"name": "w", "kind": "tumbling", "size": "1 hour", "aggregates": {"n": "count(*)"}}
-    with pytest.raises(SpecError, match=r"window w, group_by: lacks `id` of `time\.over`"):
-        windowed(found, window)
-    with pytest.raises(SpecError, match=r"`time\.out_of_order: keep`"):
-        window_dead_letters(found, {**window, "group_by": ["id"], "allowed_lateness": "1 s"})
-    with pytest.raises(SpecError, match="windows, size: the key is missing"):
-        windowed(found, {name: value for name, value in window.items() if name != "size"})
+    with pytest.raises(tm.SpecError, match=r"window w, group_by: lacks `id` of `time\.over`"):
+        tm.windows(found, window)
+    with pytest.raises(tm.SpecError, match=r"`time\.out_of_order: keep`"):
+        tm.window_dead_letters(found, {**window, "group_by": ["id"], "allowed_lateness": "1 s"})
+    with pytest.raises(tm.SpecError, match="windows, size: the key is missing"):
+        tm.windows(found, {name: value for name, value in window.items() if name != "size"})
 
 
 def test_revised_results_of_any_events_are_their_last_revisions(spark: SparkSession) -> None:
     times = ("12:01", "12:30", "12:05", "12:40")
     rows = [(f"2026-01-01T{at}Z", f"2026-01-01T13:0{number}Z") for number, at in enumerate(times)]
-    late = adjust(
+    late = tm.adjust(
         spark.createDataFrame(rows, "at STRING, got STRING"),
         {"timestamp_by": "at", "out_of_order": "keep"},
         arrival_time="got",
     )
     window = {"name": "w", "kind": "tumbling", "size": "10 minutes", "aggregates": {"n": "count(*)"}}
-    revised = windowed(late, window | {"allowed_lateness": "1 hour", "emit": "on_time"})
+    revised = tm.windows(late, window | {"allowed_lateness": "1 hour", "emit": "on_time"})
     first = revised.orderBy("window_start").collect()[0]
     assert (first["n"], first["_revision"]) == (2, 1)
-    sessions = windowed(
+    sessions = tm.windows(
         late,
         {
             "name": "s",
@@ -205,35 +203,35 @@ def test_a_tick_lets_the_clock_go_on_behind_the_last_event(events: DataFrame) ->
     late = {"late": {"tolerance": "5 s", "policy": "adjust"}, "idle": {"advance": "arrival_clock"}}
     window = {"name": "w", "kind": "tumbling", "size": "10 s", "aggregates": {"n": "count(*)"}}
     time, tick = {"timestamp_by": "at", "out_of_orderness": "20 s", **late}, datetime(2026, 1, 1, 12, 1, tzinfo=UTC)
-    still = adjust(events, time, "came")
-    assert windowed(still, window).count() == 0
-    ticked = adjust(events, time, "came", tick=tick)
+    still = tm.adjust(events, time, "came")
+    assert tm.windows(still, window).count() == 0
+    ticked = tm.adjust(events, time, "came", tick=tick)
     assert [row["watermark"].second for row in ticked.watermarks.collect()] == [55]
     assert ids(ticked.ordered) == ["a", "b", "c"]
-    rows = windowed(ticked, window).select(clock_of("window_start"), "n", clock_of("_watermark")).collect()
+    rows = tm.windows(ticked, window).select(clock_of("window_start"), "n", clock_of("_watermark")).collect()
     assert [tuple(row) for row in rows] == [("12:00:00", 3, "12:00:55")]
-    with pytest.raises(InputError, match="which has no offset"):
-        adjust(events, time, "came", tick=tick.replace(tzinfo=None))
+    with pytest.raises(tm.InputError, match="which has no offset"):
+        tm.adjust(events, time, "came", tick=tick.replace(tzinfo=None))
 
 
 @pytest.mark.parametrize("advance", ["window_close", "exclude_split"])
 def test_idle_rules_that_need_a_pipeline_are_refused(events: DataFrame, advance: str) -> None:
     time = {"timestamp_by": "at", "idle": {"advance": advance, "timeout": "1 min"}}
-    with pytest.raises(SpecError, match=f"idle.advance: {advance} goes by the splits or windows"):
-        adjust(events, time, arrival_time="came")
+    with pytest.raises(tm.SpecError, match=f"idle.advance: {advance} depends on the splits or windows"):
+        tm.adjust(events, time, arrival_time="came")
 
 
 def test_without_an_event_time_nothing_can_be_late(events: DataFrame) -> None:
-    with pytest.raises(SpecError, match="late: `late` has no effect without `timestamp_by`"):
-        adjust(events, {"late": {"tolerance": "1 s", "policy": "drop"}}, arrival_time="came")
+    with pytest.raises(tm.SpecError, match="late: `late` has no effect without `timestamp_by`"):
+        tm.adjust(events, {"late": {"tolerance": "1 s", "policy": "drop"}}, arrival_time="came")
 
 
 def test_a_session_that_means_something_else_is_refused(spark: SparkSession, events: DataFrame) -> None:
     with (
         with_settings(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}),
-        pytest.raises(TidemarkError, match=r'spark\.conf\.set\("spark\.sql\.session\.timeZone", "UTC"\)'),
+        pytest.raises(tm.TidemarkError, match=r'spark\.conf\.set\("spark\.sql\.session\.timeZone", "UTC"\)'),
     ):
-        adjust(events, {"timestamp_by": "at"}, arrival_time="came")
+        tm.adjust(events, {"timestamp_by": "at"}, arrival_time="came")
 
 
 def test_the_examples_of_the_code_and_of_the_page_give_what_they_show(spark: SparkSession) -> None:
@@ -245,11 +243,12 @@ def test_the_examples_of_the_code_and_of_the_page_give_what_they_show(spark: Spa
     assert page.attempted >= 8
 
 
-def test_the_package_is_light_and_the_library_needs_no_dagster_and_no_lake() -> None:
+def test_importing_tidemark_is_light_and_the_library_needs_no_dagster_and_no_lake() -> None:
     code = (
-        "import sys, timeops\n"
-        "early = {'pyspark', 'pydantic'} & set(sys.modules)\n"
-        "from timeops import adjust\n"
+        "import sys\n"
+        "import tidemark as tm\n"
+        "early = {'pyspark', 'dagster', 'pydantic', 'deltalake', 'pandas'} & set(sys.modules)\n"
+        "tm.adjust\n"
         "heavy = {'dagster', 'delta', 'deltalake', 'great_expectations', 'click', 'rich'} & set(sys.modules)\n"
         "sys.exit(f'imported {early | heavy}' if early | heavy else 0)"
     )

@@ -27,7 +27,26 @@ SPECS = sorted(path for path in (ROOT / "examples").glob("*.yaml") if not path.n
 COMMANDS = [words for spec in SPECS for words in commands_of(spec)]
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: Path(words[2]).name.removesuffix(CASES))
+def name_of(words: list[str]) -> str:
+    return Path(words[2]).name.removesuffix(CASES)
+
+
+SOON = (
+    "azure_tolerances.devices",  # adjusted, with timelines of their own
+    "duplicates",
+    "hitachi_order.second",  # dropped
+    "mongodb_windows",  # kept
+    "windows_over_windows",
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(words, id=name_of(words), marks=[] if name_of(words) in SOON else [pytest.mark.long])
+        for words in COMMANDS
+    ],
+)
 def test_an_example_holds(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     monkeypatch.chdir(ROOT)
     done = CliRunner().invoke(main, words, catch_exceptions=False)

@@ -12,8 +12,7 @@ from tidemark.assets.alignment import largest_times, must_process_first
 from tidemark.assets.ingestion import Waiting, waiting_input
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
-from tidemark.resources.batches.owner import this_process
-from tidemark.resources.batches.plans import Kind
+from tidemark.resources.batches.plans import Kind, this_process
 from tidemark.resources.workspace import Workspace
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,11 +15,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+import tidemark as tm
 from tidemark.resources.batches import batch_log as batches
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.owner import Owner, is_gone, this_process
-from tidemark.resources.batches.plans import Kind, Plan
-from tidemark.resources.batches.snapshot import consistent
+from tidemark.resources.batches.plans import Kind, Owner, Plan, is_gone, this_process
 from tidemark.resources.clock import Clock, FixedClock
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.undoing import prepare
@@ -44,7 +43,7 @@ from datetime import datetime, UTC
 from pathlib import Path
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.lake.lake import Lake
-from tidemark.resources.batches.owner import this_process
+from tidemark.resources.batches.plans import this_process
 from tidemark.timeops.errors import BusyError
 log = BatchLog(Lake(Path(sys.argv[1])))
 print("ready", flush=True)
@@ -380,17 +379,17 @@ def test_the_log_of_many_batches_stays_in_few_files(
 def test_a_snapshot_names_every_table_at_the_versions_of_one_commit(lake: Lake, log: BatchLog) -> None:
     warehouse = lake.root.parent
     with pytest.raises(LakeError, match="no pipeline garden"):
-        consistent(warehouse, "garden")
+        tm.consistent(warehouse, "garden")
     with pytest.raises(LakeError, match="no committed batch yet"):
-        consistent(warehouse, "shop")
+        tm.consistent(warehouse, "shop")
     log.commit(begin(log), {}, {LOG_CONTROL: 1, WATERMARKS: 1}, NOON)
     log.commit(begin(log), {}, {LOG_CONTROL: 1, WATERMARKS: 3}, NOON)
     begin(log)
     folders = {table: warehouse / "shop" / table for table in (LOG_CONTROL, WATERMARKS)}
-    assert consistent(warehouse, "shop") == {
+    assert tm.consistent(warehouse, "shop") == {
         LOG_CONTROL: (folders[LOG_CONTROL], 1),
         WATERMARKS: (folders[WATERMARKS], 3),
     }
-    assert consistent(warehouse, "shop", 0)[WATERMARKS] == (folders[WATERMARKS], 1)
+    assert tm.consistent(warehouse, "shop", 0)[WATERMARKS] == (folders[WATERMARKS], 1)
     with pytest.raises(LakeError, match="no committed batch 2"):
-        consistent(warehouse, "shop", 2)
+        tm.consistent(warehouse, "shop", 2)

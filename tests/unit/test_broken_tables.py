@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tidemark.resources.disk import ReadOnlyError
 from tidemark.resources.lake.lake import Lake
+from tidemark.resources.machine import ReadOnlyError
 from tidemark.timeops.errors import LakeError
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -43,9 +43,9 @@ def test_a_log_with_a_spoilt_entry_is_named_with_the_entry(lake: Lake, spoil: Ca
         Lake(lake.root).rows("t")
     assert (
         raised.value.found
-        == f"The log of the table {lake.path('t')} cannot be read: {2:020}.json in it is cut off or spoilt."
+        == f"The log of the table {lake.path('t')} cannot be read: {2:020}.json in it is truncated or damaged."
     )
-    assert "bring the folder of the pipeline back from a copy" in raised.value.remedy
+    assert "restore the pipeline's folder from a backup" in raised.value.remedy
 
 
 def test_a_log_with_a_gap_is_named_with_its_place(lake: Lake) -> None:

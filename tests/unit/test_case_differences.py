@@ -8,8 +8,7 @@ import pytest
 
 from tidemark.pipelines.case_tests.differences import CaseOutcomes, Difference, Outcome, cut_differences, differences
 from tidemark.pipelines.case_tests.runs import MOST_CUTS, logs_of
-from tidemark.pipelines.case_tests.suite import Verdict
-from tidemark.pipelines.case_tests.text import MOST_ROWS, show_verdicts
+from tidemark.pipelines.case_tests.suite import MOST_ROWS, Verdict, show_verdicts
 from tidemark.timeops.cases.file import Case, Expected
 
 

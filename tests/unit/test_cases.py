@@ -130,7 +130,7 @@ def test_names_differ_and_only_the_last_step_ends_the_input() -> None:
     steps = "[{records: [], end_of_input: flush}, {records: [], expect: {watermark: none}}]"
     assert "this is not the last step" in refused(f"cases: [{{name: c, steps: {steps}}}]")
     both = "{name: c, steps: [{records: [], expect: {watermark: none}}], expect: {watermark: none}}"
-    assert "`expect` stands on the last step as well" in refused(f"cases: [{both}]")
+    assert "`expect` is on the last step as well" in refused(f"cases: [{both}]")
 
 
 def test_arrival_is_asked_for_where_a_rule_goes_by_it_and_refused_where_an_expression_says_it() -> None:

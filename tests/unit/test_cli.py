@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.command_line import in_words
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.owner import this_process
-from tidemark.resources.disk import FullDiskError
+from tidemark.resources.batches.plans import this_process
 from tidemark.resources.lake.lake import Lake
+from tidemark.resources.machine import FullDiskError
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA
 from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.spec import spec_json_schema
@@ -295,7 +295,7 @@ def test_accept_refuses_an_ingestion_which_no_check_stops(folder: Path) -> None:
         (LakeError("f", remedy="r"), 1, "f\nTo do: r\n"),
         (KeyboardInterrupt(), 130, "Stopped. Nothing is lost"),
         (ZeroDivisionError("by 0\nmore"), 1, "Unexpected ZeroDivisionError: by 0. "),
-        (ConnectionRefusedError(111, "Connection refused"), 1, "The Java process in which Spark computes went away"),
+        (ConnectionRefusedError(111, "Connection refused"), 1, "The Java process of Spark ended"),
         (OSError(30, "Read-only file system: '/mnt/home'"), 1, "The disk cannot be written: Read-only file system."),
     ],
 )

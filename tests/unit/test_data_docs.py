@@ -12,8 +12,7 @@ from markupsafe import escape
 from tests.ports import free_port
 from tidemark.resources.quality import data_docs
 from tidemark.resources.quality.checks import Checked, Expectation, Measured, check
-from tidemark.resources.quality.data_docs import FOLDER, docs_folder, failed_checks, forget_pages, write_page
-from tidemark.resources.quality.docs_server import served
+from tidemark.resources.quality.data_docs import FOLDER, docs_folder, failed_checks, forget_pages, served, write_page
 from tidemark.timeops.errors import TidemarkError
 
 EVEN = Expectation("even", holds="every number is even", remedy="add one")

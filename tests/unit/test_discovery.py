@@ -12,10 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.unit.landed import AN_HOUR_AGO, NOW, land, names, source
-from tidemark.resources.sources.changes import FileRange, state_of
-from tidemark.resources.sources.discovery import Discovery, discover
-from tidemark.resources.sources.held_back import HeldBack, still_held
-from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.discovery import Discovery, HeldBack, discover, still_held
+from tidemark.resources.sources.known_files import FileRange, FileState, state_of
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource
 
@@ -185,7 +183,7 @@ def test_a_file_that_shrank_or_was_rewritten_is_an_error_with_a_remedy(tmp_path:
     message = only_error(look(tmp_path, state=state))
     assert str(file) in message
     assert "already read" in message
-    assert "put the old content back, or land the new content under a new name" in message
+    assert "restore the old content, or land the new content under a new name" in message
 
 
 def test_compressed_parquet_and_multiline_files_cannot_grow(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.landed import AN_HOUR_AGO, NOW, land, names, source
-from tidemark.resources.sources import changes, local_files
-from tidemark.resources.sources.changes import state_of
+from tidemark.resources.sources import known_files, local_files
 from tidemark.resources.sources.discovery import Discovery, discover
-from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.known_files import FileState, state_of
 from tidemark.timeops.spec import FilesSource
 
 NOTHING_NEW = Discovery((), (), 0, ())
@@ -147,7 +146,7 @@ def test_a_file_is_hashed_once_until_it_changes(tmp_path: Path, monkeypatch: pyt
         hashed.append(os.path.basename(path))
         return local_files.read_content(path, size_bytes, prefix_bytes)
 
-    monkeypatch.setattr(changes, "read_content", read_content)
+    monkeypatch.setattr(known_files, "read_content", read_content)
     for name in ("x", "y"):
         land(tmp_path / "in" / f"{name}.csv")
     assert look(tmp_path, []) == look(tmp_path, [])

@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 from tidemark.assets.backfill.first_day import EARLIEST, UNTIL_KNOWN, first_day
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
-from tidemark.resources.batches.owner import this_process
+from tidemark.resources.batches.plans import this_process
 from tidemark.resources.clock import FixedClock
 from tidemark.resources.workspace import Workspace
 

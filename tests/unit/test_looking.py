@@ -23,7 +23,7 @@ from tidemark.pipelines.cli import main
 from tidemark.pipelines.rows_text import text, write_rows
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.owner import Owner, this_process
+from tidemark.resources.batches.plans import Owner, this_process
 
 FRESH = "alerts: {freshness: {warn: 1 hour, error: 1 day}}\n"
 
@@ -90,7 +90,7 @@ def test_status_names_a_batch_at_work_and_one_whose_process_died(shop: Shop) -> 
     found = json.loads(call(shop, "status", "--json").stdout)
     assert found["at_work"] is None
     assert any(
-        "batch 2 (process) is not committed" in said and "ended without a word" in said for said in found["wrong"]
+        "batch 2 (process) is not committed" in said and "ended without a message" in said for said in found["wrong"]
     )
 
 

@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tidemark.assets.display.canvas import svg
-from tidemark.assets.display.lateness_numbers import MOVED, ON_TIME, REFUSED, Bin, Lateness, bucket_start
-from tidemark.assets.display.pictures import draw_lateness, draw_watermark, lateness_picture, watermark_picture
-from tidemark.assets.display.window_pictures import draw_windows
+from tidemark.assets.display.lateness import MOVED, ON_TIME, REFUSED, Bin, Lateness, bucket_start
+from tidemark.assets.display.pictures import (
+    draw_lateness,
+    draw_watermark,
+    draw_windows,
+    lateness_picture,
+    watermark_picture,
+)
 from tidemark.timeops.columns import MAX_US, MIN_US
 
 HOUR = 3_600_000_000

@@ -70,16 +70,16 @@ def test_no_file_of_the_environment_names_an_address() -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, Path(".ci/run")], ids=str)
 def test_every_make_command_that_is_written_down_is_a_target(page: Path) -> None:
-    targets = set(re.findall(r"^([a-z]+):", read("Makefile"), re.MULTILINE))
-    written = set(re.findall(r"^(?:step )?make ([a-z]+)|`make ([a-z]+)`", read(page), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
+    written = set(re.findall(r"^(?:step )?make ([a-z-]+)|`make ([a-z-]+)[ `]", read(page), re.MULTILINE))
     assert {first or second for first, second in written} - targets == set()
 
 
 def test_the_readme_shows_the_two_commands_and_help_lists_every_target() -> None:
     makefile = read("Makefile")
     assert {"make demo", "make test"} <= {line.split("  ")[0] for line in read("README.md").splitlines()}
-    targets = re.findall(r"^([a-z]+):", makefile, re.MULTILINE)
-    assert re.findall(r"^([a-z]+):.*## \S", makefile, re.MULTILINE) == targets
+    targets = re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)
+    assert re.findall(r"^([a-z-]+):.*## \S", makefile, re.MULTILINE) == targets
     assert set(targets) == set(re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)[0].split())
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.processes import ROOT
-from tidemark.resources.spark.scratch import new_scratch
+from tidemark.resources.spark.session import new_scratch
 
 _PROCESS = """
 import sys
-from tidemark.resources.spark.scratch import new_scratch
+from tidemark.resources.spark.session import new_scratch
 folder = new_scratch()
 (folder / "blockmgr").mkdir()
 print(folder, flush=True)

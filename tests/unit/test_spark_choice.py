@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner
 
 from tidemark.pipelines.cli import main
+from tidemark.resources.machine import server_gone
 from tidemark.resources.settings import Settings, from_environment
 from tidemark.resources.spark import choice as spark_choice
-from tidemark.resources.spark import proof as spark_proof
-from tidemark.resources.spark.choice import choose_spark, open_session, server_gone
+from tidemark.resources.spark import server
+from tidemark.resources.spark.choice import choose_spark, open_session
 from tidemark.resources.spark.network import check_secret
-from tidemark.resources.spark.proof import proving
 from tidemark.resources.spark.server import (
     ServerNote,
     address_of,
@@ -28,6 +28,7 @@ from tidemark.resources.spark.server import (
     leave_note,
     new_token,
     note_of_this_process,
+    proving,
     remove_note,
 )
 from tidemark.resources.spark.session import SERVED_SETTINGS, session_config
@@ -85,7 +86,7 @@ def test_a_server_that_no_longer_answers_is_left_aside_and_told(tmp_path: Path) 
 def test_a_stranger_at_the_ports_of_a_stale_note_is_told_apart_within_seconds_and_learns_no_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spark_proof, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(server, "PATIENCE_S", 0.3)
     heard: list[bytes] = []
     with (
         stranger(heard) as silent,

@@ -378,10 +378,10 @@ BAD_FOR_SCHEMA_TOO = [
     ("sources.0.options.header", "yes", "sources[0].options.header", "true or false"),
     ("sources.0.options.sep", True, "sources[0].options.sep", "put the value in quotes"),
     ("sources.0.options.haeder", True, "sources[0].options.haeder", "did you mean `header`?"),
-    ("sources.0.options.mode", "FAILFAST", "sources[0].options.mode", "set by the product"),
-    ("sources.0.options.inferSchema", True, "sources[0].options.inferSchema", "set by the product"),
-    ("sources.0.options.enforceSchema", True, "sources[0].options.enforceSchema", "set by the product"),
-    ("sources.0.options.columnNameOfCorruptRecord", "c", "columnNameOfCorruptRecord", "set by the product"),
+    ("sources.0.options.mode", "FAILFAST", "sources[0].options.mode", "set by Tidemark"),
+    ("sources.0.options.inferSchema", True, "sources[0].options.inferSchema", "set by Tidemark"),
+    ("sources.0.options.enforceSchema", True, "sources[0].options.enforceSchema", "set by Tidemark"),
+    ("sources.0.options.columnNameOfCorruptRecord", "c", "columnNameOfCorruptRecord", "set by Tidemark"),
     ("sources.0.options.allowComments", True, "sources[0].options.allowComments", "for csv one of header"),
     ("sources.0.options", {"sep": ";", "delimiter": ","}, "sources[0].options.delimiter", "the same option"),
     ("sources.0.rename", {"x": 3}, "sources[0].rename.x", "put the value in quotes"),
@@ -505,13 +505,13 @@ BAD_FOR_SCHEMA_TOO = [
     ("windows.0", {**WINDOW, "kind": "sliding", "empty": True}, "windows[0].empty", "which lies on no grid"),
     ("windows.0.history", True, "windows[0].history", "no effect on a window that gives one result"),
     ("windows.0.revise_every", "1 s", "windows[0].revise_every", "no effect without `emit: on_time`"),
-    ("windows.1", over_w(emit={"early": "1 s"}), "windows[1].emit", "they are final"),
-    ("windows.1", over_w(kind="sliding", emit={"early": "1 s"}), "windows[1].emit", "they are final"),
+    ("windows.1", over_w(emit={"early": "1 s"}), "windows[1].emit", "its input is final"),
+    ("windows.1", over_w(kind="sliding", emit={"early": "1 s"}), "windows[1].emit", "its input is final"),
     (
         "windows.1",
         over_w(kind="session", size=None, gap="1 s", emit={"early": "1 s"}),
         "windows[1].emit",
-        "they are final",
+        "its input is final",
     ),
     ("windows.1", over_w(kind="sliding", empty=True), "windows[1].empty", "which lies on no grid"),
     ("windows.1", over_w(empty=True), "windows[1].empty", "rows without a result"),
@@ -523,7 +523,7 @@ BAD_FOR_SCHEMA_TOO = [
         "windows.0",
         {**session(gap="1 s", max_duration="1 h"), "emit": {"early": "1 s"}},
         "windows[0].emit",
-        "back and forth",
+        "all later sessions",
     ),
     ("windows.0.allowed_lateness", "1 s", "windows[0].allowed_lateness", "no accepted event is ever late"),
     ("windows.0.aggregates", {}, "windows[0].aggregates", "at least one aggregate"),
@@ -546,7 +546,7 @@ BAD_FOR_PARSER_ONLY = [
     ("windows.0.where", "window(t, '1 h').start > t", "windows[0].where", "write `kind`, `size` and `hop`"),
     ("windows.0", cumulative(step="7 min"), "windows[0].step", "of which 1 hour is no whole number"),
     ("windows.0", cumulative(step="2 h"), "windows[0].step", "of which 1 hour is no whole number"),
-    ("windows.0.time_zone", "UTC", "windows[0].time_zone", "only windows of a day or a month follow the clocks"),
+    ("windows.0.time_zone", "UTC", "windows[0].time_zone", "only windows of a day or a month follow a `time_zone`"),
     ("windows.0.size", "-1 h", "windows[0].size", "which is negative\nExpected: a duration longer than zero"),
     ("windows.0.offset", "-1 h", "windows[0].offset", "which is negative\nExpected: a duration of zero or more"),
     ("windows.0", {**WINDOW, "size": "1 day", "time_zone": "Europe/Belin"}, "windows[0].time_zone", "Europe/Berlin"),
@@ -556,14 +556,14 @@ BAD_FOR_PARSER_ONLY = [
     ("sources.0.out_of_orderness", "1 s", "time.out_of_orderness", "every source has its own"),
     ("sources.0.idle", {"timeout": "1 s"}, "sources[0].idle", "has no effect without `time.idle"),
     ("sources.0.live", True, "sources[0].live", "no effect without `arrival_time`"),
-    ("sources.0", LIVE, "sources[0].live", "no rule goes by the clock alone"),
+    ("sources.0", LIVE, "sources[0].live", "no rule follows the clock alone"),
     ("sources", [LIVE, {**LIVE, "name": "o", "live": False}], "sources[0].live", "source `o` has an `arrival_time`"),
     ("sources.0.split", "rand()", "sources[0].split", "is random"),
     ("sources.0.splits", ["a", "a"], "sources[0].splits[1]", "stands twice"),
     ("time.idle", {"advance": "exclude_split", "timeout": "1 s"}, "time.idle.advance", "several splits"),
     ("time.idle", {"advance": "exclude_split"}, "time.idle.timeout", "no idle timeout for source `s`"),
-    ("sources.0.alignment", aligned(), "sources[0].alignment.group", "the group of this source alone"),
-    ("sources", two_aligned(alignment=aligned(group="h"))[1:], "sources[0].alignment.group", "of this source alone"),
+    ("sources.0.alignment", aligned(), "sources[0].alignment.group", "the group of this source only"),
+    ("sources", two_aligned(alignment=aligned(group="h"))[1:], "sources[0].alignment.group", "of this source only"),
     ("sources", two_sources(order="position"), "sources[1].order", "one order for all sources"),
     ("sources", two_sources(out_of_orderness="1500 us"), "sources[1].out_of_orderness", "whole number of millis"),
     ("sources.0.arrival_time", "now()", "sources[0].arrival_time", "reads the clock"),
@@ -620,7 +620,7 @@ BAD_FOR_PARSER_ONLY = [
     ),
     ("windows", [], "outputs.ordered_events", "nothing would be written"),
     ("windows.0.from", "x", "windows[0].from", "there is no window called `x`"),
-    ("windows.0.from", "w", "windows[0].from", "takes the results of this window in turn"),
+    ("windows.0.from", "w", "windows[0].from", "reads the results of this window in turn"),
     ("windows.1", over_w(name="hours", **{"from": "W"}), "windows[1].from", "did you mean `w`?"),
     (
         "windows.1",
@@ -635,7 +635,7 @@ BAD_FOR_PARSER_ONLY = [
     ("partitions.start", "2013-02-30", "partitions.start", "a day such as"),
     ("alerts.dead_letter_rate", {"warn": "101 %"}, "alerts.dead_letter_rate.warn", "at most 100 %"),
     ("alerts.dead_letter_rate", {}, "alerts.dead_letter_rate", "neither `warn` nor `error`"),
-    ("alerts.freshness", {"warn": "1 h", "error": "1 h"}, "alerts.freshness.warn", "no less than `error`"),
+    ("alerts.freshness", {"warn": "1 h", "error": "1 h"}, "alerts.freshness.warn", "not below `error`"),
     ("alerts.freshness", {"warn": "30 s"}, "alerts.freshness.warn", "at least 1 minute"),
     ("schedule", "61 * * * *", "schedule", "found `61` as the minute, which is out of range"),
     ("schedule", {"on_new_input": "2 s"}, "schedule.on_new_input", "whole seconds, at least 5"),
@@ -679,7 +679,7 @@ def test_windows_without_events_and_partitions_without_windows_are_refused_by_th
 def test_a_longest_duration_of_sessions_is_refused_under_keep() -> None:
     keep = changed("time.out_of_order", "keep")
     spec = changed("windows.0", session(gap="1 s", max_duration="1 h"), keep)
-    assert "windows[0].max_duration: found a longest duration under `out_of_order: keep`" in message(spec)
+    assert "windows[0].max_duration: found `max_duration` with `out_of_order: keep`" in message(spec)
     assert not schema_accepts(spec)
 
 
@@ -693,7 +693,7 @@ def test_silences_of_aligned_sources_are_not_published_by_periods(advance: str) 
 
 def test_alignment_without_an_event_time_is_refused() -> None:
     spec = changed("time", ..., changed("sources", two_aligned()))
-    assert "sources[0].alignment: `alignment` goes by event time, and without `timestamp_by`" in message(spec)
+    assert "sources[0].alignment: `alignment` compares event times, and without `timestamp_by`" in message(spec)
     assert not schema_accepts(spec)
 
 
@@ -982,10 +982,10 @@ def test_keys_can_be_set_beside_the_file() -> None:
         ("time.unit=", "this cannot be read"),
         ("time.unit=[", "this cannot be read"),
         ("[0].unit=second", "this cannot be read"),
-        ("windows[3].size=1 h", "`[3]` leads nowhere, the file has a list of 1 there"),
-        ("windows.size=1 h", "`size` leads nowhere, the file has a list of 1 there"),
-        ("name.of=1 h", "`of` leads nowhere, the file has no mapping there"),
-        ("name[0]=x", "`[0]` leads nowhere, the file has no list there"),
+        ("windows[3].size=1 h", "`[3]` names nothing: the file has a list of 1 there"),
+        ("windows.size=1 h", "`size` names nothing: the file has a list of 1 there"),
+        ("name.of=1 h", "`of` names nothing: the file has no mapping there"),
+        ("name[0]=x", "`[0]` names nothing: the file has no list there"),
     ],
 )
 def test_what_cannot_be_set_is_said(override: str, says: str) -> None:

@@ -10,7 +10,7 @@ from tidemark.assets.batch.planning import LogSegment, next_segment, take_on
 from tidemark.assets.batch.ticks import clock_of_tick, why_never
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.owner import this_process
+from tidemark.resources.batches.plans import this_process
 from tidemark.resources.clock import FixedClock
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.workspace import Position, SpecFile, Workspace
@@ -97,7 +97,7 @@ def test_a_tick_stands_behind_the_log_when_all_input_is_read_and_the_clock_has_g
         (SPEC.replace(", LIVE", ""), "source `tills` has an `arrival_time` without `live: true`"),
         (
             SPEC.replace(", arrival_time: t, LIVE", "").replace(", emit: {every: 1 s}", ""),
-            "no rule of the spec goes by the clock alone",
+            "no rule of the spec follows the clock alone",
         ),
     ],
 )

@@ -37,6 +37,7 @@ NONE, FINAL = "none", "final"
 
 _TABLES = f"{ORDERED}, {HELD}, {LETTERS}, {WINDOWS}<name>, watermark or watermarks"
 _WATERMARK = f"an instant such as 2026-01-31T12:00:00Z, {NONE} (no event has come), or {FINAL} (flushed)"
+_GIVEN_BESIDE_PAYLOAD = (ARRIVAL, SOURCE, SPLIT, FILE)
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class Step(SpecModel):
 
     records: Records = Field(default=(), description="a list of records, each a mapping of columns to values")
     tick: Instant | None = Field(default=None, description="the clock of a tick behind the records, an instant")
-    expect: Expect | None = Field(default=None, description="what should stand in the tables now")
+    expect: Expect | None = Field(default=None, description="what the tables should hold after this step")
     end_of_input: EndOfInput | None = Field(default=None, description="flush or hold, after the last step")
 
 
@@ -124,9 +125,9 @@ class Case(SpecModel):
     name: Text = Field(description="a sentence that says what the case shows")
     records: Records | None = Field(default=None, description="a list of records, in the order of the log")
     steps: tuple[Step, ...] | None = Field(default=None, description="a list of steps, each with records")
-    expect: Expect | None = Field(default=None, description="what should stand in the tables in the end")
+    expect: Expect | None = Field(default=None, description="what the tables should hold at the end")
     end_of_input: EndOfInput | None = Field(default=None, description="flush or hold, after the last record")
-    error: Text | None = Field(default=None, description="a part of what is said when this case fails, as it must")
+    error: Text | None = Field(default=None, description="a part of the message with which this case must fail")
 
     @model_validator(mode="after")
     def _together(self) -> "Case":
@@ -140,7 +141,7 @@ class Case(SpecModel):
                 problems.append(Problem("this is not the last step", remedy="write it on the last one", at=at))
         for key in ("expect", "end_of_input"):
             if steps and getattr(self, key) is not None and getattr(steps[-1], key) is not None:
-                found = f"`{key}` stands on the last step as well"
+                found = f"`{key}` is on the last step as well"
                 problems.append(Problem(found, expected="one of them", at=(key,)))
         if self.expect is None and all(step.expect is None for step in steps):
             expected = "`expect` on the case or on a step, with tables or watermarks"
@@ -181,9 +182,6 @@ class Case(SpecModel):
                 yield ("steps", s, "expect"), step.expect
         if self.expect is not None:
             yield ("expect",), self.expect
-
-
-_GIVEN_BESIDE_PAYLOAD = (ARRIVAL, SOURCE, SPLIT, FILE)
 
 
 class _File(SpecModel):
@@ -309,7 +307,7 @@ def _arrival_problems(record: Row, source: FilesSource, at: Path, spec: Spec, *,
 def _tick_problems(case: Case, spec: Spec) -> Iterator[Problem]:
     for number, step in enumerate(case.steps or ()):
         if step.tick is not None and not spec.heeds_ticks:
-            found = "`tick` has no effect: no rule of the spec goes by the clock alone"
+            found = "`tick` has no effect: no rule of the spec follows the clock alone"
             yield Problem(found, remedy="leave it out", at=("steps", number, "tick"))
 
 

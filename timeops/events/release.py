@@ -1,6 +1,6 @@
 """Release: which accepted events leave in this segment, and in which order (H).
 
-Here: the rule of release. Not here: numbering at scale (resources/spark/numbering.py).
+Here: the rule of release. Not here: numbering at scale (resources/spark/frames.py).
 """
 
 from dataclasses import dataclass

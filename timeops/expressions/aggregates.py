@@ -46,6 +46,8 @@ _REFUSED = {
 }
 
 _ORDERING = frozenset({"asc", "desc", "nulls", "first", "last"})
+SUMS = ("sum", "try_sum")
+_APART = "9.2E18D"  # half of 2^64, and less than it
 
 
 @dataclass(frozen=True)
@@ -146,10 +148,6 @@ def _with_clauses(
         else:
             break
     return end, order, condition
-
-
-SUMS = ("sum", "try_sum")
-_APART = "9.2E18D"  # half of 2^64, and less than it
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def check_built_texts(session: "SparkSession", expression: str, columns: Iterabl
         if number == MOST_CONSTANTS:
             raise SpecError(
                 f"`{expression}` computes more than {MOST_CONSTANTS} values that are the same for every record",
-                expected="constants that are written as such",
+                expected="constants that are written out",
             )
         if part not in _known:
             _known[part] = _text_of(session, part)

@@ -62,11 +62,9 @@ _REASONS = {
     ),
     **dict.fromkeys(
         ("reflect", "java_method", "try_reflect"),
-        ("calls code that cannot be judged", "use Spark SQL functions"),
+        ("calls code that Tidemark cannot check", "use Spark SQL functions"),
     ),
-    **dict.fromkeys(
-        ("raise_error", "assert_true"), ("fails the whole batch, where one row must never do so", _USE_NULL)
-    ),
+    **dict.fromkeys(("raise_error", "assert_true"), ("fails the whole batch because of one row", _USE_NULL)),
     **dict.fromkeys(
         (
             "explode",
@@ -78,7 +76,7 @@ _REASONS = {
             "stack",
             "json_tuple",
         ),
-        ("makes several rows of one, where one value is asked for", _USE_ARRAY),
+        ("makes several rows of one, but an expression gives one value", _USE_ARRAY),
     ),
     **dict.fromkeys(
         ("window", "session_window", "window_time"),
@@ -101,6 +99,9 @@ _PRINCIPLE = "a result that is a function of the arrival log: the same log gives
 
 _LIKE = frozenset({"like", "ilike", "rlike", "regexp"})
 _AFTER_NAME = frozenset({"is", "in", "like", "between", "and", "or", "not", "as", "ilike", "rlike", "div"})
+_EVENT_ORDER = "struct(_timestamp, _arrival_seq)"
+_SORTS = frozenset({"array_sort", "sort_array"})
+_ORDER_FREE = _SORTS | {"size", "cardinality", "array_size", "array_min", "array_max"}
 
 
 def check_deterministic(expression: str, *, where: str, columns: Collection[str] = ()) -> None:
@@ -202,11 +203,6 @@ def _opens_query(word: str, after: Token) -> bool:
     return word == "values" and (after.lower == "(" or after.kind in ("word", "string", "quoted"))
 
 
-_EVENT_ORDER = "struct(_timestamp, _arrival_seq)"
-_SORTS = frozenset({"array_sort", "sort_array"})
-_ORDER_FREE = _SORTS | {"size", "cardinality", "array_size", "array_min", "array_max"}
-
-
 def order_problems(expression: str) -> list[Problem]:
     """Return what `check_aggregate` would refuse."""
     tokens = tokenize(expression)
@@ -218,8 +214,8 @@ def order_problems(expression: str) -> list[Problem]:
         if instead:
             problems.append(
                 Problem(
-                    f"`{use.text}` depends on the order in which rows are met, which differs from run to run",
-                    expected="an aggregate that goes by (_timestamp, _arrival_seq), or that needs no order",
+                    f"`{use.text}` depends on the order in which Spark reads rows, which differs from run to run",
+                    expected="an aggregate ordered by (_timestamp, _arrival_seq), or one that needs no order",
                     remedy=f"write {instead}",
                 )
             )

@@ -55,7 +55,7 @@ def problem_of(error: Exception, asked: Asked) -> Problem:
     """
     is_inside = isinstance(error, PySparkException) and _condition(error) == "INTERNAL_ERROR"
     if is_inside or isinstance(error, Py4JJavaError):
-        return Problem(f"Spark cannot make anything of `{asked.text}`", "a Spark SQL expression that gives a value")
+        return Problem(f"Spark cannot compute `{asked.text}`", "a Spark SQL expression that gives a value")
     if not isinstance(error, AnalysisException):
         raise error
     condition, parameters = _condition(error), error.getMessageParameters() or {}
@@ -112,7 +112,7 @@ def _no_field(asked: Asked, said: Mapping[str, str]) -> Problem:
 def _no_parts(asked: Asked, said: Mapping[str, str]) -> Problem:
     base, kind = _plain(said.get("base", "")), _plain(said.get("other", ""))
     found = f"`{asked.text}` takes a part of `{base}`, which is {kind}"
-    return Problem(found, "a STRUCT, an ARRAY or a MAP where a part is taken")
+    return Problem(found, "a STRUCT, an ARRAY or a MAP, which have parts")
 
 
 def _wrong_count(asked: Asked, said: Mapping[str, str]) -> Problem:
@@ -131,7 +131,9 @@ def _wrong_argument(asked: Asked, said: Mapping[str, str]) -> Problem:
 def _wrong_pair(asked: Asked, said: Mapping[str, str]) -> Problem:
     left, right = (_plain(said.get(side, "")) for side in ("left", "right"))
     found = f"`{asked.text}`: `{_plain(said.get('sqlExpr', ''))}` puts {left} and {right} together"
-    return Problem(found, "two values of types that go together", "write one of them as the other: cast(x AS type)")
+    return Problem(
+        found, "two values of compatible types", "cast one of them to the type of the other: cast(x AS type)"
+    )
 
 
 def _no_expression(asked: Asked, said: Mapping[str, str]) -> Problem:
@@ -141,8 +143,8 @@ def _no_expression(asked: Asked, said: Mapping[str, str]) -> Problem:
 
 
 def _one_record(asked: Asked, _said: Mapping[str, str]) -> Problem:
-    found = f"`{asked.text}` is an aggregate of many, where there is one at a time"
-    hint = asked.hints.get("", "write it as one of the `aggregates` of a window")
+    found = f"`{asked.text}` is an aggregate, and this expression is computed row by row"
+    hint = asked.hints.get("", "move it into the `aggregates` of a window")
     return Problem(found, "an expression without aggregates", hint)
 
 
@@ -157,7 +159,7 @@ def _no_aggregate(asked: Asked, said: Mapping[str, str]) -> Problem:
 
 def _nested(asked: Asked, _said: Mapping[str, str]) -> Problem:
     found = f"`{asked.text}` has an aggregate inside an aggregate"
-    remedy = "give the inner one a window of its own, and take the outer one of a window `from` that one"
+    remedy = "compute the inner one in a window of its own, and the outer one in a window that reads it with `from`"
     return Problem(found, "one aggregate over columns", remedy)
 
 

@@ -188,6 +188,11 @@ def plain_column(expression: str) -> str | None:
     return tokens[0].text if is_one_name and not tokens[0].text[:1].isdigit() else None
 
 
+def quoted(name: str) -> str:
+    """A column name as an identifier, dots and backticks in it meaning nothing."""
+    return f"`{name.replace('`', '``')}`"
+
+
 def split_alias(expression: str) -> tuple[str, str | None]:
     """Cut `expression AS name` into its two parts; the name is None when there is none."""
     tokens = tokenize(expression)

@@ -2,7 +2,7 @@
 
 Here: the one way in which an expression of a spec is evaluated on rows, by the stages, the recounts and the checks,
 and the text of what it gives: JSON, names of timelines, keys and splits. Not here: what its value means
-(events/event_time.py, windows/results.py), which part of an aggregate is evaluated on rows (aggregates.py), values of
+(events/extraction.py, windows/results.py), which part of an aggregate is evaluated on rows (aggregates.py), values of
 test cases as Python has them (cases/values.py).
 
 Spark has no "try" for every type. But `try_add` swallows an error of all that is below it, and a hash is there for
@@ -42,6 +42,11 @@ _TOTAL_CALLS = frozenset(
     "abs coalesce if ifnull isnotnull isnull length lower nullif nvl trim upper".split()  # noqa: SIM905
 )
 _TOTAL_SYMBOLS = frozenset("+-*/%=<>!(),")
+EVERY_MICROSECOND = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options of Spark's `to_json`, which cuts instants to milliseconds otherwise."""
 
 
 def type_of(frame: DataFrame, expression: str) -> DataType:
@@ -149,13 +154,6 @@ def _has_hash(kind: DataType) -> bool:
     if isinstance(kind, StructType):
         return all(_has_hash(field.dataType) for field in kind)
     return not isinstance(kind, MapType | VariantType)
-
-
-EVERY_MICROSECOND = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
-"""Options of Spark's `to_json`, which cuts instants to milliseconds otherwise."""
 
 
 def as_json(*columns: Column) -> Column:

@@ -17,7 +17,8 @@ from tidemark.timeops.dead_letters import time_letters, unfit_letters, window_le
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.events.adjustment import Adjusted, kept_together, time_adjustment
 from tidemark.timeops.events.release import RELEASE_ORDER, release
-from tidemark.timeops.library.plain_events import TAKEN, arrival_log, no_arrival, quoted
+from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.library.plain_events import TAKEN, arrival_log, no_arrival
 from tidemark.timeops.materialize import as_it_is, computed
 from tidemark.timeops.problems import Problem, spec_error
 from tidemark.timeops.rules import TimeRules
@@ -148,7 +149,7 @@ def adjust(
     )
 
 
-def windowed(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> DataFrame:
+def windows(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> DataFrame:
     """Results of the windows that the watermark has closed; with `end_of_input: flush` in `time`, of all of them.
 
     Args:
@@ -167,7 +168,7 @@ def windowed(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> 
         >>> events = spark.createDataFrame([(f"2026-01-01 12:0{minute}:00",) for minute in (1, 2, 6, 7)], "at STRING")
         >>> judged = adjust(events, {"timestamp_by": "at", "end_of_input": "flush"}, arrival_time="at")
         >>> window = {"name": "w", "kind": "tumbling", "size": "5 minutes", "aggregates": {"n": "count(*)"}}
-        >>> windowed(judged, window).select("window_start", "n").orderBy("window_start").show()
+        >>> windows(judged, window).select("window_start", "n").orderBy("window_start").show()
         +-------------------+---+
         |       window_start|  n|
         +-------------------+---+
@@ -191,7 +192,7 @@ def window_dead_letters(events: AdjustedEvents, window: WindowSpec | Mapping[str
 
     Args:
         events: What `adjust` gave.
-        window: As for `windowed`.
+        window: As for `windows`.
 
     Returns:
         Rows as in `dead_letters`, with the reason `window_closed` or `bad_expression`.
@@ -210,7 +211,7 @@ def _refuse(time: TimeSpec) -> None:
     """Refuses settings that ask for more than events and their time."""
     problems = [] if time.timestamp_by else list(without_event_time(time))
     if time.idle is not None and time.idle.advance != "arrival_clock":
-        found = f"{time.idle.advance} goes by the splits or windows of a pipeline, which are not known here"
+        found = f"{time.idle.advance} depends on the splits or windows of a pipeline, which are unknown here"
         remedy = "run a pipeline, or use arrival_clock"
         problems.append(Problem(found, remedy=remedy, at=("time", "idle", "advance")))
     if problems:

@@ -11,6 +11,7 @@ from pyspark.sql.types import IntegralType, MapType, StringType, TimestampType
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.events.instants import BAD, FAILED, US, with_instant
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.problems import problems_of, spec_error
 from tidemark.timeops.spec import RESERVED_COLUMNS, TimeSpec
 from tidemark.timeops.spec.consistency import keys_by_arrival
@@ -64,8 +65,8 @@ def _check_columns(events: DataFrame, arrival_time: str | None) -> None:
     taken = sorted(name for name in events.columns if name.lower() in RESERVED_COLUMNS - set(TAKEN))
     if taken:
         raise InputError(
-            f"the events have the column {', '.join(f'`{name}`' for name in taken)}, a name of the product",
-            expected=f"other names; of the product's only {', '.join(TAKEN)}",
+            f"the events have the column {', '.join(f'`{name}`' for name in taken)}, a name that Tidemark reserves",
+            expected=f"other names; of the reserved ones only {', '.join(TAKEN)}",
             remedy=f'rename it: events.withColumnRenamed("{taken[0]}", "another_name"), or drop it',
         )
     for name, (kind, words) in TAKEN.items():
@@ -81,8 +82,8 @@ def _check_columns(events: DataFrame, arrival_time: str | None) -> None:
     if arrival_time is None and not {c.ARRIVAL, c.SEQ} & set(events.columns):
         raise InputError(
             f"the events have no order of arrival: no `arrival_time`, no column `{c.ARRIVAL}` or `{c.SEQ}`",
-            expected="one of these, as results are a function of the order in which events came",
-            remedy=f'name the column that says when an event came: arrival_time="…"; or number them in `{c.SEQ}`',
+            expected="one of these: results depend on the order in which events arrived",
+            remedy=f'name the column that says when an event arrived: arrival_time="…"; or number them in `{c.SEQ}`',
         )
 
 
@@ -107,9 +108,9 @@ def _expression(arrival_time: str) -> str:
 def no_arrival(keys: list[str]) -> InputError:
     """The error that rules go by arrivals that are not known."""
     return InputError(
-        f"{', '.join(keys)} goes by when events arrived, which is not known",
+        f"{', '.join(keys)} needs to know when events arrived",
         expected=f"`arrival_time`, or a column `{c.ARRIVAL}`",
-        remedy='name the column that says when an event came: arrival_time="…"',
+        remedy='name the column that says when an event arrived: arrival_time="…"',
     )
 
 
@@ -120,8 +121,3 @@ def _numbers(events: DataFrame) -> Column:
         for field in events.schema
     ]
     return F.row_number().over(Window.orderBy(F.col(c.ARRIVAL).asc_nulls_last(), *values)).cast("bigint") - 1
-
-
-def quoted(name: str) -> str:
-    """The name of a column as Spark takes it whatever is in it."""
-    return f"`{name.replace('`', '``')}`"

@@ -1,7 +1,7 @@
 """The pipeline spec: the YAML file as frozen models.
 
-Here: reading a spec file, and the names that other modules use. Not here: file access, and the keys
-themselves (pipeline.py, source.py, event_time.py, window.py).
+Here: reading a spec file, and the names that other modules use. Not here: file access, and the keys themselves
+(pipeline.py, source.py, event_time.py, window.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ def parse_spec(text: str, *, file: str, overrides: Sequence[str] = ()) -> Spec:
     Args:
         text: What the file holds.
         file: Its name, for messages.
-        overrides: Keys set to other values, see spec_overrides.py.
+        overrides: Keys set to other values, see yaml_text.py.
 
     Raises:
         SpecError: All that is wrong with the file, each with line, key path, what was found and expected.

@@ -34,6 +34,12 @@ _EXPECTED = (
 )
 CRON_PATTERN = rf"^ *(?:{'|'.join(_NICKNAMES)}|[^ @]+(?: +[^ @]+){{4}}) *$"
 """The form of a cron text, as a regular expression that JSON Schema (ECMA 262) and Python read alike."""
+_SHORTEST_LOOK = timedelta(seconds=5)  # Dagster looks at its sensors every five seconds
+_PERCENT = r"^ *([0-9]+(?:\.[0-9]+)?) *% *$"
+_SHORTEST_AGE = timedelta(minutes=1)  # Dagster looks at the age of assets no more often
+_OWNER = r"team:\S(?:.*\S)?|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}"
+_PART = r"[A-Za-z0-9_.-]{1,63}"
+_TAG = rf"(?!dagster/)(?:{_PART}/)?{_PART}"  # Dagster's own name space holds the kinds of assets
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ def check_cron(text: str) -> str:
     ]
     _, _, days, months, _ = values
     if all(day > _LONGEST_MONTHS[month] for day in days for month in months):
-        raise SpecError(f"found {text!r}, a day that no year has", expected="a day that comes")
+        raise SpecError(f"found {text!r}, a day that no year has", expected="a day that exists")
     return " ".join(fields)
 
 
@@ -106,12 +112,9 @@ def _wrong(part: str, known: _Field, how: str) -> SpecError:
     )
 
 
-_SHORTEST_LOOK = timedelta(seconds=5)  # Dagster looks at its sensors every five seconds
-
-
 def _looks(value: timedelta) -> timedelta:
     if value < _SHORTEST_LOOK or value % timedelta(seconds=1):
-        expected = "whole seconds, at least 5: Dagster does not look more often"
+        expected = "whole seconds, at least 5: Dagster looks no more often"
         raise ProblemsError([Problem(f"found {value.total_seconds():g} s", expected=expected)])
     return value
 
@@ -142,10 +145,6 @@ Cron = Annotated[str, WithJsonSchema({"type": "string", "pattern": CRON_PATTERN}
 Schedule = Annotated[Cron | OnNewInput, BeforeValidator(_schedule)]
 
 
-_PERCENT = r"^ *([0-9]+(?:\.[0-9]+)?) *% *$"
-_SHORTEST_AGE = timedelta(minutes=1)  # Dagster looks at the age of assets no more often
-
-
 def _share(value: object) -> float:
     match = re.match(_PERCENT, value) if isinstance(value, str) else None
     if match is None or float(match[1]) > 100:
@@ -165,8 +164,8 @@ Share = Annotated[
 class ShareLevels(SpecModel):
     """From which share on something is a warning, and from which an error."""
 
-    warn: Share | None = Field(default=None, description="More than this is a warning, such as 1 %.")
-    error: Share | None = Field(default=None, description="More than this is an error, such as 10 %.")
+    warn: Share | None = Field(default=None, description="Above this it is a warning, such as 1 %.")
+    error: Share | None = Field(default=None, description="Above this it is an error, such as 10 %.")
 
     @model_validator(mode="after")
     def _together(self) -> "ShareLevels":
@@ -178,8 +177,8 @@ class ShareLevels(SpecModel):
 class AgeLevels(SpecModel):
     """From which age on something is a warning, and from which an error."""
 
-    warn: PositiveDuration | None = Field(default=None, description="More than this is a warning, such as 10 min.")
-    error: PositiveDuration | None = Field(default=None, description="More than this is an error, such as 1 hour.")
+    warn: PositiveDuration | None = Field(default=None, description="Above this it is a warning, such as 10 min.")
+    error: PositiveDuration | None = Field(default=None, description="Above this it is an error, such as 1 hour.")
 
     @model_validator(mode="after")
     def _together(self) -> "AgeLevels":
@@ -197,7 +196,7 @@ def _check_levels(*, one_given: bool, in_order: bool) -> None:
     if not one_given:
         raise ProblemsError([Problem("neither `warn` nor `error` is given", "one of them, or both")])
     if not in_order:
-        raise ProblemsError([Problem("`warn` is no less than `error`", "a warning before the error", at=("warn",))])
+        raise ProblemsError([Problem("`warn` is not below `error`", "a level below `error`", at=("warn",))])
 
 
 class Alerts(SpecModel):
@@ -217,10 +216,6 @@ class Alerts(SpecModel):
         "be: {warn: 15 minutes, error: 1 hour}.",
     )
 
-
-_OWNER = r"team:\S(?:.*\S)?|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}"
-_PART = r"[A-Za-z0-9_.-]{1,63}"
-_TAG = rf"(?!dagster/)(?:{_PART}/)?{_PART}"  # Dagster's own name space holds the kinds of assets
 
 Owner = Annotated[
     str,

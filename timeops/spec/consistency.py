@@ -93,20 +93,20 @@ def _alignment_problems(sources: Sequence[FilesSource], time: TimeSpec) -> Itera
     groups = [alignment.group for _, alignment in aligned]
     for position, alignment in aligned:
         if groups.count(alignment.group) == 1:
-            found = f"`{alignment.group}` is the group of this source alone, so nothing waits for anything"
+            found = f"`{alignment.group}` is the group of this source only, so it waits for nothing"
             remedy = "give another source `alignment` with this group, or leave `alignment` out"
             at: Path = ("sources", position, "alignment", "group")
             yield Problem(found, "a group of several sources", remedy, at)
     if not has_event_time(sources, time):
-        found = "`alignment` goes by event time, and without `timestamp_by` there is none but the arrival time"
+        found = "`alignment` compares event times, and without `timestamp_by` event time is arrival time"
         remedy = "set `timestamp_by`, or leave `alignment` out"
         yield Problem(found, remedy=remedy, at=("sources", aligned[0][0], "alignment"))
     by_silence = time.idle is not None and time.idle.advance in ("exclude_split", "window_close")
     if by_silence and time.emit_every_us is not None:
         found = "`alignment` together with `idle` and periodic emission is not supported"
-        why = "what a period publishes of a silence would have to know of the waits before it"
+        why = "a period of emission cannot tell idleness from waiting"
         remedy = "set `emit: on_event`, or leave `alignment` out"
-        yield Problem(f"{found}: {why}", "one of the three less", remedy, ("time", "emit"))
+        yield Problem(f"{found}: {why}", "two of the three at most", remedy, ("time", "emit"))
 
 
 def goes_by_clock(time: TimeSpec, windows: Iterable[WindowSpec]) -> bool:
@@ -126,7 +126,7 @@ def live_problems(
             found = f"`live` has no effect here: source `{others[0]}` has an `arrival_time` without it"
             yield Problem(found, "`live: true` in every source with `arrival_time`", "set it, or leave it out", at)
         elif source.live and not goes_by_clock(time, windows.values()):
-            found = "`live` has no effect here: no rule goes by the clock alone"
+            found = "`live` has no effect here: no rule follows the clock alone"
             expected = "`time.idle`, `time.emit: {every: …}`, or a window that revises its results by periods"
             yield Problem(found, expected, "set one of them, or leave it out", at)
 

@@ -1,6 +1,7 @@
 """The `time` of a spec: what event time is, how far behind it may come, and what becomes of the rest.
 
-Here: the keys and the rules between them. Not here: their effect (extraction.py, arrival_policies.py, watermarks.py).
+Here: the keys and the rules between them. Not here: their effect (events/extraction.py, events/arrival_policies.py,
+watermark/watermarks.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +47,7 @@ class Idle(SpecModel):
         Literal["exclude_split", "arrival_clock", "window_close"],
         one_of("exclude_split", "arrival_clock", "window_close"),
     ] = Field(
-        description="exclude_split: a split without events for `timeout` holds the watermark no more (F). "
+        description="exclude_split: a split without events for `timeout` no longer holds back the watermark (F). "
         "arrival_clock: the watermark stays at most late.tolerance behind the latest arrival (A2). "
         "window_close: windows close although no event comes for `timeout` (M)."
     )
@@ -76,7 +77,7 @@ class TimeSpec(SpecModel):
 
     timestamp_by: InstantExpression | None = Field(
         default=None,
-        description="Event time: Spark SQL over columns and _arrival_time; default: arrival time.",
+        description="Event time: a Spark SQL expression over columns and _arrival_time; default: arrival time.",
     )
     time_zone: TimeZone = Field(
         default="UTC", description="Zone of times that are written without one, such as Europe/Berlin."
@@ -86,11 +87,11 @@ class TimeSpec(SpecModel):
     ] = Field(default="microsecond", description="Event times are rounded down to this unit.")
     over: tuple[Expression, ...] = Field(
         default=(),
-        description="Columns or expressions that give each of their values a watermark of its own.",
+        description="Columns or expressions; each of their values has a watermark of its own.",
     )
     deduplicate_by: tuple[Expression, ...] = Field(
         default=(),
-        description="Columns or expressions that are equal for records of one event; needs `within`.",
+        description="Columns or expressions that have equal values on records of one event; needs `within`.",
     )
     within: Duration | None = Field(
         default=None, description="How far apart the event times of duplicates are at most, such as 1 hour."
@@ -114,7 +115,7 @@ class TimeSpec(SpecModel):
         description="When events see the watermark move: after each event, or after each period of the clock.",
     )
     idle: Idle | None = Field(
-        default=None, description="How the clock raises the watermark when no events do; default: it does not."
+        default=None, description="How the clock raises the watermark when no events come; default: not at all."
     )
     start_at: Instant | None = Field(
         default=None,

@@ -45,13 +45,16 @@ ILLEGAL_IN_STRUCTS = frozenset(" ,;{}()\n\t=")
 
 ILLEGAL_IN_COLUMNS = ILLEGAL_IN_STRUCTS | frozenset(".`")
 """Characters that no column may have in its name; SQL takes `a.b` for the field of a struct."""
+_UNQUOTED = re.compile(r"[^\s,:<>()'\"`]+")
+_PLAIN_KEY = re.compile(r"[A-Za-z_][\w.]*")
+_NO_TEXT = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))  # what YAML reads as other values
 
 
 def _expression(value: object) -> str:
     """Read Spark SQL without an `AS` name; the place that takes one reads it with `_group_item`."""
     text = read_text(value)
     expression, alias = split_alias(text)
-    problems = determinism_problems(expression, columns=["user"])  # declared columns: see spec_model.py
+    problems = determinism_problems(expression, columns=["user"])  # declared columns: see consistency.py
     if alias is not None:
         found = f"found {show(text)}: the name `{alias}` has no effect here"
         problems.append(Problem(found, expected="an expression without AS", remedy=f"write `{expression}`"))
@@ -92,7 +95,7 @@ def _group_item(value: object) -> str:
 def column_name_problems(name: str, remedy: str) -> list[Problem]:
     """Return why a column of a table may not have this name."""
     if name.lower() in RESERVED_COLUMNS:
-        return [Problem(f"the name `{name}` is reserved for a column of the product", remedy=remedy)]
+        return [Problem(f"the name `{name}` is reserved for a column of Tidemark", remedy=remedy)]
     illegal = sorted(ILLEGAL_IN_COLUMNS & set(name))
     if illegal or not name:
         found = f"the column name {name!r} holds {', '.join(map(repr, illegal)) or 'nothing'}"
@@ -106,11 +109,6 @@ InstantExpression = Annotated[
 ]
 Aggregate = Annotated[str, BeforeValidator(_aggregate), text_schema()]
 GroupItem = Annotated[str, BeforeValidator(_group_item), text_schema()]
-
-
-_UNQUOTED = re.compile(r"[^\s,:<>()'\"`]+")
-_PLAIN_KEY = re.compile(r"[A-Za-z_][\w.]*")
-_NO_TEXT = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))  # what YAML reads as other values
 
 
 def name_in_tables(name: str, rename: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
 """A whole pipeline spec, and the rules between its parts.
 
-Here: the top level of the file, and what one part asks of another. Not here: reading text (spec.py).
+Here: the top level of the file, and what one part asks of another. Not here: reading text (__init__.py).
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from tidemark.timeops.spec.window import WindowSpec, chain_problems, inputs_firs
 class Outputs(SpecModel):
     """Which tables are written beside windows and dead letters."""
 
-    ordered_events: Flag = Field(default=True, description="Write the released events in order.")
+    ordered_events: Flag = Field(default=True, description="Write ordered_events and held_events.")
 
 
 class Partitions(SpecModel):
@@ -53,7 +53,7 @@ class Spec(SpecModel):
     """One pipeline: where events come from, what their time is, and the windows over them."""
 
     WITHOUT_EFFECT: ClassVar[Mapping[str, str]] = {
-        "live": "it is a key of sources with an `arrival_time`, and `tidemark run --live` lets the clock go on"
+        "live": "it is a key of sources with an `arrival_time`, and `tidemark run --live` moves the clock"
     }
 
     name: PipelineName = Field(description="Name of the pipeline; its tables stand in a folder of this name.")
@@ -73,13 +73,13 @@ class Spec(SpecModel):
     )
 
     alerts: Alerts = Field(
-        default=Alerts(), description="How many dead letters, and how old results, are worth a warning or an error."
+        default=Alerts(), description="When dead letters, or the age of results, cause a warning or an error."
     )
     owners: tuple[Owner, ...] = Field(
         default=(),
-        description="Who answers for the pipeline, as Dagster shows it: e-mail addresses, or `team:<name>`.",
+        description="Who is responsible for the pipeline, as Dagster shows it: e-mail addresses, or `team:<name>`.",
     )
-    tags: Tags = Field(default={}, description="Words by which its assets are found in Dagster.")
+    tags: Tags = Field(default={}, description="Words by which Dagster finds the pipeline's assets.")
 
     @model_validator(mode="after")
     def _together(self) -> "Spec":
@@ -246,7 +246,7 @@ def _duration_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Ite
     """Where late events join sessions, where a session was cut would depend on when they came."""
     for position, window in windows.items():
         if window.max_duration is not None and time.out_of_order == "keep":
-            found = "found a longest duration under `out_of_order: keep`, where late events may still join a session"
+            found = "found `max_duration` with `out_of_order: keep`, where late events may still join a session"
             at = ("windows", position, "max_duration")
             remedy = "set `time.out_of_order` to drop or adjust, or leave it out"
             yield Problem(found, "`time.out_of_order: drop` or `adjust`", remedy, at)

@@ -1,7 +1,7 @@
 """Which keys give a window of each kind its shape, and how they fit together.
 
 Here: the keys that a kind needs or takes, sizes of the calendar, the rules between sizes and steps. Not here: the
-other keys of a window (window.py), the windows that come of it (grid.py, sessions.py, sliding.py).
+other keys of a window (window.py), the windows that come of it (grid.py, windows/sessions.py, windows/sliding.py).
 """
 
 import re
@@ -112,7 +112,7 @@ class WindowShape(SpecModel):
     )
     max_duration: PositiveDuration | None = Field(
         default=None,
-        description="session only: a session ends at the latest so long after its first event, and the next event "
+        description="session only: a session ends at the latest this long after its first event, and the next event "
         "begins a new one; not with time.out_of_order: keep.",
     )
     closed: Annotated[Literal["left", "right"], one_of("left", "right")] = Field(
@@ -199,7 +199,7 @@ class WindowShape(SpecModel):
             found = f"found {MONTH}, whose length differs, on a {self.kind} window"
             yield Problem(found, "a duration such as `30 days`", "or write `kind: tumbling`", ("size",))
         elif self.time_zone is not None and self.size not in (MONTH, DAY):
-            found = "only windows of a day or a month follow the clocks of a `time_zone`; others lie on a grid of UTC"
+            found = "only windows of a day or a month follow a `time_zone`; others lie on a UTC grid"
             remedy = "leave `time_zone` out, or write one of these sizes"
             yield Problem(found, f"`size: 1 day` or `size: {MONTH}`", remedy, ("time_zone",))
         elif self.calendar is not None and "offset" in self.model_fields_set:
@@ -211,7 +211,7 @@ class WindowShape(SpecModel):
             return
         if self.step is not None and self.size % self.step:
             found = f"found {format_duration(self.step)}, of which {format_duration(self.size)} is no whole number"
-            yield Problem(found, "a part of the size, such as a tenth", at=("step",))
+            yield Problem(found, "a step that divides the size", at=("step",))
         often = self.hop or self.step
         at_once = -(-self.size // often) if often else 1
         if at_once > _MOST_AT_ONCE:
@@ -222,7 +222,7 @@ class WindowShape(SpecModel):
         begins_every = self.hop or self.size
         if self.offset >= begins_every:
             step = format_duration(begins_every)
-            found = f"found {format_duration(self.offset)}, which is no less than the step of the grid, {step}"
+            found = f"found {format_duration(self.offset)}, which is not below the step of the grid, {step}"
             yield Problem(found, expected=f"zero or more, less than {step}", at=("offset",))
 
 

@@ -34,31 +34,6 @@ from tidemark.timeops.spec.fields import (
     one_of,
 )
 
-
-class Alignment(SpecModel):
-    """How far one source may run ahead of the others of its group (F, scan.watermark.alignment.*)."""
-
-    group: Name = Field(description="Sources of one group wait for each other.")
-    max_drift: Duration = Field(
-        description="A source whose watermark is further than this above the lowest of the group is not read on."
-    )
-    update_interval: PositiveDuration = Field(
-        default=timedelta(seconds=1),
-        description="How much of the source, by the times of its files, is read before it is judged again; at least "
-        "one file.",
-    )
-
-    @property
-    def max_drift_us(self) -> int:
-        """The largest drift in microseconds."""
-        return micros(self.max_drift)
-
-    @property
-    def update_interval_us(self) -> int:
-        """The interval in microseconds."""
-        return micros(self.update_interval)
-
-
 _TEMPORAL = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale")
 _FLAGS = frozenset(
     (
@@ -105,9 +80,34 @@ READER_OPTIONS: Mapping[str, tuple[str, ...]] = {
 _SET_BY_PRODUCT = frozenset(("mode", "columnNameOfCorruptRecord", "inferSchema", "enforceSchema"))
 FORMAT_ALIASES = dict.fromkeys(("json lines", "json_lines", "jsonl", "ndjson"), "json")
 LATER_SOURCE_KINDS = ("delta", "kafka")
+_LONGEST_SETTLE = timedelta(days=30)
+
+
+class Alignment(SpecModel):
+    """How far one source may run ahead of the others of its group (F, scan.watermark.alignment.*)."""
+
+    group: Name = Field(description="Sources of one group wait for each other.")
+    max_drift: Duration = Field(
+        description="A source whose watermark is further than this above the lowest of the group is not read."
+    )
+    update_interval: PositiveDuration = Field(
+        default=timedelta(seconds=1),
+        description="How much of the source, by the times of its files, is read before it is judged again; at least "
+        "one file.",
+    )
+
+    @property
+    def max_drift_us(self) -> int:
+        """The largest drift in microseconds."""
+        return micros(self.max_drift)
+
+    @property
+    def update_interval_us(self) -> int:
+        """The interval in microseconds."""
+        return micros(self.update_interval)
+
 
 OptionValue = str | bool | int
-_LONGEST_SETTLE = timedelta(days=30)
 
 
 def option_schema(name: str) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
 
 def _not_for_ever(settle: timedelta) -> timedelta:
     if settle > _LONGEST_SETTLE:
-        found = f"found {format_duration(settle)}: so long no file would be read"
+        found = f"found {format_duration(settle)}: no file would be read for that long"
         raise ProblemsError([Problem(found, expected=f"at most {format_duration(_LONGEST_SETTLE)}")])
     return settle
 
@@ -195,7 +195,7 @@ class FilesSource(SpecModel):
     )
     live: Flag = Field(
         default=False,
-        description="With arrival_time: it is the machine's time, so a live run may go on from it by the wall clock.",
+        description="With arrival_time: it is the machine's time, so a live run may continue it by the clock.",
     )
     order: Annotated[Literal["arrival_time", "position"], one_of("arrival_time", "position")] = Field(
         default="arrival_time",
@@ -204,11 +204,11 @@ class FilesSource(SpecModel):
     )
     split: Expression | None = Field(
         default=None,
-        description="What divides the source into splits, such as a partition column; the watermark is the lowest "
+        description="Divides the source into splits, such as a partition; the watermark is that of the slowest "
         "of the splits. A source without it is one split beside the other sources.",
     )
     splits: Annotated[tuple[Text, ...], AfterValidator(_distinct)] = Field(
-        default=(), description="Values of `split` that hold the watermark back before they have an event."
+        default=(), description="Values of `split` that hold back the watermark before their first event."
     )
     timestamp_by: InstantExpression | None = Field(
         default=None, description="Event time of this source; overrides time.timestamp_by."
@@ -221,15 +221,16 @@ class FilesSource(SpecModel):
     )
     idle: SourceIdle | None = Field(default=None, description="When this source's splits are idle.")
     alignment: Alignment | None = Field(
-        default=None, description="Waiting for sources of a group that are behind: {group: g, max_drift: 1 minute}."
+        default=None, description="Wait for sources of a group that are behind: {group: g, max_drift: 1 minute}."
     )
     settle: Annotated[Duration, AfterValidator(_not_for_ever)] = Field(
         default=timedelta(seconds=5),
-        description="A file younger than this is left for the next run; at most 30 days.",
+        description="A file younger than this waits for the next run; at most 30 days.",
     )
-    max_files: WholeNumber = Field(default=10_000, description="At most so many files in one ingestion.")
+    max_files: WholeNumber = Field(default=10_000, description="Most files in one ingestion.")
     max_bytes: ByteSize = Field(
-        default=10 * 1024**3, description="At most so much in one ingestion: bytes, or text such as 1 GiB."
+        default=10 * 1024**3,
+        description="Most bytes in one ingestion: a number, or text such as 1 GiB; at least one file is read.",
     )
 
     @property
@@ -270,11 +271,11 @@ class FilesSource(SpecModel):
             problems.append(Problem(found, expected=expected, at=("arrival_time",)))
         given = self.alignment.model_fields_set if self.alignment is not None else ()
         if self.arrival_time is not None and "update_interval" in given:
-            found = "`update_interval` has no effect with `arrival_time`: what a file spans is known when it was read"
+            found = "`update_interval` has no effect with `arrival_time`: a file's span is known only after reading"
             remedy = "leave it out: one file is read at a time"
             problems.append(Problem(found, remedy=remedy, at=("alignment", "update_interval")))
         if self.live and self.arrival_time is None:
-            found = "`live: true` has no effect without `arrival_time`: the time of files is the machine's already"
+            found = "`live: true` has no effect without `arrival_time`: file times are the machine's already"
             problems.append(Problem(found, remedy="leave it out", at=("live",)))
         raise_any(problems)
         return self
@@ -289,7 +290,7 @@ class FilesSource(SpecModel):
         for name in self.options:
             at = ("options", name)
             if name in _SET_BY_PRODUCT:
-                found = f"the option `{name}` is set by the product, so that no record is lost or guessed"
+                found = f"the option `{name}` is set by Tidemark, so that no record is lost or guessed"
                 problems.append(Problem(found, remedy="leave it out", at=at))
             elif name not in known:
                 remedy = did_you_mean(name, known)

@@ -28,6 +28,12 @@ from tidemark.timeops.spec.fields import (
 from tidemark.timeops.spec.shapes import WindowShape
 
 _WAYS = ("on_close", "on_time")
+RESERVED_IN_WINDOWS = RESERVED_COLUMNS | {"window_start", "window_end", "_change_type", "_late_events"}
+ALIAS_SCHEMA: Mapping[str, Any] = {
+    "pattern": f"^{ALIAS}$",
+    "not": {"enum": sorted(RESERVED_IN_WINDOWS)},
+}
+"""JSON Schema of the name of an aggregate."""
 
 
 class Early(SpecModel):
@@ -55,12 +61,12 @@ class WindowEmission(WindowShape):
     emit: Annotated[Literal["on_close", "on_time"] | Early, BeforeValidator(_emission)] = Field(
         default="on_close",
         description="on_close: one result, when the window is closed; on_time: one when the watermark passes its "
-        "end, and revisions for late events until it is closed; {early: 1 minute}: a revision for each such period "
+        "end, and revisions for late events until it is closed; {early: 1 minute}: a revision for each period "
         "of the clock in which events came, before the end and, with an allowed lateness, behind it.",
     )
     revise_every: Duration = Field(
         default=timedelta(minutes=1),
-        description="With emit: on_time: all late events of one such period of the clock make one revision; 0 s: "
+        description="With emit: on_time: all late events of one period of the clock make one revision; 0 s: "
         "each event makes one.",
     )
 
@@ -76,7 +82,7 @@ class WindowEmission(WindowShape):
     )
     empty_max: WholeNumber = Field(
         default=10_000,
-        description="With empty: at most so many windows with no event of one group in one batch; more are refused.",
+        description="With empty: most windows with no event of one group in one batch; a batch with more is refused.",
     )
 
     @property
@@ -123,7 +129,7 @@ class WindowEmission(WindowShape):
                 )
             return
         if self.kind == "session" and self.max_duration is not None:
-            found = "an event may move all the ends that `max_duration` gives behind it, back and forth"
+            found = "with `max_duration`, an event may move the ends of all later sessions"
             remedy = "leave `emit` or `max_duration` out"
             yield Problem(found, "on_close for a session with `max_duration`", remedy, at=("emit",))
         elif self.emit == "on_time" and not self.allowed_lateness:
@@ -135,12 +141,9 @@ class WindowEmission(WindowShape):
             found = "`empty_max` has no effect without `empty: true`"
             yield Problem(found, remedy="write that, or leave it out", at=("empty_max",))
         if self.empty and not self.closes_on_grid:
-            found = f"`empty` has no effect on a {self.kind} window, which lies on no grid: it is there by its events"
+            found = f"`empty` has no effect on a {self.kind} window, which lies on no grid"
             remedy = "leave it out, or write `kind: tumbling or hopping or cumulative`"
             yield Problem(found, remedy=remedy, at=("empty",))
-
-
-RESERVED_IN_WINDOWS = RESERVED_COLUMNS | {"window_start", "window_end", "_change_type", "_late_events"}
 
 
 def _not_empty(value: object) -> object:
@@ -202,15 +205,15 @@ class WindowSpec(WindowEmission):
         if self.input is None:
             return
         if self.revises:
-            found = "a window over results gives one itself: they are final, and none of them is late"
+            found = "a window over results gives one result: its input is final and never late"
             yield Problem(found, "on_close", at=("emit",))
         if self.empty and self.closes_on_grid:  # of others it is said already
             found = "rows without a result, of a window over the results of another, are not supported yet"
             yield Problem(found, remedy="leave it out", at=("empty",))
         for alias, aggregate in self.aggregates.items():
             if mentions(aggregate, "_arrival_seq"):
-                found = "`_arrival_seq` is a number of records, and the events here are results"
-                remedy = "of several take one by their columns, such as `max(struct(n, window_start)).window_start`"
+                found = "`_arrival_seq` numbers records, and the events of this window are results"
+                remedy = "choose one of several by its columns, such as `max(struct(n, window_start)).window_start`"
                 yield Problem(found, remedy=remedy, at=("aggregates", alias))
 
     def _name_problems(self) -> list[Problem]:
@@ -222,20 +225,13 @@ class WindowSpec(WindowEmission):
         ]
         for name, at in named:
             if name.lower() in RESERVED_IN_WINDOWS or name.startswith("__"):
-                found = f"the name `{name}` is reserved for a column of the product"
+                found = f"the name `{name}` is reserved for a column of Tidemark"
                 problems.append(Problem(found, remedy="choose another name", at=at))
             elif name.lower() in seen:
                 found = f"two columns of this window are called `{name}`"
                 problems.append(Problem(found, "distinct names of groups and aggregates", at=at))
             seen.add(name.lower())
         return problems
-
-
-ALIAS_SCHEMA: Mapping[str, Any] = {
-    "pattern": f"^{ALIAS}$",
-    "not": {"enum": sorted(RESERVED_IN_WINDOWS)},
-}
-"""JSON Schema of the name of an aggregate."""
 
 
 def chain_problems(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
@@ -254,11 +250,11 @@ def chain_problems(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
             found = f"there is no window called `{window.input}`"
             yield Problem(found, "the name of another window", did_you_mean(window.input, names), at)
         elif inputs[0].input is not None:
-            found = f"`{window.input}` takes the results of this window in turn"
-            yield Problem(found, "windows that lead back to one of events", at=at)
+            found = f"`{window.input}` reads the results of this window in turn"
+            yield Problem(found, "a chain of windows that begins with one over events", at=at)
         elif inputs[-1].empty:
-            found = f"`{window.input}` has `empty: true`: some of its rows may come when this window is closed"
-            yield Problem(found, "a window whose rows are all given when it closes", at=at)
+            found = f"`{window.input}` has `empty: true`: some of its rows may come after this window has closed"
+            yield Problem(found, "a window that gives all its rows when it closes", at=at)
         elif window.allowed_lateness < inputs[-1].allowed_lateness:
             found = (
                 f"found {format_duration(window.allowed_lateness)}, less than that of `{window.input}`, whose "

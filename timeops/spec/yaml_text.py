@@ -19,6 +19,8 @@ _MERGE = "tag:yaml.org,2002:merge"
 _NULL = "tag:yaml.org,2002:null"
 _STRING = "tag:yaml.org,2002:str"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_STEP = re.compile(r"([^.\[\]=]+)|\[(\d+)\]")
+_EXPECTED = 'key=value, such as time.out_of_orderness=30s or windows[0].where="v > 1"'
 
 
 class _Loader(yaml.SafeLoader):
@@ -159,10 +161,6 @@ class _Walk:
             yield from self.node(value, at)
 
 
-_STEP = re.compile(r"([^.\[\]=]+)|\[(\d+)\]")
-_EXPECTED = 'key=value, such as time.out_of_orderness=30s or windows[0].where="v > 1"'
-
-
 def with_overrides(data: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """What a spec file holds, with some keys set to other values.
 
@@ -211,4 +209,4 @@ def _entry(data: Any, step: str | int, override: str) -> Any:
         f"a list of {len(data)}" if isinstance(data, list) else "no list" if isinstance(step, int) else "no mapping"
     )
     place = f"[{step}]" if isinstance(step, int) else step
-    raise SpecError(f"--set {override}: `{place}` leads nowhere, the file has {held} there", expected=_EXPECTED)
+    raise SpecError(f"--set {override}: `{place}` names nothing: the file has {held} there", expected=_EXPECTED)

@@ -218,7 +218,7 @@ def told_in_words() -> Iterator[None]:
             raise
         raise TidemarkError(
             found,
-            expected="times of a group that are nearer to each other, as every window between them is a row",
-            remedy="look for an event with a wrong time, which `early` and `late` of `time` refuse; or raise "
+            expected="times of a group that are closer together: every window between them is a row",
+            remedy="look for an event with a wrong time, which `early` or `late` of `time` can refuse; or raise "
             "`empty_max`; or process less at once (--max-events-per-batch)",
         ) from error

@@ -14,8 +14,7 @@ import pyarrow as pa
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.owner import this_process
-from tidemark.resources.batches.plans import Kind
+from tidemark.resources.batches.plans import Kind, this_process
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.workspace import SpecFile, Workspace
 

@@ -10,11 +10,11 @@ import pytest
 
 from tests.unit.report.shop import SPEC, WINDOWS, Shop, at, us
 from tidemark.assets.display.canvas import svg
-from tidemark.assets.display.window_pictures import draw_windows
-from tidemark.pipelines.report import accounts, letters
+from tidemark.assets.display.pictures import draw_windows
+from tidemark.pipelines.report import accounts
+from tidemark.pipelines.report.charts import MOST_ROWS, SHOWN_ROWS, window_part
 from tidemark.pipelines.report.state import state_of
 from tidemark.pipelines.report.values import any_value, length, no_more_than, share
-from tidemark.pipelines.report.windows import MOST_ROWS, SHOWN_ROWS, window_part
 from tidemark.pipelines.report.words import of_sources, of_time, of_window
 from tidemark.resources import tables
 from tidemark.timeops.spec import parse_spec
@@ -76,9 +76,9 @@ def test_a_share_is_never_rounded_to_nothing_or_to_all() -> None:
 
 
 def test_reasons_share_what_is_shown_and_few_leave_their_part_to_the_others() -> None:
-    assert letters.allotted({"a": 10_000, "b": 3, "c": 9_000}, 503) == {"b": 3, "c": 250, "a": 250}
-    assert letters.allotted({"a": 2, "b": 1}, 500) == {"b": 1, "a": 2}
-    assert letters.allotted({}, 500) == {}
+    assert accounts.allotted({"a": 10_000, "b": 3, "c": 9_000}, 503) == {"b": 3, "c": 250, "a": 250}
+    assert accounts.allotted({"a": 2, "b": 1}, 500) == {"b": 1, "a": 2}
+    assert accounts.allotted({}, 500) == {}
 
 
 def test_the_newest_dead_letters_of_each_reason_are_shown(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_the_newest_dead_letters_of_each_reason_are_shown(tmp_path: Path) -> Non
     assert state is not None
     by_reason = accounts.letters_by_reason(state)
     assert by_reason == {"early": 5, "out_of_order": 994}
-    shown = letters.newest_letters(state, by_reason)
+    shown = accounts.newest_letters(state, by_reason)
     assert [one.seq for one in shown] == [*range(999, 504, -1), 5, 4, 3, 2, 1]
 
 

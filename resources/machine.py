@@ -1,7 +1,7 @@
-"""A disk that takes no more, in the words of those who write to it: Python, delta-rs, and Java inside Spark.
+"""Failures of the machine, in the words of those who met them: a disk that takes no more, a Spark that went away.
 
-Here: telling it from every other failure. Not here: where files are written, tables that cannot be read
-(versions.py).
+Here: telling them from every other failure. Not here: where files are written, tables that cannot be read
+(lake/reading.py), starting another Spark (spark/choice.py).
 """
 
 import os
@@ -14,6 +14,8 @@ from tidemark.timeops.errors import MachineError, TidemarkError
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 _READ_ONLY = ("Read-only file system", "attempt to write a readonly database")
 _NOT_OURS = ("Permission denied", "Operation not permitted")
+_SERVER_GONE = ("RETRIES_EXCEEDED", "failed to connect to all addresses", "Socket closed")
+_JAVA_GONE = ("Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError")  # of errors
 _REST = "Nothing of the batch was committed and nothing is lost: readers stay at the last commit"
 
 
@@ -23,6 +25,16 @@ class FullDiskError(MachineError):
 
 class ReadOnlyError(MachineError):
     """What is to be written stands where this process may not write; nothing of the batch was committed."""
+
+
+def machine_failure(said: str, kind: str) -> MachineError | None:
+    """The error to raise where a failure is one of the machine; None for every other.
+
+    Args:
+        said: What the failure says.
+        kind: Name of its class.
+    """
+    return full_disk(said) or server_gone(said) or java_gone(kind)
 
 
 def full_disk(said: str, where: Path | None = None) -> FullDiskError | ReadOnlyError | None:
@@ -37,17 +49,43 @@ def full_disk(said: str, where: Path | None = None) -> FullDiskError | ReadOnlyE
         return FullDiskError(
             f"The disk is full: {reason}{_place(where)}.",
             expected="room for the batch's tables in the warehouse, and for Spark's temporary files",
-            remedy=f"make room and run again. {_REST}",
+            remedy=f"free some space and run again. {_REST}",
         )
     reason = _first(_READ_ONLY, said) or (_first(_NOT_OURS, said) if where is not None else None)
     return None if reason is None else _read_only(reason, where)
+
+
+def server_gone(message: str) -> MachineError | None:
+    """The error in our words if it says that a Spark Connect server went away in the middle of the work."""
+    if not any(sign in message for sign in _SERVER_GONE):
+        return None
+    return MachineError(
+        "The Spark Connect server stopped answering.",
+        remedy="run again: what was committed stays. Without the server a run computes in its own process.",
+    )
+
+
+def java_gone(kind: str) -> MachineError | None:
+    """The error in our words if a failure of this kind says that the Java process of Spark went away.
+
+    Args:
+        kind: Name of the exception's class.
+    """
+    if kind not in _JAVA_GONE:
+        return None
+    return MachineError(
+        "The Java process of Spark ended in the middle of the work.",
+        expected="a process that lives as long as the run",
+        remedy="run again: what was committed stands. If it goes away again, look for what ends it: the system's log "
+        "names a process that was ended for want of memory, and an hs_err file tells of Java's own failures",
+    )
 
 
 def _read_only(reason: str, where: Path | None) -> ReadOnlyError:
     return ReadOnlyError(
         f"The disk cannot be written: {reason}{_place(where)}.",
         expected="a warehouse, a DAGSTER_HOME and a folder for temporary files that this user may write to",
-        remedy=f"mount the disk for writing, or give this user the right, and run again. {_REST}",
+        remedy=f"mount the disk for writing, or give this user write permission, and run again. {_REST}",
     )
 
 

@@ -1,7 +1,7 @@
-"""What the log of a table says of its commits since a version: which change rows, and whose they are.
+"""What Delta says of commits: which attempt made one, how many rows it changed, which came since a version.
 
-Here: reading entries of the log, and telling changes of rows from maintenance, which leaves the rows as they are
-(OPTIMIZE, VACUUM, properties of the table). Not here: what follows from that (undoing.py), commits (lake.py).
+Here: the marks that a commit carries, and reading them. Not here: writing tables (lake.py), what follows from commits
+of others (undoing.py).
 """
 
 import json
@@ -9,12 +9,68 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from tidemark.resources.lake.commit_info import UNDOING, attempt_of, restored_version, rows_deleted
 from tidemark.timeops.errors import LakeError
 
+_COLUMNS = "columns of "
+
+UNDOING = "undoing"
+"""Mark of a commit that takes back what an unfinished attempt wrote."""
+ADDED_ROWS = "tidemark.addedRows"
+"""Rows that a commit added, where it wrote others anew as well."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def mark(attempt: int) -> str:
+    """Return what a commit says of the attempt that made it.
+
+    Delta's own mark of a writer (`txnAppId`, `txnVersion`) does the same, at three more Spark jobs for each write: to
+    look it up Spark rebuilds the state of the table.
+    """
+    return f"attempt {attempt}"
+
+
+def mark_of_columns(attempt: int) -> str:
+    """Return what a commit says that gives a table the columns which an attempt is about to write."""
+    return f"{_COLUMNS}{mark(attempt)}"
+
+
+def attempt_of(commit: dict[str, Any], what: Literal["any", "rows"] = "any") -> int:
+    """Return the attempt that made a commit, 0 where it says nothing of one.
+
+    Args:
+        commit: What the commit says.
+        what: Of commits of any kind, or only of those that wrote the attempt's rows.
+    """
+    said = str(commit.get("userMetadata", ""))
+    name, _, number = (said.removeprefix(_COLUMNS) if what == "any" else said).partition(" ")
+    return int(number) if name == "attempt" and number.isdigit() else 0
+
+
+def rows_written(commit: dict[str, Any]) -> int:
+    """Return the rows that a commit added, from its own metrics, which Spark and delta-rs name differently."""
+    if ADDED_ROWS in commit:
+        return int(commit[ADDED_ROWS])
+    metrics = commit.get("operationMetrics", {})
+    if "num_added_rows" in metrics:
+        return int(metrics["num_added_rows"])
+    return int(metrics.get("numOutputRows", 0)) - int(metrics.get("numCopiedRows", 0))
+
+
+def rows_deleted(commit: dict[str, Any]) -> int | None:
+    """Return the rows that a commit deleted, None where its metrics do not tell."""
+    metrics = commit.get("operationMetrics", {})
+    for name in ("num_deleted_rows", "numDeletedRows"):
+        if name in metrics:
+            return int(metrics[name])
+    return None
+
+
+def restored_version(commit: dict[str, Any]) -> int | None:
+    """Return the version that a commit brought back, None where it is no way back to one by its number."""
+    target = str(commit.get("operationParameters", {}).get("version"))
+    return int(target) if commit.get("operation") == "RESTORE" and target.isdigit() else None
 
 
 @dataclass(frozen=True)
@@ -141,7 +197,7 @@ def entry_of(folder: Path, version: int) -> Entry:
         raise LakeError(
             f"The log of {folder} has no entry of version {version}.",
             expected="every entry since the last commit in `batches`",
-            remedy="Bring the table's folder back from a copy made together with the other tables, and leave "
+            remedy="Restore the table's folder from a backup made together with the other tables, and leave "
             "`delta.enableExpiredLogCleanup` off.",
         ) from error
     actions = [json.loads(line) for line in text.splitlines() if line.strip()]

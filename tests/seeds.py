@@ -1,0 +1,102 @@
+"""The seed of a test run: new each time, printed at its head, and given back by `--seed` or TIDEMARK_TEST_SEED.
+
+Here: the dice that random tests throw, and how often. Not here: what they throw them for.
+"""
+
+import os
+import random
+from collections.abc import Generator, Sequence
+from math import ceil
+from typing import TypeVar
+
+import pytest
+from hypothesis import settings
+
+VARIABLE = "TIDEMARK_TEST_SEED"
+FIXED, FRESH = "fixed", "fresh"
+T = TypeVar("T")
+
+# Of what the environment of a CI server would change, the seed above all.
+settings.register_profile("tidemark", derandomize=False, deadline=None, print_blob=True)
+settings.load_profile("tidemark")
+
+
+class Dice:
+    """What a random test draws its settings and logs from; fixed ones show the first side for ever.
+
+    Args:
+        seed: Of this test alone; None fixes the dice.
+        turns: How far values that are taken in turn are turned, the same for all tests of a run.
+    """
+
+    def __init__(self, seed: str | None, turns: int = 0) -> None:
+        self._random = None if seed is None else random.Random(seed)
+        self._turns = turns
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the test is the same on every run."""
+        return self._random is None
+
+    def choice(self, values: Sequence[T]) -> T:
+        """One of some values."""
+        return values[0] if self._random is None else self._random.choice(values)
+
+    def turn(self, values: Sequence[T], turn: int) -> T:
+        """Another value for each turn, so that a few tests try all of them on every run."""
+        return values[(turn + self._turns) % len(values)]
+
+    def seed(self, fixed: int) -> int:
+        """A seed of generated logs: this one where the dice are fixed."""
+        return fixed if self._random is None else self._random.getrandbits(32)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tidemark")
+    group.addoption("--seed", type=int, help=f"seed of random tests, by default a new one ({VARIABLE} does the same)")
+    group.addoption("--logs", type=int, help="try so many fresh random logs in each mode of each property")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the seed; the workers of pytest-xdist are given the options of their parent, and so its seed."""
+    if config.option.seed is None:
+        config.option.seed = int(os.environ.get(VARIABLE) or random.SystemRandom().getrandbits(32))
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(config.option.seed)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {config.option.seed} (the same again: --seed {config.option.seed})"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that throws dice runs once with fresh ones, or as often as `--logs` needs, and once with fixed ones."""
+    if "dice" not in metafunc.fixturenames:
+        return
+    wanted, at_once = metafunc.config.option.logs, metafunc.module.CASES
+    rounds = range(1, ceil(wanted / at_once) + 1 if wanted else 2)
+    fresh = [pytest.param(f"{FRESH}{number}", id=f"{FRESH}{number}" if number > 1 else FRESH) for number in rounds]
+    fixed = pytest.param(FIXED, id=FIXED, marks=pytest.mark.long)
+    metafunc.parametrize("dice", [*fresh, fixed], indirect=True)
+
+
+@pytest.fixture
+def dice(request: pytest.FixtureRequest) -> Dice:
+    """Dice of this test and of the run's seed."""
+    if request.param == FIXED:
+        return Dice(None)
+    seed = request.config.option.seed
+    return Dice(f"{seed} {request.node.nodeid}", seed + int(request.param.removeprefix(FRESH)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show beside a failure how to see it again."""
+    report = yield
+    if report.failed and "dice" in getattr(item, "fixturenames", ()):
+        option = item.config.option
+        logs = f"--logs {option.logs} " if option.logs else ""
+        again = f'.venv/bin/python -m pytest --seed {option.seed} {logs}"{item.nodeid}"'
+        report.sections.append(("the same logs again", again))
+    return report
