@@ -44,6 +44,9 @@ from tidemark.timeops.spec import Spec
 
 OpenWorkspace = Callable[[LazyPySparkResource], Workspace]
 
+SPARK = "tidemark_spark"
+"""Key of the Spark resource, by which assets and checks name it: unlike `spark`, no other project has it."""
+
 
 class BatchSettings(Config):
     """How much one run processes."""
@@ -116,10 +119,10 @@ def _raw_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
 
     @_stage(spec, "raw_events", about, [])
     def raw_events(
-        context: AssetExecutionContext, spark: LazyPySparkResource, config: BatchSettings
+        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource, config: BatchSettings
     ) -> Iterator[MaterializeResult[None]]:
         say_who_runs(context)
-        workspace = open_workspace(spark)
+        workspace = open_workspace(tidemark_spark)
         workspace.tell("looking for new input")
         ensure_taken(workspace)
         create_tables(workspace)
@@ -166,9 +169,9 @@ def _ordered_events(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefiniti
 
     @_stage(spec, "ordered_events", about, ["raw_events"])
     def ordered_events(
-        context: AssetExecutionContext, spark: LazyPySparkResource, config: BatchSettings
+        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource, config: BatchSettings
     ) -> Iterator[MaterializeResult[None]]:
-        workspace = open_workspace(spark)
+        workspace = open_workspace(tidemark_spark)
         segment = _next(workspace, config)
         if segment.is_empty:
             context.log.info("nothing new")
@@ -190,9 +193,9 @@ def _window_results(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefiniti
 
     @_stage(spec, "window_results", about, ["ordered_events"])
     def window_results(
-        context: AssetExecutionContext, spark: LazyPySparkResource
+        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource
     ) -> Iterator[MaterializeResult[None]]:
-        workspace = open_workspace(spark)
+        workspace = open_workspace(tidemark_spark)
         plan = batch_of(workspace, context.run.run_id)
         if plan is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
@@ -219,8 +222,10 @@ def _dead_letters(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition
     stages = ["ordered_events", *(["window_results"] if spec.windows else [])]
 
     @_stage(spec, "dead_letters", about, stages)
-    def dead_letters(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
-        workspace = open_workspace(spark)
+    def dead_letters(
+        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource
+    ) -> Iterator[MaterializeResult[None]]:
+        workspace = open_workspace(tidemark_spark)
         plan = batch_of(workspace, context.run.run_id)
         if plan is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
@@ -246,8 +251,10 @@ def _batches(spec: Spec, open_workspace: OpenWorkspace) -> AssetsDefinition:
     before = [*(["window_results"] if spec.windows else []), "ordered_events", "dead_letters"]
 
     @_stage(spec, "batches", about, before)
-    def batches(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
-        workspace = open_workspace(spark)
+    def batches(
+        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource
+    ) -> Iterator[MaterializeResult[None]]:
+        workspace = open_workspace(tidemark_spark)
         plan = batch_of(workspace, context.run.run_id)
         if plan is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")

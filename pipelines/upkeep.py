@@ -12,6 +12,7 @@ from dagster import (
     DagsterInstance,
     JobDefinition,
     OpExecutionContext,
+    in_process_executor,
     job,
     op,
 )
@@ -101,6 +102,7 @@ def upkeep_job(file: SpecFile, settings: Settings) -> JobDefinition:
 
     @job(
         name=upkeep_name(file),
+        executor_def=in_process_executor,
         description=f"Looks after {name}: joins small files, deletes old files, pages and runs. Beside its runs.",
     )
     def upkeep() -> None:
