@@ -104,7 +104,7 @@ def project(tmp_path: Path) -> Path:
     texts = {"assets/__init__.py": ASSETS, "resources/__init__.py": RESOURCES, "definitions.py": DEFINITIONS}
     texts |= {"run.py": RUN, "specs/quakes.yaml": QUAKES}
     day = [("12:10:00", 4.1), ("12:20:00", 2.0), ("13:05:00", 3.0), ("12:00:00", 1.0)]
-    texts["landing/day.csv"] = "time,mag\n" + "".join(f"2026-01-01T{time}Z,{mag}\n" for time, mag in day)
+    texts["landing/day.csv"] = "".join(f"2026-01-01T{time}Z,{mag}\n" for time, mag in day)
     for name, text in texts.items():
         path = tmp_path / "project" / name
         path.parent.mkdir(parents=True, exist_ok=True)
