@@ -27,7 +27,7 @@ test-all: setup ## run all tests, also the long ones: hours
 	@$(PYTEST) --all
 
 properties: setup ## try 2,000 fresh random logs in each mode of each property, or LOGS=…; hours
-	@$(PYTEST) tests/properties --all --logs $(or $(LOGS),2000)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/properties --all --logs $(or $(LOGS),2000)
 
 bench: setup ## measure against peers; more than an hour, see benchmarks/README.md
 	@$(BIN)/python -m benchmarks.late_events

@@ -48,8 +48,10 @@ def _checks_of(
 
     @multi_asset_check(specs=specs, name=f"{spec.name}__{name}_checks", pool=pool_of(spec), retry_policy=RETRIES)
     @told_to_dagster
-    def checks(context: AssetCheckExecutionContext, spark: LazyPySparkResource) -> Iterator[AssetCheckResult]:
-        batch = run.batch(spark, context.run.run_id)
+    def checks(
+        context: AssetCheckExecutionContext, tidemark_spark: LazyPySparkResource
+    ) -> Iterator[AssetCheckResult]:
+        batch = run.batch(tidemark_spark, context.run.run_id)
         if batch is None:
             for expectation in all_of:
                 yield _passed_idle(expectation, asset.path)

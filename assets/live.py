@@ -44,6 +44,9 @@ from tidemark.timeops.spec import Spec
 
 OpenWorkspace = Callable[[LazyPySparkResource], Workspace]
 
+SPARK = "tidemark_spark"
+"""Key of the Spark resource, by which assets and checks name it: unlike `spark`, no other project has it."""
+
 
 class LiveRun:
     """A pipeline as the stages of a run see it: its tables, and the batch that the run has taken on.
@@ -150,10 +153,10 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
 
     @_stage(spec, "raw_events", about, [])
     def raw_events(
-        context: AssetExecutionContext, spark: LazyPySparkResource, config: BatchSettings
+        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource, config: BatchSettings
     ) -> Iterator[MaterializeResult[None]]:
         say_who_runs(context)
-        workspace = run.workspace(spark)
+        workspace = run.workspace(tidemark_spark)
         workspace.tell("looking for new input")
         ensure_taken(workspace)
         create_tables(workspace)
@@ -200,9 +203,9 @@ def _ordered_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
 
     @_stage(spec, "ordered_events", about, ["raw_events"])
     def ordered_events(
-        context: AssetExecutionContext, spark: LazyPySparkResource, config: BatchSettings
+        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource, config: BatchSettings
     ) -> Iterator[MaterializeResult[None]]:
-        workspace = run.workspace(spark)
+        workspace = run.workspace(tidemark_spark)
         segment = _next(workspace, config)
         if segment.is_empty:
             context.log.info("nothing new")
@@ -225,9 +228,9 @@ def _window_results(spec: Spec, run: LiveRun) -> AssetsDefinition:
 
     @_stage(spec, "window_results", about, ["ordered_events"])
     def window_results(
-        context: AssetExecutionContext, spark: LazyPySparkResource
+        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource
     ) -> Iterator[MaterializeResult[None]]:
-        batch = run.batch(spark, context.run.run_id)
+        batch = run.batch(tidemark_spark, context.run.run_id)
         if batch is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
             return
@@ -254,8 +257,10 @@ def _dead_letters(spec: Spec, run: LiveRun) -> AssetsDefinition:
     stages = ["ordered_events", *(["window_results"] if spec.windows else [])]
 
     @_stage(spec, "dead_letters", about, stages)
-    def dead_letters(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
-        batch = run.batch(spark, context.run.run_id)
+    def dead_letters(
+        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource
+    ) -> Iterator[MaterializeResult[None]]:
+        batch = run.batch(tidemark_spark, context.run.run_id)
         if batch is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
             return
@@ -281,8 +286,10 @@ def _batches(spec: Spec, run: LiveRun) -> AssetsDefinition:
     before = [*(["window_results"] if spec.windows else []), "ordered_events", "dead_letters"]
 
     @_stage(spec, "batches", about, before)
-    def batches(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
-        batch = run.batch(spark, context.run.run_id)
+    def batches(
+        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource
+    ) -> Iterator[MaterializeResult[None]]:
+        batch = run.batch(tidemark_spark, context.run.run_id)
         if batch is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
             return

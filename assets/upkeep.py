@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus, EventRecordsFilter, RunsFilter
+from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, EventRecordsFilter, RunsFilter
 
 from tidemark.assets.live import key
 from tidemark.resources import tables
@@ -25,6 +25,9 @@ from tidemark.timeops.spec import Spec
 RETAIN = timedelta(days=7)
 LEAST = timedelta(hours=1)
 """What a run or a reader has opened must stay until it is done."""
+
+BY_HAND = "__ASSET_JOB"
+"""Dagster's own job, in which assets are materialized by hand: of all pipelines, and of others."""
 
 _BY_TIME = (
     tables.HELD_EVENTS,
@@ -140,11 +143,19 @@ def forget_runs(spec: Spec, instance: DagsterInstance, jobs: Iterable[str], befo
     forgotten = 0
     for job in jobs:
         for run in instance.get_runs(RunsFilter(job_name=job, statuses=_ENDED, created_before=before)):
-            of_others = [one for one in run.asset_selection or () if one.path[0] != spec.name]
-            if run.run_id not in stays and not of_others:
+            if run.run_id not in stays and _is_of(spec, run):
                 _forget(instance, run.run_id, home)
                 forgotten += 1
     return forgotten
+
+
+def _is_of(spec: Spec, run: DagsterRun) -> bool:
+    """Whether a run is of this pipeline alone: of a job of its own, or of chosen assets and checks of it."""
+    checks = [check.asset_key for check in run.asset_check_selection or ()]
+    chosen = [*(run.asset_selection or ()), *checks]
+    if not chosen:
+        return run.job_name != BY_HAND
+    return all(asset.path[0] == spec.name for asset in chosen)
 
 
 def _forget(instance: DagsterInstance, run_id: str, home: Path) -> None:

@@ -4,8 +4,11 @@ Here: wiring. Not here: what an asset does (assets/), where things are (resource
 wrong is shown (wrong_specs.py).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import date
+from functools import cache
+from os import PathLike
 from pathlib import Path
 
 import dagster
@@ -16,73 +19,121 @@ from dagster import (
     get_dagster_logger,
     in_process_executor,
 )
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
 from tidemark.assets.asset_checks import live_checks
 from tidemark.assets.backfill.first_day import first_day
 from tidemark.assets.backfill.partitions import window_assets
-from tidemark.assets.live import LiveRun, OpenWorkspace, live_assets
+from tidemark.assets.live import SPARK, LiveRun, OpenWorkspace, live_assets
 from tidemark.pipelines import wrong_specs
 from tidemark.pipelines.launching import live_schedule, live_sensor
-from tidemark.pipelines.spec_files import SpecFolder, read_folder
+from tidemark.pipelines.spec_files import SpecFolder, read_specs
 from tidemark.pipelines.upkeep import upkeep_job
 from tidemark.resources.settings import Settings, from_environment
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
+from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec.automation import OnNewInput
 
 SPECS = Path(__file__).parent / "specs"
 
+Place = str | PathLike[str]
+
+
+def definitions(
+    specs: Place | Iterable[Place],
+    warehouse: Place | None = None,
+    *,
+    spark: str | None = None,
+    data_docs: str | None = None,
+) -> Definitions:
+    """Make Dagster definitions of pipelines, to merge into those of a project.
+
+    Each pipeline brings its assets, whose keys and group are the pipeline's name, their checks, the jobs
+    `<pipeline>_live` and `<pipeline>_maintain`, and the schedule or sensor that its spec asks for. All share one
+    resource, `tidemark_spark`. No Spark is started before a run needs it.
+
+    Args:
+        specs: A folder whose `*.yaml` are specs, a spec file, or several of these. A wrong spec becomes an asset
+            with a check that fails with the message, so it does not keep the others from being loaded.
+        warehouse: The folder of all tables; by default `TIDEMARK_WAREHOUSE`, else `./warehouse`.
+        spark: The Spark that computes, such as `local[4]` or `sc://host:15002`; by default `TIDEMARK_SPARK`, else a
+            server of `tidemark serve` that answers, else the process of the run.
+        data_docs: The address at which the pages of the checks are served, to link them; by default
+            `TIDEMARK_DATA_DOCS`.
+
+    Raises:
+        SpecError: `specs` is empty.
+
+    Examples:
+        >>> import dagster as dg
+        >>> import tidemark as tm
+        >>> defs = dg.Definitions.merge(mine, tm.definitions(specs="specs", warehouse="/srv/warehouse"))
+    """
+    places = [specs] if isinstance(specs, str | PathLike) else list(specs)
+    if not places:
+        raise SpecError("`specs` names no place", expected="a folder of specs, a spec file, or several of these")
+    paths = [Path(place).absolute() for place in places]
+    known = from_environment(paths[0], warehouse=Path(warehouse) if warehouse is not None else None)
+    settings = replace(
+        known, spark=spark or known.spark, data_docs=known.data_docs if data_docs is None else data_docs.rstrip("/")
+    )
+
+    def look() -> SpecFolder:
+        return read_specs(paths)
+
+    found = look()
+    good = build_definitions(settings, found.files, tell=_to_log_of_run)
+    if not found.wrong:
+        return good
+    return Definitions.merge(good, wrong_specs.definitions_of(found.wrong, lambda: look().wrong))
+
 
 def build_definitions(
     settings: Settings,
-    files: Sequence[SpecFile] | None = None,
+    files: Sequence[SpecFile],
     choice: SparkChoice | None = None,
     *,
     accepted: Acceptance | None = None,
     tell: Callable[[str], None] = silent,
     since: date = date.max,
 ) -> Definitions:
-    """Definitions of pipelines.
+    """Definitions of pipelines whose specs were read.
 
     Args:
         settings: Where things are.
-        files: The specs; by default all of the settings' folder, and an asset with a failed check for each wrong one.
+        files: The specs.
         choice: Where they compute; by default as the settings say.
         accepted: A batch to commit although a blocking check fails (`tidemark accept`).
         tell: Called with a line on what is being done.
         since: The day partitions begin with this day at the latest.
     """
-    folder = read_folder(settings.specs) if files is None else SpecFolder(tuple(files), ())
-    specs = folder.files
     choice = choice or choose_spark(settings)
-    runs = [(file, LiveRun(_opener(file, settings, choice, accepted, tell))) for file in specs]
-    jobs = {file.spec.name: live_job(file) for file in specs}
-    looks = [
-        (Workspace(file, settings.warehouse), jobs[file.spec.name]) for file in specs
-    ]  # no Spark: they only look
-    wrong = wrong_specs.definitions_of(folder.wrong, lambda: read_folder(settings.specs).wrong)
-    good = Definitions(
-        assets=[
-            one
-            for file, run in runs
-            for one in [
-                *live_assets(file.spec, run),
-                *window_assets(file.spec, run.workspace, min(since, first_day(Workspace(file, settings.warehouse)))),
-            ]
-        ],
-        asset_checks=[one for file, run in runs for one in live_checks(file.spec, run, settings.data_docs)],
-        jobs=[*jobs.values(), *(upkeep_job(file, settings) for file in specs)],
-        schedules=[live_schedule(at, job) for at, job in looks if isinstance(at.spec.schedule, str)],
-        sensors=[
-            live_sensor(at, job, given) for at, job in looks if isinstance(given := at.spec.schedule, OnNewInput)
-        ],
-        resources={"spark": LazyPySparkResource(spark_config=dict(choice.config))},
-        executor=in_process_executor,  # one Spark session for all steps of a run
+    runs = [(file, LiveRun(_opener(file, settings, choice, accepted, tell))) for file in files]
+    each = [_definitions_of(file, settings, run, since) for file, run in runs]
+    resources = {SPARK: _spark_resource(tuple(sorted(choice.config.items())))}
+    return Definitions.merge(*each, Definitions(resources=resources))
+
+
+def _definitions_of(file: SpecFile, settings: Settings, run: LiveRun, since: date) -> Definitions:
+    """All of one pipeline but the resource."""
+    spec, looks = file.spec, Workspace(file, settings.warehouse)  # without Spark: it only looks
+    live = live_assets(spec, run)
+    job = define_asset_job(
+        job_name(file),
+        selection=AssetSelection.assets(*live),
+        description=f"One micro-batch of {spec.name}: new input, time adjustment, windows, checks, commit.",
+        executor_def=in_process_executor,  # one Spark session for all steps of a run
     )
-    return Definitions.merge(good, wrong) if folder.wrong else good
+    given = spec.schedule
+    return Definitions(
+        assets=[*live, *window_assets(spec, run.workspace, min(since, first_day(looks)))],
+        asset_checks=live_checks(spec, run, settings.data_docs),
+        jobs=[job, upkeep_job(file, settings)],
+        schedules=[live_schedule(looks, job.name)] if isinstance(given, str) else [],
+        sensors=[live_sensor(looks, job.name, given)] if isinstance(given, OnNewInput) else [],
+    )
 
 
 def job_name(file: SpecFile) -> str:
@@ -90,15 +141,10 @@ def job_name(file: SpecFile) -> str:
     return f"{file.spec.name}_live"
 
 
-def live_job(file: SpecFile) -> UnresolvedAssetJobDefinition:
-    """The job that runs one micro-batch of a pipeline."""
-    windows = AssetSelection.assets(*[[file.spec.name, "windows", w.name] for w in file.spec.windows])
-    group = AssetSelection.groups(file.spec.name)
-    return define_asset_job(
-        job_name(file),
-        selection=group - windows if file.spec.windows else group,
-        description=f"One micro-batch of {file.spec.name}: new input, time adjustment, windows, checks, commit.",
-    )
+@cache
+def _spark_resource(config: tuple[tuple[str, str], ...]) -> LazyPySparkResource:
+    """One object for each choice: Dagster merges two definitions of a resource only if they are the same object."""
+    return LazyPySparkResource(spark_config=dict(config))
 
 
 def _opener(
@@ -129,7 +175,9 @@ def _opener(
 @dagster.definitions
 def defs() -> Definitions:
     """What `workspace.yaml` loads: the specs folder and the warehouse of the process's environment."""
-    return build_definitions(from_environment(SPECS), tell=_to_log_of_run)
+    settings = from_environment(SPECS)
+    here = Definitions(executor=in_process_executor)  # also for runs of assets that a person chooses
+    return Definitions.merge(definitions(settings.specs, settings.warehouse), here)
 
 
 def _to_log_of_run(doing: str) -> None:

@@ -24,7 +24,6 @@ from dagster import (
     schedule,
     sensor,
 )
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from tidemark.assets.failures import FAILURE_TAG, LASTING
 from tidemark.assets.pending_work import Due, look, signature
@@ -45,31 +44,31 @@ _NOT_ENDED = [
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=30), timedelta(hours=1)
 
 
-def live_schedule(workspace: Workspace, job: UnresolvedAssetJobDefinition) -> ScheduleDefinition:
+def live_schedule(workspace: Workspace, job: str) -> ScheduleDefinition:
     """The schedule of a pipeline whose spec names a cron text: a run at its times, when there is something to do."""
     name, cron = workspace.spec.name, str(workspace.spec.schedule)
 
     @schedule(
         name=f"{name}_schedule",
-        job=job,
+        job_name=job,
         cron_schedule=cron,
         execution_timezone="UTC",
         default_status=DefaultScheduleStatus.RUNNING,  # the spec asks for it
         description=f"Runs {name} at `{cron}` (UTC), if input is waiting or a batch was not finished.",
     )
     def at_its_times(context: ScheduleEvaluationContext) -> RunRequest | SkipReason:
-        return _decided(look(workspace), workspace, job.name, context)
+        return _decided(look(workspace), workspace, job, context)
 
     return at_its_times
 
 
-def live_sensor(workspace: Workspace, job: UnresolvedAssetJobDefinition, given: OnNewInput) -> SensorDefinition:
+def live_sensor(workspace: Workspace, job: str, given: OnNewInput) -> SensorDefinition:
     """The sensor of a pipeline whose spec says `on_new_input`: a run as soon as there is something to do."""
     name, every = workspace.spec.name, given.on_new_input
 
     @sensor(
         name=f"{name}_on_new_input",
-        job=job,
+        job_name=job,
         # Dagster looks every 5 seconds and a little: with the full interval it would come one look too late.
         minimum_interval_seconds=int(every.total_seconds()) - 1,
         default_status=DefaultSensorStatus.RUNNING,  # the spec asks for it
@@ -82,7 +81,7 @@ def live_sensor(workspace: Workspace, job: UnresolvedAssetJobDefinition, given: 
         due = look(workspace)
         # The cursor names what needs no second look.
         context.update_cursor(None if due.is_there or due.may_ripen else seen)
-        return _decided(due, workspace, job.name, context)
+        return _decided(due, workspace, job, context)
 
     return on_new_input
 

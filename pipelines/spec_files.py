@@ -40,10 +40,10 @@ class WrongSpec:
 
 @dataclass(frozen=True)
 class SpecFolder:
-    """What a folder of specs holds.
+    """What folders of specs hold.
 
     Attributes:
-        files: The specs, by name of the file.
+        files: The specs, in each folder by name of the file.
         wrong: The others.
     """
 
@@ -90,13 +90,22 @@ def spec(file: str | PathLike[str] | None = None, *, text: str | None = None, ov
     return parse_spec(text or "", file="the spec", overrides=overrides)
 
 
-def read_folder(folder: Path) -> SpecFolder:
-    """Reads every `*.yaml` of a folder but the cases for `tidemark test`; a wrong one keeps none from being read."""
+def read_specs(places: Iterable[Path]) -> SpecFolder:
+    """Reads spec files, and of folders every `*.yaml` but the cases for `tidemark test`.
+
+    A wrong one keeps none from being read.
+    """
     files: dict[Path, SpecFile] = {}
     wrong: list[WrongSpec] = []
-    found = sorted(path for path in folder.glob("*.yaml") if not path.name.endswith(CASES))
-    if not found:
-        wrong.append(_without_specs(folder))
+    found: list[Path] = []
+    for place in places:
+        if place.suffix in {".yaml", ".yml"} and not place.is_dir():
+            found.append(place)
+            continue
+        inside = sorted(path for path in place.glob("*.yaml") if not path.name.endswith(CASES))
+        found += inside
+        if not inside:
+            wrong.append(_without_specs(place))
     for path in found:
         try:
             file = read_spec(path)
@@ -143,7 +152,8 @@ def _without_specs(folder: Path) -> WrongSpec:
     error = SpecError(
         f"{folder} holds no `*.yaml`" if folder.is_dir() else f"{folder}: there is no such folder",
         expected="a folder of specs, one file for each pipeline",
-        remedy="let TIDEMARK_SPECS name it, or put a spec there; `tidemark init FOLDER` makes one with an example",
+        remedy="let TIDEMARK_SPECS, or `specs` of tm.definitions, name it, or put a spec there; "
+        "`tidemark init FOLDER` makes one with an example",
     )
     return WrongSpec(folder, "specs", str(error))
 

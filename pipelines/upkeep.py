@@ -12,17 +12,16 @@ from dagster import (
     DagsterInstance,
     JobDefinition,
     OpExecutionContext,
+    in_process_executor,
     job,
     op,
 )
 from pydantic import Field
 
-from tidemark.assets.upkeep import RETAIN, Upkeep, forget_runs, keep_up
+from tidemark.assets.upkeep import BY_HAND, RETAIN, Upkeep, forget_runs, keep_up
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace, silent
 from tidemark.timeops.durations import parse_duration
-
-_DAYS = "__ASSET_JOB"  # of Dagster's own, in which assets are materialized by hand
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def maintain(
     workspace = Workspace(file, settings.warehouse, tell=tell)
     lake = keep_up(workspace, retain)
     tell("looking after Dagster's runs")
-    jobs = (f"{file.spec.name}_live", upkeep_name(file), _DAYS)
+    jobs = (f"{file.spec.name}_live", upkeep_name(file), BY_HAND)
     before = workspace.clock.now() - retain
     return Done(lake, forget_runs(file.spec, instance, jobs, before, settings.dagster_home))
 
@@ -101,6 +100,7 @@ def upkeep_job(file: SpecFile, settings: Settings) -> JobDefinition:
 
     @job(
         name=upkeep_name(file),
+        executor_def=in_process_executor,
         description=f"Looks after {name}: joins small files, deletes old files, pages and runs. Beside its runs.",
     )
     def upkeep() -> None:

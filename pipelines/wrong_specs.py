@@ -42,10 +42,14 @@ def definitions_of(wrong: Sequence[WrongSpec], look: Look) -> Definitions:
         look: Looks again, so that checks and sensor speak of the files as they are.
     """
     keys = _keys(wrong)
+    pipelines = dict.fromkeys(one.pipeline for one in wrong)
     return Definitions(
         assets=[_asset(one, keys[one.path]) for one in wrong],
         asset_checks=[_check(one, keys[one.path], look) for one in wrong],
-        sensors=[_sensor(keys, look)] if wrong else [],
+        sensors=[
+            _sensor(name, {path: key for path, key in keys.items() if key.path[0] == name}, look)
+            for name in pipelines
+        ],
     )
 
 
@@ -79,17 +83,20 @@ def _check(one: WrongSpec, key: AssetKey, look: Look) -> AssetChecksDefinition:
     return is_a_pipeline
 
 
-def _sensor(keys: dict[Path, AssetKey], look: Look) -> SensorDefinition:
-    """Records the failed checks, once for each state of the files: nobody runs a check that he does not know of."""
+def _sensor(pipeline: str, keys: dict[Path, AssetKey], look: Look) -> SensorDefinition:
+    """Records the failed checks of the files about a pipeline, once for each state of them.
+
+    Without it nobody would know of a check that has never run.
+    """
 
     @sensor(
-        name="wrong_specs",
+        name=f"{pipeline}_wrong_spec",
         minimum_interval_seconds=_LOOK_EVERY_S,
         default_status=DefaultSensorStatus.RUNNING,
-        description="Says at the assets of wrong specs what is wrong with them.",
+        description=f"Says at the assets of wrong specs of {pipeline} what is wrong with them.",
     )
     def wrong_specs(context: SensorEvaluationContext) -> SensorResult:
-        now = _now(look)
+        now = {path: message for path, message in _now(look).items() if path in keys}
         found = {"/".join(key.path): now.get(path) for path, key in keys.items()}
         told = json.loads(context.cursor) if context.cursor else {}
         new = [

@@ -16,7 +16,7 @@ from tests.processes import ROOT, process, wait_until
 def daemon(home: Path, specs: Path, warehouse: Path) -> Iterator[None]:
     """Dagster's daemon over a folder of specs."""
     places = {"DAGSTER_HOME": home, "TIDEMARK_SPECS": specs, "TIDEMARK_WAREHOUSE": warehouse}
-    command = [sys.executable, "-m", "dagster._daemon", "run", "-w", str(ROOT / "workspace.yaml")]
+    command = [str(Path(sys.executable).parent / "dagster-daemon"), "run", "-w", str(ROOT / "workspace.yaml")]
     with process(command, {name: str(place) for name, place in places.items()}, specs / "daemon.log"):
         yield
 

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidemark.pipelines.definitions import definitions
     from tidemark.pipelines.spec_files import spec
     from tidemark.resources.batches.snapshot import consistent, read
     from tidemark.timeops.errors import BusyError, InputError, LakeError, MachineError, SpecError, TidemarkError
@@ -30,6 +31,7 @@ __all__ = [
     "__version__",
     "adjust",
     "consistent",
+    "definitions",
     "read",
     "spec",
     "window_dead_letters",
@@ -37,6 +39,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "tidemark.pipelines.definitions": ["definitions"],
     "tidemark.pipelines.spec_files": ["spec"],
     "tidemark.resources.batches.snapshot": ["consistent", "read"],
     "tidemark.timeops.errors": [

@@ -55,9 +55,11 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace, first
         retry_policy=RETRIES,
     )
     @told_to_dagster
-    def window_days(context: AssetExecutionContext, spark: LazyPySparkResource) -> Iterator[MaterializeResult[None]]:
+    def window_days(
+        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource
+    ) -> Iterator[MaterializeResult[None]]:
         say_who_runs(context)
-        workspace = open_workspace(spark)
+        workspace = open_workspace(tidemark_spark)
         chosen = days_in(context.partition_keys)
         plan = rebuild_days(workspace, window, *chosen, context.run.run_id).plan
         context.instance.add_run_tags(context.run.run_id, run_tags(plan))

@@ -71,12 +71,21 @@ def groups(made: Definitions) -> dict[str, set[str]]:
     return found
 
 
-def told(made: Definitions, cursor: str | None = None) -> tuple[dict[str, str], str | None]:
-    """What a tick of the sensor says of failed checks, by asset, and its cursor."""
-    with DagsterInstance.ephemeral() as instance, build_sensor_context(instance, cursor=cursor) as context:
-        tick = made.resolve_sensor_def("wrong_specs").evaluate_tick(context)
-    checks = [event for event in tick.asset_events if isinstance(event, AssetCheckEvaluation)]
-    return {"/".join(one.asset_key.path): f"{one.passed}: {one.description}" for one in checks}, tick.cursor
+Cursors = dict[str, str | None]
+
+
+def told(made: Definitions, before: Cursors | None = None) -> tuple[dict[str, str], Cursors]:
+    """What a tick of each pipeline's sensor says of failed checks, by asset, and the cursors of the sensors."""
+    said: dict[str, str] = {}
+    cursors: Cursors = {}
+    for name in [one.name for one in made.sensors or [] if one.name.endswith("_wrong_spec")]:
+        cursor = (before or {}).get(name)
+        with DagsterInstance.ephemeral() as instance, build_sensor_context(instance, cursor=cursor) as context:
+            tick = made.resolve_sensor_def(name).evaluate_tick(context)
+        checks = [event for event in tick.asset_events if isinstance(event, AssetCheckEvaluation)]
+        said |= {"/".join(one.asset_key.path): f"{one.passed}: {one.description}" for one in checks}
+        cursors[name] = tick.cursor
+    return said, cursors
 
 
 def test_good_specs_are_loaded_and_wrong_ones_are_assets_whose_check_fails_with_the_message(specs: Path) -> None:

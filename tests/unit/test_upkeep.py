@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from dagster import DagsterInstance
+from dagster import AssetKey, DagsterInstance, Definitions, asset
 from deltalake import DeltaTable
 
 from tests.orchestration.landing import LINES
+from tidemark.assets.upkeep import BY_HAND, forget_runs
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.lake import upkeep
@@ -149,3 +150,24 @@ def test_the_job_in_dagster_looks_after_a_pipeline_beside_its_runs(tmp_path: Pat
         failed = job.execute_in_process(instance=instance, run_config=wrong, raise_on_error=False)
         assert not failed.success
     assert len(DeltaTable(str(workspace.lake.path(WATERMARKS))).file_uris()) == 1
+
+
+def test_runs_by_hand_of_other_assets_of_the_project_stay(tmp_path: Path) -> None:
+    path = tmp_path / "quiet.yaml"
+    path.write_text(f"name: quiet\n{LINES}time: {{timestamp_by: at}}\n")
+    keys = [AssetKey(["stock"]), AssetKey(["quiet", "old_name"])]
+
+    def nothing() -> None:
+        """An asset that is there to be materialized."""
+
+    job = Definitions(assets=[asset(key=key)(nothing) for key in keys]).resolve_implicit_global_asset_job_def()
+    later = datetime.now(UTC) + DAY
+    with DagsterInstance.ephemeral() as instance:
+        stay = {
+            job.execute_in_process(instance=instance, asset_selection=one).run_id for one in (None, keys[:1], keys)
+        }
+        goes = job.execute_in_process(instance=instance, asset_selection=keys[1:]).run_id
+        assert forget_runs(read_spec(path).spec, instance, (BY_HAND,), later, tmp_path) == 1
+        left = {run.run_id for run in instance.get_runs()}
+    assert left == stay
+    assert goes not in stay
