@@ -25,6 +25,7 @@ _DAY_US = 86_400 * 1e6  # matplotlib counts days since the epoch
 _FLATTENED = 20  # times larger than nine tenths of the values: these would have a twentieth of the height
 _ROOM = 3  # decades' worth of height for them
 _FAR_TICKS = 3
+_MARGIN = 0.005  # share of the width
 # Text and axes take the colour of the reader's scheme; what matplotlib draws black is meant.
 _SCHEMES = """<style>
 svg { color: #2b2f36; } text { fill: currentColor; }
@@ -102,11 +103,11 @@ def bend_upward_axis(
     axes.yaxis.set_major_locator(FixedLocator(sorted(tick for tick in ticks if low <= tick <= high)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
-    axes.figure.subplots_adjust(left=0.14)  # large numbers are long
 
 
 def png(figure: Figure) -> bytes:
     """The sheet as a small PNG."""
+    _make_room(figure)
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png")
     small = io.BytesIO()
@@ -127,6 +128,7 @@ def svg(figure: Figure) -> bytes:
         if legend is not None:
             legend.get_frame().set_visible(False)
     figure.patch.set_visible(False)
+    _make_room(figure)
     drawn = io.BytesIO()
     # Text stays text: the page is smaller, and the reader's fonts are used. The salt makes the same drawing twice.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "tidemark"}):
@@ -134,3 +136,11 @@ def svg(figure: Figure) -> bytes:
     text = drawn.getvalue().decode()
     head, tag, rest = text.partition("<defs>")
     return f"{head}{_SCHEMES}{tag}{rest}".replace(": #000000", ": currentColor").encode()
+
+
+def _make_room(figure: Figure) -> None:
+    """Moves the axes to the right where their numbers are so long that the label beside them is off the sheet."""
+    lefts = [box.x0 / figure.bbox.width for axes in figure.axes if (box := axes.get_tightbbox()) is not None]
+    missing = _MARGIN - min(lefts, default=_MARGIN)
+    if missing > 0:
+        figure.subplots_adjust(left=figure.subplotpars.left + missing)

@@ -3,14 +3,16 @@
 import io
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from PIL import Image
 
-from tidemark.assets.display.canvas import svg
+from tidemark.assets.display.canvas import png, svg
 from tidemark.assets.display.lateness import MOVED, ON_TIME, REFUSED, Bin, Lateness, bucket_start
 from tidemark.assets.display.pictures import (
     draw_lateness,
@@ -104,6 +106,18 @@ def test_one_event_of_long_ago_does_not_flatten_the_rest_and_ticks_are_times() -
     assert places[1] - places[0] > 0.15 * axes.bbox.width
     ticks = [label.get_text() for label in axes.get_xticklabels()]
     assert {"10 min", "1,000 d", "10,000 d"} <= set(ticks)
+
+
+@pytest.mark.parametrize("save", [png, svg])
+def test_the_label_of_an_axis_with_long_numbers_is_on_the_sheet(save: Callable[[Figure], bytes]) -> None:
+    behind = [326 * 24 * HOUR + n * HOUR // 10 for n in range(30)]
+    figure = draw_watermark([Bin(n, n * HOUR, n * HOUR - us, n * HOUR - us, 0, None) for n, us in enumerate(behind)])
+    assert figure is not None
+    save(figure)
+    figure.draw_without_rendering()
+    label = figure.axes[0].yaxis.label
+    assert label.get_text() == "event time - arrival clock, days"
+    assert label.get_window_extent().x0 >= 0
 
 
 @pytest.mark.parametrize("step_us", [0, 60_000_000])
