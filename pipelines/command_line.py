@@ -78,8 +78,7 @@ def in_words(*, verbose: bool = False) -> Iterator[None]:
         verbose: Print the traceback of an error that nobody expected.
     """
     warnings.simplefilter("ignore")
-    if logging.lastResort is not None:  # where lines of libraries go that nobody has set up logging for
-        logging.lastResort.setLevel(logging.ERROR)
+    _print_errors_of_libraries()
     try:
         yield
     except TidemarkError as error:
@@ -102,6 +101,20 @@ def in_words(*, verbose: bool = False) -> Iterator[None]:
         first_line = next(iter(str(error).splitlines()), "")
         say(f"Unexpected {type(error).__name__}: {first_line}. Readers stay at the last commit.{more}")
         sys.exit(FAILED)
+
+
+def _print_errors_of_libraries() -> None:
+    """Print what libraries log as an error where nobody has set up logging for them, but for py4j.
+
+    When the JVM goes away py4j logs a traceback, to the logger without a name, and raises an exception as well, which
+    is told in our words.
+    """
+    nameless, last_resort = logging.getLogger(), logging.lastResort
+    if nameless.handlers or last_resort is None:
+        return
+    last_resort.setLevel(logging.ERROR)
+    last_resort.addFilter(lambda record: record.name.partition(".")[0] not in (nameless.name, "py4j"))
+    nameless.addHandler(last_resort)  # a logger without a handler gets one from the first that writes to it
 
 
 def say(text: str) -> None:

@@ -5,6 +5,7 @@ Here: telling them from every other failure. Not here: where files are written, 
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,12 +48,12 @@ def full_disk(said: str, where: Path | None = None) -> FullDiskError | ReadOnlyE
     """
     if reason := _first(_FULL, said):
         return FullDiskError(
-            f"The disk is full: {reason}{_place(where)}.",
+            f"The disk is full: {reason}{_place(where or _file_in(said, reason))}.",
             expected="room for the batch's tables in the warehouse, and for Spark's temporary files",
             remedy=f"free some space and run again. {_REST}",
         )
     reason = _first(_READ_ONLY, said) or (_first(_NOT_OURS, said) if where is not None else None)
-    return None if reason is None else _read_only(reason, where)
+    return None if reason is None else _read_only(reason, where or _file_in(said, reason))
 
 
 def server_gone(message: str) -> MachineError | None:
@@ -87,6 +88,12 @@ def _read_only(reason: str, where: Path | None) -> ReadOnlyError:
         expected="a warehouse, a DAGSTER_HOME and a folder for temporary files that this user may write to",
         remedy=f"mount the disk for writing, or give this user write permission, and run again. {_REST}",
     )
+
+
+def _file_in(said: str, reason: str) -> Path | None:
+    """The file that Python names behind its reason, in quotes."""
+    named = re.search(rf"{re.escape(reason)}: '([^']+)'", said)
+    return Path(named[1]) if named else None
 
 
 def _place(where: Path | None) -> str:

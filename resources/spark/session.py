@@ -9,14 +9,21 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO
+from socketserver import BaseServer
+from typing import IO, Any
 
+<<<<<<< HEAD:resources/spark/session.py
 from filelock import FileLock, Timeout
+=======
+from filelock import FileLock
+from pyspark.accumulators import AccumulatorTCPServer
+>>>>>>> 3883863 (A JVM that goes away leaves one sentence, and no tracebacks of libraries before it):resources/spark.py
 from pyspark.sql import SparkSession
 
 from tidemark.resources.spark.jvm_lookups import keep_lookups
@@ -229,7 +236,17 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
                 "Maven mirror named in spark.jars.repositories.",
             ) from error
     keep_lookups(session)
+    AccumulatorTCPServer.handle_error = _tell_of_error  # type: ignore[method-assign]
     return session
+
+
+def _tell_of_error(self: BaseServer, request: Any, client_address: Any) -> None:
+    """Print what fails in PySpark's server of accumulators, but not that the JVM is gone: a query fails of that.
+
+    By default Python's servers print the traceback of each connection that ends too early.
+    """
+    if not isinstance(sys.exception(), EOFError | ConnectionError):
+        BaseServer.handle_error(self, request, client_address)
 
 
 def _of_this_process(config: Mapping[str, str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from tidemark.pipelines.command_line import in_words
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
@@ -26,7 +27,6 @@ from tidemark.resources.lake.lake import Lake
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.resources.tables import BATCHES
-from tidemark.timeops.errors import TidemarkError
 
 Victim = Literal["python", "jvm", "group"]
 DEADLINE_S = 300
@@ -60,7 +60,10 @@ class Death:
 
 
 def run_and_die(spec: Path, warehouse: Path, death: Death, gateway: Gateway | None = None) -> int:
-    """Runs a pipeline in a new process, which dies; returns its exit code."""
+    """Runs a pipeline in a new process, which dies; returns its exit code.
+
+    What it says stands in `said.txt` beside the warehouse.
+    """
     return exit_code(_run, spec, warehouse, death, gateway)
 
 
@@ -98,7 +101,9 @@ def on_every_commit(act: Callable[[str], None]) -> Callable[[Lake, str, int], No
 
 def _run(spec: Path, warehouse: Path, death: Death, gateway: Gateway | None) -> None:
     os.setsid()
-    warnings.simplefilter("ignore")  # what is said here nobody reads
+    warnings.simplefilter("ignore")
+    said = os.open(warehouse.parent / "said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(said, 2)
     if gateway is None:
         local_session(session_config(small=True))
     else:
@@ -110,11 +115,8 @@ def _run(spec: Path, warehouse: Path, death: Death, gateway: Gateway | None) -> 
 
     setattr(Lake, "_committed", on_every_commit(die))  # noqa: B010 - mypy would have it as a plain attribute
     settings = Settings(warehouse, spec.parent, warehouse.parent / "home")
-    with DagsterInstance.ephemeral() as instance:
-        try:
-            run_pipeline(read_spec(spec), settings, RunOptions(), instance=instance)
-        except TidemarkError as error:
-            raise SystemExit(str(error)) from error
+    with DagsterInstance.ephemeral() as instance, in_words():
+        run_pipeline(read_spec(spec), settings, RunOptions(), instance=instance)
 
 
 def _kill(victim: Victim) -> None:

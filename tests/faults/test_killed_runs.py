@@ -1,11 +1,13 @@
 """Runs that are killed between two commits, and go on as if nothing had happened."""
 
+import socket
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from dagster import DagsterInstance
+from pyspark.accumulators import AccumulatorTCPServer, UpdateRequestHandler
 from pyspark.sql import SparkSession
 
 from tests.faults.killed import Death, Gateway, Victim, on_every_commit, run_and_die
@@ -15,6 +17,7 @@ from tidemark.assets import upkeep
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.resources.lake import upkeep as table_upkeep
 from tidemark.resources.lake.lake import Lake
+from tidemark.resources.machine import java_gone
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace
 
@@ -109,7 +112,19 @@ def test_a_run_whose_jvm_is_killed_says_so_and_is_finished_by_the_next(
     """It starts a JVM of its own, as the command does."""
     settings = undisturbed.elsewhere(tmp_path)
     assert run_and_die(undisturbed.file.path, settings.warehouse, Death("raw_events", "jvm")) == 1
+    assert (tmp_path / "said.txt").read_text() == f"{java_gone('ConnectionRefusedError')}\n"
     assert_finished(spark, undisturbed, settings)
+
+
+@pytest.mark.parametrize(("sent", "told"), [(b"the token", False), (b"not it...", True)])
+def test_a_connection_of_pysparks_own_that_the_jvm_drops_is_no_traceback(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], sent: bytes, told: bool
+) -> None:
+    with AccumulatorTCPServer(("127.0.0.1", 0), UpdateRequestHandler, "the token") as server:
+        with socket.create_connection(("127.0.0.1", server.socket.getsockname()[1])) as jvm:
+            jvm.sendall(sent)
+        server.handle_request()
+    assert ("Traceback" in capsys.readouterr().err) == told
 
 
 @pytest.mark.long

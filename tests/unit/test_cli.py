@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.processes import ROOT
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.command_line import in_words
 from tidemark.resources.batches.batch_log import BatchLog
@@ -296,7 +297,11 @@ def test_accept_refuses_an_ingestion_which_no_check_stops(folder: Path) -> None:
         (KeyboardInterrupt(), 130, "Stopped. Nothing is lost"),
         (ZeroDivisionError("by 0\nmore"), 1, "Unexpected ZeroDivisionError: by 0. "),
         (ConnectionRefusedError(111, "Connection refused"), 1, "The Java process of Spark ended"),
-        (OSError(30, "Read-only file system: '/mnt/home'"), 1, "The disk cannot be written: Read-only file system."),
+        (
+            OSError(30, "Read-only file system: '/mnt/home'"),
+            1,
+            "The disk cannot be written: Read-only file system: /mnt/home",
+        ),
     ],
 )
 def test_an_error_is_a_sentence_and_an_exit_code(
@@ -334,3 +339,18 @@ def test_upkeep_and_changes_refuse_wrong_options(tmp_path: Path, words: tuple[st
     result = CliRunner().invoke(main, [name, str(tmp_path / "none.yaml"), *options])
     assert result.exit_code == 2
     assert says in result.output
+
+
+def test_errors_that_libraries_log_are_printed_but_not_those_of_py4j_which_come_as_exceptions() -> None:
+    program = """
+import logging
+from tidemark.pipelines.command_line import in_words
+for _ in range(2):
+    with in_words():
+        logging.exception("Exception while sending command.")
+        logging.getLogger("py4j.clientserver").exception("Exception occurred while shutting down connection")
+        logging.getLogger("another").warning("slow")
+        logging.getLogger("another").error("no room for its history")
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines() == ["no room for its history"] * 2
