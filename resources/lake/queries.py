@@ -15,6 +15,7 @@ from deltalake.exceptions import DeltaError
 
 from tidemark.resources.lake.filters import Filters, arrow_condition, python_values
 from tidemark.resources.lake.lake import Lake
+from tidemark.resources.lake.reading import unreadable_file
 from tidemark.timeops.errors import SpecError
 
 _PIECE_ROWS = 65_536
@@ -130,17 +131,22 @@ def select(
 
     Raises:
         SpecError: The condition cannot be evaluated.
+        LakeError: A file of the table cannot be read.
     """
     delta = DeltaTable(str(lake.path(table)), version=version)
     by = ", ".join(f"{_quoted(one.column)} {'DESC' if one.descending else 'ASC'}" for one in order)
     behind = f"{f' ORDER BY {by}' if by else ''} LIMIT {most}"
-    if where is None:
-        return Found(_asked(delta, f"SELECT * FROM {_NAME}{behind}"), lake.row_count(table, version))
     condition = f"WHERE (\n{where}\n)"  # a comment at its end ends with its line
     try:
+        if where is None:
+            return Found(_asked(delta, f"SELECT * FROM {_NAME}{behind}"), lake.row_count(table, version))
         rows = _asked(delta, f"SELECT * FROM {_NAME} {condition}{behind}")
         [counted] = _asked(delta, f"SELECT count(*) AS n FROM {_NAME} {condition}").to_pylist()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise unreadable_file(lake.path(table), error) from error
     except DeltaError as error:
+        if where is None:
+            raise
         raise _not_understood(where, str(error), list(lake.columns(table))) from error
     return Found(rows, counted["n"])
 

@@ -129,6 +129,15 @@ class Versions:
         return (log / f"{version:020}.json").exists() and not (log / f"{version + 1:020}.json").exists()
 
 
+def unreadable_file(folder: Path, error: Exception) -> LakeError:
+    """The error of a table of which a file cannot be read."""
+    return LakeError(
+        f"A file of the table {folder} cannot be read: {error}",
+        expected="all files that the table's log names, as they were written",
+        remedy="restore the pipeline's folder from a backup, all tables of one time. Nothing was changed",
+    )
+
+
 def _unreadable(folder: Path, why: str) -> LakeError:
     """The error of a table whose log cannot be read, with the entry that is broken where one is."""
     entries = sorted((folder / "_delta_log").glob("*.json"), reverse=True)
@@ -260,11 +269,7 @@ class Tables:
                 filter=arrow_condition(known) if known else None,
             )
         except (OSError, pa.ArrowInvalid) as error:
-            raise LakeError(
-                f"A file of the table {self.path(table)} cannot be read: {error}",
-                expected="all files that the table's log names, as they were written",
-                remedy="restore the pipeline's folder from a backup, all tables of one time. Nothing was changed",
-            ) from error
+            raise unreadable_file(self.path(table), error) from error
         found = found.filter(arrow_condition(rest)) if rest else found
         return found if columns is None else found.select(list(columns))
 

@@ -18,12 +18,8 @@ from pathlib import Path
 from socketserver import BaseServer
 from typing import IO, Any
 
-<<<<<<< HEAD:resources/spark/session.py
 from filelock import FileLock, Timeout
-=======
-from filelock import FileLock
 from pyspark.accumulators import AccumulatorTCPServer
->>>>>>> 3883863 (A JVM that goes away leaves one sentence, and no tracebacks of libraries before it):resources/spark.py
 from pyspark.sql import SparkSession
 
 from tidemark.resources.spark.jvm_lookups import keep_lookups

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tidemark.resources.lake.lake import Lake
+from tidemark.resources.lake.queries import select
 from tidemark.resources.machine import ReadOnlyError
 from tidemark.timeops.errors import LakeError
 
@@ -59,6 +60,9 @@ def test_a_missing_file_is_named_with_its_table(lake: Lake) -> None:
     file.unlink()
     with pytest.raises(LakeError, match=f"A file of the table .*{file.name}"):
         Lake(lake.root).rows("t")
+    for where in (None, "n >= 0"):
+        with pytest.raises(LakeError, match=f"A file of the table .*{file.name}"):
+            select(lake, "t", None, where=where, order=(), most=9)
 
 
 def test_a_table_that_may_not_be_written_is_named(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
