@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.orchestration.landing import land, table
 from tests.orchestration.running import pipeline
-from tidemark.assets import dead_letters
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.batch.planning import next_segment, take_on
 from tidemark.assets.checks import CHECKS, run_checks
@@ -26,6 +25,7 @@ from tidemark.pipelines.cli import main
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.clock import FixedClock
 from tidemark.resources.workspace import Workspace
+from tidemark.timeops import engine
 from tidemark.timeops.dead_letters import time_letters
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec.automation import Alerts
@@ -207,7 +207,7 @@ def test_a_batch_with_a_failed_check_waits_until_an_operator_accepts_it(
     def forgets_drops(refused: DataFrame, payload: list[str], rules: TimeRules) -> DataFrame:
         return time_letters(refused, payload, rules).where("reason <> 'out_of_order'")
 
-    monkeypatch.setattr(dead_letters, "time_letters", forgets_drops)
+    monkeypatch.setattr(engine, "time_letters", forgets_drops)
     failed = command("run", file.path, "--warehouse", settings.warehouse)
     assert failed.exit_code == 1
     assert (
