@@ -14,8 +14,7 @@ from tidemark.assets.backfill.first_day import EARLIEST
 from tidemark.assets.failures import ATTENDED_TAG
 from tidemark.assets.live import key
 from tidemark.pipelines.definitions import build_definitions
-from tidemark.pipelines.runner import QUIET, failure_of
-from tidemark.pipelines.timeline import show_on_timeline
+from tidemark.pipelines.runner import QUIET, failure_of, show_on_timeline
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import choose_spark, open_session
 from tidemark.resources.tables import window_table

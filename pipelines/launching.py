@@ -1,8 +1,7 @@
-"""When a pipeline is run by itself: by the clock, or as new input comes.
+"""When a pipeline is run by itself: by the clock, or as new input comes; and the end of runs that nobody works on.
 
-Here: schedules and sensors, and what keeps them from launching in vain. Not here: what is there to do
-(assets/pending_work.py), how runs wait for each other (the pool of the assets, and dagster.yaml in
-resources/settings.py).
+Here: the decision, and runs that Dagster takes for running after a power cut or a kill. Not here: what a run would
+find to do (assets/pending_work.py), whether a process lives (resources/batches/plans.py).
 """
 
 from collections.abc import Sequence
@@ -25,9 +24,9 @@ from dagster import (
     sensor,
 )
 
-from tidemark.assets.failures import FAILURE_TAG, LASTING
+from tidemark.assets.failures import FAILURE_TAG, LASTING, PROCESS_TAG
 from tidemark.assets.pending_work import Due, look, signature
-from tidemark.pipelines.dead_runs import end_dead_runs
+from tidemark.resources.batches.plans import LEASE, is_gone, owner_in
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.spec.automation import OnNewInput
@@ -42,6 +41,12 @@ _NOT_ENDED = [
     DagsterRunStatus.CANCELING,
 ]
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=30), timedelta(hours=1)
+_AT_WORK = [
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]
 
 
 def live_schedule(workspace: Workspace, job: str) -> ScheduleDefinition:
@@ -119,3 +124,56 @@ def _better_wait(before: Sequence[RunRecord], now: datetime) -> str:
     ended = instant_of(int((before[0].end_time or 0) * 1e6))
     due = ended + min(_FIRST_WAIT * 2 ** min(len(before) - 1, 10), _LONGEST_WAIT)
     return f"run {last.run_id} did not finish it: it is tried anew at {due:%H:%M:%S} UTC" if now < due else ""
+
+
+def end_dead_runs(workspace: Workspace, job: str, instance: DagsterInstance) -> list[str]:
+    """Reports runs as failed whose process is gone, so that they keep neither the next run nor the pool.
+
+    Looked at are the runs of the pipeline's job, and runs of any job that name a process of this machine: those that
+    compute days anew hold the pool too.
+
+    Args:
+        workspace: The pipeline.
+        job: Name of its live job.
+        instance: Where Dagster records the runs.
+
+    Returns:
+        A sentence for each run that was ended.
+    """
+    said = []
+    for record in instance.get_run_records(RunsFilter(statuses=_AT_WORK)):
+        why = _why_dead(workspace, record, is_of_job=record.dagster_run.job_name == job)
+        if why:
+            said.append(f"run {record.dagster_run.run_id} is over: {why}")
+            instance.report_run_failed(
+                record.dagster_run,
+                f"Nobody works on this run any more: {why}. Nothing that was committed is lost, and what was not is "
+                "done again by the next run.",
+            )
+    return said
+
+
+def _why_dead(workspace: Workspace, record: RunRecord, *, is_of_job: bool) -> str:
+    """Why nobody can be at work on a run; empty where somebody may be."""
+    run, now = record.dagster_run, workspace.clock.now()
+    pending = workspace.batches.pending() if workspace.exists else None
+    plan = pending if pending is not None and pending.owner.id == run.run_id else None
+    owner = plan.owner if plan else owner_in(run.tags.get(PROCESS_TAG, ""), run.run_id)
+    heard = _last_heard_of(workspace, record)
+    if owner is not None and is_gone(owner, heard if is_of_job or plan else now, now):
+        work = f", which had batch {plan.batch_id}" if plan else ""
+        return f"{owner}{work}, is gone" if work else f"{owner} is gone"
+    if owner is None and is_of_job and now - heard > LEASE:
+        return f"it has been silent for {format_duration(LEASE)}, and no process says that it works on it"
+    return ""
+
+
+def _last_heard_of(workspace: Workspace, record: RunRecord) -> datetime:
+    """When a run last gave a sign: it began, its batch had a heartbeat, or it committed one."""
+    run_id = record.dagster_run.run_id
+    signs = [instant_of(int((record.start_time or record.create_timestamp.timestamp()) * 1e6))]
+    if workspace.exists:
+        pending, last = workspace.batches.pending(), workspace.batches.last_commit()
+        signs += [pending.heartbeat_at] if pending is not None and pending.owner.id == run_id else []
+        signs += [last.committed_at] if last is not None and last.plan.owner.id == run_id else []
+    return max(signs)

@@ -1,15 +1,18 @@
 """Running a pipeline in this process: micro-batch after micro-batch until nothing is waiting.
 
-Here: the loop, and what a run did in plain values. Not here: the command line's words (cli.py), what a batch does.
+Here: the loop, what a run did in plain values, and how Dagster's timeline comes to show it as a run of the code
+location. The timeline leaves out a run that names no code location, and a job that is executed in this process names
+none. Not here: the command line's words (cli.py), what a batch does.
 """
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagster import AssetCheckSeverity, DagsterInstance
+from dagster import AssetCheckSeverity, DagsterInstance, deserialize_value
 
 from tidemark.assets.batch.control import ensure_taken
 from tidemark.assets.batch.planning import batch_of, not_flushed
@@ -18,7 +21,6 @@ from tidemark.assets.failures import ATTENDED_TAG
 from tidemark.assets.ingestion import Waiting, sentence_of, waiting_input
 from tidemark.assets.pending_work import has_unprocessed
 from tidemark.pipelines.definitions import build_definitions, job_name
-from tidemark.pipelines.timeline import show_on_timeline
 from tidemark.resources.machine import machine_failure
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
@@ -30,6 +32,10 @@ QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
 
 
 _LONGEST_WAIT_SECONDS = 60  # for files to settle; where it takes longer, a later run takes them
+LOCATION = "tidemark"
+"""Name of the code location, as `workspace.yaml` has it."""
+_REPOSITORY = "__repository__"  # what Dagster calls the only one of a location
+_LABEL_TAG = ".dagster/repository"  # by which the page of a job finds its runs
 
 
 class CheckFailedError(TidemarkError):
@@ -252,3 +258,30 @@ def _as_ours(error: Any) -> TidemarkError:
 
 def _all_errors(cls: type[TidemarkError]) -> list[type[TidemarkError]]:
     return [cls, *[deeper for one in cls.__subclasses__() for deeper in _all_errors(one)]]
+
+
+def show_on_timeline(instance: DagsterInstance, run_id: str) -> None:
+    """Says of a run that ended that it is the code location's, as `dagster run migrate-repository` does."""
+    if instance.get_run_by_id(run_id) is None:
+        return
+    instance.add_run_tags(run_id, {_LABEL_TAG: f"{_REPOSITORY}@{LOCATION}"})
+    run = instance.get_run_by_id(run_id)
+    if run is not None:
+        origin: Any = deserialize_value(_stored_origin(run.job_name))
+        instance.run_storage.replace_job_origin(run, origin)
+
+
+def _stored_origin(job: str) -> str:
+    """Where a job of the code location comes from, in the form in which Dagster stores it with a run.
+
+    Dagster has no public class for it. It reads the stored form as long as it reads the runs of today.
+    """
+    location = {"__class__": "RegisteredRepositoryLocationOrigin", "location_name": LOCATION}
+    repository = {"__class__": "ExternalRepositoryOrigin", "repository_location_origin": location}
+    return json.dumps(
+        {
+            "__class__": "ExternalPipelineOrigin",
+            "external_repository_origin": {**repository, "repository_name": _REPOSITORY},
+            "pipeline_name": job,
+        }
+    )

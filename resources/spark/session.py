@@ -22,7 +22,6 @@ from filelock import FileLock, Timeout
 from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.sql import SparkSession
 
-from tidemark.resources.spark.jvm_lookups import keep_lookups
 from tidemark.resources.spark.network import bound_to_loopback, check_secret, is_local, network_settings
 from tidemark.timeops.errors import MachineError
 from tidemark.timeops.session import SESSION_SETTINGS
@@ -231,7 +230,6 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
                 remedy="See the last lines above. The first start downloads Delta Lake: it needs the network, or a "
                 "Maven mirror named in spark.jars.repositories.",
             ) from error
-    keep_lookups(session)
     AccumulatorTCPServer.handle_error = _tell_of_error  # type: ignore[method-assign]
     return session
 

@@ -29,9 +29,8 @@ from tidemark.assets import live
 from tidemark.assets.failures import FAILURE_TAG, LASTING, PROCESS_TAG
 from tidemark.assets.pending_work import look
 from tidemark.assets.schemas import create_tables
-from tidemark.pipelines.dead_runs import end_dead_runs
 from tidemark.pipelines.definitions import build_definitions, job_name
-from tidemark.pipelines.launching import WORK_TAG, decide
+from tidemark.pipelines.launching import WORK_TAG, decide, end_dead_runs
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.plans import Owner, process_of, this_process
 from tidemark.resources.clock import FixedClock
