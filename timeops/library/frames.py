@@ -1,7 +1,7 @@
 """Time adjustment and windows of any DataFrame, with no pipeline around it.
 
-Here: results in the shape of the pipeline's tables. Not here: what a DataFrame lacks to be a log (plain_events.py),
-the rules, which are those of a pipeline. All of it is lazy: Spark computes what is asked for.
+Here: what the engine gives, in the shape of the pipeline's tables. Not here: what a DataFrame lacks to be a log
+(plain_events.py), the rules (../engine.py). All of it is lazy: Spark computes what is asked for.
 """
 
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.timeops import columns as c
-from tidemark.timeops.dead_letters import time_letters, unfit_letters, window_letters
+from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.errors import InputError
-from tidemark.timeops.events.adjustment import Adjusted, kept_together, time_adjustment
-from tidemark.timeops.events.release import RELEASE_ORDER, release
+from tidemark.timeops.events.adjustment import kept_together
+from tidemark.timeops.events.release import RELEASE_ORDER
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.library.plain_events import TAKEN, arrival_log, no_arrival
-from tidemark.timeops.materialize import as_it_is, computed
+from tidemark.timeops.materialize import computed
 from tidemark.timeops.problems import Problem, spec_error
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.session import check_session
@@ -29,7 +29,7 @@ from tidemark.timeops.spec.pipeline import rules_between_parts
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.ticks import Ticks
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
-from tidemark.timeops.windows.results import last_revisions, late_for_windows, passing, window_results
+from tidemark.timeops.windows.results import last_revisions, passing
 
 _EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
 
@@ -54,7 +54,7 @@ class AdjustedEvents:
     dead_letters: DataFrame
     watermarks: DataFrame
     time: TimeSpec
-    _segment: Adjusted = field(repr=False)
+    _outcome: Outcome = field(repr=False)
     _payload: tuple[str, ...] = field(repr=False)
     _has_arrival: bool = field(repr=False)
 
@@ -118,32 +118,33 @@ def adjust(
     log = arrival_log(events, rules, arrival_time)
     payload = tuple(name for name in events.columns if name not in TAKEN)
     no_state = [F.lit(None).cast(field.dataType).alias(field.name) for field in STATE_SCHEMA]
-    nothing = events.sparkSession.range(0).select(*no_state)
-    segment = time_adjustment(log, nothing, TimeRules(rules), _clock_of(log, TimeRules(rules), tick))
-    segment = replace(segment, accepted=segment.accepted.withColumn(c.WATERMARK, c.to_instant(F.col(c.W_BEFORE))))
+    start = State(events.sparkSession.range(0).select(*no_state))
+    clock = _clock_of(log, TimeRules(rules), tick)
     flushed = rules.flushes()
+    outcome = advance(log, start, TimeRules(rules), clock, flush=flushed, is_small=False)
+    released = outcome.released
+    accepted = outcome.judged.accepted.withColumn(c.WATERMARK, c.to_instant(F.col(c.W_BEFORE)))
     columns = [*map(quoted, payload), *_EVENT_COLUMNS]
     last = [c.ADJUSTED_BY, c.WATERMARK]
-    released = release(segment.accepted, segment.state, flushed=flushed)
     place = F.row_number().over(Window.partitionBy(c.TIMELINE).orderBy(*RELEASE_ORDER[1:])).cast("bigint") - 1
     numbered = released.sequence.withColumn(c.RELEASE_SEQ, place)
     ordered = numbered.unionByName(released.passed, allowMissingColumns=True)
     watermark = F.lit(None).cast("timestamp") if flushed else c.to_instant("watermark")
     return AdjustedEvents(
-        accepted=segment.accepted.select(*columns, *last),
+        accepted=accepted.select(*columns, *last),
         ordered=ordered.select(*columns, c.RELEASE_SEQ, *last).orderBy(
             c.TIMELINE, F.col(c.RELEASE_SEQ).asc_nulls_last(), c.SEQ
         ),
         held=released.held.select(*columns, *last),
-        dead_letters=time_letters(segment.refused, payload, segment.rules),
-        watermarks=segment.state.select(
+        dead_letters=outcome.dead_letters(payload),
+        watermarks=outcome.timelines.select(
             c.TIMELINE,
             watermark.alias("watermark"),
             c.to_instant("max_t").alias("max_timestamp"),
             "watermark_set_by",
         ),
         time=rules,
-        _segment=segment,
+        _outcome=outcome,
         _payload=payload,
         _has_arrival=arrival_time is not None or c.ARRIVAL in events.columns,
     )
@@ -177,14 +178,12 @@ def windows(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> D
         +-------------------+---+
         <BLANKLINE>
     """
-    segment = events._segment
-    flushed = events.time.flushes()
     read = _window(events, window)
-    keep = as_it_is
-    if read.revises:
-        segment, keep = kept_together(segment, computed), computed
-    results = window_results(segment, segment.accepted.limit(0), read, flushed=flushed, keep=keep)
-    return passing(last_revisions(results, read))
+    outcome = _with_window(events, read)
+    if read.revises:  # its results are made in several steps, which all read the judged events
+        kept = kept_together(outcome.judged, computed)
+        outcome = Outcome(kept, outcome.before, outcome.flushed, computed, places_sessions=False)
+    return passing(last_revisions(outcome.results(read), read))
 
 
 def window_dead_letters(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> DataFrame:
@@ -201,10 +200,15 @@ def window_dead_letters(events: AdjustedEvents, window: WindowSpec | Mapping[str
         SpecError: The window is wrong, or does not go with `time`.
     """
     read = _window(events, window)
-    kept = events._segment if events.time.out_of_order == "keep" else _without_events(events._segment)
-    late = window_letters(late_for_windows(kept, None, read), events._payload, read)
-    unfit = unfit_letters(events._segment.accepted, events._payload, read)
-    return late if unfit is None else late.unionByName(unfit)
+    letters = _with_window(events, read).dead_letters(events._payload)
+    return letters.where(F.col("window_name") == read.name)
+
+
+def _with_window(events: AdjustedEvents, window: WindowSpec) -> Outcome:
+    """What the events give, with one window."""
+    known = events._outcome
+    judged = replace(known.judged, rules=replace(known.judged.rules, windows=(window,)))
+    return Outcome(judged, known.before, known.flushed, known.materialize, known.places_sessions)
 
 
 def _refuse(time: TimeSpec) -> None:
@@ -240,10 +244,6 @@ def _us_of_tick(tick: datetime) -> int:
     if tick.tzinfo is None:
         raise InputError(f"tick: found {tick}, which has no offset.", expected="an aware instant, such as one in UTC")
     return us_of(tick)
-
-
-def _without_events(segment: Adjusted) -> Adjusted:
-    return replace(segment, accepted=segment.accepted.limit(0))
 
 
 def _window(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> WindowSpec:
