@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import CLOCK, SOURCE, SPLIT, TIMELINE, T, to_us
+from tidemark.timeops.asof import with_maxima_before
+from tidemark.timeops.columns import CLOCK, SEQ, SOURCE, SPLIT, TIMELINE, T, to_us
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.watermark.idle_clock import idle_at, last_event_at, silence_clock
 from tidemark.timeops.watermark.idleness import GATHERED, clock_gives, close_asked, gathered, may_have_raised
-from tidemark.timeops.watermark.maxima import with_maxima_before
 from tidemark.timeops.watermark.splits import POSITION, allows, splits_of, splits_watermark
 from tidemark.timeops.watermark.timelines import LogClock, clock_watermark, with_asked
 
@@ -40,7 +40,7 @@ def asking_by_activity(
         of_timelines = splits_of(activity, state, rules)
         rows = _with_position(activity, of_timelines, splits)
         carried = of_timelines.groupBy(TIMELINE).agg(*_pivoted(rules, clock, splits)).join(carried, TIMELINE, "left")
-    rows = with_maxima_before(rows, carried, own, in_blocks=in_blocks)
+    rows = with_maxima_before(rows, carried, own, key=TIMELINE, place=SEQ, in_cells=in_blocks)
     clock_us, asked = to_us(CLOCK), allows(F.col(T), rules.tolerance_us())
     # Each step is a projection of its own, so that Spark computes it once.
     if rules.uses_splits:

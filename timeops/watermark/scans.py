@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from tidemark.timeops.asof import with_carried
 from tidemark.timeops.columns import (
     ASKED,
     BY_CLOCK,
@@ -138,10 +139,9 @@ def by_periods(events: DataFrame, state: DataFrame, every_us: int) -> Found:
     own = asked.select(TIMELINE, PERIOD, F.col("asked")[ASKED].alias(ASKED))
     waiting = state.select(TIMELINE, floor_to(F.col("clock"), every_us).alias(PERIOD), F.col("computed").alias(ASKED))
     periods = own.unionByName(waiting).groupBy(TIMELINE, PERIOD).agg(F.max(ASKED).alias("__highest"))
-    earlier = Window.partitionBy(TIMELINE).orderBy(PERIOD).rowsBetween(Window.unboundedPreceding, -1)
-    seen = periods.join(state.select(TIMELINE, "watermark"), TIMELINE, "left").select(
-        TIMELINE, PERIOD, F.greatest("watermark", F.max("__highest").over(earlier)).alias(W_BEFORE)
-    )
+    known = periods.join(state.select(TIMELINE, "watermark"), TIMELINE, "left")
+    highest, before = {W_BEFORE: F.col("__highest")}, {W_BEFORE: F.col("watermark")}
+    seen = with_carried(known, highest, before, key=TIMELINE, cell=PERIOD).select(TIMELINE, PERIOD, W_BEFORE)
     return Found(_only_behind(events.join(seen, [TIMELINE, PERIOD])), setters)
 
 
@@ -159,7 +159,6 @@ def by_publications(events: DataFrame, published: DataFrame, state: DataFrame) -
 
 def _blocks(in_blocks: DataFrame, state: DataFrame, setters: int) -> DataFrame:
     """Per timeline and block: carry, the highest watermark up to its end (top), its lowest t, the largest before."""
-    earlier = Window.partitionBy(TIMELINE).orderBy(_BLOCK).rowsBetween(Window.unboundedPreceding, -1)
     of_block = in_blocks.groupBy(TIMELINE, _BLOCK)
     packed = of_block.agg(
         F.max(_packed(setters)).alias("__packed"), F.min(T).alias(_LOWEST), F.max(T).alias("__max_t")
@@ -168,12 +167,9 @@ def _blocks(in_blocks: DataFrame, state: DataFrame, setters: int) -> DataFrame:
     asked = F.struct(F.col("computed").alias(ASKED), setter_rank("computed_set_by").alias(SETTER))
     before = state.select(TIMELINE, F.when(F.col("computed").isNotNull(), asked).alias("__before"), "max_t")
     known = highest.join(before, TIMELINE, "left")
-    blocks = known.withColumns(
-        {
-            _CARRY: F.greatest("__before", F.max("__highest").over(earlier)),
-            _MAX_T: F.greatest("max_t", F.max("__max_t").over(earlier)),
-        }
-    )
+    values = {_CARRY: F.col("__highest"), _MAX_T: F.col("__max_t")}
+    start = {_CARRY: F.col("__before"), _MAX_T: F.col("max_t")}
+    blocks = with_carried(known, values, start, key=TIMELINE, cell=_BLOCK)
     top = F.greatest(F.col(_CARRY)[ASKED], F.col("__highest")[ASKED])
     return blocks.select(TIMELINE, _BLOCK, _CARRY, top.alias(_TOP), _LOWEST, _MAX_T)
 

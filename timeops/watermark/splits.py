@@ -1,7 +1,7 @@
 """The splits of a timeline's input: the lowest of the active ones gives the watermark (F).
 
 Here: which splits a timeline has, what each allows, the lowest. Not here: the running maxima over events
-(maxima.py), steps of the clock inside a silence (idleness.py).
+(activity.py), steps of the clock inside a silence (idleness.py).
 """
 
 from pyspark.sql import Column, DataFrame, Window

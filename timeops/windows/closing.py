@@ -4,9 +4,10 @@ Here: for each window that closes in a segment, the watermark just after the ite
 the window holds.
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.timeops.asof import with_largest_at_or_above
 from tidemark.timeops.columns import ASKED, BY_CLOCK, LOG, SEQ, TIMELINE, WATERMARK
 from tidemark.timeops.events.adjustment import Adjusted
 from tidemark.timeops.grid import close_time, last_closed
@@ -15,7 +16,7 @@ from tidemark.timeops.watermark.idleness import GATHERED, clock_gives, clock_tha
 from tidemark.timeops.watermark.ticks import BEHIND_ALL
 from tidemark.timeops.watermark.timelines import clock_after_silence
 from tidemark.timeops.windows.closing_by_periods import of_periods, published_steps, with_published_watermark
-from tidemark.timeops.windows.log_items import AT, CLOCK_BEFORE, ITEM, clocks_of, first_item_at
+from tidemark.timeops.windows.log_items import AT, ITEM, clocks_of, first_item_at
 from tidemark.timeops.windows.membership import END
 
 _FIRST = "__first"
@@ -92,7 +93,7 @@ def with_watermark_of(rows: DataFrame, step: Column, closes_at: Column, adjusted
         WATERMARK: F.when(is_own, step["w"]).otherwise(given),
         REACHED: F.when(~is_own, given).otherwise(F.when(in_silence, step[BY_CLOCK]).otherwise(step["w"])),
     }
-    return dated.withColumns(values).drop(LOG, AT, ITEM, CLOCK_BEFORE)
+    return dated.withColumns(values).drop(LOG, AT, ITEM)
 
 
 def steps_with_last_silence(adjusted: Adjusted) -> DataFrame:
@@ -122,8 +123,4 @@ def _first_steps(wanted: DataFrame, steps: DataFrame, window: WindowSpec, of: st
     by_window = steps.where(F.col(ASKED).isNotNull()).groupBy(of, last).agg(F.min(SEQ).alias(SEQ), *firsts)
     step = F.struct((-F.col(SEQ)).alias("negative_seq"), F.col(ASKED).alias("w"), *more)
     marks = by_window.withColumn(_FIRST, step)
-    asked = wanted.select(of, END, F.lit(True).alias("__wanted"))
-    both = asked.unionByName(marks.select(of, END, _FIRST), allowMissingColumns=True)
-    from_above = Window.partitionBy(of).orderBy(F.desc(END))  # with peers: the window itself counts
-    found = both.withColumn(_FIRST, F.max(_FIRST).over(from_above))
-    return found.where("__wanted").select(of, END, _FIRST)
+    return with_largest_at_or_above(wanted.select(of, END), marks, _FIRST, key=of, place=END, width=None)

@@ -4,10 +4,11 @@ Here: the first step of the timeline, or of the clock, that reaches a given wate
 (closing.py), what a window holds.
 """
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import ASKED, LOG, SEQ, TIMELINE, WATERMARK, floor_to
+from tidemark.timeops.asof import CELL_US, with_largest_at_or_above
+from tidemark.timeops.columns import ASKED, LOG, SEQ, TIMELINE, WATERMARK
 from tidemark.timeops.events.adjustment import Adjusted
 from tidemark.timeops.grid import close_time
 from tidemark.timeops.spec import WindowSpec
@@ -16,13 +17,6 @@ from tidemark.timeops.windows.closing_by_periods import of_periods, published_st
 from tidemark.timeops.windows.membership import END
 
 CLOSES_AT = "__closes_at"  # the lowest watermark at which a window is closed
-
-_CELL = "__cell"
-_CELL_US = 60_000_000  # watermarks are compared in segments of so long, so that no core sorts all of them
-_STEP = "__step"
-_IS_STEP = "__is_step"
-_SEEN = "__seen"
-_IS_LAST = "__is_last"
 
 
 def with_first_watermarks(results: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
@@ -57,26 +51,9 @@ def with_first_watermarks(results: DataFrame, adjusted: Adjusted, window: Window
 def _with_first_step(closed: DataFrame, steps: DataFrame, of: str, into: str, *more: str) -> DataFrame:
     """Adds the first step of the same `of` that reaches `__closes_at`, as a struct by which the first is the largest.
 
-    Rows and steps are laid into one frame, from above. In its own cell of time a row sees the steps before it; of
-    each higher cell it is enough to know the first. The struct has `negative_seq`, `w`, and `more` of its columns.
+    The struct has `negative_seq`, `w`, and `more` columns of the step.
     """
     step = F.struct((-F.col(SEQ)).alias("negative_seq"), F.col(ASKED).alias("w"), *more)
     asked = steps.where(F.col(ASKED).isNotNull())
-    marks = (
-        asked.groupBy(of, F.col(ASKED).alias(CLOSES_AT))
-        .agg(F.max(step).alias(_STEP))
-        .withColumn(_IS_STEP, F.lit(True))
-    )
-    both = closed.withColumn(_IS_STEP, F.lit(False)).unionByName(marks, allowMissingColumns=True)
-    in_cell = Window.partitionBy(of, _CELL).orderBy(F.desc(CLOSES_AT), F.desc(_IS_STEP))
-    seen = both.withColumn(_CELL, floor_to(F.col(CLOSES_AT), _CELL_US)).withColumns(
-        {
-            _SEEN: F.max(_STEP).over(in_cell.rowsBetween(Window.unboundedPreceding, 0)),
-            _IS_LAST: F.lead(_IS_STEP).over(in_cell).isNull(),
-        }
-    )
-    # The last row of a cell has seen all its steps; it comes behind the others, which must not know of it.
-    by_cell = Window.partitionBy(of).orderBy(F.desc(_CELL), _IS_LAST).rowsBetween(Window.unboundedPreceding, 0)
-    above = F.max(F.when(F.col(_IS_LAST), F.col(_SEEN))).over(by_cell)
-    found = seen.where(~F.col(_IS_STEP) | F.col(_IS_LAST)).withColumn(into, F.greatest(_SEEN, above))
-    return found.where(~F.col(_IS_STEP)).select(*closed.columns, into)
+    marks = asked.groupBy(of, F.col(ASKED).alias(CLOSES_AT)).agg(F.max(step).alias(into))
+    return with_largest_at_or_above(closed, marks, into, key=of, place=CLOSES_AT, width=CELL_US)

@@ -14,7 +14,7 @@ from tidemark.timeops.watermark.idleness import GATHERED, clock_that_gives, gath
 from tidemark.timeops.watermark.periodic_emission import ASKED_BEFORE, ENDED, PREVIOUS, with_asked_before
 from tidemark.timeops.watermark.ticks import BEHIND_ALL
 from tidemark.timeops.watermark.timelines import clock_alone_gives
-from tidemark.timeops.windows.log_items import AT, CLOCK_BEFORE, ITEM, first_item_at
+from tidemark.timeops.windows.log_items import AT, ITEM, first_item_at
 
 
 def periods_to_the_end(adjusted: Adjusted) -> DataFrame:
@@ -74,9 +74,9 @@ def with_published_watermark(
     by_clock = clock_that_gives(known, closes_at, rules)
     at = F.when(step.isNotNull(), F.when(by_events, step[PREVIOUS]).otherwise(by_clock))
     asked = rows.withColumns({LOG: log, AT: at})
-    clock = F.struct(F.col(ENDED).alias("clock"))
-    clocks = ended.where(F.col(ENDED).isNotNull()).select(LOG, F.col(ENDED).alias(AT), clock.alias(ITEM))
+    no_item = F.lit(None).cast("bigint").alias(SEQ)  # the clock before a period is that of several
+    clocks = ended.where(F.col(ENDED).isNotNull()).select(LOG, F.col(ENDED).alias(AT), no_item)
     found = first_item_at(asked.where(F.col(AT).isNotNull()).select(LOG, AT).distinct(), clocks)
     dated = asked.join(found, [LOG, AT], "left").withColumn(ENDED, F.col(ITEM)["clock"])
     given = clock_alone_gives(known, F.col(ENDED), rules)
-    return dated.withColumn(WATERMARK, F.greatest(step[ASKED_BEFORE], given)).drop(LOG, AT, ITEM, CLOCK_BEFORE, ENDED)
+    return dated.withColumn(WATERMARK, F.greatest(step[ASKED_BEFORE], given)).drop(LOG, AT, ITEM, ENDED)

@@ -3,29 +3,28 @@
 Here: the first item at or after an instant. Not here: what happens at it.
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import CLOCK, LOG, SEQ, floor_to, to_us
+from tidemark.timeops.asof import CELL_US, with_largest_at_or_above, with_largest_at_or_below
+from tidemark.timeops.columns import CLOCK, LOG, SEQ, to_us
 
 AT = "__at"  # BIGINT: microseconds of a clock
 ITEM = "__item"  # STRUCT<clock, seq>
 CLOCK_BEFORE = "__clock_before"  # BIGINT: the clock just before that item
 
-_BUCKET_US = 60_000_000  # shares the log among the cores; any width gives the same result
-_BUCKET, _NEXT, _PREVIOUS, _CAME = "__bucket", "__next_item", "__previous_clock", "__came"
+_BEFORE = "__before"
 
 
 def clocks_of(items: DataFrame, log: Column) -> DataFrame:
-    """`__log`, `__at`, `__item`: for each clock of a segment the first item that has it.
+    """`__log`, `__at`, `_arrival_seq`: for each clock of a segment the first item that has it.
 
     Args:
         items: Records with `_arrival_seq` and `_clock`.
         log: Which log a row is of.
     """
     timed = items.where(F.col(CLOCK).isNotNull()).select(log.alias(LOG), to_us(CLOCK).alias(AT), SEQ)
-    firsts = timed.groupBy(LOG, AT).agg(F.min(SEQ).alias("seq"))
-    return firsts.withColumn(ITEM, F.struct(F.col(AT).alias("clock"), "seq")).drop("seq")
+    return timed.groupBy(LOG, AT).agg(F.min(SEQ).alias(SEQ))
 
 
 def first_item_at(wanted: DataFrame, clocks: DataFrame) -> DataFrame:
@@ -36,19 +35,18 @@ def first_item_at(wanted: DataFrame, clocks: DataFrame) -> DataFrame:
         clocks: Rows of `clocks_of`.
 
     Returns:
-        `wanted` with `__item`, null where no item of the segment comes so far; and `__clock_before`, the latest clock
-        of the segment before the instant, null for none.
+        `wanted` with `__item`, null where no item of the segment comes so far.
     """
-    asked = wanted.select(LOG, AT, F.lit(True).alias("__asked"))
-    both = clocks.unionByName(asked, allowMissingColumns=True).withColumn(_BUCKET, floor_to(F.col(AT), _BUCKET_US))
-    from_here = Window.partitionBy(LOG, _BUCKET).orderBy(F.desc(AT))  # with peers: an item at the instant counts
-    up_to_here = Window.partitionBy(LOG, _BUCKET).orderBy(AT).rangeBetween(-_BUCKET_US, -1)
-    in_bucket = {"__own_bucket": F.min(ITEM).over(from_here), "__own_before": F.max(_CAME).over(up_to_here)}
-    found = both.withColumn(_CAME, F.col(ITEM)["clock"]).withColumns(in_bucket).where("__asked")
-    later = Window.partitionBy(LOG).orderBy(F.desc(_BUCKET)).rowsBetween(Window.unboundedPreceding, -1)
-    earlier = Window.partitionBy(LOG).orderBy(_BUCKET).rowsBetween(Window.unboundedPreceding, -1)
-    buckets = both.groupBy(LOG, _BUCKET).agg(F.min(ITEM).alias(_NEXT), F.max(ITEM)["clock"].alias(_PREVIOUS))
-    near = {_NEXT: F.min(_NEXT).over(later), _PREVIOUS: F.max(_PREVIOUS).over(earlier)}
-    joined = found.join(buckets.withColumns(near), [LOG, _BUCKET], "left")
-    previous = F.coalesce("__own_before", _PREVIOUS).alias(CLOCK_BEFORE)
-    return joined.select(LOG, AT, F.coalesce("__own_bucket", _NEXT).alias(ITEM), previous)
+    first = F.struct((-F.col(AT)).alias("negative_clock"), (-F.col(SEQ)).alias("negative_seq"))
+    marks = clocks.withColumn(ITEM, first)
+    found = with_largest_at_or_above(wanted, marks, ITEM, key=LOG, place=AT, width=CELL_US)
+    item = F.struct((-F.col(ITEM)["negative_clock"]).alias("clock"), (-F.col(ITEM)["negative_seq"]).alias("seq"))
+    return found.withColumn(ITEM, F.when(F.col(ITEM).isNotNull(), item))
+
+
+def with_clock_before(wanted: DataFrame, clocks: DataFrame) -> DataFrame:
+    """Adds `__clock_before`, the latest clock of the segment before an instant, null for none; else as the above."""
+    marks = clocks.select(LOG, F.col(AT).alias(_BEFORE), F.col(AT).alias(CLOCK_BEFORE))
+    asked = wanted.withColumn(_BEFORE, F.col(AT) - F.lit(1))
+    found = with_largest_at_or_below(asked, marks, CLOCK_BEFORE, key=LOG, place=_BEFORE, width=CELL_US)
+    return found.drop(_BEFORE)

@@ -25,7 +25,7 @@ from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.ticks import with_ticks
 from tidemark.timeops.windows.aligned import ENDS, place
 from tidemark.timeops.windows.closing import REACHED, closing_watermarks
-from tidemark.timeops.windows.log_items import AT, CLOCK_BEFORE, ITEM, clocks_of, first_item_at
+from tidemark.timeops.windows.log_items import AT, CLOCK_BEFORE, ITEM, clocks_of, first_item_at, with_clock_before
 from tidemark.timeops.windows.membership import END, FILTERED, MISSED, START, group_names, with_groups
 from tidemark.timeops.windows.segment_ends import W_END, W_START, with_both_ends
 from tidemark.timeops.windows.session_bounds import CHANGED_BY, EVENT, MADE_BY, contents_by_bounds
@@ -250,7 +250,7 @@ def _watermarks_around(ends: DataFrame, adjusted: Adjusted) -> DataFrame:
     ends = ends.withColumn(LOG, log)
     wanted = ends.select(LOG, F.col(RANK).alias(AT)).distinct()
     clocks = clocks_of(with_ticks(adjusted.items, adjusted.clock.ticks), log)
-    items = first_item_at(wanted, clocks).withColumnRenamed(AT, RANK)
+    items = with_clock_before(first_item_at(wanted, clocks), clocks).withColumnRenamed(AT, RANK)
     reached = ends.join(items.where(F.col(ITEM).isNotNull()), [LOG, RANK])
     seq = F.col(ITEM)["seq"]
     just_before = F.struct((seq - 1).alias(AFTER_SEQ), F.coalesce(CLOCK_BEFORE, _CLOCK_START).alias(AT))

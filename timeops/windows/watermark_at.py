@@ -4,9 +4,10 @@ Here: looking it up for few places in the log. Not here: the watermark before ev
 which it reached a value (closing.py, closing_any_time.py).
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.timeops.asof import CELL_ROWS, CELL_US, with_largest_at_or_above, with_largest_at_or_below
 from tidemark.timeops.columns import (
     ASKED,
     CLOCK,
@@ -34,10 +35,6 @@ from tidemark.timeops.windows.segment_ends import W_START, with_start
 AFTER_SEQ = "__after_seq"  # the item, by its place in the log; AT is the clock there
 
 _PLACE = "__place"  # orders steps and wanted places: by the log, or by periods of the clock
-_IS_WANTED = "__is_wanted"
-_CELL = "__cell"
-_CELL_PLACES = 1 << 16  # shares the log among the cores; any number gives the same result
-_CELL_US = 60_000_000
 _PERIOD_AT = "__period_at"
 _HIGHEST, _NEXT = "__highest", "__next"
 
@@ -62,11 +59,9 @@ def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
     step_place, wanted_place = F.col(SEQ), F.col(AFTER_SEQ)
     if every_us is not None:  # what a period asked for is seen from the next one on
         step_place, wanted_place = F.col(PERIOD), floor_to(F.col(AT), every_us) - F.lit(1)
-    cell = floor_to(F.col(_PLACE), _CELL_PLACES if every_us is None else _CELL_US)
-    placed = steps.withColumns({_PLACE: step_place, _IS_WANTED: F.lit(False)})
-    asked = wanted.select(TIMELINE, AFTER_SEQ, AT).withColumns({_PLACE: wanted_place, _IS_WANTED: F.lit(True)})
-    both = asked.unionByName(placed, allowMissingColumns=True).withColumn(_CELL, cell)
-    found = _with_cells(both, silent=silent).where(_IS_WANTED)
+    placed = steps.withColumn(_PLACE, step_place)
+    asked = wanted.select(TIMELINE, AFTER_SEQ, AT).withColumn(_PLACE, wanted_place)
+    found = _between_steps(asked, placed, CELL_ROWS if every_us is None else CELL_US, silent=silent)
     known = with_start(found, adjusted.before)
     if adjusted.ended is None:
         by_clock = clock_alone_gives(F.col(_NEXT), F.col(AT), rules)
@@ -102,24 +97,17 @@ def _with_published(rows: DataFrame, adjusted: Adjusted, ended: DataFrame) -> tu
     return rows, F.when(F.col(_NEXT)["last"] < F.col(_PERIOD_AT), given)
 
 
-def _with_cells(both: DataFrame, *, silent: bool) -> DataFrame:
-    """Adds the highest watermark that steps before a row ask for; in silences also what the next finds gathered."""
-    order = Window.partitionBy(TIMELINE, _CELL).orderBy(_PLACE, _IS_WANTED)
-    so_far = order.rowsBetween(Window.unboundedPreceding, 0)
-    by_cell = Window.partitionBy(TIMELINE).orderBy(_CELL)
-    earlier = by_cell.rowsBetween(Window.unboundedPreceding, -1)
-    cells = both.groupBy(TIMELINE, _CELL).agg(F.max(ASKED).alias("__of_cell"))
-    cells = cells.withColumn("__earlier", F.max("__of_cell").over(earlier)).drop("__of_cell")
-    found = both.withColumn("__own", F.max(ASKED).over(so_far)).join(cells, [TIMELINE, _CELL])
-    found = found.withColumn(_HIGHEST, F.greatest("__own", "__earlier"))
+def _between_steps(asked: DataFrame, placed: DataFrame, width: int, *, silent: bool) -> DataFrame:
+    """Adds the highest watermark that steps up to a place ask for; in silences also what the next one finds gathered.
+
+    In a struct, as a step has null where the silence before it raised nothing: then it did so nowhere in it.
+    """
+    marks = placed.withColumn(_HIGHEST, F.col(ASKED))
+    found = with_largest_at_or_below(asked, marks, _HIGHEST, key=TIMELINE, place=_PLACE, width=width)
     if not silent:
         return found
-    behind = order.rowsBetween(1, Window.unboundedFollowing)
-    later = by_cell.rowsBetween(1, Window.unboundedFollowing)
-    # In a struct, as a step has null where the silence before it raised nothing: then it did so nowhere in it.
-    first = F.min_by(F.struct(GATHERED), SEQ)
-    nexts = both.groupBy(TIMELINE, _CELL).agg(first.alias("__of_cell"))
-    nexts = nexts.withColumn("__later", F.first("__of_cell", ignorenulls=True).over(later)).drop("__of_cell")
-    of_step = F.when(~F.col(_IS_WANTED), F.struct(GATHERED))
-    found = found.withColumn("__own_next", F.first(of_step, ignorenulls=True).over(behind))
-    return found.join(nexts, [TIMELINE, _CELL]).withColumn(_NEXT, F.coalesce("__own_next", "__later")[GATHERED])
+    first = F.struct((-F.col(SEQ)).alias("negative_seq"), GATHERED)
+    behind = found.withColumn(_PLACE, F.col(_PLACE) + F.lit(1))
+    marks = placed.withColumn(_NEXT, first)
+    found = with_largest_at_or_above(behind, marks, _NEXT, key=TIMELINE, place=_PLACE, width=width)
+    return found.withColumn(_NEXT, F.col(_NEXT)[GATHERED])
