@@ -1,24 +1,23 @@
 """Ingestion: new records of the sources get their arrival time, their place in the log and their number, once.
 
-Here: from what a source reads to rows of `raw_events`. Not here: how files are found and parsed (resources/sources),
-what becomes of a record's event time.
+Here: from what a source reads to rows of `raw_events`. Not here: which files are read (waiting_input.py), how they
+are found and parsed (resources/sources), what becomes of a record's event time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tidemark.assets.alignment import aligned
 from tidemark.assets.batch.planning import FEW_RECORDS, at_work, batch_column
 from tidemark.assets.schemas import payload_of
-from tidemark.assets.state.files import counted, known_files, write_states
+from tidemark.assets.state.files import counted, write_states
+from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan, this_process
-from tidemark.resources.sources.discovery import Discovery, HeldBack, discover, still_held
 from tidemark.resources.sources.files import (
     SPARK_FAILURES,
     ensure_unchanged,
@@ -36,11 +35,10 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.events.instants import BAD, FAILED, US, with_instant
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.spec import FilesSource, Spec
+from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.tick_clock import LastArrival
 
-HELD_BACK = "held_back"  # of the input of a plan: by source the files that were found unreadable by reading them
 _A = "__arrival_us"
 _FEW_BYTES = 4_000_000  # of files: how many records they hold is not known before they are read
 
@@ -50,126 +48,16 @@ class Ingested:
     """What one ingestion did.
 
     Attributes:
+        found: What the sources had.
         records: Records added to the log.
         before_start: Records that arrived before what `time.start_at` asks for, and were left out.
         files: Files read.
-        waiting: Files younger than `settle`.
-        left: Files for a later ingestion.
-        ahead: How many of them wait for other sources.
-        errors: One sentence for each file held back.
-        copies: One sentence for each file that was not read because another one with the same bytes was.
     """
 
+    found: Waiting
     records: int = 0
     before_start: int = 0
     files: int = 0
-    waiting: int = 0
-    left: int = 0
-    ahead: int = 0
-    errors: tuple[str, ...] = ()
-    copies: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """What the sources have that the log does not.
-
-    Attributes:
-        found: What was found, by source.
-    """
-
-    found: Mapping[str, Discovery]
-
-    @property
-    def ready(self) -> tuple[FileRange, ...]:
-        """Files to be read now."""
-        return tuple(file for found in self.found.values() for file in found.ready)
-
-    @property
-    def touched(self) -> tuple[FileState, ...]:
-        """Known files with a new modification time."""
-        return tuple(file for found in self.found.values() for file in found.touched)
-
-    @property
-    def copies(self) -> tuple[FileState, ...]:
-        """Files that hold the bytes of others, and of which nobody knows yet."""
-        return tuple(file for found in self.found.values() for file in found.copies)
-
-    @property
-    def has_news(self) -> bool:
-        """Whether there is something to read or to remember."""
-        return bool(self.ready or self.touched or self.copies)
-
-    @property
-    def waiting(self) -> tuple[str, ...]:
-        """Files that are too young."""
-        return tuple(file for found in self.found.values() for file in found.waiting)
-
-    @property
-    def left(self) -> int:
-        """How many files are left for a later ingestion."""
-        return sum(found.left for found in self.found.values())
-
-    @property
-    def ahead(self) -> int:
-        """How many of those left wait because their source is ahead of others."""
-        return sum(found.ahead for found in self.found.values())
-
-    @property
-    def sources_ahead(self) -> list[str]:
-        """The sources that have something to be read and wait for others."""
-        return sorted(name for name, found in self.found.items() if found.ahead)
-
-    @property
-    def errors(self) -> tuple[InputError, ...]:
-        """Each names a file that is held back."""
-        return tuple(error for found in self.found.values() for error in found.errors)
-
-    @property
-    def held(self) -> dict[str, list[dict[str, str | int]]]:
-        """By source what is remembered of the files that could not be read, for the plan."""
-        return {name: [file.to_json() for file in found.held] for name, found in self.found.items() if found.held}
-
-    def without(self, spec: Spec, errors: Mapping[str, InputError]) -> "Waiting":
-        """The same, with files held back that were found unreadable, by path."""
-        left = dict(self.found)
-        for source in spec.sources:
-            own = left[source.name]
-            held = [HeldBack.of(file, source, errors[file.path]) for file in own.ready if file.path in errors]
-            left[source.name] = own.without(held)
-        return Waiting(left)
-
-
-def waiting_input(workspace: Workspace, *, reread: bool = False) -> Waiting:
-    """What the sources have that the log does not, as far as the next ingestion reads it; found without Spark.
-
-    Args:
-        workspace: The pipeline.
-        reread: Files with the same bytes as others are read too.
-
-    Raises:
-        InputError: The path of a source leads nowhere.
-    """
-    now, folder = workspace.clock.now(), workspace.file.folder
-    found = {
-        source.name: discover(
-            source,
-            folder,
-            known_files(workspace, source),
-            now,
-            reread=reread,
-            held=held_files(workspace, source),
-        )
-        for source in workspace.spec.sources
-    }
-    return Waiting(aligned(workspace, found))
-
-
-def held_files(workspace: Workspace, source: FilesSource) -> Mapping[str, HeldBack]:
-    """By path the files that an earlier ingestion could not read, as the latest one remembers them."""
-    last = workspace.batches.last_commit("ingest") if workspace.exists else None
-    noted = last.plan.input.get(HELD_BACK, {}) if last else {}
-    return still_held(map(HeldBack.from_json, noted.get(source.name, [])), source)
 
 
 def ingest(workspace: Workspace, run_id: str, *, reread: bool = False) -> Ingested:
@@ -191,13 +79,7 @@ def ingest(workspace: Workspace, run_id: str, *, reread: bool = False) -> Ingest
         except UnfitFilesError as error:
             found, is_new = found.without(workspace.spec, error.errors), True  # that they are bad is to be remembered
             workspace.tell(f"{len(error.errors)} of the files cannot be read: going on without them")
-    return _seen(found)
-
-
-def _seen(found: Waiting) -> Ingested:
-    errors = tuple(error.found for error in found.errors)
-    copies = tuple(sentence_of(copy) for copy in found.copies)
-    return Ingested(waiting=len(found.waiting), left=found.left, ahead=found.ahead, errors=errors, copies=copies)
+    return Ingested(found)
 
 
 def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
@@ -233,7 +115,7 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
         counts = {"records": rows, "files": len(found.ready), "before_start": before_start, **clocks}
         versions = workspace.outputs(plan)
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), end_seq=plan.first_seq + rows)
-    return replace(_seen(found), records=rows, files=len(found.ready), before_start=before_start)
+    return Ingested(found, rows, before_start, len(found.ready))
 
 
 @contextmanager
@@ -255,11 +137,6 @@ def _naming_bad_files(workspace: Workspace, found: Waiting) -> Iterator[None]:
         if not errors:
             raise
         raise UnfitFilesError("\n".join(map(str, errors.values())), errors=errors) from error
-
-
-def sentence_of(copy: FileState) -> str:
-    """What is said of a file that is not read because another one has its bytes."""
-    return f"{copy.name}: the same bytes were read as {copy.copy_of}"
 
 
 def _read_sources(

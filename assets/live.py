@@ -1,7 +1,7 @@
 """The live stages as Dagster assets: one run of them is one micro-batch.
 
-Here: names, dependencies, metadata; each asset calls one stage. Not here: what a stage does (ingestion.py,
-time_adjustment.py, windows.py, dead_letters.py), the checks (asset_checks.py).
+Here: names, dependencies, metadata, what a run may be told; each asset calls one stage. Not here: what a stage does
+(ingestion.py, time_adjustment.py, windows.py), the checks (asset_checks.py), what assets share (runs.py).
 
 A batch is planned by `ordered_events` and committed by `batches`, last. A blocking check that fails stops Dagster
 from going on to `batches`: the batch stays uncommitted, readers stay at the last commit, the next run retries it.
@@ -12,10 +12,9 @@ from datetime import datetime
 
 from dagster import (
     AssetExecutionContext,
-    AssetKey,
     AssetMaterialization,
     AssetsDefinition,
-    Config,
+    ConfigurableResource,
     FreshnessPolicy,
     MaterializeResult,
     asset,
@@ -23,18 +22,17 @@ from dagster import (
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
-from tidemark.assets.alignment import is_aligned, must_process_first
 from tidemark.assets.batch.batch import Batch
-from tidemark.assets.batch.control import ensure_taken
-from tidemark.assets.batch.planning import LogSegment, batch_of, is_accepted, next_segment, stage_of, take_on
-from tidemark.assets.batch.ticks import clock_of_tick, why_never
-from tidemark.assets.dead_letters import write_dead_letters
+from tidemark.assets.batch.clocks import clock_of_tick, why_never
+from tidemark.assets.batch.planning import LogSegment, is_accepted, next_segment, stage_of
 from tidemark.assets.display import metadata as show
 from tidemark.assets.display.time_metadata import of_time_adjustment
-from tidemark.assets.failures import RETRIES, say_who_runs, told_to_dagster
-from tidemark.assets.ingestion import ingest, waiting_input
+from tidemark.assets.ingestion import Ingested, ingest
+from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, run_tags, say_who_runs, told_to_dagster
 from tidemark.assets.schemas import create_tables
-from tidemark.assets.time_adjustment import adjust_time
+from tidemark.assets.spec_changes import ensure_taken
+from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
+from tidemark.assets.waiting_input import Waiting, must_process_first, waiting_input
 from tidemark.assets.windows import aggregate_windows, days_of_batch
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
@@ -42,48 +40,12 @@ from tidemark.resources.quality.checks import import_ahead
 from tidemark.resources.workspace import Workspace, plan_end, records_in
 from tidemark.timeops.spec import Spec
 
-OpenWorkspace = Callable[[LazyPySparkResource], Workspace]
-
-SPARK = "tidemark_spark"
-"""Key of the Spark resource, by which assets and checks name it: unlike `spark`, no other project has it."""
+BATCH = "tidemark_batch"
+"""Key of the settings of a run, by which assets name them."""
 
 
-class LiveRun:
-    """A pipeline as the stages of a run see it: its tables, and the batch that the run has taken on.
-
-    The stages share the batch, so that its records are judged once. Spark frees what is kept of it with the object.
-    """
-
-    def __init__(self, open_workspace: OpenWorkspace) -> None:
-        self._open = open_workspace
-        self._batch: Batch | None = None
-
-    def workspace(self, spark: LazyPySparkResource) -> Workspace:
-        """The pipeline's tables."""
-        return self._open(spark)
-
-    def take_on(self, workspace: Workspace, segment: LogSegment, run_id: str) -> Batch:
-        """Plans the next batch; errors as of `planning.take_on`."""
-        self._batch = Batch(workspace, take_on(workspace, segment, run_id))
-        return self._batch
-
-    def batch(self, spark: LazyPySparkResource, run_id: str) -> Batch | None:
-        """The batch that a run has taken on; None where it has none."""
-        workspace = self.workspace(spark)
-        plan = batch_of(workspace, run_id)
-        if plan is None:
-            return None
-        if self._batch is None or self._batch.plan.attempt != plan.attempt:
-            self._batch = Batch(workspace, plan)
-        return self._batch
-
-    def committed(self) -> None:
-        """Lets go of the batch."""
-        self._batch = None
-
-
-class BatchSettings(Config):
-    """How much one run processes."""
+class BatchSettings(ConfigurableResource[None]):
+    """What one run processes: said once, for all assets of it; the plan of the batch has what it came to."""
 
     max_events_per_batch: int | None = Field(default=None, description="At most so many records of the log.", ge=1)
     end_of_input: str | None = Field(default=None, description="`flush` or `hold`; by default as the spec says.")
@@ -94,30 +56,42 @@ class BatchSettings(Config):
     )
 
 
+NOTHING_ASKED = BatchSettings()
+"""One object for all pipelines: Dagster merges two definitions of a resource only if they are the same object."""
+
+
 def live_assets(spec: Spec, run: LiveRun) -> list[AssetsDefinition]:
     """The assets of a pipeline's live run, in order."""
-    return [
-        _raw_events(spec, run),
-        _ordered_events(spec, run),
-        *([_window_results(spec, run)] if spec.windows else []),
-        _dead_letters(spec, run),
-        _batches(spec, run),
-    ]
-
-
-def key(spec: Spec, name: str) -> AssetKey:
-    """Key of a pipeline's asset, such as `earthquakes/raw_events`."""
-    return AssetKey([spec.name, *name.split("/")])
-
-
-def pool_of(spec: Spec) -> str:
-    """The pool that all runs of a pipeline share: with a limit of one, queued runs wait for each other."""
-    return f"tidemark/{spec.name}"
-
-
-def run_tags(plan: Plan) -> dict[str, str]:
-    """What a run is about, for the lists of runs."""
-    return {"tidemark/batch": str(plan.batch_id), "tidemark/records": f"{records_in(plan):,}"}
+    time_stages = ["ordered_events", *(["window_results"] if spec.windows else [])]
+    windows = _of_batch(
+        spec,
+        run,
+        "window_results",
+        "Closes windows: writes the rows of `windows/<name>` whose windows the watermark has passed.",
+        deps=["ordered_events"],
+        doing="closing windows",
+        stage=_close_windows,
+    )
+    dead_letters = _of_batch(
+        spec,
+        run,
+        "dead_letters",
+        "Every record that was refused, with the reason, how late it was, and the record itself.",
+        deps=time_stages,
+        doing="writing dead letters",
+        stage=_refuse,
+    )
+    batches = _of_batch(
+        spec,
+        run,
+        "batches",
+        "The log of batches. Its newest row is the commit: the version of every table that belongs together.",
+        deps=[*time_stages, "dead_letters"],
+        doing="committing",
+        stage=lambda context, batch: _commit(context, batch, run),
+    )
+    always = [_raw_events(spec, run), _ordered_events(spec, run)]
+    return [*always, *([windows] if spec.windows else []), dead_letters, batches]
 
 
 def _stage(
@@ -153,49 +127,55 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
 
     @_stage(spec, "raw_events", about, [])
     def raw_events(
-        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource, config: BatchSettings
+        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource, tidemark_batch: BatchSettings
     ) -> Iterator[MaterializeResult[None]]:
         say_who_runs(context)
         workspace = run.workspace(tidemark_spark)
         workspace.tell("looking for new input")
         ensure_taken(workspace)
         create_tables(workspace)
-        pending = workspace.batches.pending()
-        if pending is not None and pending.kind == "process":
-            context.log.info("batch %s was not committed: it is finished before new input is read", pending.batch_id)
-            done = None
-        elif must_process_first(workspace):
-            context.log.info("aligned sources are judged by what was processed: that comes before new input is read")
-            done = None
-        else:
-            done = ingest(workspace, context.run.run_id, reread=config.reread)
-            for sentence in (*done.errors, *done.copies):
-                context.log.warning(sentence)
-        if config.live and (why := why_never(spec)):
+        done = _read(context, workspace, reread=tidemark_batch.reread)
+        if tidemark_batch.live and (why := why_never(spec)):
             context.log.info("live has no effect: %s", why)
-        if not (done and (done.records or done.copies)) and _next(workspace, config).is_empty:
+        has_read = done is not None and bool(done.records or done.found.copies)
+        if not has_read and _next(workspace, tidemark_batch).is_empty:
             context.log.info("nothing new")
             return
+        found = done.found if done else Waiting({})
+        numbers = {
+            "new_records": done.records if done else 0,
+            **({"before_start_at": done.before_start} if done and spec.time.start_at else {}),
+            "files_read": done.files if done else 0,
+            "files_waiting": len(found.waiting),
+            **({"files_ahead": found.ahead} if done and spec.is_aligned else {}),
+            "files_held_back": len(found.errors),
+            "files_read_before": len(found.copies),
+        }
         yield MaterializeResult(
             metadata={
                 **show.rows(workspace.log_end()),
                 **show.table(workspace.lake, tables.RAW_EVENTS),
-                **show.numbers(
-                    {
-                        "new_records": done.records if done else 0,
-                        **({"before_start_at": done.before_start} if done and spec.time.start_at else {}),
-                        "files_read": done.files if done else 0,
-                        "files_waiting": done.waiting if done else 0,
-                        **({"files_ahead": done.ahead} if done and is_aligned(spec) else {}),
-                        "files_held_back": len(done.errors) if done else 0,
-                        "files_read_before": len(done.copies) if done else 0,
-                    }
-                ),
-                **({"read_before": show.sentences(done.copies, of="file")} if done and done.copies else {}),
+                **show.numbers(numbers),
+                **({"read_before": show.sentences(found.read_before, of="file")} if found.copies else {}),
             }
         )
 
     return raw_events
+
+
+def _read(context: AssetExecutionContext, workspace: Workspace, *, reread: bool) -> Ingested | None:
+    """Reads what is waiting; None where something has to be processed first."""
+    pending = workspace.batches.pending()
+    if pending is not None and pending.kind == "process":
+        context.log.info("batch %s was not committed: it is finished before new input is read", pending.batch_id)
+        return None
+    if must_process_first(workspace):
+        context.log.info("aligned sources are judged by what was processed: that comes before new input is read")
+        return None
+    done = ingest(workspace, context.run.run_id, reread=reread)
+    for sentence in (*(error.found for error in done.found.errors), *done.found.read_before):
+        context.log.warning(sentence)
+    return done
 
 
 def _ordered_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
@@ -203,10 +183,10 @@ def _ordered_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
 
     @_stage(spec, "ordered_events", about, ["raw_events"])
     def ordered_events(
-        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource, config: BatchSettings
+        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource, tidemark_batch: BatchSettings
     ) -> Iterator[MaterializeResult[None]]:
         workspace = run.workspace(tidemark_spark)
-        segment = _next(workspace, config)
+        segment = _next(workspace, tidemark_batch)
         if segment.is_empty:
             context.log.info("nothing new")
             return
@@ -223,116 +203,94 @@ def _ordered_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
     return ordered_events
 
 
-def _window_results(spec: Spec, run: LiveRun) -> AssetsDefinition:
-    about = "Closes windows: writes the rows of `windows/<name>` whose windows the watermark has passed."
+def _of_batch(
+    spec: Spec,
+    run: LiveRun,
+    name: str,
+    about: str,
+    *,
+    deps: list[str],
+    doing: str,
+    stage: Callable[[AssetExecutionContext, Batch], show.Metadata],
+) -> AssetsDefinition:
+    """An asset of the batch that `ordered_events` has planned.
 
-    @_stage(spec, "window_results", about, ["ordered_events"])
-    def window_results(
+    Args:
+        spec: The pipeline.
+        run: Its run.
+        name: Name of the asset.
+        about: Its description.
+        deps: Names of those before it.
+        doing: What it does, for a person who waits.
+        stage: Does it, and gives the metadata.
+    """
+
+    @_stage(spec, name, about, deps)
+    def of_batch(
         context: AssetExecutionContext, tidemark_spark: LazyPySparkResource
     ) -> Iterator[MaterializeResult[None]]:
         batch = run.batch(tidemark_spark, context.run.run_id)
         if batch is None:
             context.log.info("no batch of this run: materialize ordered_events in the same run")
             return
-        workspace, plan = batch.workspace, batch.plan
-        workspace.tell(f"batch {plan.batch_id}: closing windows")
-        with stage_of(workspace, plan):
-            done = aggregate_windows(batch)
-        counts = workspace.counts_of(plan.batch_id)
-        outcomes = {name.replace(".", "_"): n for name, n in counts.items() if "." in name and "refused" not in name}
-        yield MaterializeResult(
-            metadata={
-                **show.rows(sum(done.results.values())),
-                **show.numbers({f"{name}_rows": n for name, n in done.results.items()}),
-                **show.numbers(outcomes),
-                "batch": show.number_of(plan),
-            }
-        )
+        batch.workspace.tell(f"batch {batch.plan.batch_id}: {doing}")
+        yield MaterializeResult(metadata={**stage(context, batch), "batch": show.number_of(batch.plan)})
 
-    return window_results
+    return of_batch
 
 
-def _dead_letters(spec: Spec, run: LiveRun) -> AssetsDefinition:
-    about = "Every record that was refused, with the reason, how late it was, and the record itself."
-    stages = ["ordered_events", *(["window_results"] if spec.windows else [])]
-
-    @_stage(spec, "dead_letters", about, stages)
-    def dead_letters(
-        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource
-    ) -> Iterator[MaterializeResult[None]]:
-        batch = run.batch(tidemark_spark, context.run.run_id)
-        if batch is None:
-            context.log.info("no batch of this run: materialize ordered_events in the same run")
-            return
-        workspace, plan = batch.workspace, batch.plan
-        workspace.tell(f"batch {plan.batch_id}: writing dead letters")
-        with stage_of(workspace, plan):
-            reasons = write_dead_letters(batch)
-        yield MaterializeResult(
-            metadata={
-                **show.rows(sum(reasons.values())),
-                **show.numbers(reasons),
-                **show.table(workspace.lake, tables.DEAD_LETTERS),
-                "reasons": show.counted(reasons, of="reason"),
-                "batch": show.number_of(plan),
-            }
-        )
-
-    return dead_letters
+def _close_windows(_context: AssetExecutionContext, batch: Batch) -> show.Metadata:
+    with stage_of(batch.workspace, batch.plan):
+        results = aggregate_windows(batch)
+    counts = batch.workspace.counts_of(batch.plan.batch_id)
+    outcomes = {name.replace(".", "_"): n for name, n in counts.items() if "." in name and "refused" not in name}
+    return {
+        **show.rows(sum(results.values())),
+        **show.numbers({f"{name}_rows": n for name, n in results.items()}),
+        **show.numbers(outcomes),
+    }
 
 
-def _batches(spec: Spec, run: LiveRun) -> AssetsDefinition:
-    about = "The log of batches. Its newest row is the commit: the version of every table that belongs together."
-    before = [*(["window_results"] if spec.windows else []), "ordered_events", "dead_letters"]
-
-    @_stage(spec, "batches", about, before)
-    def batches(
-        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource
-    ) -> Iterator[MaterializeResult[None]]:
-        batch = run.batch(tidemark_spark, context.run.run_id)
-        if batch is None:
-            context.log.info("no batch of this run: materialize ordered_events in the same run")
-            return
-        workspace, plan = batch.workspace, batch.plan
-        workspace.tell(f"batch {plan.batch_id}: committing")
-        counts = workspace.counts_of(plan.batch_id)
-        versions = workspace.outputs(plan)
-        run.committed()
-        reason = is_accepted(workspace, plan)
-        now = workspace.clock.now()
-        workspace.batches.commit(plan, counts, versions, now, reason=reason)
-        workspace.tell(_progress(workspace, plan, now))
-        for name, days in (days_of_batch(batch) if spec.windows else {}).items():
-            table = tables.window_table(name)
-            about = show.table(workspace.lake, table)
-            for day, n in days.items():
-                written = {**show.rows(n), **about, "batch": show.number_of(plan)}
-                context.log_event(AssetMaterialization(key(spec, table), partition=day, metadata=written))
-        yield MaterializeResult(
-            metadata={
-                "batch": show.number_of(plan),
-                **show.numbers({"first_seq": plan.first_seq, "end_seq": plan.end_seq or 0}),
-                **show.table(workspace.lake, tables.BATCHES),
-            }
-        )
-
-    return batches
+def _refuse(_context: AssetExecutionContext, batch: Batch) -> show.Metadata:
+    with stage_of(batch.workspace, batch.plan):
+        reasons = write_dead_letters(batch)
+    return {
+        **show.rows(sum(reasons.values())),
+        **show.numbers(reasons),
+        **show.table(batch.workspace.lake, tables.DEAD_LETTERS),
+        "reasons": show.counted(reasons, of="reason"),
+    }
 
 
-def _next(workspace: Workspace, config: BatchSettings) -> LogSegment:
-    tick_us = clock_of_tick(workspace) if config.live else None
+def _commit(context: AssetExecutionContext, batch: Batch, run: LiveRun) -> show.Metadata:
+    workspace, plan = batch.workspace, batch.plan
+    spec = workspace.spec
+    counts, versions = workspace.counts_of(plan.batch_id), workspace.outputs(plan)
+    run.committed()
+    now = workspace.clock.now()
+    workspace.batches.commit(plan, counts, versions, now, reason=is_accepted(workspace, plan))
+    workspace.tell(_progress(workspace, plan, now))
+    for name, days in (days_of_batch(batch) if spec.windows else {}).items():
+        table = tables.window_table(name)
+        about = show.table(workspace.lake, table)
+        for day, n in days.items():
+            written = {**show.rows(n), **about, "batch": show.number_of(plan)}
+            context.log_event(AssetMaterialization(key(spec, table), partition=day, metadata=written))
+    return {
+        **show.numbers({"first_seq": plan.first_seq, "end_seq": plan_end(plan)}),
+        **show.table(workspace.lake, tables.BATCHES),
+    }
+
+
+def _next(workspace: Workspace, asked: BatchSettings) -> LogSegment:
+    """What the next batch is; the end of input is not flushed while files are left for later ingestions."""
     return next_segment(
         workspace,
-        config.max_events_per_batch,
-        flush=_flush(workspace, config),
-        tick_us=tick_us,
-        reopen=config.reopen,
+        asked.max_events_per_batch,
+        flush=workspace.spec.time.flushes(asked.end_of_input) and not waiting_input(workspace).ready,
+        tick_us=clock_of_tick(workspace) if asked.live else None,
+        reopen=asked.reopen,
     )
-
-
-def _flush(workspace: Workspace, config: BatchSettings) -> bool:
-    """Whether the end of input is flushed behind what was read: not while files are left for later ingestions."""
-    return workspace.spec.time.flushes(config.end_of_input) and not waiting_input(workspace).ready
 
 
 def _progress(workspace: Workspace, plan: Plan, now: datetime) -> str:

@@ -7,9 +7,9 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from tidemark.assets.batch.control import ensure_taken
 from tidemark.assets.batch.planning import next_segment
-from tidemark.assets.ingestion import Waiting, waiting_input
+from tidemark.assets.spec_changes import ensure_taken
+from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import is_gone
 from tidemark.resources.sources.discovery import listed

@@ -1,7 +1,7 @@
 """What of a spec differs from the one that a pipeline's tables were made for, and whether that is taken.
 
-Here: which keys may change, and the sentence on those that may not. Not here: which spec the log was processed with
-(batch/control.py), what a change does to event time (timeops/).
+Here: the specs that the log was processed with, which keys may change, and the sentence on those that may not. Not
+here: what a change does to event time (timeops/).
 """
 
 import json
@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.resources.workspace import SpecFile
+from tidemark.assets.batch.log_control import SPEC, recorded
+from tidemark.resources import tables
+from tidemark.resources.spec_origin import other_file
+from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.problems import Path
@@ -22,11 +25,11 @@ _CHANGEABLE = ("time", "partitions")
 _NOT_CHANGEABLE = ("time.over", "time.deduplicate_by", "time.within", "time.start_at")
 # These may change the state that is kept between batches: then there is nothing to go on from.
 _OF_STATE = ("time.emit", "time.idle")
-OF_INGESTION = ("path", "options", "order", "arrival_time", "live", "settle", "max_files", "max_bytes", "alignment")
-_CHANGEABLE_IN_SOURCE = (*OF_INGESTION, "timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
+_OF_INGESTION = ("path", "options", "order", "arrival_time", "live", "settle", "max_files", "max_bytes", "alignment")
+_CHANGEABLE_IN_SOURCE = (*_OF_INGESTION, "timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
 # Open windows keep their events, so these apply to all windows that close from now on; a backfill gives them to the
 # past as well. What is refused for being too much gives no row at all.
-CHANGEABLE_IN_WINDOW = ("aggregates", "having", "empty_max")
+_CHANGEABLE_IN_WINDOW = ("aggregates", "having", "empty_max")
 
 EXPECTED = (
     "changes of time settings, aggregates, file paths and limits only: others would mix rows of two meanings in one "
@@ -34,6 +37,86 @@ EXPECTED = (
 )
 REMEDY = "take the change back, or give the new spec another name or warehouse, where it reads all input anew"
 _LONGEST = 160
+
+
+def ensure_taken(workspace: Workspace) -> None:
+    """Sees that a pipeline that has tables takes the spec, before there is anything to do for it; needs no Spark.
+
+    Raises:
+        SpecError: It does not, or another file of its name made the tables.
+    """
+    _check_spec_file(workspace)
+    if workspace.exists and workspace.lake.exists(tables.LOG_CONTROL) and not workspace.is_prepared:
+        check_spec(workspace)
+
+
+def _check_spec_file(workspace: Workspace) -> None:
+    """Checks that the pipeline is run by one spec file: two would take turns, each with its own input and windows.
+
+    Raises:
+        SpecError: Another file of its name has read the last input and is still there.
+    """
+    other = other_file(workspace)
+    if other is not None:
+        raise SpecError(
+            f"{workspace.file.path} and {other} are both called {workspace.spec.name}, and the tables in "
+            f"{workspace.lake.root} are those of the second",
+            expected="one spec file for the tables of a pipeline",
+            remedy="give this one a `name` of its own, or another warehouse; if it replaces the other, move that one "
+            "away",
+        )
+
+
+def check_spec(workspace: Workspace) -> bool:
+    """Tells whether the spec differs from the one that the log was last processed with; needs no Spark.
+
+    Raises:
+        SpecError: It differs in a way that a pipeline with tables cannot take.
+    """
+    before, now = _recorded_specs(workspace), json.loads(workspace.spec.canonical_json())
+    if not before or before[-1] == now:
+        return not before
+    _refuse(before[-1], workspace.file, workspace.lake.root)
+    return True
+
+
+def refuse_two_meanings_of_time(workspace: Workspace) -> None:
+    """A log that was judged under more than one meaning of time cannot be recomputed under one.
+
+    What only ingestion goes by, and what windows give of their events, may have changed: the log is as it was read,
+    and the past is given what the windows give now.
+
+    Raises:
+        SpecError: The spec judges the log in another way than it was judged.
+    """
+    _check_spec_file(workspace)
+    check_spec(workspace)
+    meanings = {_meaning_of_time(spec) for spec in _recorded_specs(workspace)}
+    if meanings - {_meaning_of_time(json.loads(workspace.spec.canonical_json()))}:
+        raise SpecError(
+            f"The spec of {workspace.spec.name} judges events in another way than when its log was processed.",
+            expected="the same settings of time for the whole log, so that recomputed days equal those of live runs",
+            remedy="take the change back, or process the input under the new spec in another warehouse; recomputing "
+            "the past across such a change is not supported yet",
+        )
+
+
+def _recorded_specs(workspace: Workspace) -> list[dict[str, Any]]:
+    """The specs that the log was processed with, in their order."""
+    return [json.loads(row["argument"]) for row in recorded(workspace, SPEC)]
+
+
+def _meaning_of_time(spec: dict[str, Any]) -> str:
+    """What of a spec says how the records of a given log are judged, as JSON."""
+    judging = {name: part for name, part in spec.items() if name not in ("sources", "windows", "partitions")}
+    sources = [
+        {name: value for name, value in source.items() if name not in _OF_INGESTION} for source in spec["sources"]
+    ]
+    windows = [
+        {name: value for name, value in window.items() if name not in _CHANGEABLE_IN_WINDOW}
+        for window in spec.get("windows", [])
+    ]
+    return json.dumps(judging | {"sources": sources, "windows": windows}, sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -63,7 +146,7 @@ class Change:
         return f"was {_shown(self.before)}, is {_shown(self.now)}"
 
 
-def refuse(before: dict[str, Any], file: SpecFile, where: object) -> None:
+def _refuse(before: dict[str, Any], file: SpecFile, where: object) -> None:
     """Sees that tables that were made for one spec can go on with another.
 
     Args:
@@ -123,7 +206,7 @@ def _is_changeable(path: str) -> bool:
     if first.startswith("sources["):
         return bool(rest) and rest[0] in _CHANGEABLE_IN_SOURCE
     if first.startswith("windows["):
-        return bool(rest) and rest[0] in CHANGEABLE_IN_WINDOW
+        return bool(rest) and rest[0] in _CHANGEABLE_IN_WINDOW
     return first in _CHANGEABLE
 
 

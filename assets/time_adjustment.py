@@ -1,23 +1,30 @@
-"""Time adjustment of one batch: what became of every record, and where the watermark stands.
+"""Time adjustment of one batch: what became of every record, and where the log and the watermark stand.
 
-Here: counts, `log_control`, `watermarks`. Not here: released and held events (releases.py), the rules (timeops/).
+Here: counts, dead letters of all stages, `log_control`, `watermarks`. Not here: released and held events
+(state/releases.py), the rules and sentences (timeops/).
 """
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch
-from tidemark.assets.batch.control import control_rows
+from tidemark.assets.batch.log_control import END_OF_INPUT, REOPEN, SPEC, TICK, WAIT, follows_waits, waits_before
+from tidemark.assets.batch.planning import flushes, reopens
+from tidemark.assets.schemas import payload_of
+from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.state.dedup import write_first_times
 from tidemark.assets.state.releases import with_released, write_released
 from tidemark.assets.state.timelines import watermark_rows, write_timelines
 from tidemark.resources import tables
-from tidemark.resources.workspace import Position
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.workspace import Position, Workspace, plan_end, tick_of, waits_in
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import (
     FURTHEST_SEQ,
@@ -109,6 +116,77 @@ def _counts(batch: Batch) -> tuple[dict[str, int], dict[str, Met]]:
     }
     counts = {"records": found["accepted"] + refused.total(), **found, **refused}
     return counts | (furthest if is_far else {}), met
+
+
+def write_dead_letters(batch: Batch) -> Mapping[str, int]:
+    """Writes the dead letters of a batch, if there are any.
+
+    Returns:
+        How many, by reason.
+    """
+    reasons: Counter[str] = Counter()
+    for name, n in batch.workspace.counts_of(batch.plan.batch_id).items():
+        if n and (name.startswith("refused.") or name.endswith((".window_closed", ".bad_expression"))):
+            reasons[name.rsplit(".", 1)[1]] += n
+    for unfit in batch.outcome.unfit_results():
+        reasons += Counter(bad_expression=unfit.count())
+    if reasons:
+        rows = batch.outcome.dead_letters(payload_of(batch.workspace).names)
+        rows = rows.withColumn("replayed_at", F.lit(None).cast("timestamp"))
+        # One file, or files of a full size; not one task, which would go through all records of a large batch.
+        batch.append(tables.DEAD_LETTERS, rows if batch.is_small else rows.hint("rebalance"))
+    return reasons
+
+
+def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
+    """The control items that stand in a batch's segment of the log."""
+    version = workspace.base_of(tables.LOG_CONTROL)
+    number = workspace.lake.rows(tables.LOG_CONTROL, version, columns=["_control_seq"]).num_rows
+    rows: list[dict[str, Any]] = []
+    if (why := reopens(plan)) is not None:
+        rows.append({"_after_seq": plan.first_seq - 1, "kind": REOPEN, "reason": why})
+    if check_spec(workspace):
+        rows.append(
+            {
+                "_after_seq": plan.first_seq - 1,
+                "kind": SPEC,
+                "argument": workspace.spec.canonical_json(),
+                "reason": "the pipeline's first batch" if plan.first_seq == 0 else "the spec file changed",
+            }
+        )
+    rows.extend(_wait_items(workspace, plan))
+    tick_us = tick_of(plan)
+    if tick_us is not None:
+        rows.append(
+            {"_after_seq": plan_end(plan) - 1, "kind": TICK, "clock": instant_of(tick_us), "reason": "live run"}
+        )
+    if flushes(plan):
+        rows.append(
+            {
+                "_after_seq": plan_end(plan) - 1,
+                "kind": END_OF_INPUT,
+                "clock": after.clock_us,
+                "argument": json.dumps("flush"),
+                "reason": "end_of_input: flush",
+            }
+        )
+    numbered = [row | {"_control_seq": number + i, "_batch_id": plan.batch_id} for i, row in enumerate(rows)]
+    return pa.Table.from_pylist(numbered, schema=tables.LOG_CONTROL_SCHEMA)
+
+
+def _wait_items(workspace: Workspace, plan: Plan) -> list[dict[str, Any]]:
+    """The item in front of a batch's segment that says who waits; none where that is as it was before."""
+    clock_us = workspace.position().clock_us if follows_waits(workspace.spec) else None
+    if clock_us is None or waits_before(workspace).sources == set(waits_in(plan)):
+        return []
+    item = {
+        "_after_seq": plan.first_seq - 1,
+        "kind": WAIT,
+        "clock": instant_of(clock_us),
+        "argument": json.dumps(waits_in(plan)),
+        "reason": "alignment of sources",
+    }
+    return [item]
 
 
 def _write_watermarks(batch: Batch, after: Position, counts: Mapping[str, int]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, EventRecordsFilter, RunsFilter
 
-from tidemark.assets.live import key
+from tidemark.assets.runs import key
 from tidemark.resources import tables
 from tidemark.resources.lake.undoing import same_rows
 from tidemark.resources.lake.upkeep import Size, compact, size_of, vacuum

@@ -5,7 +5,6 @@ what windows need of earlier batches (state/windows.py).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -29,22 +28,15 @@ from tidemark.timeops.windows.results import last_revisions, passing
 DAY = "yyyy-MM-dd"
 
 
-@dataclass(frozen=True)
-class Windowed:
-    """What the window stage of a batch did.
+def aggregate_windows(batch: Batch) -> Mapping[str, int]:
+    """Writes the results of every window that closes in a batch, inputs of others first, then what windows need.
 
-    Attributes:
-        results: Rows written, by window.
+    Returns:
+        Rows written, by window.
     """
-
-    results: Mapping[str, int]
-
-
-def aggregate_windows(batch: Batch) -> Windowed:
-    """Writes the results of every window that closes in a batch, inputs of others first, then what windows need."""
     results = {window.name: _write_any_results(batch, window) for window in batch.outcome.windows}
     write_window_state(batch)
-    return Windowed(results)
+    return results
 
 
 def _write_any_results(batch: Batch, window: WindowSpec) -> int:

@@ -16,7 +16,8 @@ from rich.console import Console
 
 from benchmarks.timing import seconds, show
 from tidemark.assets.backfill.days import rebuild_days
-from tidemark.assets.backfill.log_range import range_of_windows, records_of
+from tidemark.assets.backfill.log_range import range_of_windows
+from tidemark.assets.batch.batch import records_between
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
@@ -49,7 +50,7 @@ def files_read(workspace: Workspace, first: date, last: date) -> int:
     """How many files of the log a backfill of some days opens, by Spark's plan of its scan."""
     start, end = (datetime(day.year, day.month, day.day, tzinfo=UTC) for day in (first, last + timedelta(days=1)))
     part = range_of_windows(workspace, workspace.spec.windows[0], us_of(start), us_of(end))
-    return len(records_of(workspace, part).inputFiles())
+    return len(records_between(workspace, part.first_seq, part.end_seq).inputFiles())
 
 
 @click.command()

@@ -109,7 +109,7 @@ def run(
 
 def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
     """Refuses ticks behind a flush, and says where they have no effect."""
-    from tidemark.assets.batch.ticks import why_never
+    from tidemark.assets.batch.clocks import why_never
 
     for file in files:
         if file.spec.time.flushes(end_of_input):
@@ -291,7 +291,7 @@ def _check_expressions(file: "SpecFile") -> None:
 
 
 def _check_tables(file: "SpecFile", settings: "Settings") -> None:
-    from tidemark.assets.batch.control import ensure_taken
+    from tidemark.assets.spec_changes import ensure_taken
     from tidemark.resources.workspace import Workspace
 
     ensure_taken(Workspace(file, settings.warehouse))

@@ -10,9 +10,8 @@ from zoneinfo import ZoneInfo
 
 from dagster import DagsterInstance
 
-from tidemark.assets.backfill.first_day import EARLIEST
-from tidemark.assets.failures import ATTENDED_TAG
-from tidemark.assets.live import key
+from tidemark.assets.backfill.partitions import EARLIEST
+from tidemark.assets.runs import ATTENDED_TAG, key
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import QUIET, failure_of, show_on_timeline
 from tidemark.resources.settings import Settings

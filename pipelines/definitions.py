@@ -23,9 +23,9 @@ from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
 from tidemark.assets.asset_checks import live_checks
-from tidemark.assets.backfill.first_day import first_day
-from tidemark.assets.backfill.partitions import window_assets
-from tidemark.assets.live import SPARK, LiveRun, OpenWorkspace, live_assets
+from tidemark.assets.backfill.partitions import first_day, window_assets
+from tidemark.assets.live import BATCH, NOTHING_ASKED, live_assets
+from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace
 from tidemark.pipelines import wrong_specs
 from tidemark.pipelines.launching import live_schedule, live_sensor
 from tidemark.pipelines.spec_files import SpecFolder, read_specs
@@ -51,8 +51,9 @@ def definitions(
     """Make Dagster definitions of pipelines, to merge into those of a project.
 
     Each pipeline brings its assets, whose keys and group are the pipeline's name, their checks, the jobs
-    `<pipeline>_live` and `<pipeline>_maintain`, and the schedule or sensor that its spec asks for. All share one
-    resource, `tidemark_spark`. No Spark is started before a run needs it.
+    `<pipeline>_live` and `<pipeline>_maintain`, and the schedule or sensor that its spec asks for. All share two
+    resources: `tidemark_spark`, and `tidemark_batch`, which tells a run what to process. No Spark is started before a
+    run needs it.
 
     Args:
         specs: A folder whose `*.yaml` are specs, a spec file, or several of these. A wrong spec becomes an asset
@@ -112,7 +113,7 @@ def build_definitions(
     choice = choice or choose_spark(settings)
     runs = [(file, LiveRun(_opener(file, settings, choice, accepted, tell))) for file in files]
     each = [_definitions_of(file, settings, run, since) for file, run in runs]
-    resources = {SPARK: _spark_resource(tuple(sorted(choice.config.items())))}
+    resources = {SPARK: _spark_resource(tuple(sorted(choice.config.items()))), BATCH: NOTHING_ASKED}
     return Definitions.merge(*each, Definitions(resources=resources))
 
 

@@ -24,8 +24,8 @@ from dagster import (
     sensor,
 )
 
-from tidemark.assets.failures import FAILURE_TAG, LASTING, PROCESS_TAG
 from tidemark.assets.pending_work import Due, look, signature
+from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG
 from tidemark.resources.batches.plans import LEASE, is_gone, owner_in
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import format_duration

@@ -14,12 +14,13 @@ from typing import Any
 
 from dagster import AssetCheckSeverity, DagsterInstance, deserialize_value
 
-from tidemark.assets.batch.control import ensure_taken
+from tidemark.assets.batch.clocks import clock_of_tick
 from tidemark.assets.batch.planning import batch_of, not_flushed
-from tidemark.assets.batch.ticks import clock_of_tick
-from tidemark.assets.failures import ATTENDED_TAG
-from tidemark.assets.ingestion import Waiting, sentence_of, waiting_input
+from tidemark.assets.live import BATCH
 from tidemark.assets.pending_work import has_unprocessed
+from tidemark.assets.runs import ATTENDED_TAG
+from tidemark.assets.spec_changes import ensure_taken
+from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.resources.machine import machine_failure
 from tidemark.resources.settings import Settings
@@ -114,7 +115,7 @@ def run_pipeline(
         found = _settled_input(workspace, tell, reread=options.reread)
         report.waiting = found.waiting
         report.held_back = tuple(str(error) for error in found.errors)
-        report.read_before = tuple(dict.fromkeys([*report.read_before, *map(sentence_of, found.copies)]))
+        report.read_before = tuple(dict.fromkeys([*report.read_before, *found.read_before]))
         if not _has_work(workspace, found, options):
             return report
         open_session(choice, tell)
@@ -195,8 +196,7 @@ def _run_once(
         "reread": options.reread or None,
     }
     given = {name: value for name, value in config.items() if value is not None}
-    ops = {f"{file.spec.name}__{name}": {"config": given} for name in ("raw_events", "ordered_events")}
-    run_config = {"ops": ops if given else {}, "loggers": QUIET}
+    run_config = {"resources": {BATCH: {"config": given}}, "loggers": QUIET}
     attended = {ATTENDED_TAG: "true"}
     result = job.execute_in_process(instance=instance, raise_on_error=False, run_config=run_config, tags=attended)
     show_on_timeline(instance, result.run_id)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from tidemark.assets.batch.control import check_spec
 from tidemark.assets.changes import changes_of
-from tidemark.assets.ingestion import waiting_input
 from tidemark.assets.pending_work import has_unprocessed
+from tidemark.assets.spec_changes import check_spec
+from tidemark.assets.waiting_input import waiting_input
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, Plan, is_gone
 from tidemark.resources.lake.undoing import foreign_error

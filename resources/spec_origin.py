@@ -1,7 +1,7 @@
 """The spec file that a pipeline's input is read by, noted with each ingestion: so a second one of its name is found.
 
 Here: the note, and the file that it names. Not here: reading specs (pipelines/spec_files.py), what follows
-(assets/batch/control.py).
+(assets/spec_changes.py).
 """
 
 import os

@@ -1,35 +1,41 @@
 """Day partitions of a window table: the rows of chosen days, computed anew from the arrival log.
 
-Here: judging the part of the log that they are made of, and replacing days in one commit. Not here: which part that
-is (log_range.py), live batches.
+Here: judging the part of the log that they are made of, whole or in pieces, and replacing days in one commit. Not
+here: which part it is (log_range.py), live batches.
+
+A part is cut at ticks, where other sources begin to wait, and at flushes that more input followed. Each cut costs a
+piece, as it has cost a batch.
 """
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
+from functools import reduce
+from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tidemark.assets.backfill.log_range import LogRange, cuts_of, range_of_windows, records_of
-from tidemark.assets.backfill.pieces import results_by_pieces
-from tidemark.assets.batch.batch import KEPT_RECORDS
-from tidemark.assets.batch.control import check_spec, check_spec_file, meaning_of_time, recorded_specs
-from tidemark.assets.batch.planning import MOST_RECORDS, at_work
+from tidemark.assets.backfill.log_range import LogRange, range_of_windows
+from tidemark.assets.batch.batch import KEPT_RECORDS, records_between
+from tidemark.assets.batch.clocks import clock_around, clocks_behind
+from tidemark.assets.batch.log_control import END_OF_INPUT, TICK, WAIT, recorded, sources_of
+from tidemark.assets.batch.planning import MOST_RECORDS, LogSegment, at_work
 from tidemark.assets.batch.writing import BatchWriter
 from tidemark.assets.schemas import create_tables
+from tidemark.assets.spec_changes import refuse_two_meanings_of_time
 from tidemark.assets.state.checkpoints import first_times_at, state_at, waits_at
-from tidemark.assets.state.timelines import log_clock
+from tidemark.assets.state.timelines import kept_to_join, log_clock
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, this_process
 from tidemark.resources.lake.filters import Filters, sql_condition
 from tidemark.resources.spark.frames import count_splits
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.engine import State, advance
-from tidemark.timeops.errors import LakeError, SpecError
+from tidemark.timeops.errors import LakeError
 from tidemark.timeops.materialize import as_it_is, computed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec.window import inputs_of
 from tidemark.timeops.utc import begin_of, us_of
 from tidemark.timeops.windows.gap_filling import Span
 from tidemark.timeops.windows.results import last_revisions, passing
@@ -80,27 +86,6 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
     return committed  # noqa: RET504 - inside the block it would be no return for a type checker
 
 
-def refuse_two_meanings_of_time(workspace: Workspace) -> None:
-    """A log that was judged under more than one meaning of time cannot be recomputed under one.
-
-    What only ingestion goes by, and what windows give of their events, may have changed: the log is as it was read,
-    and the past is given what the windows give now.
-
-    Raises:
-        SpecError: The spec judges the log in another way than it was judged.
-    """
-    check_spec_file(workspace)
-    check_spec(workspace)
-    meanings = {meaning_of_time(spec) for spec in recorded_specs(workspace)}
-    if meanings - {meaning_of_time(json.loads(workspace.spec.canonical_json()))}:
-        raise SpecError(
-            f"The spec of {workspace.spec.name} judges events in another way than when its log was processed.",
-            expected="the same settings of time for the whole log, so that recomputed days equal those of live runs",
-            remedy="take the change back, or process the input under the new spec in another warehouse; recomputing "
-            "the past across such a change is not supported yet",
-        )
-
-
 def between_days(first: date, last: date, zone: str) -> Filters:
     """Which windows start on the days from `first` to `last` of a time zone."""
     start, end = begin_of(first, zone), begin_of(last + timedelta(days=1), zone)
@@ -117,9 +102,9 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
         only: Which these are. Others are among the results too, and may lack events; but of those that hold no event,
             which any time may have many of, only these.
     """
-    if cuts := cuts_of(workspace, part):
-        return results_by_pieces(workspace, window, part, cuts, only)
-    log, state = records_of(workspace, part), state_at(workspace, part.begin)
+    if cuts := _cuts_of(workspace, part):
+        return _results_by_pieces(workspace, window, part, cuts, only)
+    log, state = records_between(workspace, part.first_seq, part.end_seq), state_at(workspace, part.begin)
     rules = replace(TimeRules.of(workspace.spec), waits=waits_at(workspace, part.begin))
     times = first_times_at(workspace, part.begin, log) if rules.time.deduplicate_by else None
     flushed, few = part.end.position.final, part.records <= KEPT_RECORDS
@@ -138,6 +123,68 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
         outcome = outcome.with_timelines(state_at(workspace, part.end))
     keep = computed if few or window.revises else as_it_is  # as live runs do: they ask for one frame many times
     return passing(last_revisions(outcome.results(window, only=only, materialize=keep), window))
+
+
+def _cuts_of(workspace: Workspace, part: LogRange) -> list[dict[str, Any]]:
+    """The items at which what is judged is cut, in their order: ticks, waits, flushes that more input followed."""
+    items = recorded(workspace, TICK, WAIT, END_OF_INPUT)
+    inside = [item for item in items if part.begin.batch_id < item["_batch_id"] <= part.end.batch_id]
+    return inside[:-1] if part.end.position.final else inside
+
+
+def _results_by_pieces(
+    workspace: Workspace, window: WindowSpec, part: LogRange, cuts: Sequence[Mapping[str, Any]], only: Span
+) -> DataFrame:
+    """The last revisions of a window that a part of the log gives, from the state before it.
+
+    Args:
+        workspace: The pipeline.
+        window: The window.
+        part: The part; no window that is asked for has an event before it.
+        cuts: What `_cuts_of` gives for it.
+        only: Of windows with no event, those that are asked for.
+    """
+    begin, waits = part.begin, waits_at(workspace, part.begin)
+    chain = (*inputs_of(window, workspace.spec.windows), window)
+    pieces = _pieces(part, cuts, waits.sources)
+    times = None
+    if workspace.spec.time.deduplicate_by:
+        times = first_times_at(workspace, begin, records_between(workspace, part.first_seq, part.end_seq))
+    state, position = State(state_at(workspace, begin), first_times=times), begin.position
+    found = []
+    for number, piece in enumerate(pieces):
+        workspace.tell(f"piece {number + 1} of {len(pieces)}, between ticks, waits and flushes")
+        waits = waits.from_here(position.clock_us, piece.waits)
+        rules = replace(TimeRules.of(workspace.spec), waits=waits)
+        items = records_between(workspace, piece.first_seq, piece.end_seq)
+        behind = clocks_behind(workspace, piece, items, position, rules)
+        outcome = advance(
+            items,
+            state,
+            rules,
+            clock_around(workspace, piece, position, behind),
+            flush=piece.flushes,
+            splits=count_splits(items, state.timelines, rules),
+            materialize=computed,
+        )
+        outcome = outcome.with_timelines(kept_to_join(outcome.timelines))
+        found.append(computed(outcome.results(window, only=only)))
+        state, position = outcome.state(chain).materialized(computed), behind
+    return passing(last_revisions(reduce(DataFrame.unionByName, found), window))
+
+
+def _pieces(part: LogRange, cuts: Sequence[Mapping[str, Any]], waits: frozenset[str]) -> list[LogSegment]:
+    """A part of the log, cut at items of it; flushed at its end if it was. In front of it some sources may wait."""
+    pieces, first = [], part.first_seq
+    for item in cuts:
+        end, kind = int(item["_after_seq"]) + 1, item["kind"]
+        tick_us = us_of(item["clock"]) if kind == TICK else None
+        piece = LogSegment(first, end, flushes=kind == END_OF_INPUT, tick_us=tick_us, waits=waits)
+        if not piece.is_empty:
+            pieces.append(piece)
+        first, waits = end, sources_of(item) if kind == WAIT else waits
+    last = LogSegment(first, part.end_seq, flushes=part.end.position.final, waits=waits)
+    return pieces if last.is_empty else [*pieces, last]
 
 
 def days_in(keys: Sequence[str]) -> tuple[date, date]:

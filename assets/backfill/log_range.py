@@ -1,7 +1,7 @@
 """Which part of the log the windows of some days are made of.
 
-Here: choosing it by the positions that batches left, and reading it. Not here: what was stored at its ends
-(checkpoints.py), what it is judged to be (days.py).
+Here: choosing it by the positions that batches left. Not here: what was stored at its ends (../state/checkpoints.py),
+what it is judged to be (days.py).
 
 Every event that is judged counts into the largest event time, and one that is moved goes to the watermark or by its
 arrival before it counts. So no event before a place at which both are before the first day is in a window of the
@@ -11,13 +11,9 @@ result any more. What else the batch behind the first place went by is what was 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.batch.batch import records_between
-from tidemark.assets.batch.control_items import END_OF_INPUT, TICK, WAIT, recorded
 from tidemark.assets.state.checkpoints import START, Place, has_state, places_of
 from tidemark.resources import tables
 from tidemark.resources.workspace import Position, Workspace
@@ -93,18 +89,6 @@ def part_of_log(places: Sequence[Place], window: WindowSpec, from_us: int, to_us
     before = [place for place in places if _all_before(place.position, from_us)]
     closed = [place for place in places if _has_reached(place.position, closed_us)]
     return LogRange(before[-1] if before else START, closed[0] if closed else places[-1])
-
-
-def records_of(workspace: Workspace, part: LogRange) -> DataFrame:
-    """The records of a part of the log."""
-    return records_between(workspace, part.first_seq, part.end_seq)
-
-
-def cuts_of(workspace: Workspace, part: LogRange) -> list[dict[str, Any]]:
-    """The items at which what is judged is cut, in their order: ticks, waits, flushes that more input followed."""
-    items = recorded(workspace, TICK, WAIT, END_OF_INPUT)
-    inside = [item for item in items if part.begin.batch_id < item["_batch_id"] <= part.end.batch_id]
-    return inside[:-1] if part.end.position.final else inside
 
 
 def _all_before(position: Position, instant_us: int) -> bool:

@@ -1,11 +1,13 @@
 """`windows/<name>` as Dagster assets with day partitions.
 
-Here: the partitions, and the materialization of chosen days, which is a backfill from the log. Not here: the live
-run, which reports the days it touched (live.py).
+Here: the partitions, the first of them, and the materialization of chosen days, which is a backfill from the log. Not
+here: the live run, which reports the days it touched (../live.py).
 """
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from datetime import date
+from zoneinfo import ZoneInfo
 
 from dagster import (
     AssetExecutionContext,
@@ -21,11 +23,17 @@ from dagster_pyspark import LazyPySparkResource
 from tidemark.assets.backfill.days import days_in, rebuild_days
 from tidemark.assets.batch.writing import BatchWriter
 from tidemark.assets.display import metadata as show
-from tidemark.assets.failures import RETRIES, say_who_runs, told_to_dagster
-from tidemark.assets.live import OpenWorkspace, key, pool_of, run_tags
+from tidemark.assets.runs import RETRIES, OpenWorkspace, key, pool_of, run_tags, say_who_runs, told_to_dagster
 from tidemark.assets.windows import days_of_batch
 from tidemark.resources import tables
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Spec, WindowSpec
+from tidemark.timeops.utc import Instant, begin_of, instant_of, us_of
+
+UNTIL_KNOWN = date(2020, 1, 1)
+"""The first day while no window was closed yet."""
+EARLIEST = date(1900, 1, 1)
+"""The first day at the earliest, unless the spec says another: one wild event must not give a million days."""
 
 
 def window_assets(spec: Spec, open_workspace: OpenWorkspace, first: date) -> list[AssetsDefinition]:
@@ -75,3 +83,40 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace, first
         )
 
     return window_days
+
+
+def first_day(workspace: Workspace) -> date:
+    """The first day of the partitions: `partitions.start`, else the first one on which a window starts.
+
+    Windows that come in later may start on earlier days: Dagster shows those when it loads its definitions anew.
+    """
+    given = workspace.spec.partitions.start
+    if given is not None:
+        return given
+    try:
+        return _first_in_tables(workspace)
+    except Exception as error:  # whatever is wrong with the tables, the pipeline has to be shown
+        warnings.warn(f"{workspace.spec.name}: its first day cannot be read: {error}", stacklevel=2)
+        return UNTIL_KNOWN
+
+
+def _first_in_tables(workspace: Workspace) -> date:
+    earliest = min(_first_starts(workspace), default=None)
+    if earliest is None:
+        return UNTIL_KNOWN
+    zone = workspace.spec.partitions.time_zone
+    if earliest.us < us_of(begin_of(EARLIEST, zone)):
+        return EARLIEST
+    now_us = us_of(workspace.clock.now())  # a window of the year 9999 has no day that every zone could name
+    return instant_of(min(earliest.us, now_us)).astimezone(ZoneInfo(zone)).date()
+
+
+def _first_starts(workspace: Workspace) -> Iterable[Instant]:
+    """When the first window of each table starts, as of the last commit; from the statistics of its files."""
+    if not workspace.exists:
+        return
+    base = workspace.base()
+    for table in workspace.window_tables.values():
+        start = workspace.lake.lowest(table, base[table], "window_start") if base[table] else None
+        if start is not None:
+            yield start

@@ -11,8 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.clocks import clock_around, clocks_behind
-from tidemark.assets.batch.control import was_reopened
-from tidemark.assets.batch.pauses import waits_of
+from tidemark.assets.batch.log_control import waits_of, was_reopened
 from tidemark.assets.batch.planning import segment_of
 from tidemark.assets.batch.writing import BatchWriter
 from tidemark.assets.state.dedup import Span, known_first_times, spans_of

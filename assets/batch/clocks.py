@@ -1,6 +1,7 @@
-"""The clock of the log behind a segment of it: that of its last record, and of the tick behind this one.
+"""The clock of the log around a segment of it, and the tick that a live run may put behind it.
 
-Here: reading it. Not here: what timelines make of it (timelines.py), the clock of a new tick (ticks.py).
+Here: reading the clock, whether a tick can stand behind the log now. Not here: what timelines make of the clock
+(../state/timelines.py), the estimate of a tick's clock (timeops/watermark/tick_clock.py).
 """
 
 from dataclasses import replace
@@ -10,14 +11,42 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.batch.planning import LogSegment
 from tidemark.assets.state.timelines import log_clock
+from tidemark.assets.waiting_input import waiting_input
 from tidemark.resources import tables
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import us_of
+from tidemark.timeops.watermark.tick_clock import estimated_clock
 from tidemark.timeops.watermark.ticks import Ticks
 from tidemark.timeops.watermark.timelines import LogClock
+
+
+def why_never(spec: Spec) -> str | None:
+    """Why a pipeline has no ticks, whatever comes in; None where it may have them."""
+    if not spec.heeds_ticks:
+        return "no rule of the spec follows the clock alone (`idle`, `emit: {every: …}`, windows that revise results)"
+    own = [source.name for source in spec.sources if not source.follows_wall_clock]
+    return f"source `{own[0]}` has an `arrival_time` without `live: true`" if own else None
+
+
+def clock_of_tick(workspace: Workspace) -> int | None:
+    """The clock of a tick behind the last record of the log, microseconds.
+
+    Returns:
+        None where there can be none now: by the spec, see `why_never`; as a source has no record yet, as input waits
+        or is held back, or as the clock of the log has come as far.
+    """
+    if why_never(workspace.spec) is not None:
+        return None
+    now_us = us_of(workspace.clock.now())  # before the look, so that a file that comes after it is behind the tick
+    found = waiting_input(workspace)
+    if found.ready or found.waiting or found.left or found.errors or not workspace.exists:
+        return None
+    estimate_us, reached_us = estimated_clock(workspace.last_arrivals().values(), now_us), workspace.log_clock_us()
+    return estimate_us if estimate_us is not None and estimate_us > (reached_us or 0) else None
 
 
 def clock_around(workspace: Workspace, segment: LogSegment, before: Position, after: Position) -> LogClock:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
-from tidemark.assets.batch.pauses import waits_up_to
+from tidemark.assets.batch.log_control import waits_up_to
 from tidemark.assets.state.dedup import known_first_times, spans_of
 from tidemark.assets.state.timelines import kept_to_join, timelines_at
 from tidemark.resources import tables

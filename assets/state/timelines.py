@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from tidemark.assets.batch.control import check_spec
-from tidemark.assets.batch.pauses import waits_before
+from tidemark.assets.batch.log_control import waits_before
+from tidemark.assets.spec_changes import check_spec
 from tidemark.resources import tables
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Position, Workspace

@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import START, assert_tables_equal_the_oracle, table, us
 from tests.orchestration.running import backfill, go
-from tidemark.assets.alignment import largest_times
+from tidemark.assets.live import BATCH
 from tidemark.assets.pending_work import look
+from tidemark.assets.waiting_input import largest_times
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
@@ -89,9 +90,8 @@ def dropped(file: SpecFile, settings: Settings) -> list[str]:
 def launch(file: SpecFile, settings: Settings, instance: DagsterInstance, most: int | None = None) -> dict[str, Any]:
     """One run as Dagster launches it; the metadata of `raw_events`."""
     job = build_definitions(settings, [file]).resolve_job_def(job_name(file))
-    config = {"config": {"max_events_per_batch": most}} if most else {}
-    ops = {f"{file.spec.name}__{asset}": config for asset in ("raw_events", "ordered_events")}
-    assert job.execute_in_process(instance=instance, run_config={"ops": ops}).success
+    asked = {"config": {"max_events_per_batch": most}} if most else {}
+    assert job.execute_in_process(instance=instance, run_config={"resources": {BATCH: asked}}).success
     [record] = instance.fetch_materializations(AssetKey([file.spec.name, "raw_events"]), limit=1).records
     assert record.asset_materialization is not None
     return {name: shown.value for name, shown in record.asset_materialization.metadata.items()}

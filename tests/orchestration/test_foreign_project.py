@@ -159,7 +159,7 @@ def test_definitions_of_several_places_merge_although_specs_of_each_are_wrong(tm
     assert {key.path[0] for key in merged.resolve_asset_graph().get_all_asset_keys()} == {
         *("shop", "bank", "quakes", "shop_wrong", "bank_wrong")
     }
-    assert set(merged.resources or {}) == {"spark", "tidemark_spark"}
+    assert set(merged.resources or {}) == {"spark", "tidemark_batch", "tidemark_spark"}
 
 
 def test_a_file_that_is_not_there_is_a_failed_check_and_no_place_at_all_an_error(tmp_path: Path) -> None:

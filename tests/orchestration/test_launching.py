@@ -26,8 +26,8 @@ from pyspark.sql import SparkSession
 from tests.orchestration.landing import land
 from tests.orchestration.running import pipeline, scheduled
 from tidemark.assets import live
-from tidemark.assets.failures import FAILURE_TAG, LASTING, PROCESS_TAG
 from tidemark.assets.pending_work import look
+from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG
 from tidemark.assets.schemas import create_tables
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.launching import WORK_TAG, decide, end_dead_runs

@@ -83,10 +83,10 @@ def hold_for_the_readme(text: str, folder: Path) -> None:
 
 
 def configures_a_run(text: str, folder: Path) -> None:
-    """Run config: of the job of the pipeline in the README that has its ops, live or upkeep."""
+    """Run config: of the job of the pipeline in the README that has its op, or of the live one."""
     (folder / "quakes.yaml").write_text(README)
     file, config = read_spec(folder / "quakes.yaml"), yaml.safe_load(text)
-    name = upkeep_name(file) if "quakes__maintain" in config["ops"] else job_name(file)
+    name = upkeep_name(file) if "quakes__maintain" in config.get("ops", {}) else job_name(file)
     job = build_definitions(from_environment(folder), [file]).resolve_job_def(name)
     assert validate_run_config(job, config)
 
@@ -111,6 +111,7 @@ USES: Mapping[str, Callable[[str, Path], None]] = {
     "schedule": is_part_of_a_spec,
     "cases": hold_for_the_readme,
     "ops": configures_a_run,
+    "resources": configures_a_run,
     "concurrency": configures_an_instance,
     "load_from": names_a_module,
 }

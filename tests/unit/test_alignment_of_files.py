@@ -8,8 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tidemark.assets.alignment import largest_times, must_process_first
-from tidemark.assets.ingestion import Waiting, waiting_input
+from tidemark.assets.waiting_input import Waiting, largest_times, must_process_first, waiting_input
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Kind, this_process

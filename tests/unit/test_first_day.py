@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tidemark.assets.backfill.first_day import EARLIEST, UNTIL_KNOWN, first_day
+from tidemark.assets.backfill.partitions import EARLIEST, UNTIL_KNOWN, first_day
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import this_process

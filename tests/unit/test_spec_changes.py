@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
-from tidemark.assets.batch.control import ensure_taken
 from tidemark.assets.pending_work import look
+from tidemark.assets.spec_changes import ensure_taken
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog

@@ -103,6 +103,11 @@ class Spec(SpecModel):
         return len(self.sources) > 1 or any(source.split is not None for source in self.sources)
 
     @property
+    def is_aligned(self) -> bool:
+        """Whether sources wait for each other (F)."""
+        return any(source.alignment is not None for source in self.sources)
+
+    @property
     def keeps_timelines(self) -> bool:
         """Whether the state between batches is more than the watermark of one timeline."""
         time = self.time

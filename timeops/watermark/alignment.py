@@ -1,7 +1,7 @@
 """Alignment: which sources are read on, and which wait for the others of their group (F).
 
 Here: the watermark of one source, the choice. Not here: what is waiting (resources/sources/), where largest times are
-kept (assets/alignment.py).
+kept (assets/waiting_input.py).
 """
 
 from collections.abc import Mapping

@@ -1,0 +1,75 @@
+"""The control items of the log, `log_control`: what was committed of them, and the waits of aligned sources.
+
+Here: their kinds, whether the log was flushed and reopened, which sources wait at a batch. Not here: the items that a
+batch writes (../time_adjustment.py), which source waits (../waiting_input.py), what a wait means for idleness
+(timeops/watermark/idle_clock.py).
+
+A wait is an item so that idleness can be told from waiting ever after (F).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tidemark.assets.batch.planning import reopens
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.workspace import Workspace, waits_in
+from tidemark.timeops.rules import TimeRules, Waits
+from tidemark.timeops.spec import Spec
+from tidemark.timeops.utc import us_of
+
+SPEC, END_OF_INPUT, TICK, REOPEN = "spec", "end_of_input", "tick", "reopen"
+WAIT = "wait"  # from here on the sources in its argument wait, and no others
+
+
+def recorded(workspace: Workspace, *kinds: str) -> list[dict[str, Any]]:
+    """The committed items of some kinds, in the order of the log."""
+    version = workspace.base_of(tables.LOG_CONTROL)
+    items = workspace.lake.rows(tables.LOG_CONTROL, version, filters=[("kind", "in", list(kinds))])
+    return sorted(items.to_pylist(), key=lambda item: int(item["_control_seq"]))
+
+
+def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:
+    """Whether the log was flushed and reopened, up to the last commit or in front of a batch."""
+    if plan is not None and reopens(plan) is not None:
+        return True
+    return workspace.exists and bool(recorded(workspace, REOPEN))
+
+
+def last_flush(workspace: Workspace) -> int | None:
+    """The batch that flushed last; None before the first."""
+    ends = recorded(workspace, END_OF_INPUT)
+    return ends[-1]["_batch_id"] if ends else None
+
+
+def waits_before(workspace: Workspace) -> Waits:
+    """The waits of sources as the last batch left them; none where no rule asks for silences of single timelines."""
+    last = workspace.batches.last_commit() if follows_waits(workspace.spec) and workspace.exists else None
+    return Waits() if last is None else waits_up_to(workspace, last.batch_id)
+
+
+def waits_up_to(workspace: Workspace, batch_id: int) -> Waits:
+    """The same as a committed batch left them."""
+    waits = Waits()
+    for item in recorded(workspace, WAIT) if follows_waits(workspace.spec) else []:
+        if item["_batch_id"] <= batch_id:
+            waits = waits.from_here(us_of(item["clock"]), sources_of(item))
+    return waits
+
+
+def sources_of(item: Mapping[str, Any]) -> frozenset[str]:
+    """The sources that wait from an item of the log on."""
+    return frozenset(json.loads(item["argument"]))
+
+
+def waits_of(workspace: Workspace, plan: Plan) -> Waits:
+    """The waits of sources while a batch's segment of the log is judged."""
+    if not follows_waits(workspace.spec):
+        return Waits()
+    return waits_before(workspace).from_here(workspace.position().clock_us, waits_in(plan))
+
+
+def follows_waits(spec: Spec) -> bool:
+    """Whether what the sources of a spec wait has any effect on its watermarks."""
+    return spec.is_aligned and TimeRules.of(spec).clock_raises_single_timelines

@@ -1,0 +1,120 @@
+"""A run of a pipeline in Dagster: what its assets and checks share.
+
+Here: keys, pool and tags, the batch that the run has taken on, and which failures pass by themselves. Not here: the
+assets (live.py, backfill/partitions.py), the checks (asset_checks.py), the errors themselves (timeops/errors.py), and
+when a failed run is launched again (pipelines/launching.py).
+"""
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from dagster import AssetExecutionContext, AssetKey, Backoff, Failure, RetryPolicy
+from dagster_pyspark import LazyPySparkResource
+
+from tidemark.assets.batch.batch import Batch
+from tidemark.assets.batch.planning import LogSegment, batch_of, take_on
+from tidemark.resources.batches.plans import Plan, this_process
+from tidemark.resources.lake.lake import ConflictError
+from tidemark.resources.workspace import Workspace, records_in
+from tidemark.timeops.errors import BusyError, MachineError, TidemarkError
+from tidemark.timeops.spec import Spec
+
+OpenWorkspace = Callable[[LazyPySparkResource], Workspace]
+
+SPARK = "tidemark_spark"
+"""Key of the Spark resource, by which assets and checks name it: unlike `spark`, no other project has it."""
+RETRIES = RetryPolicy(max_retries=3, delay=5, backoff=Backoff.EXPONENTIAL)
+"""A stage is tried again after 5, 15 and 35 seconds: for a machine that was short of something, or another run."""
+
+FAILURE_TAG = "tidemark/failure"
+LASTING = "lasting"
+ATTENDED_TAG = "tidemark/attended"
+"""Of a run that a person waits for, who sees at once what is wrong and decides what to try again."""
+PROCESS_TAG = "tidemark/process"
+"""Of a run, the process that works on it, so that others can see whether it still does."""
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def key(spec: Spec, name: str) -> AssetKey:
+    """Key of a pipeline's asset, such as `earthquakes/raw_events`."""
+    return AssetKey([spec.name, *name.split("/")])
+
+
+def pool_of(spec: Spec) -> str:
+    """The pool that all runs of a pipeline share: with a limit of one, queued runs wait for each other."""
+    return f"tidemark/{spec.name}"
+
+
+def run_tags(plan: Plan) -> dict[str, str]:
+    """What a run is about, for the lists of runs."""
+    return {"tidemark/batch": str(plan.batch_id), "tidemark/records": f"{records_in(plan):,}"}
+
+
+class LiveRun:
+    """A pipeline as the stages of a run see it: its tables, and the batch that the run has taken on.
+
+    The stages share the batch, so that its records are judged once. Spark frees what is kept of it with the object.
+    """
+
+    def __init__(self, open_workspace: OpenWorkspace) -> None:
+        self._open = open_workspace
+        self._batch: Batch | None = None
+
+    def workspace(self, spark: LazyPySparkResource) -> Workspace:
+        """The pipeline's tables."""
+        return self._open(spark)
+
+    def take_on(self, workspace: Workspace, segment: LogSegment, run_id: str) -> Batch:
+        """Plans the next batch; errors as of `planning.take_on`."""
+        self._batch = Batch(workspace, take_on(workspace, segment, run_id))
+        return self._batch
+
+    def batch(self, spark: LazyPySparkResource, run_id: str) -> Batch | None:
+        """The batch that a run has taken on; None where it has none."""
+        workspace = self.workspace(spark)
+        plan = batch_of(workspace, run_id)
+        if plan is None:
+            return None
+        if self._batch is None or self._batch.plan.attempt != plan.attempt:
+            self._batch = Batch(workspace, plan)
+        return self._batch
+
+    def committed(self) -> None:
+        """Lets go of the batch."""
+        self._batch = None
+
+
+def lasts(error: Exception) -> bool:
+    """Whether trying again without a change of the spec, the input or the lake ends the same way."""
+    return isinstance(error, TidemarkError) and not isinstance(error, BusyError | ConflictError | MachineError)
+
+
+def say_who_runs(context: AssetExecutionContext) -> None:
+    """Names this process on its run: a machine that goes down says no more, and leaves its run as «started»."""
+    run_id = context.run.run_id
+    context.instance.add_run_tags(run_id, {PROCESS_TAG: this_process(run_id).text})
+
+
+def told_to_dagster(stage: Callable[Given, Iterator[Result]]) -> Callable[Given, Iterator[Result]]:
+    """Makes an asset or check fail for good where that is so, and marks its run.
+
+    Args:
+        stage: What the asset or check does; its first argument is Dagster's context.
+    """
+
+    @wraps(stage)
+    def telling(*args: Given.args, **kwargs: Given.kwargs) -> Iterator[Result]:
+        try:
+            yield from stage(*args, **kwargs)
+        except Exception as error:
+            context: Any = args[0]
+            if lasts(error):
+                context.instance.add_run_tags(context.run.run_id, {FAILURE_TAG: LASTING})
+            elif ATTENDED_TAG not in context.run.tags:
+                raise
+            raise Failure(str(error), allow_retries=False) from error
+
+    return telling

@@ -1,0 +1,186 @@
+"""What the sources have that the log does not, and what of it the next ingestion reads; found without Spark.
+
+Here: the look at all sources, and alignment: which of them one ingestion reads, judged by what was processed before.
+Not here: finding the files of one source, and how many are one interval (resources/sources/discovery.py), the rule of
+alignment (timeops/watermark/alignment.py), reading files (ingestion.py).
+
+The files of one ingestion come to stand in the log together, so alignment decides what the log is, once. Everything
+else is computed from the log and knows nothing of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.assets.state.files import known_files
+from tidemark.resources import tables
+from tidemark.resources.lake.queries import pieces
+from tidemark.resources.sources.discovery import Discovery, HeldBack, discover, still_held
+from tidemark.resources.sources.known_files import FileRange, FileState
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.errors import InputError
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import FilesSource, Spec
+from tidemark.timeops.watermark.alignment import LargestTimes, Progress, source_watermark, sources_ahead
+
+HELD_BACK = "held_back"  # of the input of a plan: by source the files that were found unreadable by reading them
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What the sources have that the log does not.
+
+    Attributes:
+        found: What was found, by source.
+    """
+
+    found: Mapping[str, Discovery]
+
+    @property
+    def ready(self) -> tuple[FileRange, ...]:
+        """Files to be read now."""
+        return tuple(file for found in self.found.values() for file in found.ready)
+
+    @property
+    def touched(self) -> tuple[FileState, ...]:
+        """Known files with a new modification time."""
+        return tuple(file for found in self.found.values() for file in found.touched)
+
+    @property
+    def copies(self) -> tuple[FileState, ...]:
+        """Files that hold the bytes of others, and of which nobody knows yet."""
+        return tuple(file for found in self.found.values() for file in found.copies)
+
+    @property
+    def read_before(self) -> tuple[str, ...]:
+        """One sentence for each of them, which is not read."""
+        return tuple(f"{copy.name}: the same bytes were read as {copy.copy_of}" for copy in self.copies)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to read or to remember."""
+        return bool(self.ready or self.touched or self.copies)
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Files that are too young."""
+        return tuple(file for found in self.found.values() for file in found.waiting)
+
+    @property
+    def left(self) -> int:
+        """How many files are left for a later ingestion."""
+        return sum(found.left for found in self.found.values())
+
+    @property
+    def ahead(self) -> int:
+        """How many of those left wait because their source is ahead of others."""
+        return sum(found.ahead for found in self.found.values())
+
+    @property
+    def sources_ahead(self) -> list[str]:
+        """The sources that have something to be read and wait for others."""
+        return sorted(name for name, found in self.found.items() if found.ahead)
+
+    @property
+    def errors(self) -> tuple[InputError, ...]:
+        """Each names a file that is held back."""
+        return tuple(error for found in self.found.values() for error in found.errors)
+
+    @property
+    def held(self) -> dict[str, list[dict[str, str | int]]]:
+        """By source what is remembered of the files that could not be read, for the plan."""
+        return {name: [file.to_json() for file in found.held] for name, found in self.found.items() if found.held}
+
+    def without(self, spec: Spec, errors: Mapping[str, InputError]) -> "Waiting":
+        """The same, with files held back that were found unreadable, by path."""
+        left = dict(self.found)
+        for source in spec.sources:
+            own = left[source.name]
+            held = [HeldBack.of(file, source, errors[file.path]) for file in own.ready if file.path in errors]
+            left[source.name] = own.without(held)
+        return Waiting(left)
+
+
+def waiting_input(workspace: Workspace, *, reread: bool = False) -> Waiting:
+    """What the sources have that the log does not, as far as the next ingestion reads it; found without Spark.
+
+    Args:
+        workspace: The pipeline.
+        reread: Files with the same bytes as others are read too.
+
+    Raises:
+        InputError: The path of a source leads nowhere.
+    """
+    now, folder = workspace.clock.now(), workspace.file.folder
+    found = {
+        source.name: discover(
+            source,
+            folder,
+            known_files(workspace, source),
+            now,
+            reread=reread,
+            held=_held_files(workspace, source),
+        )
+        for source in workspace.spec.sources
+    }
+    return Waiting(_aligned(workspace, found))
+
+
+def _held_files(workspace: Workspace, source: FilesSource) -> Mapping[str, HeldBack]:
+    """By path the files that an earlier ingestion could not read, as the latest one remembers them."""
+    last = workspace.batches.last_commit("ingest") if workspace.exists else None
+    noted = last.plan.input.get(HELD_BACK, {}) if last else {}
+    return still_held(map(HeldBack.from_json, noted.get(source.name, [])), source)
+
+
+def must_process_first(workspace: Workspace) -> bool:
+    """Whether the log holds records that sources are not judged by yet, so that nothing more may be read."""
+    return workspace.spec.is_aligned and workspace.log_end() > workspace.processed_end()
+
+
+def _aligned(workspace: Workspace, found: Mapping[str, Discovery]) -> Mapping[str, Discovery]:
+    """What is to be read of the sources: of those that are too far ahead nothing.
+
+    Args:
+        workspace: The pipeline.
+        found: By source what is there to be read.
+    """
+    spec = workspace.spec
+    groups = {source.name: source.alignment for source in spec.sources if source.alignment is not None}
+    waiting = {name: group for name, group in groups.items() if found[name].ready}
+    if not waiting:
+        return found
+    largest = largest_times(workspace)
+    watermarks = {source.name: source_watermark(source, largest) for source in TimeRules.of(spec).sources}
+    ahead = sources_ahead(
+        {name: Progress(one.group, one.max_drift_us, watermarks[name]) for name, one in waiting.items()}
+    )
+    return {name: _left(one) if name in ahead else one for name, one in found.items()}
+
+
+def _left(found: Discovery) -> Discovery:
+    files = len(found.ready) + found.left
+    return replace(found, ready=(), copies=(), left=files, ahead=files)  # copies may be of those that wait
+
+
+def largest_times(workspace: Workspace) -> LargestTimes:
+    """The largest t of each split in what was processed, over all timelines; found without Spark."""
+    if not workspace.exists or not workspace.lake.exists(tables.TIMELINES):
+        return {}
+    # The state is a base and changes: of a timeline several rows may stand there, and its largest t only grows.
+    rows = pieces(workspace.lake, tables.TIMELINES, workspace.base_of(tables.TIMELINES), ["splits"])
+    highest = [_highest(pc.list_flatten(piece["splits"])) for piece in rows]
+    largest: dict[tuple[str, str | None], int | None] = {}
+    for row in [row for one in highest for row in one.to_pylist()]:
+        split = (row["source"], row["split"])
+        largest[split] = max((t for t in (largest.get(split), row["max_t_max"]) if t is not None), default=None)
+    return largest
+
+
+def _highest(splits: pa.StructArray) -> pa.Table:
+    """By `source` and `split` the largest `max_t` of a piece of the state."""
+    names = ("source", "split", "max_t")
+    columns = {name: pc.struct_field(splits, name) for name in names}
+    return pa.table(columns).group_by(["source", "split"]).aggregate([("max_t", "max")])
