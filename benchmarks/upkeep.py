@@ -1,6 +1,6 @@
 """Many small batches with and without `tidemark maintain`: files, bytes, seconds: `python -m benchmarks.upkeep`.
 
-Here: the batches in turns, and what stands on disk after them. Not here: the upkeep (assets/upkeep.py).
+Here: the batches in turns, and what stands on disk after them. Not here: the upkeep (pipelines/upkeep.py).
 """
 
 import tempfile
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from dagster import DagsterInstance
 
-from tidemark.assets import upkeep
+from tidemark.pipelines import upkeep
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.pipelines.upkeep import maintain

@@ -1,7 +1,7 @@
 """The command line `tidemark`: its commands.
 
 Here: what a person types and reads. Not here: what commands share (command_line.py), the commands of files of their
-own (commands/), running (runner.py), layout (report_text.py).
+own (commands/), running (runner.py), layout (terminal.py).
 
 Dagster and Spark take seconds to import, so each command imports what it needs, and `--help` needs neither.
 """
@@ -31,14 +31,7 @@ from tidemark.pipelines.command_line import (
     verbose_option,
     warehouse_option,
 )
-from tidemark.pipelines.commands.backfill import backfill
-from tidemark.pipelines.commands.changes import changes
-from tidemark.pipelines.commands.init import init
-from tidemark.pipelines.commands.maintain import maintain
-from tidemark.pipelines.commands.report import report
-from tidemark.pipelines.commands.serve import serve
-from tidemark.pipelines.commands.show import show
-from tidemark.pipelines.commands.status import status
+from tidemark.pipelines.commands import looking, operating
 from tidemark.timeops.errors import MachineError, SpecError, TidemarkError
 
 if TYPE_CHECKING:
@@ -230,8 +223,8 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
     """Runs a pipeline and shows what it did; False when files were held back."""
     from dagster import DagsterInstance
 
-    from tidemark.pipelines.report_text import show_report, telling
     from tidemark.pipelines.runner import run_pipeline
+    from tidemark.pipelines.terminal import show_report, telling
     from tidemark.resources.workspace import Workspace
 
     name = file.spec.name
@@ -265,7 +258,7 @@ def _say_copies(pipeline: str, copies: Sequence[str]) -> None:
 def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:
     """Runs and shows the cases of each file; all files are read before."""
     from tidemark.pipelines.case_tests.suite import judge, read_cases, show_verdicts
-    from tidemark.pipelines.report_text import telling
+    from tidemark.pipelines.terminal import telling
     from tidemark.resources.spark.choice import choose_spark, open_session
 
     hold = True
@@ -280,7 +273,7 @@ def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:
 
 def _check_expressions(file: "SpecFile") -> None:
     from tidemark.assets.schemas import table_schemas
-    from tidemark.pipelines.report_text import telling
+    from tidemark.pipelines.terminal import telling
     from tidemark.resources.spark.choice import choose_spark, open_session
     from tidemark.resources.workspace import Workspace
 
@@ -318,14 +311,9 @@ def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
     )
 
 
-main.add_command(backfill)
-main.add_command(init)
-main.add_command(changes)
-main.add_command(maintain)
-main.add_command(report)
-main.add_command(serve)
-main.add_command(show)
-main.add_command(status)
+for module in (operating, looking):
+    for command in module.COMMANDS:
+        main.add_command(command)
 
 if __name__ == "__main__":
     main()

@@ -1,6 +1,6 @@
 """Days of window tables, computed anew in this process: one Dagster run of the assets that the UI materializes.
 
-Here: which days may be asked for, and the run. Not here: the command's words (commands/backfill.py), the computation
+Here: which days may be asked for, and the run. Not here: the command's words (commands/operating.py), the computation
 (assets/backfill/days.py).
 """
 

@@ -1,6 +1,6 @@
 """A Spark that stays warm between runs: started, warmed up by a small pipeline, and there until it is stopped.
 
-Here: its life. Not here: what a person types (commands/serve.py), its settings and how runs find it
+Here: its life. Not here: what a person types (commands/operating.py), its settings and how runs find it
 (resources/spark/server.py), who takes it (resources/spark/choice.py).
 """
 

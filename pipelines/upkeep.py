@@ -1,50 +1,101 @@
-"""Upkeep of pipelines as a whole: tables, pages of checks, Dagster's runs; by hand and as a job in Dagster.
+"""Upkeep of a pipeline, beside its runs: few files, none that nobody needs, no old pages of checks, no old runs.
 
-Here: wiring. Not here: the command's words (commands/maintain.py), what is done to tables (assets/upkeep.py).
+Here: which tables, by what they are read, what has to stay, which of Dagster's runs still say how things are, and the
+job. Not here: a table (resources/lake/upkeep.py), the command's words (commands/operating.py).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from pathlib import Path
 
 from dagster import (
     Config,
+    DagsterEventType,
     DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    EventRecordsFilter,
     JobDefinition,
     OpExecutionContext,
+    RunsFilter,
     in_process_executor,
     job,
     op,
 )
 from pydantic import Field
 
-from tidemark.assets.upkeep import BY_HAND, RETAIN, Upkeep, forget_runs, keep_up
+from tidemark.assets.runs import key
+from tidemark.resources import tables
+from tidemark.resources.lake.undoing import same_rows
+from tidemark.resources.lake.upkeep import Size, compact, size_of, vacuum
+from tidemark.resources.quality.data_docs import forget_pages
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace, silent
+from tidemark.timeops.columns import TIMESTAMP
 from tidemark.timeops.durations import parse_duration
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.spec import Spec
+
+RETAIN = timedelta(days=7)
+LEAST = timedelta(hours=1)
+"""What a run or a reader has opened must stay until it is done."""
+
+BY_HAND = "__ASSET_JOB"
+"""Dagster's own job, in which assets are materialized by hand: of all pipelines, and of others."""
+
+_BY_TIME = (
+    tables.HELD_EVENTS,
+    tables.OPEN_EVENTS,
+    tables.SESSION_EVENTS,
+    tables.REVISED_EVENTS,
+    tables.REVISED_SESSION_EVENTS,
+)
+_ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
+_AT_ONCE = 200
 
 
 @dataclass(frozen=True)
-class Done:
+class Kept:
+    """What the upkeep of a table did.
+
+    Attributes:
+        table: The table.
+        before: Its size.
+        after: Its size now.
+        freed: Bytes of the files that were deleted.
+    """
+
+    table: str
+    before: Size
+    after: Size
+    freed: int
+
+
+@dataclass(frozen=True)
+class Upkeep:
     """What the upkeep of a pipeline did.
 
     Attributes:
-        lake: To tables and pages.
+        tables: To each table.
+        pages: How many pages of checks were deleted.
         runs: How many of Dagster's runs were deleted.
     """
 
-    lake: Upkeep
+    tables: tuple[Kept, ...]
+    pages: int
     runs: int
 
     @property
     def files(self) -> tuple[int, int]:
         """Data files of the latest versions, before and after."""
-        return sum(one.before.files for one in self.lake.tables), sum(one.after.files for one in self.lake.tables)
+        return sum(one.before.files for one in self.tables), sum(one.after.files for one in self.tables)
 
     @property
     def freed(self) -> int:
         """Bytes of the data files that were deleted."""
-        return sum(one.freed for one in self.lake.tables)
+        return sum(one.freed for one in self.tables)
 
 
 def maintain(
@@ -54,8 +105,11 @@ def maintain(
     *,
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
-) -> Done:
-    """Looks after a pipeline, also beside a run of it.
+) -> Upkeep:
+    """Joins small files; deletes those that nobody needs, and pages of checks and runs that are old.
+
+    What stays readable: the last commit, every commit that is younger than `retain`, and the state from which
+    backfills begin.
 
     Args:
         file: The spec.
@@ -65,14 +119,57 @@ def maintain(
         tell: Called with a line on what is being done.
 
     Raises:
-        TidemarkError: Whatever stands in the way.
+        SpecError: `retain` is too short.
+        TidemarkError: Whatever else stands in the way.
     """
-    workspace = Workspace(file, settings.warehouse, tell=tell)
-    lake = keep_up(workspace, retain)
-    tell("looking after Dagster's runs")
-    jobs = (f"{file.spec.name}_live", upkeep_name(file), BY_HAND)
+    workspace, spec = Workspace(file, settings.warehouse, tell=tell), file.spec
+    kept = keep_up(workspace, retain)
     before = workspace.clock.now() - retain
-    return Done(lake, forget_runs(file.spec, instance, jobs, before, settings.dagster_home))
+    pages = forget_pages(workspace.folder, before) if workspace.exists else 0
+    tell("looking after Dagster's runs")
+    jobs = (f"{spec.name}_live", upkeep_name(file), BY_HAND)
+    return Upkeep(kept, pages, forget_runs(spec, instance, jobs, before, settings.dagster_home))
+
+
+def keep_up(workspace: Workspace, retain: timedelta) -> tuple[Kept, ...]:
+    """The part of `maintain` that looks after tables.
+
+    Raises:
+        SpecError: `retain` is too short.
+    """
+    if retain < LEAST:
+        raise SpecError(
+            f"{workspace.spec.name}: {retain} is too short: a run or a reader would lose files that it has opened",
+            expected="an hour or more",
+            remedy="wait, or give 1 hour",
+        )
+    names = (*workspace.tables, tables.BATCHES) if workspace.exists else ()
+    return tuple(_keep_up(workspace, table, retain) for table in names if workspace.lake.exists(table))
+
+
+def _keep_up(workspace: Workspace, table: str, retain: timedelta) -> Kept:
+    workspace.tell(f"looking after {table}")
+    lake, freed = workspace.lake, 0
+    before = size_of(lake, table)
+    if table != tables.BATCHES:  # every look opens it, so the runs compact it themselves
+        compact(lake, table, _read_by(workspace, table))
+    if table != tables.TIMELINES:  # backfills begin with any version of it that a commit names
+        committed = 0 if table == tables.BATCHES else workspace.batches.base_versions([table])[table]
+        kept = same_rows(lake, table, committed) if committed else []
+        freed = vacuum(lake, table, retain, kept)
+    return Kept(table, before, size_of(lake, table), freed)
+
+
+def _read_by(workspace: Workspace, table: str) -> str | None:
+    """The column by which a table is read; None where that is the order in which it was written.
+
+    That is so of the log, of what is released from it, and of all that is numbered by batches.
+    """
+    if table in _BY_TIME:
+        return TIMESTAMP
+    if table == tables.FIRST_TIMES:
+        return "event_us"
+    return "window_start" if table in workspace.result_tables else None
 
 
 def upkeep_name(file: SpecFile) -> str:
@@ -96,7 +193,7 @@ def upkeep_job(file: SpecFile, settings: Settings) -> JobDefinition:
         done = maintain(file, settings, retain, instance=context.instance, tell=context.log.info)
         before, after = done.files
         numbers = {"files_before": before, "files": after, "bytes_freed": done.freed}
-        context.add_output_metadata({**numbers, "pages_deleted": done.lake.pages, "runs_deleted": done.runs})
+        context.add_output_metadata({**numbers, "pages_deleted": done.pages, "runs_deleted": done.runs})
 
     @job(
         name=upkeep_name(file),
@@ -107,3 +204,65 @@ def upkeep_job(file: SpecFile, settings: Settings) -> JobDefinition:
         look_after()
 
     return upkeep
+
+
+def forget_runs(spec: Spec, instance: DagsterInstance, jobs: Iterable[str], before: datetime, home: Path) -> int:
+    """Deletes the runs that ended and were made before an instant, with their events, pictures and logs.
+
+    What stays: of each asset the run of its newest materialization, of windows that of each day, so that no day is
+    shown as missing.
+
+    Args:
+        spec: The pipeline.
+        instance: Where Dagster records runs.
+        jobs: Names of the pipeline's jobs.
+        before: The instant.
+        home: Folder of Dagster.
+
+    Returns:
+        How many runs were deleted.
+    """
+    stays = _newest(spec, instance)
+    forgotten = 0
+    for name in jobs:
+        for run in instance.get_runs(RunsFilter(job_name=name, statuses=_ENDED, created_before=before)):
+            if run.run_id not in stays and _is_of(spec, run):
+                _forget(instance, run.run_id, home)
+                forgotten += 1
+    return forgotten
+
+
+def _is_of(spec: Spec, run: DagsterRun) -> bool:
+    """Whether a run is of this pipeline alone: of a job of its own, or of chosen assets and checks of it."""
+    checks = [check.asset_key for check in run.asset_check_selection or ()]
+    chosen = [*(run.asset_selection or ()), *checks]
+    if not chosen:
+        return run.job_name != BY_HAND
+    return all(asset.path[0] == spec.name for asset in chosen)
+
+
+def _forget(instance: DagsterInstance, run_id: str, home: Path) -> None:
+    instance.delete_run(run_id)
+    with suppress(NotImplementedError, OSError):
+        instance.compute_log_manager.delete_logs(prefix=[run_id])
+    # Dagster's storage in SQLite has a file for each run, and leaves it there without rows.
+    for file in (home / "history" / "runs").glob(f"{run_id}.db*"):
+        file.unlink(missing_ok=True)
+
+
+def _newest(spec: Spec, instance: DagsterInstance) -> set[str]:
+    """The runs that made the newest materialization of an asset, or of a day of one."""
+    stays: set[str] = set()
+    kind = DagsterEventType.ASSET_MATERIALIZATION
+    for name in ("raw_events", "ordered_events", "window_results", "dead_letters", "batches"):
+        event = instance.get_latest_materialization_event(key(spec, name))
+        if event is not None:
+            stays.add(event.run_id)
+    for window in spec.windows:
+        asset = key(spec, f"windows/{window.name}")
+        numbers = sorted(instance.get_latest_storage_id_by_partition(asset, kind).values())
+        for at in range(0, len(numbers), _AT_ONCE):
+            some = numbers[at : at + _AT_ONCE]
+            found = instance.get_event_records(EventRecordsFilter(kind, asset_key=asset, storage_ids=some))
+            stays |= {record.run_id for record in found}
+    return stays

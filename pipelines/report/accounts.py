@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from tidemark.pipelines.report.state import State
-from tidemark.pipelines.report.values import instant, length, plural, shortened
 from tidemark.pipelines.report.words import REASONS, STAGES
-from tidemark.pipelines.report_text import Counts, ordered, refused, unfit, window_closed
+from tidemark.pipelines.terminal import Counts, ordered, refused, unfit, window_closed
+from tidemark.pipelines.values import instant, length, plural, shortened
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit
 from tidemark.resources.lake.queries import newest_rows, pieces

@@ -1,7 +1,7 @@
 """The page itself: what is read of a pipeline, filled into the template.
 
 Here: the parts of the page, and the promise that it needs nothing else and runs no script but its own. Not here: what
-stands in a part (its siblings), where the page is written (commands/report.py).
+stands in a part (its siblings), where the page is written (commands/looking.py).
 """
 
 import base64
@@ -11,9 +11,10 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from tidemark.pipelines.report import accounts, charts, values, words
+from tidemark.pipelines import values
+from tidemark.pipelines.report import accounts, charts, words
 from tidemark.pipelines.report.state import State, state_of
-from tidemark.pipelines.report_text import sums, watermark_text
+from tidemark.pipelines.terminal import sums, watermark_text
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Spec
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tidemark.pipelines.report_text import sums
+from tidemark.pipelines.terminal import sums
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, Plan
 from tidemark.resources.lake.lake import Lake

@@ -1,7 +1,7 @@
 """Upkeep of a table: few files, in the order in which they are read, and no files that nobody reads any more.
 
-Here: single tables. Not here: which tables, and what of them has to stay (assets/upkeep.py). It changes no rows, and
-may go on beside a run: what both have written is told apart by Delta, and whoever is later tries again.
+Here: single tables. Not here: which tables, and what of them has to stay (pipelines/upkeep.py). It changes no rows,
+and may go on beside a run: what both have written is told apart by Delta, and whoever is later tries again.
 """
 
 import math

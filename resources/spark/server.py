@@ -1,7 +1,7 @@
 """The Spark Connect server that stays warm between runs: its settings, and how runs on this machine find it.
 
 Here: the note it leaves, and its proof that it knows the token, before a run sends it. Not here: its life
-(pipelines/commands/serve.py), who takes it (choice.py).
+(pipelines/serving.py), who takes it (choice.py).
 """
 
 import hmac

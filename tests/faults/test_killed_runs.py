@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.faults.killed import Death, Gateway, Victim, on_every_commit, run_and_die
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land
 from tests.orchestration.running import pipeline
-from tidemark.assets import upkeep
+from tidemark.pipelines import upkeep
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.resources.lake import upkeep as table_upkeep
 from tidemark.resources.lake.lake import Lake

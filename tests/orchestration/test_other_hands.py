@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import tidemark as tm
 from tests.orchestration.landing import START, assert_tables_equal_the_oracle, land
 from tests.orchestration.running import pipeline
-from tidemark.assets import upkeep
+from tidemark.pipelines import upkeep
 from tidemark.pipelines.cli import main
 from tidemark.resources.lake import upkeep as table_upkeep
 from tidemark.resources.lake.lake import Lake

@@ -20,7 +20,8 @@ from click.testing import CliRunner, Result
 
 from tests.unit.report.shop import SPEC, WINDOWS, Shop, at, letter
 from tidemark.pipelines.cli import main
-from tidemark.pipelines.rows_text import text, write_rows
+from tidemark.pipelines.terminal import write_rows
+from tidemark.pipelines.values import in_a_line
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Owner, this_process
@@ -156,6 +157,6 @@ def test_values_of_every_type_can_be_shown(capsys: pytest.CaptureFixture[str]) -
     rows = pa.Table.from_pylist([{"m": [("a", 1)], "x": float("inf"), "b": b"\x01"}], schema=kinds)
     write_rows(rows, "json")
     assert json.loads(capsys.readouterr().out) == {"m": {"a": 1}, "x": "inf", "b": "01"}
-    assert text("x" * 1_000) == "x" * 400 + "…"
-    assert text({"at": at(0)}) == '{"at":"2026-01-01T00:00:00Z"}'
-    assert (text(at(0)), text(None), text(True)) == ("2026-01-01 00:00:00", "null", "true")
+    assert in_a_line("x" * 1_000) == "x" * 400 + "…"
+    assert in_a_line({"at": at(0)}) == '{"at":"2026-01-01T00:00:00Z"}'
+    assert (in_a_line(at(0)), in_a_line(None), in_a_line(True)) == ("2026-01-01 00:00:00", "null", "true")

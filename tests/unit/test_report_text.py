@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.report.shop import SPEC, WINDOWS, Shop, letter
-from tidemark.pipelines.report_text import show_report
 from tidemark.pipelines.runner import RunReport
+from tidemark.pipelines.terminal import show_report
 from tidemark.resources import tables
 
 

@@ -13,9 +13,9 @@ from dagster import AssetKey, DagsterInstance, Definitions, asset
 from deltalake import DeltaTable
 
 from tests.orchestration.landing import LINES
-from tidemark.assets.upkeep import BY_HAND, forget_runs
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.spec_files import read_spec
+from tidemark.pipelines.upkeep import BY_HAND, forget_runs
 from tidemark.resources.lake import upkeep
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.undoing import outputs, same_rows, take_back

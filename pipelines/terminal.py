@@ -1,27 +1,40 @@
-"""What the command line shows of a run: a line on what is being done, and what came out as a table.
+"""What the command line shows: a line on what is being done, what a run did, rows of a table.
 
-Here: sums over the counts of committed batches by what became of records, and their layout. Not here: the page for
+Here: sums over the counts of committed batches by what became of records, and layouts for a terminal, a pipe or
+another program. Not here: the text of a value (values.py), which rows are shown (commands/looking.py), the page for
 the browser (report/).
 """
 
+import csv
+import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import click
+import pyarrow as pa
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from tidemark.pipelines.values import in_a_line, is_number, number, plain
 from tidemark.resources.batches.plans import Commit
+from tidemark.resources.lake.queries import python_rows
 from tidemark.resources.tables import window_table
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import instant_of
 
+if TYPE_CHECKING:  # most of what shares this file needs no Dagster
+    from tidemark.pipelines.runner import RunReport
+
 Counts = Mapping[str, int]
+Row = Mapping[str, Any]
+_WIDE = 1_000_000  # letters: nothing is folded
 
 
 def sums(commits: Iterable[Commit]) -> dict[str, int]:
@@ -61,10 +74,6 @@ def _of_windows(outcome: str, counts: Counts, windows: Iterable[str]) -> dict[st
     """Dead letters of the stage `window` for a reason, by window."""
     found = {name: counts.get(f"{name}.{outcome}", 0) for name in windows}
     return {name: count for name, count in found.items() if count}
-
-
-if TYPE_CHECKING:  # `report` shares this file, and needs no Dagster
-    from tidemark.pipelines.runner import RunReport
 
 
 @dataclass(frozen=True)
@@ -111,7 +120,7 @@ def show_report(workspace: Workspace, report: "RunReport") -> None:
     table.add_column("this run", justify="right")
     table.add_column("in all", justify="right")
     for line in lines_of(workspace, commits, report.batches):
-        table.add_row(line.label, _number(line.added), _number(line.in_all))
+        table.add_row(line.label, number(line.added), number(line.in_all))
     console.print(table)
     console.print(f"watermark  {watermark_text(workspace.position())}")
     console.print(f"tables     {workspace.lake.root}")
@@ -169,5 +178,59 @@ def _missed(spec: Spec, added: Counts, in_all: Counts) -> list[Line]:
     ]
 
 
-def _number(count: int | None) -> str:
-    return "" if count is None else f"{count:,}"
+def write_rows(rows: pa.Table, form: str | None) -> None:
+    """Prints rows to stdout.
+
+    Args:
+        rows: The rows.
+        form: `table`, `rows`, `json` or `csv`; None for what fits: a table, or blocks where a terminal is too narrow.
+    """
+    names, values = rows.column_names, python_rows(rows, maps="lossy")
+    if form == "json":
+        for row in values:
+            click.echo(json.dumps({name: plain(value) for name, value in row.items()}, ensure_ascii=False))
+    elif form == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_field(row[name]) for name in names] for row in values)
+    elif values:
+        _draw(names, values, form)
+
+
+def _draw(names: Sequence[str], rows: Sequence[Row], form: str | None) -> None:
+    """A table, or a block for each row. Only a terminal has an edge."""
+    here = console()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in names:
+        of_numbers = all(row[name] is None or is_number(row[name]) for row in rows)
+        table.add_column(Text(name), justify="right" if of_numbers else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*[Text(in_a_line(row[name])) for name in names])
+    width = console(_WIDE).measure(table).maximum
+    if form == "rows" or (form is None and width > here.width):
+        _draw_blocks(here, names, rows)
+    else:
+        console(width).print(table)
+
+
+def _draw_blocks(on: Console, names: Sequence[str], rows: Sequence[Row]) -> None:
+    for place, row in enumerate(rows, start=1):
+        block = Table.grid(padding=(0, 2))
+        for name in names:
+            block.add_row(Text(f"  {name}"), Text(in_a_line(row[name]), overflow="fold"))
+        on.print(f"row {place}")
+        on.print(block)
+
+
+def console(width: int | None = None) -> Console:
+    """Where text is printed as it is; without a width as wide as the terminal, or without an edge in a pipe."""
+    made = Console(highlight=False, markup=False, emoji=False, width=width)
+    return made if width is not None or made.is_terminal else console(_WIDE)
+
+
+def _field(value: Any) -> str:
+    """A value as a field of CSV; null is empty."""
+    if value is None:
+        return ""
+    simple = plain(value)
+    return simple if isinstance(simple, str) else json.dumps(simple, ensure_ascii=False)

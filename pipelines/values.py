@@ -1,9 +1,11 @@
 """Values as people read them: numbers, shares, instants, lengths of time, whatever an aggregate may give.
 
-Here: one value to one text. Not here: which values are shown.
+Here: one value to one text, for a page, a terminal or another program. Not here: which values are shown.
 """
 
 import json
+import math
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -11,7 +13,8 @@ from typing import Any
 from tidemark.timeops.utc import Instant, instant_of
 
 _UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000))
-_LONGEST = 2_000
+_LONGEST = 2_000  # letters of a value on a page
+_LONGEST_LINE = 400  # letters of a value in a table on a terminal
 
 
 def number(count: int | None) -> str:
@@ -115,3 +118,33 @@ def _inside(value: object) -> object:
     if isinstance(value, date | timedelta | Decimal):
         return str(value)
     return repr(value)
+
+
+def in_a_line(value: Any) -> str:
+    """A value in one line that no terminal takes for a command; a long one is cut."""
+    if value is None:
+        return "null"
+    said = plain(value)
+    if isinstance(value, datetime | Instant):
+        said = said.replace("T", " ").removesuffix("Z")
+    elif not isinstance(said, str):
+        said = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+    visible = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in said)
+    return visible if len(visible) <= _LONGEST_LINE else f"{visible[:_LONGEST_LINE]}…"
+
+
+def plain(value: Any) -> Any:
+    """A value of any type that a table may hold, as JSON has it; instants are ISO 8601 with a Z."""
+    if isinstance(value, Instant):
+        return f"{value}Z".replace(" ", "T")
+    if isinstance(value, datetime):
+        zone = "" if value.tzinfo is None else "Z"
+        return (value if not zone else value.astimezone(UTC).replace(tzinfo=None)).isoformat() + zone
+    if isinstance(value, Mapping):
+        return {str(name): plain(inside) for name, inside in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inside) for inside in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    is_known = value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+    return value if is_known else str(value)  # dates, decimals, numbers that JSON has no text for

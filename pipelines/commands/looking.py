@@ -1,0 +1,317 @@
+"""Commands that look at pipelines and start no Spark: `tidemark status`, `tidemark show`, `tidemark report`.
+
+Here: what a person types and reads, which table is meant, where a page is written. Not here: the facts
+(../status.py), the query (resources/lake/queries.py), layouts (../terminal.py), the page (../report/).
+"""
+# ruff: noqa: PLC0415 - Delta and matplotlib take a second to import, so each command imports what it needs
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidemark.pipelines.command_line import (
+    BAD_SPEC,
+    each_spec,
+    in_words,
+    known_settings,
+    read_specs,
+    say,
+    spec_paths,
+    verbose_option,
+    warehouse_option,
+)
+from tidemark.timeops.errors import SpecError, TidemarkError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tidemark.pipelines.status import Status
+    from tidemark.resources.lake.queries import Order
+    from tidemark.resources.workspace import SpecFile, Workspace
+
+_FORMATS = ("table", "rows", "json", "csv")
+
+
+@click.command()
+@spec_paths
+@warehouse_option
+@click.option("--json", "as_json", is_flag=True, help="A JSON object for each pipeline, in a line of its own.")
+@verbose_option
+def status(*, specs: tuple[Path, ...], warehouse: Path | None, as_json: bool, verbose: bool) -> None:
+    """Show how each pipeline stands: records, watermark, delay, the last batch, what waits, what is wrong.
+
+    It only reads, as of the last commit, and starts no Spark.
+
+    Exit status: 0 done, also when something is wrong with a pipeline; 2 bad spec or usage; 1 a failure.
+    """
+    with in_words(verbose=verbose):
+        from tidemark.pipelines.status import status_of
+        from tidemark.resources.workspace import Workspace
+
+        def look(file: "SpecFile") -> None:
+            found = status_of(Workspace(file, known_settings(warehouse).warehouse))
+            if as_json:
+                click.echo(json.dumps(_as_json(found), ensure_ascii=False))
+            else:
+                _show_status(found)
+
+        if not each_spec(specs, (), look):
+            sys.exit(BAD_SPEC)
+
+
+def _show_status(found: "Status") -> None:
+    """Prints a pipeline as a block of lines."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from tidemark.pipelines.terminal import console
+
+    here = console()
+    lines = Table.grid(padding=(0, 2))
+    for name, said in _status_lines(found):
+        lines.add_row(f"  {name}", Text(said))
+    for number, said in enumerate(found.wrong or ["nothing"]):
+        lines.add_row("" if number else "  wrong", Text(said, style="red" if found.wrong else ""))
+    here.print(found.name)
+    here.print(lines)
+
+
+def _status_lines(found: "Status") -> "Iterator[tuple[str, str]]":
+    from tidemark.pipelines.values import plural, second
+
+    if found.last is None:
+        yield "records", "none: no batch has been committed yet"
+    else:
+        left = found.records - found.processed
+        rest = f"{plural(left, 'is', 'are')} not processed yet" if left else "all processed"
+        yield "records", f"{found.records:,}, {rest}"
+        yield "watermark", _watermark(found)
+        if found.held is not None:
+            yield "held", f"{plural(found.held, 'event')}, which the watermark has not passed"
+        yield "dead letters", f"{found.dead_letters:,}"
+        yield "last batch", _last_batch(found)
+    if found.at_work is not None:
+        plan = found.at_work
+        yield "at work", f"batch {plan.batch_id} ({plan.kind}), {plan.owner}, since {second(plan.planned_at)} UTC"
+    young = f", {plural(found.waits.young, 'file')} younger than `settle`" if found.waits.young else ""
+    back = f", {found.waits.held_back:,} held back" if found.waits.held_back else ""
+    yield "waits", f"{plural(found.waits.new, 'new file') if found.waits.new else 'no new file'}{young}{back}"
+    yield "tables", str(found.folder)
+
+
+def _watermark(found: "Status") -> str:
+    from tidemark.pipelines.terminal import watermark_text
+    from tidemark.timeops.durations import roughly
+
+    text = watermark_text(found.position)
+    if found.delay is None:
+        return text
+    return f"{text}, {roughly(abs(found.delay))} {'ahead of' if found.delay.days < 0 else 'behind'} the clock"
+
+
+def _last_batch(found: "Status") -> str:
+    from tidemark.pipelines.values import plural, second
+    from tidemark.resources.workspace import records_in
+
+    assert found.last is not None  # the caller has looked
+    plan, at = found.last.plan, found.last.committed_at
+    took = f"in {(at - plan.planned_at).total_seconds():.0f} s"
+    what = plural(records_in(plan), "record") if plan.kind == "process" else plan.kind
+    why = "" if plan.kind == "change" else "accepted although a check failed: "
+    reason = f", {why}{found.last.reason}" if found.last.reason is not None else ""
+    return f"{found.last.batch_id}, committed {second(at)} UTC: {what} {took}{reason}"
+
+
+def _as_json(found: "Status") -> dict[str, Any]:
+    """The same for programs; instants are ISO 8601 in UTC."""
+    last, plan = found.last, found.at_work
+    return {
+        "name": found.name,
+        "tables": str(found.folder),
+        "records": found.records,
+        "processed": found.processed,
+        "watermark": _instant(found.position.watermark_us if not found.position.final else None),
+        "flushed": found.position.final,
+        "watermark_delay_seconds": None if found.delay is None else found.delay.total_seconds(),
+        "held": found.held,
+        "dead_letters": found.dead_letters,
+        "last_batch": last
+        and {
+            "batch": last.batch_id,
+            "kind": last.plan.kind,
+            "committed_at": last.committed_at.isoformat(),
+            "records": (last.plan.end_seq or 0) - last.plan.first_seq,
+            "seconds": (last.committed_at - last.plan.planned_at).total_seconds(),
+            "accepted_because": last.reason,
+        },
+        "at_work": plan
+        and {
+            "batch": plan.batch_id,
+            "kind": plan.kind,
+            "owner": str(plan.owner),
+            "since": plan.planned_at.isoformat(),
+        },
+        "files": {"new": found.waits.new, "young": found.waits.young, "held_back": found.waits.held_back},
+        "wrong": list(found.wrong),
+    }
+
+
+def _instant(us: int | None) -> str | None:
+    from tidemark.timeops.utc import instant_of
+
+    return None if us is None else instant_of(us).isoformat()
+
+
+@click.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.argument("table")
+@click.option("--where", metavar="SQL", help="Only rows that meet a condition, such as \"reason = 'early'\".")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="Most rows to show."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(_FORMATS),
+    help="table; rows: a block for each row; json: an object in each line; csv. [default: table; rows where "
+    "a terminal is too narrow for it]",
+)
+@warehouse_option
+@verbose_option
+def show(
+    *, spec: Path, table: str, where: str | None, limit: int, form: str | None, warehouse: Path | None, verbose: bool
+) -> None:
+    """Show rows of a TABLE of SPEC as of the last commit, the newest first: `tidemark show SPEC dead_letters`.
+
+    A window may be named without `windows/`. No Spark is started. Conditions are SQL as DataFusion reads it: names of
+    columns as they stand, texts and instants (UTC) in single quotes, such as "window_start >= '2026-01-31'".
+
+    Exit status: 0 done, also when there are no such rows; 2 bad spec, table, condition or usage; 1 a failure, or
+    nothing is committed yet.
+    """
+    with in_words(verbose=verbose):
+        from tidemark.pipelines.terminal import write_rows
+        from tidemark.resources.lake.queries import select
+        from tidemark.resources.workspace import Workspace
+
+        [file] = read_specs([spec], ())
+        workspace = Workspace(file, known_settings(warehouse).warehouse)
+        batch, versions = _committed(workspace)
+        name = _table_of(workspace, table, versions)
+        order = _order(workspace.lake.columns(name))
+        found = select(workspace.lake, name, versions[name], where=where, order=order, most=limit)
+        write_rows(found.rows, form)
+        shown = f"{found.rows.num_rows:,} of {found.in_all:,} row{'' if found.in_all == 1 else 's'}"
+        newest = ", the newest first" if order and found.rows.num_rows < found.in_all else ""
+        say(f"{file.spec.name}: {shown} of {name} as of batch {batch}{newest}; instants are UTC")
+
+
+def _committed(workspace: "Workspace") -> tuple[int, dict[str, int | None]]:
+    """The last commit, and the version of each table that belongs to it."""
+    from tidemark.resources.tables import BATCHES
+
+    last = workspace.batches.last_commit() if workspace.exists else None
+    if last is None:
+        raise TidemarkError(
+            f"{workspace.spec.name} has no committed batch in {workspace.warehouse}.",
+            expected="tables of a pipeline that has run",
+            remedy="run it first with `tidemark run`, or name another --warehouse",
+        )
+    return last.batch_id, {**last.table_versions, BATCHES: None}  # the log of batches is what names the versions
+
+
+def _table_of(workspace: "Workspace", asked: str, versions: dict[str, int | None]) -> str:
+    """The table that is meant.
+
+    Raises:
+        SpecError: There is none of this name.
+    """
+    from tidemark.resources.tables import window_table
+    from tidemark.timeops.problems import did_you_mean
+
+    for name in (asked.strip("/"), window_table(asked)):
+        if name in versions:
+            return name
+    known = sorted(name for name in versions if not name.startswith("_"))
+    raise SpecError(
+        f"{workspace.spec.name} has no table `{asked}`",
+        expected=f"one of {', '.join(known)}",
+        remedy=did_you_mean(asked, [*known, *(window.name for window in workspace.spec.windows)]),
+    )
+
+
+def _order(columns: "dict[str, str]") -> "list[Order]":
+    """The newest first, by what a table has to tell it."""
+    from tidemark.resources.lake.queries import Order
+
+    for by in (
+        ("window_start", "window_end"),
+        ("_timestamp", "_arrival_seq"),
+        ("_arrival_seq",),
+        ("_control_seq",),
+        ("_batch_id",),
+    ):
+        if all(name in columns for name in by):
+            return [Order(name, descending=True) for name in by]
+    return []
+
+
+@click.command()
+@spec_paths
+@warehouse_option
+@click.option(
+    "--out",
+    metavar="FILE_OR_DIR",
+    type=click.Path(path_type=Path),
+    help="The page, a name that ends in .html; or the folder for pages. [default: ./NAME_report.html]",
+)
+@verbose_option
+def report(*, specs: tuple[Path, ...], warehouse: Path | None, out: Path | None, verbose: bool) -> None:
+    """Write a page about each pipeline: what came in, what went where and why, as of the last commit.
+
+    It is one self-contained HTML file, to open in a browser or to send to somebody. Tables are only read.
+
+    Exit status: 0 done, also when a pipeline has not run yet; 2 bad spec or usage; 1 a failure.
+    """
+    with in_words(verbose=verbose):
+        files = read_specs(specs, ())
+    pages = _pages([file.spec.name for file in files], out)
+    with in_words(verbose=verbose):
+        from tidemark.pipelines.report.page import page_of
+        from tidemark.pipelines.terminal import telling
+        from tidemark.resources.workspace import Workspace
+
+        for file, page in zip(files, pages, strict=True):
+            with telling(file.spec.name) as tell:
+                text = page_of(Workspace(file, known_settings(warehouse).warehouse, tell=tell))
+            _write(page, text)
+            click.echo(f"{file.spec.name}: {page}")
+
+
+def _pages(names: Sequence[str], out: Path | None) -> list[Path]:
+    """Where the page of each pipeline is written."""
+    if len(set(names)) < len(names):
+        raise click.UsageError("Two specs have the same name, so their pages would have the same name too.")
+    if out is None or out.is_dir() or out.suffix.lower() not in {".html", ".htm"}:
+        if out is not None and out.exists() and not out.is_dir():
+            raise click.BadParameter(f"{out} is a file; a folder or a name that ends in .html is expected.")
+        return [(out or Path()) / f"{name}_report.html" for name in names]
+    if len(names) > 1:
+        raise click.BadParameter(f"{out} is one page; a folder is expected for those of {len(names)} pipelines.")
+    return [out]
+
+
+def _write(page: Path, text: str) -> None:
+    """Writes the page whole, or not at all: somebody may have the last one open."""
+    page.parent.mkdir(parents=True, exist_ok=True)
+    new = page.with_name(f".{page.name}.{os.getpid()}")
+    new.write_text(text, encoding="utf-8")
+    new.replace(page)
+
+
+COMMANDS = (status, show, report)

@@ -1,0 +1,298 @@
+"""Commands that set up and look after pipelines: `tidemark init`, `backfill`, `changes`, `maintain`, `serve`.
+
+Here: what a person types and reads, what `init` lays out where. Not here: what is done (../days.py,
+assets/changes.py, ../upkeep.py, ../serving.py), what `dagster.yaml` says (resources/settings.py).
+"""
+# ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
+
+import shlex
+import sys
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tidemark.pipelines.command_line import (
+    FAILED,
+    INTERRUPTED,
+    in_words,
+    known_settings,
+    overrides_option,
+    read_specs,
+    say,
+    sentence,
+    settings_of,
+    spark_ui_option,
+    spec_paths,
+    verbose_option,
+    warehouse_option,
+)
+from tidemark.resources.settings import make_dagster_home
+from tidemark.resources.spark.server import PORT
+from tidemark.timeops.durations import format_duration, parse_duration
+from tidemark.timeops.errors import SpecError, TidemarkError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidemark.pipelines.upkeep import Upkeep
+
+_SPECS, _WAREHOUSE, _DAGSTER = "specs", "warehouse", "dagster"
+_TEMPLATES = Path(__file__).parents[1] / "templates"
+_EXAMPLE = {"example.yaml": f"{_SPECS}/example.yaml", "example.jsonl": "landing/example/first.jsonl"}
+"""Where the files of the example go."""
+_DAY = click.DateTime(formats=["%Y-%m-%d"])
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path), default=".")
+@verbose_option
+def init(folder: Path, *, verbose: bool) -> None:
+    """Prepare FOLDER for pipelines: specs with an example, its input, tables, and Dagster's home.
+
+    It leaves alone what is there, so it may be called again. Without FOLDER it is the current one.
+
+    Exit status: 0 done; 1 a failure.
+    """
+    with in_words(verbose=verbose):
+        home = folder.absolute()
+        for path in lay_out(home):
+            say(f"init: {path}")
+        click.echo(_next_steps(home))
+
+
+def lay_out(home: Path) -> list[Path]:
+    """Makes what is missing of a home; the paths that were made, folders before what is in them.
+
+    Raises:
+        TidemarkError: A file stands where a folder belongs, or the place cannot be written.
+    """
+    made: list[Path] = []
+    try:
+        for name in (_SPECS, _WAREHOUSE):
+            made += _make_folder(home / name)
+        if not any((home / _SPECS).glob("*.yaml")):  # who has specs needs no example
+            for template, place in _EXAMPLE.items():
+                made += _make_file(home / place, (_TEMPLATES / template).read_text(encoding="utf-8"))
+        made += make_dagster_home(home / _DAGSTER)
+    except OSError as error:
+        raise TidemarkError(
+            f"{error.filename or home} cannot be made: {error.strerror}.",
+            expected="a folder that can be written, or none yet",
+            remedy="name another one: `tidemark init FOLDER`",
+        ) from error
+    return made
+
+
+def _make_folder(folder: Path) -> list[Path]:
+    is_new = not folder.is_dir()
+    folder.mkdir(parents=True, exist_ok=True)
+    return [folder] if is_new else []
+
+
+def _make_file(file: Path, text: str) -> list[Path]:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.exists():
+        return []
+    file.write_text(text, encoding="utf-8")
+    return [file]
+
+
+def _next_steps(home: Path) -> str:
+    places = {"TIDEMARK_SPECS": _SPECS, "TIDEMARK_WAREHOUSE": _WAREHOUSE, "DAGSTER_HOME": _DAGSTER}
+    exports = " ".join(f"{name}={shlex.quote(str(home / place))}" for name, place in places.items())
+    return (
+        f"Next:\n"
+        f"  export {exports}\n"
+        f'  tidemark run "$TIDEMARK_SPECS"/*.yaml      what waits, once\n'
+        f"  dagster dev -m tidemark.pipelines.definitions     the same by itself as files come in: http://localhost:3000"
+    )
+
+
+@click.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option("--from", "first", metavar="DAY", type=_DAY, required=True, help="First day, such as 2026-01-31.")
+@click.option("--to", "last", metavar="DAY", type=_DAY, required=True, help="Last day; it is computed too.")
+@click.option(
+    "--window", "windows", metavar="NAME", multiple=True, help="Only this window; may be given several times."
+)
+@warehouse_option
+@overrides_option
+@spark_ui_option
+@verbose_option
+def backfill(
+    *,
+    spec: Path,
+    first: datetime,
+    last: datetime,
+    windows: tuple[str, ...],
+    warehouse: Path | None,
+    overrides: tuple[str, ...],
+    spark_ui: bool,
+    verbose: bool,
+) -> None:
+    """Compute days of SPEC's window tables anew from the arrival log.
+
+    The rows of all windows that start on these days (of `partitions.time_zone`, else UTC) are replaced, in one commit
+    per window, by what the spec gives as it is now: also when its aggregates changed. It is what Materialize does in
+    Dagster with a range of partitions.
+
+    Exit status: 0 done; 2 bad spec, days or usage; 1 a failure.
+    """
+    with in_words(verbose=verbose):
+        from dagster import DagsterInstance
+
+        from tidemark.pipelines.days import chosen_windows, rebuild
+        from tidemark.pipelines.terminal import telling
+
+        [file] = read_specs([spec], overrides)
+        chosen_windows(file.spec, windows)
+        settings = settings_of(warehouse, spark_ui=spark_ui)
+        days = first.date(), last.date()
+        with DagsterInstance.get() as instance, telling(file.spec.name) as tell:
+            rows = rebuild(file, settings, windows, *days, instance=instance, tell=tell)
+        _show_days(file.spec.name, *days, rows)
+
+
+def _show_days(name: str, first: date, last: date, rows: "Mapping[str, int]") -> None:
+    days = (last - first).days + 1
+    click.echo(f"{name}: {first} to {last}, {days} day{'' if days == 1 else 's'} computed anew")
+    width = max(len(window) for window in rows)
+    for window, n in rows.items():
+        click.echo(f"  windows/{window:<{width}}  {n:>12,} rows")
+
+
+@click.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option("--accept", metavar="TEXT", help="Keep them, and why; kept in `batches`.")
+@click.option("--take-back", metavar="TEXT", help="Bring back what the last commit had, and why; kept in `batches`.")
+@warehouse_option
+@overrides_option
+@verbose_option
+def changes(
+    *,
+    spec: Path,
+    accept: str | None,
+    take_back: str | None,
+    warehouse: Path | None,
+    overrides: tuple[str, ...],
+    verbose: bool,
+) -> None:
+    """Show rows of SPEC's tables that somebody else has changed since the last commit, and decide on them.
+
+    For example a requested DELETE. No run goes on until you have decided. It needs no Spark.
+
+    Exit status: 0 there are none, or it is decided; 1 there are some, or a failure; 2 bad spec or usage.
+    """
+    if accept is not None and take_back is not None:
+        raise click.UsageError("--accept keeps them and --take-back does not: found both, expected one of them.")
+    reason = sentence(accept, "--accept") if accept is not None else None
+    reason = sentence(take_back, "--take-back") if take_back is not None else reason
+    with in_words(verbose=verbose):
+        from uuid import uuid4
+
+        from tidemark.assets.changes import changes_of, decide_on_changes
+        from tidemark.resources.workspace import Workspace
+
+        [file] = read_specs([spec], overrides)
+        workspace = Workspace(file, known_settings(warehouse).warehouse)
+        name = file.spec.name
+        if reason is None:
+            found = changes_of(workspace)
+            click.echo(
+                f"{name}: {len(found) or 'no'} change{'' if len(found) == 1 else 's'} of rows by somebody else"
+            )
+        else:
+            found = decide_on_changes(workspace, reason, str(uuid4()), keep=accept is not None)
+            last = workspace.batches.last_commit()
+            done = "kept" if accept is not None else "taken back"
+            click.echo(f"{name}: {done}, as batch {last.batch_id if last else 0}")
+        for change in found:
+            click.echo(f"  {change}")
+        if found and reason is None:
+            sys.exit(FAILED)
+
+
+@click.command()
+@spec_paths
+@warehouse_option
+@click.option(
+    "--retain",
+    metavar="DURATION",
+    default="7 days",
+    show_default=True,
+    help="For how long commits stay readable, and Dagster's runs and pages of checks are kept; at least 1 hour.",
+)
+@overrides_option
+@verbose_option
+def maintain(
+    *, specs: tuple[Path, ...], warehouse: Path | None, retain: str, overrides: tuple[str, ...], verbose: bool
+) -> None:
+    """Tidy up pipelines, also while they run: join small files, delete what is no longer needed.
+
+    It changes no rows and needs no Spark. Deleted are files of old versions of tables, pages of checks, and Dagster's
+    runs. The last commit stays readable, and each that is younger than --retain.
+
+    Exit status: 0 done; 1 a failure; 2 bad spec or usage.
+    """
+    try:
+        kept = parse_duration(retain)
+    except SpecError as error:
+        raise click.BadParameter(str(error), param_hint="--retain") from error
+    with in_words(verbose=verbose):
+        from dagster import DagsterInstance
+
+        from tidemark.pipelines.terminal import telling
+        from tidemark.pipelines.upkeep import maintain as look_after
+
+        files = read_specs(specs, overrides)
+        settings = settings_of(warehouse)
+        for file in files:
+            with DagsterInstance.get() as instance, telling(file.spec.name) as tell:
+                done = look_after(file, settings, kept, instance=instance, tell=tell)
+            _show_upkeep(file.spec.name, format_duration(kept), done)
+
+
+def _show_upkeep(name: str, retained: str, done: "Upkeep") -> None:
+    """What was done, table by table where there was anything to do."""
+    if not done.tables:
+        click.echo(f"{name}: has no tables yet.")
+        return
+    before, after = done.files
+    click.echo(f"{name}: {before:,} files of {len(done.tables)} tables are {after:,} now")
+    width = max(len(one.table) for one in done.tables)
+    for one in done.tables:
+        if one.before.files != one.after.files or one.freed:
+            freed = f"{one.freed:>14,} bytes freed" if one.freed else ""
+            click.echo(f"  {one.table:<{width}}  {one.before.files:>7,} -> {one.after.files:<7,}{freed}".rstrip())
+    click.echo(
+        f"older than {retained}: {done.freed:,} bytes of files, {done.pages} page(s) of checks and "
+        f"{done.runs} run(s) of Dagster deleted"
+    )
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(1024, 65535), default=PORT, show_default=True, help="Where it listens.")
+@spark_ui_option
+@verbose_option
+def serve(*, port: int, spark_ui: bool, verbose: bool) -> None:
+    """Keep a Spark warm for the runs on this machine, until Ctrl-C.
+
+    Runs that have the same DAGSTER_HOME use it as long as it answers, and compute in their own process when it does
+    not. It is a Spark Connect server with Delta Lake that listens on this machine only and admits whoever can read
+    DAGSTER_HOME.
+
+    Exit status: 130 stopped; 1 a failure, also when Spark ends by itself.
+    """
+    with in_words(verbose=verbose):
+        from tidemark.pipelines.serving import serve as serve_until_stopped
+
+        try:
+            serve_until_stopped(settings_of(spark_ui=spark_ui), port, lambda doing: say(f"serve: {doing}"))
+        except KeyboardInterrupt:
+            say("serve: stopped; runs compute in their own processes again")
+            sys.exit(INTERRUPTED)
+
+
+COMMANDS = (init, backfill, changes, maintain, serve)
