@@ -1,6 +1,6 @@
 """How a pipeline stands: what its tables, its sources and its last checks say, without Spark and without Dagster.
 
-Here: the facts. Not here: what is printed (status.py), the page for the browser (report/).
+Here: the facts. Not here: what is printed (commands/looking.py), the page for the browser (report/).
 """
 
 from collections.abc import Iterator

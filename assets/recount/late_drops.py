@@ -97,14 +97,9 @@ def _source_rules(source: SourceTime, waits: Waits, items: DataFrame) -> SourceR
 def _ends_of(window: WindowSpec, unit_us: int) -> EndsOfWindow:
     lateness_us, inside_us = window.allowed_lateness_us, window.ends_inside_us
     behind_us = unit_us * inside_us
-    if window.kind == "session":
-        return EndsOfWindow(lateness_us, behind_us=behind_us, after_event_us=window.gap_us)
-    if window.kind == "sliding":
-        return EndsOfWindow(lateness_us, behind_us=behind_us, after_event_us=window.size_us)
-    if window.kind == "snapshot":
-        return EndsOfWindow(lateness_us, behind_us=behind_us, after_event_us=0)
+    if not window.closes_on_grid:
+        return EndsOfWindow(lateness_us, behind_us=behind_us, after_event_us=window.reach_us)
     if window.calendar is not None:
         return EndsOfWindow(lateness_us, inside_us, behind_us, calendar=window.calendar)
-    begins_every = window.end_step_us if window.kind == "hopping" else window.size_us
-    grid = (window.offset_us, window.size_us, begins_every, window.end_step_us)
+    grid = (window.offset_us, window.size_us, window.start_step_us, window.end_step_us)
     return EndsOfWindow(lateness_us, inside_us, behind_us, grid=grid)

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from tidemark.timeops.expressions.aggregates import SUMS, Adding, argument_type, calls_of
+from tidemark.timeops.expressions.aggregates import SUMS, AggregateCall, argument_type, calls_of
 from tidemark.timeops.expressions.tokens import calls, tokenize
 
 # Their value, or that of what they are made of, may depend on the order of rows by more than can be told from it.
@@ -37,29 +37,29 @@ _MEANS = ("avg", "mean", "try_avg")
 _RELATIVE = 1e-12  # what else of a sum may be rounded, such as a quotient of two
 
 
-def _of_deviation(one: Adding) -> str:
+def _of_deviation(one: AggregateCall) -> str:
     """The root mean square, moved: by so much a standard deviation may be off."""
-    return f"1E-15D * count({one.argument}){one.only} * sqrt(avg(pow({_number(one)}, 2)){one.only})"
+    return f"1E-15D * count({one.argument}){one.clauses} * sqrt(avg(pow({_number(one)}, 2)){one.clauses})"
 
 
-def _number(one: Adding) -> str:
+def _number(one: AggregateCall) -> str:
     return f"CAST({one.argument} AS DOUBLE)"
 
 
-def _of_sum(one: Adding) -> str:
-    return f"4.5E-16D * count({one.argument}){one.only} * sum(abs({_number(one)})){one.only}"
+def _of_sum(one: AggregateCall) -> str:
+    return f"4.5E-16D * count({one.argument}){one.clauses} * sum(abs({_number(one)})){one.clauses}"
 
 
-def _of_mean(one: Adding) -> str:
-    return f"1E-15D * sum(abs({_number(one)})){one.only}"
+def _of_mean(one: AggregateCall) -> str:
+    return f"1E-15D * sum(abs({_number(one)})){one.clauses}"
 
 
-def _of_variance(one: Adding) -> str:
+def _of_variance(one: AggregateCall) -> str:
     moved = _of_deviation(one)
-    return f"pow({moved}, 2) + 2 * coalesce(stddev_samp({_number(one)}){one.only}, 0D) * {moved}"
+    return f"pow({moved}, 2) + 2 * coalesce(stddev_samp({_number(one)}){one.clauses}, 0D) * {moved}"
 
 
-_ERRORS: Mapping[str, Callable[[Adding], str]] = {
+_ERRORS: Mapping[str, Callable[[AggregateCall], str]] = {
     **dict.fromkeys(SUMS, _of_sum),
     **dict.fromkeys(_MEANS, _of_mean),
     **dict.fromkeys(("std", "stddev", "stddev_pop", "stddev_samp"), _of_deviation),
@@ -101,7 +101,7 @@ def with_column(expression: str, name: str, other: str) -> str:
     return found + expression[behind:]
 
 
-def _is_exact(one: Adding, events: DataFrame) -> bool:
+def _is_exact(one: AggregateCall, events: DataFrame) -> bool:
     """Whether it adds up numbers that have no rounding error: whole ones, decimals, lengths of time."""
     if one.function not in (*SUMS, *_MEANS):
         return False

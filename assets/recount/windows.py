@@ -120,8 +120,7 @@ def _behind_flush(workspace: Workspace, window: WindowSpec) -> Column:
     reached = [us for us in (position.max_t_us, position.watermark_us) if us is not None]
     if not reached:
         return F.lit(True)
-    length_us = window.gap_us if window.kind == "session" else window.size_us
-    return c.to_us(_START) > F.lit(max(reached) + length_us)
+    return c.to_us(_START) > F.lit(max(reached) + window.reach_us)
 
 
 def group_values(names: Sequence[str]) -> Column:
@@ -282,11 +281,9 @@ def _not_flushed(again: DataFrame, flushed: DataFrame | None, window: WindowSpec
 def _is_in(window: WindowSpec) -> Column:
     """BOOLEAN: an event is in a window by its time, and did not come when that one had closed."""
     at, start, end = F.col("__at"), F.col(_FROM), F.col(_TO)
-    begins_inside = window.kind in ("session", "snapshot") or (window.closed == "left" and not window.is_linked)
-    ends_inside = window.kind in ("session", "sliding", "snapshot") or window.closed == "right"
-    inside = (at >= start if begins_inside else at > start) & (at <= end if ends_inside else at < end)
+    inside = (at >= start if window.begins_inside else at > start) & (at <= end if window.ends_inside else at < end)
     lasts = end + F.expr(f"INTERVAL {window.allowed_lateness_us} MICROSECONDS")
-    had_closed = F.col("__met") > lasts if ends_inside else F.col("__met") >= lasts
+    had_closed = F.col("__met") > lasts if window.ends_inside else F.col("__met") >= lasts
     return inside & ~F.coalesce(had_closed, F.lit(False))
 
 

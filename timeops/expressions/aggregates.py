@@ -65,6 +65,70 @@ class Cut:
     result: str | None
 
 
+@dataclass(frozen=True)
+class AggregateCall:
+    """A call of an aggregate function in an expression.
+
+    Attributes:
+        function: Its name.
+        arguments: What it takes, without DISTINCT; of `*` an empty text.
+        is_distinct: Whether DISTINCT stands before them.
+        order: What WITHIN GROUP orders by.
+        condition: The condition of its FILTER; empty without one.
+        clauses: All that stands behind its brackets, such as ` FILTER (WHERE …)`, with a blank before it.
+        start: Where it begins in the text.
+        stop: Where it ends, with its clauses.
+    """
+
+    function: str
+    arguments: tuple[str, ...]
+    is_distinct: bool
+    order: tuple[str, ...]
+    condition: str
+    clauses: str
+    start: int
+    stop: int
+
+    @property
+    def argument(self) -> str:
+        """The only argument."""
+        [argument] = self.arguments
+        return argument
+
+
+def aggregate_calls(expression: str) -> list[AggregateCall]:
+    """The calls of aggregate functions in an expression, in the order of the text; none that is part of another."""
+    tokens = tokenize(expression)
+    every = calls(tokens)
+    found: list[AggregateCall] = []
+    for call in every:
+        start = tokens[call.position].start
+        if call.name not in AGGREGATES or (found and start < found[-1].stop):
+            continue
+        end, order, condition = _with_clauses(tokens, call, every)
+        first = call.arguments[0] if call.arguments else ()
+        clauses = expression[tokens[call.end].start : tokens[end - 1].end] if end > call.end else ""
+        found.append(
+            AggregateCall(
+                function=call.name,
+                arguments=tuple(_argument(expression, one) for one in call.arguments),
+                is_distinct=len(first) > 1 and first[0].lower == "distinct",
+                order=tuple(_text(expression, _without_direction(one)) for one in order),
+                condition=_text(expression, condition),
+                clauses=f" {clauses}" if clauses else "",
+                start=start,
+                stop=tokens[end - 1].end,
+            )
+        )
+    return found
+
+
+def calls_of(aggregate: str, functions: Collection[str]) -> list[AggregateCall]:
+    """The calls of some aggregates of one argument in an expression, in the order of the text."""
+    found = [one for one in aggregate_calls(aggregate) if one.function in functions]
+    return [one for one in found if len(one.arguments) == 1 and one.argument]
+
+
 def cut(aggregate: str, name: str = "__sum") -> Cut:
     """Cut an aggregate.
 
@@ -72,27 +136,23 @@ def cut(aggregate: str, name: str = "__sum") -> Cut:
         aggregate: Spark SQL.
         name: How the working names begin.
     """
-    tokens = tokenize(aggregate)
-    every = calls(tokens)
-    sums: dict[str, str] = {}
-    on_rows: list[str] = []
-    pieces, at = [], 0
-    for call in every:
-        if call.name not in AGGREGATES or tokens[call.position].start < at:  # one below another is part of a FILTER
-            continue
-        end, order, condition = _with_clauses(tokens, call, every)
-        start = tokens[call.position].start
-        pieces += [aggregate[at:start], f"{name}{len(sums)}"]
-        at = tokens[end - 1].end
-        sums[f"{name}{len(sums)}"] = aggregate[start:at]
-        values = [text for text in map(_Text(aggregate).without_words, [*call.arguments, *order]) if text]
-        values += _refused_by(call.name, values)
-        passes = _Text(aggregate).without_words(condition)
-        on_rows += [f"CASE WHEN {passes}\nTHEN {text}\nEND" for text in values] if passes else values
-        on_rows += [passes] if passes and not values else []
-    pieces.append(aggregate[at:])
-    is_one = len(sums) == 1 and not "".join((pieces[0], pieces[-1])).strip()
-    return Cut(tuple(dict.fromkeys(on_rows)), sums, None if is_one else "".join(pieces))
+    found = aggregate_calls(aggregate)
+    sums = {f"{name}{number}": aggregate[one.start : one.stop] for number, one in enumerate(found)}
+    ends = [0, *(one.stop for one in found)]
+    between = [aggregate[a:b] for a, b in zip(ends, [*(one.start for one in found), len(aggregate)], strict=True)]
+    is_one = len(found) == 1 and not "".join(between).strip()
+    result = between[0] + "".join(of + text for of, text in zip(sums, between[1:], strict=True))
+    rows = dict.fromkeys(text for one in found for text in _on_rows(one))
+    return Cut(tuple(rows), sums, None if is_one else result)
+
+
+def _on_rows(call: AggregateCall) -> list[str]:
+    """What a call evaluates on each row."""
+    values = [text for text in (*call.arguments, *call.order) if text]
+    values += _refused_by(call.function, values)
+    if not call.condition:
+        return values
+    return [f"CASE WHEN {call.condition}\nTHEN {text}\nEND" for text in values] or [call.condition]
 
 
 def _refused_by(function: str, values: Sequence[str]) -> list[str]:
@@ -107,23 +167,25 @@ def on_rows(aggregates: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for aggregate in aggregates for text in cut(aggregate).on_rows))
 
 
-@dataclass(frozen=True)
-class _Text:
-    expression: str
+def _text(expression: str, tokens: Sequence[Token]) -> str:
+    return expression[tokens[0].start : tokens[-1].end] if tokens else ""
 
-    def without_words(self, tokens: Sequence[Token]) -> str:
-        """The expression in an argument: without DISTINCT and the words of an order; empty for `*` or none."""
-        first, last = 0, len(tokens)
-        if last and tokens[0].lower in ("distinct", "all"):
-            first = 1
-        while last > first + 1 and tokens[last - 1].kind == "word" and tokens[last - 1].lower in _ORDERING:
-            last -= 1
-        if last > first + 2 and [token.lower for token in tokens[first + 1 : first + 3]] == ["=", ">"]:
-            first += 3  # an argument by name
-        kept = tokens[first:last]
-        if not kept or (len(kept) == 1 and kept[0].lower == "*"):
-            return ""
-        return self.expression[kept[0].start : kept[-1].end]
+
+def _argument(expression: str, tokens: Sequence[Token]) -> str:
+    """The text of an argument, without DISTINCT and its name; empty for `*`."""
+    if len(tokens) > 1 and tokens[0].lower in ("distinct", "all"):
+        tokens = tokens[1:]
+    if len(tokens) > 3 and [token.lower for token in tokens[1:3]] == ["=", ">"]:
+        tokens = tokens[3:]
+    return "" if len(tokens) == 1 and tokens[0].lower == "*" else _text(expression, tokens)
+
+
+def _without_direction(tokens: Sequence[Token]) -> Sequence[Token]:
+    """What an order is by, without `DESC NULLS LAST`."""
+    last = len(tokens)
+    while last > 1 and tokens[last - 1].kind == "word" and tokens[last - 1].lower in _ORDERING:
+        last -= 1
+    return tokens[:last]
 
 
 def _with_clauses(
@@ -150,54 +212,7 @@ def _with_clauses(
     return end, order, condition
 
 
-@dataclass(frozen=True)
-class Adding:
-    """A call of an aggregate of one argument.
-
-    Attributes:
-        function: The aggregate.
-        argument: What it takes, without DISTINCT.
-        is_distinct: Whether DISTINCT stands before it.
-        only: `FILTER (WHERE ...)` and a blank before it, or nothing.
-        start: Where the call begins in the text.
-        stop: Where it ends, with its FILTER.
-    """
-
-    function: str
-    argument: str
-    is_distinct: bool
-    only: str
-    start: int
-    stop: int
-
-
-def calls_of(aggregate: str, functions: Collection[str]) -> list[Adding]:
-    """The calls of some aggregates in an expression, in the order of the text."""
-    tokens = tokenize(aggregate)
-    every = calls(tokens)
-    found = []
-    for call in every:
-        if call.name not in functions or len(call.arguments) != 1 or not call.arguments[0]:
-            continue
-        words = call.arguments[0]
-        is_distinct = len(words) > 1 and words[0].lower == "distinct"
-        words = words[1:] if len(words) > 1 and words[0].lower in ("distinct", "all") else words
-        end, _, _ = _with_clauses(tokens, call, every)
-        only = aggregate[tokens[call.end].start : tokens[end - 1].end] if end > call.end else ""
-        found.append(
-            Adding(
-                call.name,
-                aggregate[words[0].start : words[-1].end],
-                is_distinct,
-                f" {only}" if only else "",
-                tokens[call.position].start,
-                tokens[end - 1].end,
-            )
-        )
-    return found
-
-
-def argument_type(one: Adding, frame: DataFrame) -> DataType:
+def argument_type(one: AggregateCall, frame: DataFrame) -> DataType:
     """The type of what a call takes; of a column without asking Spark to look at the whole query once more."""
     name = plain_column(one.argument)
     columns = [field.dataType for field in frame.schema if name is not None and field.name.lower() == name.lower()]
@@ -242,25 +257,25 @@ def wrapped_away(total: str, approximate: str) -> str:
     return f"CASE WHEN abs({total} - {approximate}) < {_APART} THEN {total} END"
 
 
-def _sums(aggregate: str, frame: DataFrame) -> list[tuple[Adding, DataType]]:
+def _sums(aggregate: str, frame: DataFrame) -> list[tuple[AggregateCall, DataType]]:
     """The sums in an aggregate, and the types of what they add up."""
     return [(one, argument_type(one, frame)) for one in calls_of(aggregate, SUMS)]
 
 
-def _whole_sum(one: Adding) -> str:
+def _whole_sum(one: AggregateCall) -> str:
     if one.is_distinct:  # numbers that differ may be one in floating point
         return _exact_sum(one)
-    return f"({wrapped_away(f'sum({one.argument}){one.only}', _approximate(one))})"
+    return f"({wrapped_away(f'sum({one.argument}){one.clauses}', _approximate(one))})"
 
 
-def _exact_sum(one: Adding) -> str:
+def _exact_sum(one: AggregateCall) -> str:
     return f"try_cast({_exact(one)} AS BIGINT)"
 
 
-def _approximate(one: Adding) -> str:
-    return f"sum(CAST({one.argument} AS DOUBLE)){one.only}"
+def _approximate(one: AggregateCall) -> str:
+    return f"sum(CAST({one.argument} AS DOUBLE)){one.clauses}"
 
 
-def _exact(one: Adding) -> str:
+def _exact(one: AggregateCall) -> str:
     distinct = "DISTINCT " if one.is_distinct else ""
-    return f"sum({distinct}CAST({one.argument} AS DECIMAL(20, 0))){one.only}"
+    return f"sum({distinct}CAST({one.argument} AS DECIMAL(20, 0))){one.clauses}"

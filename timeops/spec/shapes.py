@@ -129,7 +129,17 @@ class WindowShape(SpecModel):
     @property
     def end_step_us(self) -> int:
         """How far one end is from the next one that there may be, in microseconds."""
-        return 1 if self.kind in ("session", "sliding", "snapshot") else _micros(self.hop or self.step or self.size)
+        return _micros(self.hop or self.step or self.size) if self.closes_on_grid else 1
+
+    @property
+    def start_step_us(self) -> int:
+        """How far one start on a grid is from the next one, in microseconds."""
+        return _micros(self.hop or self.size)
+
+    @property
+    def reach_us(self) -> int:
+        """How long behind an event the windows that it makes go on, in microseconds; of windows on no grid."""
+        return 0 if self.kind == "snapshot" else _micros(self.gap or self.size)
 
     @property
     def calendar(self) -> tuple[Literal["day", "month"], str] | None:
@@ -139,9 +149,19 @@ class WindowShape(SpecModel):
         return "month" if self.size == MONTH else "day", self.time_zone or "UTC"
 
     @property
+    def begins_inside(self) -> bool:
+        """Whether the start belongs to the window."""
+        return self.closed == "left" and self.kind != "sliding"
+
+    @property
+    def ends_inside(self) -> bool:
+        """Whether the end belongs to the window."""
+        return self.closed == "right" or not self.closes_on_grid
+
+    @property
     def ends_inside_us(self) -> int:
         """1 where the end belongs to the window, which then closes one microsecond behind it; else 0."""
-        return int(self.closed == "right" or self.kind in ("session", "sliding", "snapshot"))
+        return int(self.ends_inside)
 
     @property
     def is_linked(self) -> bool:
