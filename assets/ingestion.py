@@ -63,11 +63,6 @@ class Ingested:
 def ingest(workspace: Workspace, run_id: str, *, reread: bool = False) -> Ingested:
     """Reads what is waiting into the log, in one batch of its own; files that cannot be read are held back.
 
-    Args:
-        workspace: The pipeline.
-        run_id: The run that does it.
-        reread: As of `waiting_input`.
-
     Raises:
         InputError: A source cannot be read as the spec says; nothing was written.
         BusyError: Another run is at work.

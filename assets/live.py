@@ -213,17 +213,7 @@ def _of_batch(
     doing: str,
     stage: Callable[[AssetExecutionContext, Batch], show.Metadata],
 ) -> AssetsDefinition:
-    """An asset of the batch that `ordered_events` has planned.
-
-    Args:
-        spec: The pipeline.
-        run: Its run.
-        name: Name of the asset.
-        about: Its description.
-        deps: Names of those before it.
-        doing: What it does, for a person who waits.
-        stage: Does it, and gives the metadata.
-    """
+    """An asset of the batch that `ordered_events` has planned."""
 
     @_stage(spec, name, about, deps)
     def of_batch(

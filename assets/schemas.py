@@ -298,11 +298,6 @@ def ensure_schemas(workspace: Workspace) -> None:
 def ensure_expressions(workspace: Workspace, log: DataFrame, of_events: Sequence[str]) -> None:
     """Sees that every expression of the spec goes with the columns that it may name.
 
-    Args:
-        workspace: The pipeline.
-        log: No rows, with the columns of `raw_events`.
-        of_events: The columns that the expressions of windows may name.
-
     Raises:
         SpecError: One does not; all that do not are named.
     """

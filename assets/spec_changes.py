@@ -149,11 +149,6 @@ class Change:
 def _refuse(before: dict[str, Any], file: SpecFile, where: object) -> None:
     """Sees that tables that were made for one spec can go on with another.
 
-    Args:
-        before: The spec that they were made for.
-        file: The other one.
-        where: Folder of the tables.
-
     Raises:
         SpecError: They cannot; it names each key that stands against it, with its line, and how it changed.
     """

@@ -141,12 +141,7 @@ def must_process_first(workspace: Workspace) -> bool:
 
 
 def _aligned(workspace: Workspace, found: Mapping[str, Discovery]) -> Mapping[str, Discovery]:
-    """What is to be read of the sources: of those that are too far ahead nothing.
-
-    Args:
-        workspace: The pipeline.
-        found: By source what is there to be read.
-    """
+    """What is to be read of the sources: of those that are too far ahead nothing."""
     spec = workspace.spec
     groups = {source.name: source.alignment for source in spec.sources if source.alignment is not None}
     waiting = {name: group for name, group in groups.items() if found[name].ready}

@@ -33,16 +33,7 @@ def rebuild(
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
 ) -> Mapping[str, int]:
-    """Computes days of windows anew from the arrival log and replaces them, in one run.
-
-    Args:
-        file: The spec.
-        settings: Where things are.
-        windows: Names of windows; none means all.
-        first: First day.
-        last: Last day, in the range.
-        instance: Where Dagster records the run.
-        tell: Called with a line on what is being done.
+    """Computes days of windows, or of all if none is named, anew from the arrival log, in one run.
 
     Returns:
         Rows written, by window.

@@ -99,9 +99,6 @@ def land_flights(folder: Path) -> int:
 
     A file that is there already stays as it is. A new one gets its name when it is whole.
 
-    Args:
-        folder: Where to; made if it is not there.
-
     Returns:
         How many files were written.
 

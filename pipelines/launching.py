@@ -132,11 +132,6 @@ def end_dead_runs(workspace: Workspace, job: str, instance: DagsterInstance) -> 
     Looked at are the runs of the pipeline's job, and runs of any job that name a process of this machine: those that
     compute days anew hold the pool too.
 
-    Args:
-        workspace: The pipeline.
-        job: Name of its live job.
-        instance: Where Dagster records the runs.
-
     Returns:
         A sentence for each run that was ended.
     """

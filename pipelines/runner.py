@@ -95,13 +95,6 @@ def run_pipeline(
 ) -> RunReport:
     """Ingests and processes all that is waiting; live runs end with a tick.
 
-    Args:
-        file: The spec.
-        settings: Where things are.
-        options: How to run.
-        instance: Where Dagster records the runs.
-        tell: Called with a line on what is being done.
-
     Raises:
         TidemarkError: Whatever stands in the way, see its subclasses.
     """

@@ -170,11 +170,6 @@ def _pipeline_of(path: Path) -> str:
 def read_text(path: Path, what: str, *, remedy: str) -> str:
     """Reads a file of the operator's.
 
-    Args:
-        path: The file.
-        what: What it is, for the message.
-        remedy: What the reader can do when it is not there.
-
     Raises:
         SpecError: It cannot be read.
     """

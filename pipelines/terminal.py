@@ -102,12 +102,7 @@ def telling(name: str) -> Iterator[Callable[[str], None]]:
 
 
 def show_report(workspace: Workspace, report: "RunReport") -> None:
-    """Prints what a run did to stdout.
-
-    Args:
-        workspace: The pipeline; its tables are read without Spark.
-        report: What the runner says.
-    """
+    """Prints what a run did to stdout."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     name = workspace.spec.name
     if report.batches == 0:

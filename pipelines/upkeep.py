@@ -111,13 +111,6 @@ def maintain(
     What stays readable: the last commit, every commit that is younger than `retain`, and the state from which
     backfills begin.
 
-    Args:
-        file: The spec.
-        settings: Where things are.
-        retain: For how long commits stay readable, and runs and pages are kept.
-        instance: Where Dagster records runs.
-        tell: Called with a line on what is being done.
-
     Raises:
         SpecError: `retain` is too short.
         TidemarkError: Whatever else stands in the way.
@@ -211,13 +204,6 @@ def forget_runs(spec: Spec, instance: DagsterInstance, jobs: Iterable[str], befo
 
     What stays: of each asset the run of its newest materialization, of windows that of each day, so that no day is
     shown as missing.
-
-    Args:
-        spec: The pipeline.
-        instance: Where Dagster records runs.
-        jobs: Names of the pipeline's jobs.
-        before: The instant.
-        home: Folder of Dagster.
 
     Returns:
         How many runs were deleted.

@@ -135,15 +135,7 @@ def _cuts_of(workspace: Workspace, part: LogRange) -> list[dict[str, Any]]:
 def _results_by_pieces(
     workspace: Workspace, window: WindowSpec, part: LogRange, cuts: Sequence[Mapping[str, Any]], only: Span
 ) -> DataFrame:
-    """The last revisions of a window that a part of the log gives, from the state before it.
-
-    Args:
-        workspace: The pipeline.
-        window: The window.
-        part: The part; no window that is asked for has an event before it.
-        cuts: What `_cuts_of` gives for it.
-        only: Of windows with no event, those that are asked for.
-    """
+    """The last revisions of a window that a part of the log gives, from the state before it."""
     begin, waits = part.begin, waits_at(workspace, part.begin)
     chain = (*inputs_of(window, workspace.spec.windows), window)
     pieces = _pieces(part, cuts, waits.sources)

@@ -50,14 +50,7 @@ def clock_of_tick(workspace: Workspace) -> int | None:
 
 
 def clock_around(workspace: Workspace, segment: LogSegment, before: Position, after: Position) -> LogClock:
-    """The clock of the log around a segment, and the tick behind it.
-
-    Args:
-        workspace: The pipeline.
-        segment: The segment.
-        before: The position before it.
-        after: What `clocks_behind` gives.
-    """
+    """The clock of the log around a segment, and the tick behind it."""
     clock = log_clock(workspace, after, before)
     if segment.tick_us is None:
         return clock
@@ -68,15 +61,7 @@ def clock_around(workspace: Workspace, segment: LogSegment, before: Position, af
 def clocks_behind(
     workspace: Workspace, segment: LogSegment, items: DataFrame, before: Position, rules: TimeRules
 ) -> Position:
-    """The clocks of the log behind a segment and its tick; None before the first timed record.
-
-    Args:
-        workspace: The pipeline.
-        segment: The segment.
-        items: Its records.
-        before: The position before it.
-        rules: The rules of time.
-    """
+    """The clocks of the log behind a segment and its tick; None before the first timed record."""
     reached, tick_us = _behind_records(workspace, segment, items, before, rules), segment.tick_us
     if tick_us is None or reached.clock_us is None or tick_us <= reached.clock_us:
         return reached

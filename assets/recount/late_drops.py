@@ -28,13 +28,7 @@ _JUDGED = ("duplicate", "early", "late_arrival", "out_of_order")  # reasons that
 
 
 def recount_of_batch(batch: Batch, letters: DataFrame, before: DataFrame) -> DataFrame:
-    """The recount of a batch's range of the log, one row.
-
-    Args:
-        batch: The batch.
-        letters: The dead letters that it wrote.
-        before: State of the timelines before it.
-    """
+    """The recount of a batch's range of the log, one row."""
     workspace, items = batch.workspace, batch.items
     rules = _rules_of(workspace, batch.plan, items)
     if not rules.deduplicate_by:

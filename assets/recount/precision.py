@@ -71,10 +71,6 @@ _ERRORS: Mapping[str, Callable[[AggregateCall], str]] = {
 def moved_sums(aggregate: str, events: DataFrame) -> tuple[str, ...] | None:
     """An aggregate with each of its sums of floating point moved as far as another order may move it, up and down.
 
-    Args:
-        aggregate: Spark SQL.
-        events: What it is computed of.
-
     Returns:
         Such aggregates: none where every order gives the same value; None where it cannot be told how far it moves.
     """

@@ -87,12 +87,6 @@ class Records:
 def read_records(spark: SparkSession, spec: Spec, file: CasesFile, payload: StructType) -> Records:
     """The records of all cases, as the pipeline would have them in its log.
 
-    Args:
-        spark: The session.
-        spec: The spec.
-        file: The cases.
-        payload: The payload columns.
-
     Raises:
         SpecError: A value does not fit its column.
     """

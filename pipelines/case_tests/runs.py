@@ -104,15 +104,7 @@ class Log:
 def run_cases(
     spark: SparkSession, spec: Spec, cases: Sequence[Case], records: Records, schemas: Mapping[str, StructType]
 ) -> list[CaseOutcomes]:
-    """Runs all cases.
-
-    Args:
-        spark: The session.
-        spec: The spec, whose expressions fit the columns.
-        cases: The cases.
-        records: Their records.
-        schemas: Columns of each table.
-    """
+    """Runs all cases."""
     logs = [log for number, case in enumerate(cases) for log in logs_of(number, case)]
     flushing = [log.name for log in logs if _flushes(cases[log.case], spec)]
     rules = rules_for_many_logs(spec, records.payload.names)

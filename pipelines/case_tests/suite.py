@@ -185,12 +185,7 @@ def _reason(error: Exception) -> str:
 
 
 def show_verdicts(title: str, verdicts: Sequence[Verdict]) -> None:
-    """Prints what came of the cases to stdout.
-
-    Args:
-        title: Name of the pipeline and file of the cases.
-        verdicts: One per case.
-    """
+    """Prints what came of the cases to stdout."""
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=max(console.width, _NARROWEST))

@@ -151,13 +151,7 @@ def windows(state: State) -> list[WindowPlaces]:
 
 
 def timelines(state: State, batches: int, most: int) -> tuple[int, list[Timeline]]:
-    """Timelines that their own events moved in the last batches: how many, and those furthest behind.
-
-    Args:
-        state: The pipeline.
-        batches: In how many of the last batches.
-        most: How many are returned.
-    """
+    """Timelines that their own events moved in the last batches: how many, and those furthest behind."""
     first = state.processed[-batches:][0].batch_id
     rows = state.lake.rows(
         tables.WATERMARKS,

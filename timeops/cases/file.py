@@ -218,11 +218,6 @@ class CasesFile:
 def parse_cases(text: str, spec: Spec, *, file: str) -> CasesFile:
     """Read a cases file.
 
-    Args:
-        text: What the file holds.
-        spec: The spec that the cases are of.
-        file: Its name, for messages.
-
     Raises:
         SpecError: All that is wrong with the file, each with line, key path, what was found and expected.
     """

@@ -130,12 +130,7 @@ def calls_of(aggregate: str, functions: Collection[str]) -> list[AggregateCall]:
 
 
 def cut(aggregate: str, name: str = "__sum") -> Cut:
-    """Cut an aggregate.
-
-    Args:
-        aggregate: Spark SQL.
-        name: How the working names begin.
-    """
+    """Cut an aggregate; the working names begin with `name`."""
     found = aggregate_calls(aggregate)
     sums = {f"{name}{number}": aggregate[one.start : one.stop] for number, one in enumerate(found)}
     ends = [0, *(one.stop for one in found)]
@@ -248,12 +243,7 @@ def overflow_in(aggregate: str, frame: DataFrame) -> str | None:
 
 
 def wrapped_away(total: str, approximate: str) -> str:
-    """SQL of a BIGINT: a sum that may have wrapped, null where it has.
-
-    Args:
-        total: SQL of the sum.
-        approximate: SQL of the same in floating point.
-    """
+    """SQL of a BIGINT: a sum that may have wrapped, null where it has, told by the same sum in floating point."""
     return f"CASE WHEN abs({total} - {approximate}) < {_APART} THEN {total} END"
 
 

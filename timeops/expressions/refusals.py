@@ -46,10 +46,6 @@ class Asked:
 def problem_of(error: Exception, asked: Asked) -> Problem:
     """Translates what Spark says of an expression.
 
-    Args:
-        error: One of REFUSALS.
-        asked: The expression.
-
     Raises:
         Exception: The error itself, where it is no judgement of the expression: a Spark that is gone, say.
     """

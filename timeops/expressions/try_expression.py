@@ -165,10 +165,6 @@ def text_of(frame: DataFrame, expression: str) -> Column:
     """STRING: an expression's value as text, the same for values that a group takes for one: -0.0 is 0.0.
 
     Null where the expression is null, or fails.
-
-    Args:
-        frame: What the expression is over.
-        expression: Spark SQL.
     """
     return _without_minus_zero(null_if_it_fails(frame, expression), type_of(frame, expression)).cast("string")
 

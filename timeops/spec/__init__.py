@@ -58,11 +58,6 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
 def parse_spec(text: str, *, file: str, overrides: Sequence[str] = ()) -> Spec:
     """Read a spec file.
 
-    Args:
-        text: What the file holds.
-        file: Its name, for messages.
-        overrides: Keys set to other values, see yaml_text.py.
-
     Raises:
         SpecError: All that is wrong with the file, each with line, key path, what was found and expected.
     """
@@ -95,11 +90,7 @@ def read_part(key: Literal["windows"], data: Mapping[str, Any]) -> WindowSpec: .
 
 
 def read_part(key: str, data: Mapping[str, Any]) -> BaseModel:
-    """Read one part of a spec that stands alone: its `time`, or one of its `windows`.
-
-    Args:
-        key: `time` or `windows`.
-        data: The keys of the part.
+    """Read the keys of one part of a spec that stands alone: its `time`, or one of its `windows`.
 
     Raises:
         SpecError: All that is wrong with it, as in a spec file.

@@ -185,12 +185,7 @@ def _result_names(name: str, windows: Iterable[WindowSpec]) -> list[str]:
 
 
 def keys_by_arrival(time: TimeSpec, windows: Iterable[WindowSpec] = ()) -> list[str]:
-    """Keys of the spec whose effect depends on when records arrived, such as `time.late`.
-
-    Args:
-        time: The spec's `time` section.
-        windows: The spec's windows.
-    """
+    """Keys of the spec whose effect depends on when records arrived, such as `time.late`."""
     keys = []
     if time.timestamp_by is None:
         keys.append("time (without `timestamp_by` event time is arrival time)")

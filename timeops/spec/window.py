@@ -235,11 +235,7 @@ class WindowSpec(WindowEmission):
 
 
 def chain_problems(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
-    """What is wrong between windows and those whose results they take.
-
-    Args:
-        windows: The windows that could be read, by their position in the file.
-    """
+    """What is wrong between windows, by their position in the file, and those whose results they take."""
     for position, window in windows.items():
         if window.input is None:
             continue
