@@ -52,18 +52,18 @@ BEHIND_WATERMARK = Expectation(
 )
 RECOUNT = Expectation(
     name="late_drop_recount",
-    holds="dead letters by reason equal an independent recount of the batch's range of the log",
+    holds="dead dead_letters by reason equal an independent recount of the batch's range of the log",
     remedy="drops are miscounted, so windows may be too: report the numbers; `tidemark accept` takes it as it is",
     blocking=True,
 )
 CONSERVATION = Expectation(
     name="conservation",
-    holds="records = ordered + held + dead letters; per window accepted = in windows + in gaps + filtered + "
+    holds="records = ordered + held + dead dead_letters; per window accepted = in windows + in gaps + filtered + "
     "dead letters of it",
     remedy="records were lost or doubled: do not use this batch; report the numbers, then `tidemark run` retries it",
     blocking=True,
 )
-CONSISTENT_LETTERS = Expectation(
+CONSISTENT_DEAD_LETTERS = Expectation(
     name="dead_letter_reasons",
     holds="every dead letter has a known reason, a sentence, and the lateness that its reason asks for",
     remedy="read the rows; the counts by reason may still be right",
@@ -72,7 +72,7 @@ CONSISTENT_LETTERS = Expectation(
 CHECKS: Mapping[str, tuple[Expectation, ...]] = {
     tables.ORDERED_EVENTS: (ORDER, BEHIND_WATERMARK),
     "window_results": (ONE_FINAL_ROW, DENSE_REVISIONS, WINDOW_RECOUNT, SUM_OVERFLOW, HAVING),
-    tables.DEAD_LETTERS: (RECOUNT, CONSERVATION, CONSISTENT_LETTERS),
+    tables.DEAD_LETTERS: (RECOUNT, CONSERVATION, CONSISTENT_DEAD_LETTERS),
 }
 """The checks of each asset, in the order in which they run."""
 
@@ -106,7 +106,7 @@ def run_checks(batch: Batch, asset: str) -> list[Checked]:
     run = {
         tables.ORDERED_EVENTS: _check_releases,
         "window_results": check_windows,
-        tables.DEAD_LETTERS: _check_letters,
+        tables.DEAD_LETTERS: _check_dead_letters,
     }
     return [*run[asset](batch), *alerts]
 
@@ -169,14 +169,14 @@ def _timelines_around(workspace: Workspace, plan: Plan) -> tuple[DataFrame, Data
     return before, written
 
 
-def _check_letters(batch: Batch) -> list[Checked]:
+def _check_dead_letters(batch: Batch) -> list[Checked]:
     workspace, plan = batch.workspace, batch.plan
-    letters = _written(workspace, plan, tables.DEAD_LETTERS)
+    dead_letters = _written(workspace, plan, tables.DEAD_LETTERS)
     # No tolerance lets in what the clock has passed, so such a dead letter has no lateness.
     clock_moves = workspace.spec.time.idle is not None
     wrong = _INCONSISTENT.format(by_events="watermark_set_by IS NOT NULL" if clock_moves else "true")
     counted = (
-        letters.groupBy("stage", "window_name", "reason")
+        dead_letters.groupBy("stage", "window_name", "reason")
         .agg(F.count("*").alias("n"), F.count_if(F.expr(wrong)).alias("inconsistent"))
         .collect()
     )
@@ -186,15 +186,15 @@ def _check_letters(batch: Batch) -> list[Checked]:
         if row["stage"] == "window":
             of_windows[row["window_name"]] += row["n"]
     before = timelines_before(workspace, workspace.position())
-    fresh = _one_row(recount_of_batch(batch, letters, before))
+    fresh = _one_row(recount_of_batch(batch, dead_letters, before))
     shown = (c.SEQ, "reason", "lateness_us", "detail")
     return [
         check(RECOUNT, recounted(by_reason, fresh)),
         check(CONSERVATION, _accounts(workspace, plan, fresh["records"], sum(by_reason.values()), of_windows)),
         check(
-            CONSISTENT_LETTERS,
+            CONSISTENT_DEAD_LETTERS,
             [Measured("dead letters that contradict themselves", 0, sum(row["inconsistent"] for row in counted))],
-            lambda: _sample(letters.where(wrong).orderBy(c.SEQ).select(*shown)),
+            lambda: _sample(dead_letters.where(wrong).orderBy(c.SEQ).select(*shown)),
         ),
     ]
 

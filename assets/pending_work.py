@@ -17,7 +17,7 @@ from tidemark.resources.workspace import Workspace
 
 
 @dataclass(frozen=True)
-class Due:
+class PendingWork:
     """What a look found.
 
     Attributes:
@@ -33,7 +33,7 @@ class Due:
     may_ripen: bool = False
 
 
-def look(workspace: Workspace) -> Due:
+def look(workspace: Workspace) -> PendingWork:
     """What a run would find to do.
 
     Raises:
@@ -44,14 +44,14 @@ def look(workspace: Workspace) -> Due:
     ensure_taken(workspace)
     found = waiting_input(workspace)
     if at_work := _at_work(workspace):
-        return Due(False, "", at_work, may_ripen=True)
+        return PendingWork(False, "", at_work, may_ripen=True)
     unprocessed = _unprocessed(workspace)
     last = workspace.batches.last_commit() if workspace.exists else None
     files = [[file.path, file.size, file.modified_us] for file in found.ready]
     files += [[file.place, file.size, file.modified_us] for file in found.copies]
     key = _digest([workspace.spec.fingerprint(), last.batch_id if last else None, files])
     sentence = "; ".join(filter(None, [_of_files(workspace, found), unprocessed]))
-    return Due(bool(found.ready or found.copies or unprocessed), key, sentence, may_ripen=bool(found.waiting))
+    return PendingWork(bool(found.ready or found.copies or unprocessed), key, sentence, may_ripen=bool(found.waiting))
 
 
 def signature(workspace: Workspace) -> str:

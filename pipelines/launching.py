@@ -24,7 +24,7 @@ from dagster import (
     sensor,
 )
 
-from tidemark.assets.pending_work import Due, look, signature
+from tidemark.assets.pending_work import PendingWork, look, signature
 from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG
 from tidemark.resources.batches.plans import LEASE, is_gone, owner_in
 from tidemark.resources.workspace import Workspace
@@ -83,37 +83,37 @@ def live_sensor(workspace: Workspace, job: str, given: OnNewInput) -> SensorDefi
         seen = signature(workspace)
         if context.cursor == seen:
             return SkipReason("no file and no batch changed since the last look, which found nothing to do")
-        due = look(workspace)
+        work = look(workspace)
         # The cursor names what needs no second look.
-        context.update_cursor(None if due.is_there or due.may_ripen else seen)
-        return _decided(due, workspace, job, context)
+        context.update_cursor(None if work.is_there or work.may_ripen else seen)
+        return _decided(work, workspace, job, context)
 
     return on_new_input
 
 
 def _decided(
-    due: Due, workspace: Workspace, job: str, context: SensorEvaluationContext | ScheduleEvaluationContext
+    work: PendingWork, workspace: Workspace, job: str, context: SensorEvaluationContext | ScheduleEvaluationContext
 ) -> RunRequest | SkipReason:
     """As `decide`, once runs that nobody works on are over; the tick says which those were."""
-    over = end_dead_runs(workspace, job, context.instance) if due.is_there else []
+    over = end_dead_runs(workspace, job, context.instance) if work.is_there else []
     for sentence in over:
         context.log.warning(sentence)
-    asked = decide(due, workspace, job, context.instance)
+    asked = decide(work, workspace, job, context.instance)
     if isinstance(asked, SkipReason):
         return SkipReason("; ".join([*over, str(asked.skip_message)]))
     return asked
 
 
-def decide(due: Due, workspace: Workspace, job: str, instance: DagsterInstance) -> RunRequest | SkipReason:
-    """A run for what is due, unless one is on its way, or has failed at this very work and had better wait."""
-    if not due.is_there:
-        return SkipReason(due.sentence)
+def decide(work: PendingWork, workspace: Workspace, job: str, instance: DagsterInstance) -> RunRequest | SkipReason:
+    """A run for the work that is there, unless one is on its way, or has failed at it and had better wait."""
+    if not work.is_there:
+        return SkipReason(work.sentence)
     if at_work := instance.get_runs(RunsFilter(job_name=job, statuses=_NOT_ENDED), limit=1):
-        return SkipReason(f"run {at_work[0].run_id} is on its way; {due.sentence}")
-    before = instance.get_run_records(RunsFilter(job_name=job, tags={WORK_TAG: due.key}))
+        return SkipReason(f"run {at_work[0].run_id} is on its way; {work.sentence}")
+    before = instance.get_run_records(RunsFilter(job_name=job, tags={WORK_TAG: work.key}))
     if before and (reason := _better_wait(before, workspace.clock.now())):
-        return SkipReason(f"{reason}; {due.sentence}")
-    return RunRequest(run_key=f"{due.key}/{len(before)}", tags={WORK_TAG: due.key})
+        return SkipReason(f"{reason}; {work.sentence}")
+    return RunRequest(run_key=f"{work.key}/{len(before)}", tags={WORK_TAG: work.key})
 
 
 def _better_wait(before: Sequence[RunRecord], now: datetime) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from tidemark.assets.backfill.log_range import LogRange, range_of_windows
-from tidemark.assets.batch.batch import KEPT_RECORDS, records_between
+from tidemark.assets.batch.batch import MATERIALIZED_RECORDS, records_between
 from tidemark.assets.batch.clocks import clock_around, clocks_behind
 from tidemark.assets.batch.log_control import END_OF_INPUT, TICK, WAIT, recorded, sources_of
 from tidemark.assets.batch.planning import MOST_RECORDS, LogSegment, at_work
@@ -107,7 +107,7 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
     log, state = records_between(workspace, part.first_seq, part.end_seq), state_at(workspace, part.begin)
     rules = replace(TimeRules.of(workspace.spec), waits=waits_at(workspace, part.begin))
     times = first_times_at(workspace, part.begin, log) if rules.time.deduplicate_by else None
-    flushed, few = part.end.position.final, part.records <= KEPT_RECORDS
+    flushed, few = part.end.position.final, part.records <= MATERIALIZED_RECORDS
     outcome = advance(
         log,
         State(state, first_times=times),
@@ -121,8 +121,9 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
     )
     if not flushed:
         outcome = outcome.with_timelines(state_at(workspace, part.end))
-    keep = computed if few or window.revises else as_it_is  # as live runs do: they ask for one frame many times
-    return passing(last_revisions(outcome.results(window, only=only, materialize=keep), window))
+    # As live runs do: they ask for one frame many times.
+    materialize = computed if few or window.revises else as_it_is
+    return passing(last_revisions(outcome.results(window, only=only, materialize=materialize), window))
 
 
 def _cuts_of(workspace: Workspace, part: LogRange) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.timelines import clock_watermark
 
-KEPT_RECORDS = 1_000_000
+MATERIALIZED_RECORDS = 1_000_000
 """Batches of at most so many records are judged once and kept for all stages. A larger one is judged anew by each,
 from the carries of its blocks, which are kept: that is a scan of the log, which costs less than writing all its rows
 aside. Where the rules follow the activity of timelines, or look for duplicates, it is more than a scan, and every
@@ -96,7 +96,9 @@ class Batch(BatchWriter):
             way="in_order" if self.is_small else None,
             # A checkpoint rather than a cache: what follows is planned from its rows, not from what gave them.
             materialize=computed,
-            is_small=records_in(plan) <= KEPT_RECORDS or rules.follows_activity or bool(rules.time.deduplicate_by),
+            is_small=records_in(plan) <= MATERIALIZED_RECORDS
+            or rules.follows_activity
+            or bool(rules.time.deduplicate_by),
             places_sessions=self.is_small,
             written=self._results_of_batch,
         )

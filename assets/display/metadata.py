@@ -62,7 +62,7 @@ def rows(count: int) -> Metadata:
 def table(lake: Lake, name: str) -> Metadata:
     """Names, types and meaning of a table's columns, and where it lies."""
     fields = [
-        TableColumn(name=column, type=kind, description=words_on(name, column))
+        TableColumn(name=column, type=kind, description=column_description(name, column))
         for column, kind in lake.columns(name).items()
     ]
     return {
@@ -127,7 +127,7 @@ def instant(us: int | None) -> Any:
     return MetadataValue.timestamp(us / 1e6) if us is not None else MetadataValue.text("none")
 
 
-def words_on(table: str, column: str) -> str | None:
+def column_description(table: str, column: str) -> str | None:
     """What a column holds; None where it is the users' own."""
     own = _EVERYWHERE
     if table == tables.DEAD_LETTERS:

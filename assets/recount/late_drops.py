@@ -27,13 +27,13 @@ from tidemark.timeops.spec import WindowSpec
 _JUDGED = ("duplicate", "early", "late_arrival", "out_of_order")  # reasons that the recount tells apart
 
 
-def recount_of_batch(batch: Batch, letters: DataFrame, before: DataFrame) -> DataFrame:
+def recount_of_batch(batch: Batch, dead_letters: DataFrame, before: DataFrame) -> DataFrame:
     """The recount of a batch's range of the log, one row."""
     workspace, items = batch.workspace, batch.items
     rules = _rules_of(workspace, batch.plan, items)
     if not rules.deduplicate_by:
         return recount(items, rules, before)
-    told = letters.where("reason = 'duplicate'").select(c.SEQ)
+    told = dead_letters.where("reason = 'duplicate'").select(c.SEQ)
     known = known_first_times(workspace, batch.spans)
     return recount(items, rules, before, told=told, first_times=known)
 

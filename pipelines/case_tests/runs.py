@@ -40,7 +40,7 @@ from tidemark.resources.many_logs import (
 )
 from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops import columns as c
-from tidemark.timeops.cases.file import FINAL, HELD, LETTERS, NONE, ORDERED, WINDOWS, Case
+from tidemark.timeops.cases.file import DEAD_LETTERS, FINAL, HELD, NONE, ORDERED, WINDOWS, Case
 from tidemark.timeops.cases.values import read_row, text_of
 from tidemark.timeops.engine import State
 from tidemark.timeops.events.release import Released
@@ -196,7 +196,7 @@ def _fold(
         segments.append(
             _Segment(
                 tables={
-                    LETTERS: dead_letters_of(outcome, rules),
+                    DEAD_LETTERS: dead_letters_of(outcome, rules),
                     **{WINDOWS + window.name: outcome.results(window) for window in outcome.windows},
                     ORDERED: _released(outcome.released),
                     HELD: _unnumbered(outcome.released.held),

@@ -33,7 +33,7 @@ from tidemark.pipelines.spec_files import read_text
 from tidemark.resources import tables
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import SpecFile, Workspace
-from tidemark.timeops.cases.file import HELD, LETTERS, ORDERED, WINDOWS, Case, CasesFile, Expected, parse_cases
+from tidemark.timeops.cases.file import DEAD_LETTERS, HELD, ORDERED, WINDOWS, Case, CasesFile, Expected, parse_cases
 from tidemark.timeops.cases.values import read_value, text_of
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean
 from tidemark.timeops.spec import Spec
@@ -96,7 +96,7 @@ def judge(spec_file: SpecFile, file: CasesFile, spark: SparkSession) -> list[Ver
 
 def _schemas(workspace: Workspace) -> dict[str, StructType]:
     """Columns of the tables that can be compared; what is wrong with the spec's expressions shows here."""
-    names = {tables.ORDERED_EVENTS: ORDERED, tables.HELD_EVENTS: HELD, tables.DEAD_LETTERS: LETTERS}
+    names = {tables.ORDERED_EVENTS: ORDERED, tables.HELD_EVENTS: HELD, tables.DEAD_LETTERS: DEAD_LETTERS}
     names |= {table: WINDOWS + name for name, table in workspace.window_tables.items()}
     return {
         names[table]: StructType([field for field in schema if field.name not in _NOT_COMPARED])

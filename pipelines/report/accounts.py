@@ -21,7 +21,7 @@ from tidemark.resources.lake.queries import newest_rows, pieces
 from tidemark.resources.tables import DEAD_LETTERS
 from tidemark.resources.workspace import plan_end
 
-MOST_LETTERS = 500
+MOST_DEAD_LETTERS = 500
 _COLUMNS = (
     *("_arrival_seq", "_arrival_time", "_event_time", "_source", "_position"),
     *("stage", "reason", "detail", "window_name", "lateness_us", "payload"),
@@ -91,11 +91,11 @@ def places(state: State) -> list[Place]:
         ]
     else:
         found = [Place("accepted", "", accepted, "taken by the windows; this pipeline writes no ordered_events")]
-    letters = sorted(refused(counts).items(), key=lambda item: -item[1])
-    return found + [Place(reason, STAGES.get(reason, "time"), n, REASONS.get(reason, "")) for reason, n in letters]
+    reasons = sorted(refused(counts).items(), key=lambda item: -item[1])
+    return found + [Place(reason, STAGES.get(reason, "time"), n, REASONS.get(reason, "")) for reason, n in reasons]
 
 
-def letters_by_reason(state: State) -> Counter[str]:
+def dead_letters_by_reason(state: State) -> Counter[str]:
     """How many dead letters there are, by reason."""
     found = Counter(refused(state.counts))
     windows = [window.name for window in state.spec.windows]
@@ -200,12 +200,12 @@ def _batch(commit: Commit, state: State) -> BatchLine:
         return BatchLine(commit, 0, None, None, done)
     closed = window_closed(counts, [window.name for window in state.spec.windows])
     failed = unfit(counts, [window.name for window in state.spec.windows])
-    letters = sum(refused(counts).values()) + sum(closed.values()) + sum(failed.values())
+    dead_letters = sum(refused(counts).values()) + sum(closed.values()) + sum(failed.values())
     notes = [f"reopened after a flush: {plan.input['reopen']}"] if plan.input.get("reopen") else []
     notes += ["the end of input was flushed"] if plan.input.get("flush") else []
     notes += [f"accepted although a check failed: {commit.reason}"] if commit.reason is not None else []
     in_order = ordered(counts) if state.spec.outputs.ordered_events else None
-    return BatchLine(commit, plan_end(plan) - plan.first_seq, in_order, letters, "; ".join(notes))
+    return BatchLine(commit, plan_end(plan) - plan.first_seq, in_order, dead_letters, "; ".join(notes))
 
 
 def adds_up(found: list[Place], counts: Counts) -> bool:
@@ -220,7 +220,7 @@ def clocks(state: State) -> Mapping[str, int | None]:
 
 
 @dataclass(frozen=True)
-class Letter:
+class DeadLetter:
     """A dead letter as texts."""
 
     seq: int | None
@@ -235,15 +235,15 @@ class Letter:
     payload: str
 
 
-def newest_letters(state: State, by_reason: Mapping[str, int]) -> list[Letter]:
-    """The newest dead letters of each reason, at most MOST_LETTERS in all, the newest first."""
+def newest_dead_letters(state: State, by_reason: Mapping[str, int]) -> list[DeadLetter]:
+    """The newest dead letters of each reason, at most MOST_DEAD_LETTERS in all, the newest first."""
     rows: list[Mapping[str, Any]] = []
-    for reason, most in allotted(by_reason, MOST_LETTERS).items():
+    for reason, most in allotted(by_reason, MOST_DEAD_LETTERS).items():
         version = state.versions[DEAD_LETTERS]
         only = [("reason", "=", reason)]
         found = newest_rows(state.lake, DEAD_LETTERS, version, _COLUMNS, by="_arrival_seq", most=most, filters=only)
         rows += found.to_pylist()
-    return [_letter(row) for row in sorted(rows, key=lambda row: -(row["_arrival_seq"] or 0))]
+    return [_dead_letter(row) for row in sorted(rows, key=lambda row: -(row["_arrival_seq"] or 0))]
 
 
 def allotted(by_reason: Mapping[str, int], most: int) -> dict[str, int]:
@@ -255,8 +255,8 @@ def allotted(by_reason: Mapping[str, int], most: int) -> dict[str, int]:
     return dict(found)
 
 
-def _letter(row: Mapping[str, Any]) -> Letter:
-    return Letter(
+def _dead_letter(row: Mapping[str, Any]) -> DeadLetter:
+    return DeadLetter(
         seq=row["_arrival_seq"],
         reason=row["reason"],
         stage=row["stage"],

@@ -29,7 +29,7 @@ def page_of(workspace: Workspace) -> str:
     about = {"spec": workspace.spec, "written": workspace.clock.now()}
     if state is None:
         return _rendered("not_run.html.j2", about)
-    by_reason = accounts.letters_by_reason(state)
+    by_reason = accounts.dead_letters_by_reason(state)
     workspace.tell("reading counts")
     found = about | {
         "state": state,
@@ -49,8 +49,8 @@ def page_of(workspace: Workspace) -> str:
     workspace.tell("reading windows")
     parts = [charts.window_part(state, window) for window in workspace.spec.windows]
     workspace.tell("reading dead letters")
-    shown = accounts.newest_letters(state, by_reason)
-    return _rendered("page.html.j2", found | {"charts": of_log, "windows": parts, "letters": shown})
+    shown = accounts.newest_dead_letters(state, by_reason)
+    return _rendered("page.html.j2", found | {"charts": of_log, "windows": parts, "dead_letters": shown})
 
 
 def _timelines(state: State) -> tuple[int, list[accounts.Timeline]] | None:

@@ -31,11 +31,11 @@ from tidemark.timeops.spec.yaml_text import read_yaml
 
 Row = Mapping[str, Any]
 
-ORDERED, HELD, LETTERS, WINDOWS = "ordered_events", "held_events", "dead_letters", "windows/"
+ORDERED, HELD, DEAD_LETTERS, WINDOWS = "ordered_events", "held_events", "dead_letters", "windows/"
 NONE, FINAL = "none", "final"
 """What stands for no watermark yet, and for one that a flush moved past every event."""
 
-_TABLES = f"{ORDERED}, {HELD}, {LETTERS}, {WINDOWS}<name>, watermark or watermarks"
+_TABLES = f"{ORDERED}, {HELD}, {DEAD_LETTERS}, {WINDOWS}<name>, watermark or watermarks"
 _WATERMARK = f"an instant such as 2026-01-31T12:00:00Z, {NONE} (no event has come), or {FINAL} (flushed)"
 _GIVEN_BESIDE_PAYLOAD = (ARRIVAL, SOURCE, SPLIT, FILE)
 
@@ -93,7 +93,7 @@ def _within(at: Path, read: Any, value: object) -> Any:
 def _expected(value: object) -> Expected:
     if not isinstance(value, Mapping) or not value:
         raise ProblemsError([Problem(f"found {show(value)}", expected=f"a mapping of {_TABLES}")])
-    known = (ORDERED, HELD, LETTERS, "watermark", "watermarks")
+    known = (ORDERED, HELD, DEAD_LETTERS, "watermark", "watermarks")
     raise_any(
         Problem(f"unknown key `{key}`", f"one of {_TABLES}", did_you_mean(str(key), known), (str(key),))
         for key in value
