@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -39,6 +39,7 @@ _PERCENT = r"^ *([0-9]+(?:\.[0-9]+)?) *% *$"
 _SHORTEST_AGE = timedelta(minutes=1)  # Dagster looks at the age of assets no more often
 _OWNER = r"team:\S(?:.*\S)?|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}"
 _PART = r"[A-Za-z0-9_.-]{1,63}"
+Level = TypeVar("Level", float, timedelta)
 _TAG = rf"(?!dagster/)(?:{_PART}/)?{_PART}"  # Dagster's own name space holds the kinds of assets
 
 
@@ -169,33 +170,36 @@ class ShareLevels(SpecModel):
 
     @model_validator(mode="after")
     def _together(self) -> "ShareLevels":
-        given = [share for share in (self.warn, self.error) if share is not None]
-        _check_levels(one_given=bool(given), in_order=len(given) < 2 or given[0] < given[1])
+        _check_levels(self.warn, self.error)
         return self
+
+
+def _not_too_young(age: timedelta) -> timedelta:
+    if age < _SHORTEST_AGE:
+        expected = "at least 1 minute: Dagster looks no more often"
+        raise ProblemsError([Problem(f"found {age.total_seconds():g} s", expected)])
+    return age
+
+
+Age = Annotated[PositiveDuration, AfterValidator(_not_too_young)]
 
 
 class AgeLevels(SpecModel):
     """From which age on something is a warning, and from which an error."""
 
-    warn: PositiveDuration | None = Field(default=None, description="Above this it is a warning, such as 10 min.")
-    error: PositiveDuration | None = Field(default=None, description="Above this it is an error, such as 1 hour.")
+    warn: Age | None = Field(default=None, description="Above this it is a warning, such as 10 min.")
+    error: Age | None = Field(default=None, description="Above this it is an error, such as 1 hour.")
 
     @model_validator(mode="after")
     def _together(self) -> "AgeLevels":
-        given = [age for age in (self.warn, self.error) if age is not None]
-        _check_levels(one_given=bool(given), in_order=len(given) < 2 or given[0] < given[1])
-        for name in ("warn", "error"):
-            age = getattr(self, name)
-            if age is not None and age < _SHORTEST_AGE:
-                found = f"found {age.total_seconds():g} s"
-                raise ProblemsError([Problem(found, "at least 1 minute: Dagster looks no more often", at=(name,))])
+        _check_levels(self.warn, self.error)
         return self
 
 
-def _check_levels(*, one_given: bool, in_order: bool) -> None:
-    if not one_given:
+def _check_levels(warn: Level | None, error: Level | None) -> None:
+    if warn is None and error is None:
         raise ProblemsError([Problem("neither `warn` nor `error` is given", "one of them, or both")])
-    if not in_order:
+    if warn is not None and error is not None and warn >= error:
         raise ProblemsError([Problem("`warn` is not below `error`", "a level below `error`", at=("warn",))])
 
 

@@ -4,17 +4,25 @@ Here: the keys and the rules between them. Not here: their effect (events/extrac
 watermark/watermarks.py).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.expressions.tokens import normal_form
-from tidemark.timeops.problems import Path, Problem, ProblemsError, raise_any, show
+from tidemark.timeops.problems import Path, Problem, raise_any
 from tidemark.timeops.spec.expressions import Expression, InstantExpression
-from tidemark.timeops.spec.fields import Duration, Instant, PositiveDuration, SpecModel, TimeZone, one_of, read_keys
+from tidemark.timeops.spec.fields import (
+    Duration,
+    Instant,
+    PositiveDuration,
+    SpecModel,
+    TimeZone,
+    one_of,
+    word_or_keys,
+)
 from tidemark.timeops.utc import us_of
 
 _UNIT_US = {"second": 1_000_000, "millisecond": 1_000, "microsecond": 1}
@@ -64,12 +72,7 @@ def _doubled(expressions: Sequence[str], key: str) -> Iterable[Problem]:
         seen.add(normal_form(expression))
 
 
-def _emission(value: object) -> object:
-    if isinstance(value, Mapping):
-        return read_keys(value, Periodic)
-    if value == "on_event" or isinstance(value, Periodic):
-        return value
-    raise ProblemsError([Problem(f"found {show(value)}", expected="on_event, or {every: 200 ms}")])
+_EMISSION = word_or_keys(Periodic, "on_event", expected="on_event, or {every: 200 ms}")
 
 
 class TimeSpec(SpecModel):
@@ -110,7 +113,7 @@ class TimeSpec(SpecModel):
     early: TolerancePolicy | None = Field(
         default=None, description="Events whose time is too far ahead of their arrival; default: no bound."
     )
-    emit: Annotated[Literal["on_event"] | Periodic, BeforeValidator(_emission)] = Field(
+    emit: Annotated[Literal["on_event"] | Periodic, _EMISSION] = Field(
         default="on_event",
         description="When events see the watermark move: after each event, or after each period of the clock.",
     )

@@ -48,6 +48,20 @@ def read_keys(value: Mapping[object, object], model: type[_Model]) -> _Model:
         raise ProblemsError(problems_of(error, {(): model})) from None
 
 
+def word_or_keys(model: type[_Model], *words: str, expected: str) -> BeforeValidator:
+    """Return the check of a value that is one of some words, or a mapping of the keys of a model."""
+
+    def check(value: object) -> object:
+        if isinstance(value, Mapping):
+            return read_keys(value, model)
+        if value in words or isinstance(value, model):
+            return value
+        remedy = did_you_mean(value, [*words, *model.model_fields]) if isinstance(value, str) else ""
+        raise ProblemsError([Problem(f"found {show(value)}", expected, remedy)])
+
+    return BeforeValidator(check)
+
+
 def read_text(value: object) -> str:
     """Return a text without the white space around it, or say that it is none."""
     if not isinstance(value, str):

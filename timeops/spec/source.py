@@ -35,45 +35,20 @@ from tidemark.timeops.spec.fields import (
 )
 
 _TEMPORAL = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale")
-_FLAGS = frozenset(
-    (
-        "header",
-        "ignoreLeadingWhiteSpace",
-        "ignoreTrailingWhiteSpace",
-        "multiLine",
-        "allowComments",
-        "allowSingleQuotes",
-        "allowUnquotedFieldNames",
-        "allowNumericLeadingZeros",
-        "allowNonNumericNumbers",
-        "primitivesAsString",
-    )
+_CSV_FLAGS = ("header", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "multiLine")
+_JSON_FLAGS = (
+    "allowComments",
+    "allowSingleQuotes",
+    "allowUnquotedFieldNames",
+    "allowNumericLeadingZeros",
+    "allowNonNumericNumbers",
+    "primitivesAsString",
 )
+_FLAGS = frozenset((*_CSV_FLAGS, *_JSON_FLAGS))
+_CSV_TEXTS = ("sep", "delimiter", "quote", "escape", "nullValue", "nanValue", "emptyValue", "comment")
 READER_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "csv": (
-        "header",
-        "sep",
-        "delimiter",
-        "quote",
-        "escape",
-        "nullValue",
-        "nanValue",
-        "emptyValue",
-        "comment",
-        "ignoreLeadingWhiteSpace",
-        "ignoreTrailingWhiteSpace",
-        "multiLine",
-        *_TEMPORAL,
-    ),
-    "json": (
-        "allowComments",
-        "allowSingleQuotes",
-        "allowUnquotedFieldNames",
-        "allowNumericLeadingZeros",
-        "allowNonNumericNumbers",
-        "primitivesAsString",
-        *_TEMPORAL,
-    ),
+    "csv": ("header", *_CSV_TEXTS, *_CSV_FLAGS[1:], *_TEMPORAL),
+    "json": (*_JSON_FLAGS, *_TEMPORAL),
     "parquet": (),
 }
 """The options of Spark's readers that may be set, by format."""

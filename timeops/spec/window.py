@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.expressions.tokens import mentions, normal_form, plain_column, split_alias
-from tidemark.timeops.problems import Path, Problem, ProblemsError, did_you_mean, raise_any, show
+from tidemark.timeops.problems import Path, Problem, ProblemsError, did_you_mean, raise_any
 from tidemark.timeops.spec.expressions import RESERVED_COLUMNS, Aggregate, Expression, GroupItem
 from tidemark.timeops.spec.fields import (
     ALIAS,
@@ -23,11 +23,10 @@ from tidemark.timeops.spec.fields import (
     PositiveDuration,
     SpecModel,
     WholeNumber,
-    read_keys,
+    word_or_keys,
 )
 from tidemark.timeops.spec.shapes import WindowShape
 
-_WAYS = ("on_close", "on_time")
 RESERVED_IN_WINDOWS = RESERVED_COLUMNS | {"window_start", "window_end", "_change_type", "_late_events"}
 ALIAS_SCHEMA: Mapping[str, Any] = {
     "pattern": f"^{ALIAS}$",
@@ -42,13 +41,7 @@ class Early(SpecModel):
     early: PositiveDuration = Field(description="Length of a period, such as 1 minute.")
 
 
-def _emission(value: object) -> object:
-    if isinstance(value, Mapping):
-        return read_keys(value, Early)
-    if value in _WAYS or isinstance(value, Early):
-        return value
-    remedy = did_you_mean(value, [*_WAYS, "early"]) if isinstance(value, str) else ""
-    raise ProblemsError([Problem(f"found {show(value)}", "on_close, on_time, or {early: 1 minute}", remedy)])
+_EMISSION = word_or_keys(Early, "on_close", "on_time", expected="on_close, on_time, or {early: 1 minute}")
 
 
 class WindowEmission(WindowShape):
@@ -58,7 +51,7 @@ class WindowEmission(WindowShape):
         default=timedelta(0),
         description="How long after its end a window still takes events; needs time.out_of_order: keep.",
     )
-    emit: Annotated[Literal["on_close", "on_time"] | Early, BeforeValidator(_emission)] = Field(
+    emit: Annotated[Literal["on_close", "on_time"] | Early, _EMISSION] = Field(
         default="on_close",
         description="on_close: one result, when the window is closed; on_time: one when the watermark passes its "
         "end, and revisions for late events until it is closed; {early: 1 minute}: a revision for each period "
