@@ -21,7 +21,7 @@ from dagster import (
 from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.backfill.days import days_in, rebuild_days
-from tidemark.assets.batch.writing import BatchWriter
+from tidemark.assets.batch.batch import BatchWriter
 from tidemark.assets.display import metadata as show
 from tidemark.assets.runs import RETRIES, OpenWorkspace, key, pool_of, run_tags, say_who_runs, told_to_dagster
 from tidemark.assets.windows import days_of_batch

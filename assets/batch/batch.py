@@ -1,27 +1,32 @@
-"""The batch at work: its segment of the log, judged once for all stages, and the state around it.
+"""The batch at work: its segment of the log, judged once for all stages, the state around it, and its writes.
 
-Here: from what is stored to the engine, and the position behind it. Not here: the rules (timeops/engine.py), what a
-stage writes (../).
+Here: from what is stored to the engine, the position behind it, and appending and replacing rows of any table as one
+attempt: each write is one commit of a table, stamped, counted, and safe to repeat. Not here: the rules
+(timeops/engine.py), which rows a stage writes (../), how a commit is made safe (resources/lake/).
 """
 
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.clocks import clock_around, clocks_behind
 from tidemark.assets.batch.log_control import waits_of, was_reopened
-from tidemark.assets.batch.planning import segment_of
-from tidemark.assets.batch.writing import BatchWriter
+from tidemark.assets.batch.planning import base_is_due, batch_column, flushes, has_few_records, segment_of
 from tidemark.assets.state.dedup import Span, known_first_times, spans_of
 from tidemark.assets.state.releases import held_before
 from tidemark.assets.state.timelines import joined_fast, one_timeline, timelines_before
 from tidemark.assets.state.windows import drained_before, needed_by, seen_by_windows
 from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.lake.filters import Filters
+from tidemark.resources.lake.lake import Written
 from tidemark.resources.spark.frames import count_splits
 from tidemark.resources.workspace import Position, Workspace, plan_end, records_in
 from tidemark.timeops import columns as c
+from tidemark.timeops.columns import BATCH
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.rules import TimeRules
@@ -33,6 +38,74 @@ MATERIALIZED_RECORDS = 1_000_000
 from the carries of its blocks, which are kept: that is a scan of the log, which costs less than writing all its rows
 aside. Where the rules follow the activity of timelines, or look for duplicates, it is more than a scan, and every
 batch is kept."""
+
+
+@dataclass(frozen=True, eq=False)
+class BatchWriter:
+    """Writes what an attempt at a batch leaves in its tables.
+
+    Attributes:
+        workspace: The pipeline.
+        plan: The batch.
+    """
+
+    workspace: Workspace
+    plan: Plan
+
+    @property
+    def stamp(self) -> Column:
+        """The column `_batch_id` of its rows."""
+        return batch_column(self.plan)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether planning, not computing, is what the batch takes its time for."""
+        return has_few_records(self.plan)
+
+    @property
+    def flushes(self) -> bool:
+        """Whether the end of input is flushed behind the batch."""
+        return flushes(self.plan)
+
+    @property
+    def base_is_due(self) -> bool:
+        """Whether state that is kept as a base and changes is written anew as a base."""
+        return base_is_due(self.workspace, self.plan)
+
+    def append(self, table: str, rows: DataFrame, *, grows: bool = False, are_few: bool | None = None) -> Written:
+        """Adds rows, with the number of the batch.
+
+        Args:
+            table: The table.
+            rows: The rows, without `_batch_id`.
+            grows: The table gets the columns that the rows have and it lacks.
+            are_few: As of `Lake.append`; by default where the batch is small.
+        """
+        return self.replace(table, rows, where=None, grows=grows, are_few=are_few)
+
+    def replace(
+        self,
+        table: str,
+        rows: DataFrame,
+        *,
+        where: Filters | None,
+        grows: bool = False,
+        are_few: bool | None = None,
+    ) -> Written:
+        """Deletes rows and adds others, in one commit; arguments as of `append` and of `Lake.replace`."""
+        stamped = rows if BATCH in rows.columns else rows.withColumn(BATCH, self.stamp)
+        ready = self.workspace.ready_for(table, self.plan, stamped) if grows else self._ready(table)
+        few = self.is_small if are_few is None else are_few
+        return self.workspace.lake.replace(
+            table, stamped, where=where, attempt=self.plan.attempt, expect=ready, are_few=few
+        )
+
+    def append_rows(self, table: str, rows: pa.Table) -> None:
+        """Adds rows that this process has, whole, as they are."""
+        self.workspace.lake.append_rows(table, rows, expect=self._ready(table), attempt=self.plan.attempt)
+
+    def _ready(self, table: str) -> int:
+        return self.workspace.ready(table, self.plan)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ of other tables (checks.py).
 from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch
@@ -124,13 +124,12 @@ def _undecided(workspace: Workspace, plan: Plan, window: WindowSpec) -> DataFram
     """The results of a batch on which `having` fails; None where it cannot."""
     rows = workspace.lake.read(tables.window_table(window.name), filters=[(c.BATCH, "=", plan.batch_id)])
     fails = having_fails(rows, window)
-    named = (
-        F.lit(window.name).alias("window_name"),
-        "window_start",
-        "window_end",
-        group_values(window.group_columns),
-    )
-    return None if fails is None else rows.where(fails).select(*named)
+    return None if fails is None else rows.where(fails).select(*_named(window, "window_start", "window_end"))
+
+
+def _named(window: WindowSpec, *columns: str) -> list[Column]:
+    """The columns that a sample shows of a window and group."""
+    return [F.lit(window.name).alias("window_name"), *map(F.col, columns), group_values(window.group_columns)]
 
 
 def _none_of(frames: Sequence[DataFrame], expectation: Expectation, what: str) -> Checked:
@@ -144,8 +143,7 @@ def _doubled(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:
     rows = _since(workspace, tables.window_table(window.name), look)
     keys = [F.col(f"`{name}`") for name in window.key_columns]  # with the end: sessions may share their start
     doubled = rows.groupBy(*keys).agg(F.count("*").alias("__rows")).where("__rows > 1")
-    named, groups = F.lit(window.name).alias("window_name"), group_values(window.group_columns)
-    return doubled.select(named, "window_start", groups, F.col("__rows").alias("rows"))
+    return doubled.select(*_named(window, "window_start"), F.col("__rows").alias("rows"))
 
 
 def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -> DataFrame:
@@ -161,9 +159,8 @@ def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look)
     all_there = F.lit(True) if window.having else F.col("__n") == F.col("__last") + 1
     gap = ~F.coalesce(all_there & (F.col("__highest") == F.col("__last")), F.lit(False))
     shown = both.where(gap).select("now.*", "__n")
-    named, groups = F.lit(window.name).alias("window_name"), group_values(window.group_columns)
     counts = (F.col("__last").alias("last"), F.col("__n").alias("n"))
-    return shown.select("window_start", "window_end", groups, *counts, named)
+    return shown.select(*_named(window, "window_start", "window_end"), *counts)
 
 
 def _since(workspace: Workspace, table: str, look: Look) -> DataFrame:
