@@ -25,7 +25,8 @@ FAILED, BAD_SPEC, INTERRUPTED = 1, 2, 130
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_SPECS = Path(__file__).parent / "specs"
+SPECS = Path(__file__).parent / "specs"
+"""The specs that come with Tidemark: where a process looks that was told no others."""
 spec_paths = click.argument("specs", metavar="SPEC...", nargs=-1, required=True, type=click.Path(path_type=Path))
 
 
@@ -67,7 +68,7 @@ def known_settings(warehouse: Path | None = None, *, spark_ui: bool = False) -> 
     """Settings of this process, for a command that needs no Dagster: nothing is made."""
     from tidemark.resources.settings import from_environment
 
-    return from_environment(_SPECS, warehouse=warehouse, spark_ui=spark_ui)
+    return from_environment(SPECS, warehouse=warehouse, spark_ui=spark_ui)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from tidemark.assets.backfill.partitions import first_day, window_assets
 from tidemark.assets.live import BATCH, NOTHING_ASKED, live_assets
 from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace
 from tidemark.pipelines import wrong_specs
+from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
 from tidemark.pipelines.spec_files import SpecFolder, read_specs
 from tidemark.pipelines.upkeep import upkeep_job
@@ -35,8 +36,6 @@ from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_sess
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec.automation import OnNewInput
-
-SPECS = Path(__file__).parent / "specs"
 
 Place = str | PathLike[str]
 

@@ -21,11 +21,11 @@ from zoneinfo import ZoneInfo
 import click
 
 from tidemark.pipelines.cli import run_all
-from tidemark.pipelines.command_line import in_words, settings_of
+from tidemark.pipelines.command_line import SPECS, in_words, settings_of
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import TidemarkError
 
-SPEC = Path(__file__).parent / "specs" / "flights.yaml"
+SPEC = SPECS / "flights.yaml"
 LANDING = Path(__file__).resolve().parents[1] / "data" / "flights"
 _WINDOW = "windows/departures_1h"
 
