@@ -32,6 +32,7 @@ properties: setup ## try 2,000 fresh random logs in each mode of each property, 
 bench: setup ## measure against peers; more than an hour, see benchmarks/README.md
 	@$(BIN)/python -m benchmarks.late_events
 	@$(BIN)/python -m benchmarks.windows
+	@$(BIN)/python -m benchmarks.end_to_end
 	@$(BIN)/python -m benchmarks.growth
 	@$(BIN)/python -m benchmarks.batches
 	@$(BIN)/python -m benchmarks.micro_batches
