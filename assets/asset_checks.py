@@ -18,9 +18,9 @@ from dagster import (
 )
 from dagster_pyspark import LazyPySparkResource
 
-from tidemark.assets.batch.planning import is_accepted, stage_of
 from tidemark.assets.checks import expectations, run_checks
 from tidemark.assets.display import metadata as show
+from tidemark.assets.planning import is_accepted, stage_of
 from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, told_to_dagster
 from tidemark.resources.quality.checks import Checked, Expectation
 from tidemark.resources.quality.data_docs import docs_folder, write_page

@@ -6,7 +6,7 @@ Here: the decision of an operator as a batch of its own. Not here: how such chan
 
 from collections.abc import Sequence
 
-from tidemark.assets.batch.planning import at_work
+from tidemark.assets.planning import at_work
 from tidemark.resources.batches.plans import this_process
 from tidemark.resources.lake.undoing import Change, foreign_changes, keep_foreign, take_back
 from tidemark.resources.workspace import Workspace

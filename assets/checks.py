@@ -26,7 +26,8 @@ from tidemark.assets.recount.window_checks import (
     asked_of,
     check_windows,
 )
-from tidemark.assets.state.timelines import RELEASED, one_timeline, timelines_before
+from tidemark.assets.schemas import RELEASED
+from tidemark.assets.state.timelines import one_timeline, timelines_before
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check

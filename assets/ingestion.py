@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tidemark.assets.batch.planning import FEW_RECORDS, at_work, batch_column
+from tidemark.assets.planning import FEW_RECORDS, at_work, batch_column
 from tidemark.assets.schemas import payload_of
 from tidemark.assets.state.files import counted, write_states
 from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input

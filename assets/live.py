@@ -24,10 +24,10 @@ from pydantic import Field
 
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.batch.clocks import clock_of_tick, why_never
-from tidemark.assets.batch.planning import LogSegment, is_accepted, next_segment, stage_of
 from tidemark.assets.display import metadata as show
 from tidemark.assets.display.time_metadata import of_time_adjustment
 from tidemark.assets.ingestion import Ingested, ingest
+from tidemark.assets.planning import LogSegment, is_accepted, next_segment, stage_of
 from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, run_tags, say_who_runs, told_to_dagster
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.spec_changes import ensure_taken

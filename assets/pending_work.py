@@ -7,7 +7,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from tidemark.assets.batch.planning import next_segment
+from tidemark.assets.planning import next_segment
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.resources import tables

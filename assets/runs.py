@@ -13,7 +13,7 @@ from dagster import AssetExecutionContext, AssetKey, Backoff, Failure, RetryPoli
 from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.batch.batch import Batch
-from tidemark.assets.batch.planning import LogSegment, batch_of, take_on
+from tidemark.assets.planning import LogSegment, batch_of, take_on
 from tidemark.resources.batches.plans import Plan, this_process
 from tidemark.resources.lake.lake import ConflictError
 from tidemark.resources.workspace import Workspace, records_in

@@ -13,12 +13,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from tidemark.assets.spec_changes import REMEDY
-from tidemark.assets.state.timelines import TIMELINE_SCHEMA, log_clock, one_timeline
 from tidemark.resources import tables
 from tidemark.resources.lake.lake import OtherColumnsError
 from tidemark.resources.sources.files import payload_schema, split_of
 from tidemark.resources.spark.frames import empty_frame, small_frame
-from tidemark.resources.workspace import Position, Workspace
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.dead_letters import time_letters
 from tidemark.timeops.errors import SpecError
@@ -32,6 +31,7 @@ from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.spec.window import input_of
 from tidemark.timeops.spec_check import Columns, expression_problems
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
 from tidemark.timeops.windows.changes import LATE_EVENTS, PASSES, changes
 from tidemark.timeops.windows.drained_windows import columns_of
 from tidemark.timeops.windows.membership import OPEN_IN, group_names, with_groups
@@ -51,6 +51,9 @@ _LOG_TYPES = {
     c.BATCH: LongType(),
 }
 _BATCH_FIELD = StructField(c.BATCH, LongType())
+RELEASED = "released"  # events of the timeline that have a _release_seq
+TIMELINE_SCHEMA = StructType([*STATE_SCHEMA.fields, StructField(RELEASED, LongType())])
+"""The state of a timeline between two batches."""
 EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
 _NOT_OF_THE_LOG = (c.BATCH, c.MALFORMED)  # the first would make results depend on how the log is cut
 _OF_EVENTS = {
@@ -194,7 +197,7 @@ def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
             told = own.withColumn(c.FILE, F.lit("").cast("string"))
             with_instant(told, source.arrival_time, rules.time_zone, where=f"sources[{source.name}].arrival_time")
         split_of(own, source)
-    start, clock = one_timeline(workspace, Position()), log_clock(workspace, Position())
+    start, clock = small_frame(workspace.spark, [], TIMELINE_SCHEMA), LogClock(F.lit(None).cast("bigint"))
     adjusted = _emptied(time_adjustment(log, start, TimeRules.of(workspace.spec), clock), workspace)
     released = adjusted.accepted.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
         c.RELEASE_SEQ, adjusted.accepted[c.SEQ]

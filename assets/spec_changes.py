@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.assets.batch.log_control import SPEC, recorded
+from tidemark.assets.log_control import SPEC, recorded
 from tidemark.resources import tables
 from tidemark.resources.spec_origin import other_file
 from tidemark.resources.workspace import SpecFile, Workspace

@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch
-from tidemark.assets.batch.log_control import END_OF_INPUT, REOPEN, SPEC, TICK, WAIT, follows_waits, waits_before
-from tidemark.assets.batch.planning import flushes, reopens
+from tidemark.assets.log_control import END_OF_INPUT, REOPEN, SPEC, TICK, WAIT, follows_waits, waits_before
+from tidemark.assets.planning import flushes, reopens
 from tidemark.assets.schemas import payload_of
 from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.state.dedup import write_first_times

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch, BatchWriter
-from tidemark.assets.batch.planning import tuned_for
+from tidemark.assets.planning import tuned_for
 from tidemark.assets.state.windows import write_window_state
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters

@@ -15,9 +15,9 @@ from typing import Any
 from dagster import AssetCheckSeverity, DagsterInstance, deserialize_value
 
 from tidemark.assets.batch.clocks import clock_of_tick
-from tidemark.assets.batch.planning import batch_of, not_flushed
 from tidemark.assets.live import BATCH
 from tidemark.assets.pending_work import has_unprocessed
+from tidemark.assets.planning import batch_of, not_flushed
 from tidemark.assets.runs import ATTENDED_TAG
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.waiting_input import Waiting, waiting_input

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame
 from tidemark.assets.backfill.log_range import LogRange, range_of_windows
 from tidemark.assets.batch.batch import MATERIALIZED_RECORDS, BatchWriter, records_between
 from tidemark.assets.batch.clocks import clock_around, clocks_behind
-from tidemark.assets.batch.log_control import END_OF_INPUT, TICK, WAIT, recorded, sources_of
-from tidemark.assets.batch.planning import MOST_RECORDS, LogSegment, at_work
+from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, sources_of
+from tidemark.assets.planning import MOST_RECORDS, LogSegment, at_work
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.spec_changes import refuse_two_meanings_of_time
 from tidemark.assets.state.checkpoints import first_times_at, state_at, waits_at

@@ -1,4 +1,4 @@
-"""One batch: its segment of the log, what was judged of it, and the items of the log that control it.
+"""The batch at work: what is judged of its segment of the log, and the clock of the log around it.
 
-Here: planning, judging, writing as one attempt. Not here: what a stage computes (../).
+Here: judging, writing as one attempt. Not here: planning it (../planning.py), what a stage computes (../).
 """

@@ -13,8 +13,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.clocks import clock_around, clocks_behind
-from tidemark.assets.batch.log_control import waits_of, was_reopened
-from tidemark.assets.batch.planning import base_is_due, batch_column, flushes, has_few_records, segment_of
+from tidemark.assets.log_control import waits_of, was_reopened
+from tidemark.assets.planning import base_is_due, batch_column, flushes, has_few_records, segment_of
 from tidemark.assets.state.dedup import Span, known_first_times, spans_of
 from tidemark.assets.state.releases import held_before
 from tidemark.assets.state.timelines import joined_fast, one_timeline, timelines_before
@@ -139,7 +139,7 @@ class Batch(BatchWriter):
 
     @cached_property
     def timelines(self) -> DataFrame:
-        """State of every timeline before the batch, timelines.TIMELINE_SCHEMA."""
+        """State of every timeline before the batch, schemas.TIMELINE_SCHEMA."""
         start = timelines_before(self.workspace, self.before)
         return start.localCheckpoint() if self.workspace.keeps_timelines else start
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.batch.planning import LogSegment
+from tidemark.assets.planning import LogSegment
 from tidemark.assets.state.timelines import log_clock
 from tidemark.assets.waiting_input import waiting_input
 from tidemark.resources import tables

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pyspark.sql import DataFrame
 
 from tidemark.assets.batch.batch import Batch
-from tidemark.assets.batch.log_control import waits_of
+from tidemark.assets.log_control import waits_of
 from tidemark.assets.state.dedup import known_first_times
 from tidemark.assets.state.timelines import first_clock_asked_for
 from tidemark.resources.batches.plans import Plan

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch
-from tidemark.assets.batch.log_control import last_flush
+from tidemark.assets.log_control import last_flush
 from tidemark.assets.recount.precision import is_same, is_sure, moved_sums, with_column
 from tidemark.assets.state.windows import drained_before
 from tidemark.resources import tables

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
-from tidemark.assets.batch.log_control import waits_up_to
+from tidemark.assets.log_control import waits_up_to
 from tidemark.assets.state.dedup import known_first_times, spans_of
 from tidemark.assets.state.timelines import kept_to_join, timelines_at
 from tidemark.resources import tables
@@ -60,7 +60,7 @@ def has_state(workspace: Workspace, place: Place) -> bool:
 
 
 def state_at(workspace: Workspace, place: Place) -> DataFrame:
-    """The timelines at a place, timelines.TIMELINE_SCHEMA."""
+    """The timelines at a place, schemas.TIMELINE_SCHEMA."""
     version, waits = place.version_of(tables.TIMELINES), waits_at(workspace, place)
     state = timelines_at(workspace, place.position, version, waits)
     return kept_to_join(state) if workspace.keeps_timelines else state

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.assets.schemas import held_columns, ordered_columns, payload_of
-from tidemark.assets.state.timelines import RELEASED
+from tidemark.assets.schemas import RELEASED, held_columns, ordered_columns, payload_of
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.spark.frames import numbered
@@ -67,7 +66,7 @@ def write_released(batch: "Batch", *, kept: int) -> int:
 
 
 def with_released(batch: "Batch") -> DataFrame:
-    """State of every timeline after the batch, timelines.TIMELINE_SCHEMA."""
+    """State of every timeline after the batch, schemas.TIMELINE_SCHEMA."""
     before = batch.timelines.select(c.TIMELINE, F.col(RELEASED).alias("__before"))
     state = batch.outcome.timelines.join(before, c.TIMELINE, "left")
     known = F.coalesce("__before", F.lit(0).cast("bigint"))

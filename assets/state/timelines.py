@@ -12,23 +12,21 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType
 
-from tidemark.assets.batch.log_control import waits_before
+from tidemark.assets.log_control import waits_before
+from tidemark.assets.schemas import RELEASED, TIMELINE_SCHEMA
 from tidemark.assets.spec_changes import check_spec
 from tidemark.resources import tables
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.rules import TimeRules, Waits
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
+from tidemark.timeops.watermark.timelines import LogClock
 from tidemark.timeops.watermark.timelines_after import under_clock, under_out_of_orderness
 
 if TYPE_CHECKING:
     from tidemark.assets.batch.batch import Batch
 
-RELEASED = "released"  # events of the timeline that have a _release_seq
-TIMELINE_SCHEMA = StructType([*STATE_SCHEMA.fields, StructField(RELEASED, LongType())])
 BROADCAST_TIMELINES = 1_000_000
 """As many as every core may be sent; beyond it events and timelines are shuffled to each other."""
 

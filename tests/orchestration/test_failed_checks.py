@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.orchestration.landing import land, table
 from tests.orchestration.running import pipeline
 from tidemark.assets.batch.batch import Batch
-from tidemark.assets.batch.planning import next_segment, take_on
 from tidemark.assets.checks import CHECKS, run_checks
 from tidemark.assets.ingestion import ingest
+from tidemark.assets.planning import next_segment, take_on
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.assets.windows import aggregate_windows

@@ -15,7 +15,7 @@ from tests.orchestration.landing import (
 )
 from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
 from tests.orchestration.running import SPEC, go, materialize_days, pipeline, without_batch
-from tidemark.assets.batch import planning
+from tidemark.assets import planning
 from tidemark.assets.state import windows as window_state
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec

@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from tests.orchestration.landing import expected, land, table, us
 from tests.orchestration.running import pipeline
 from tidemark.assets.batch.batch import Batch
-from tidemark.assets.batch.planning import next_segment, take_on
 from tidemark.assets.display.lateness import BINS, MOVED, ON_TIME, REFUSED, bucket_start, lateness_of_log
 from tidemark.assets.display.time_metadata import lateness_of
 from tidemark.assets.ingestion import ingest
+from tidemark.assets.planning import next_segment, take_on
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.pipelines.runner import RunOptions, run_pipeline

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.report.shop import START, Shop
-from tidemark.assets.batch.planning import LogSegment, next_segment
+from tidemark.assets.planning import LogSegment, next_segment
 from tidemark.resources.batches.plans import this_process
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import LakeError

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tidemark.assets.batch.clocks import clock_of_tick, why_never
-from tidemark.assets.batch.planning import LogSegment, next_segment, take_on
+from tidemark.assets.planning import LogSegment, next_segment, take_on
 from tidemark.assets.time_adjustment import control_rows
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog

@@ -1,7 +1,7 @@
 """The control items of the log, `log_control`: what was committed of them, and the waits of aligned sources.
 
 Here: their kinds, whether the log was flushed and reopened, which sources wait at a batch. Not here: the items that a
-batch writes (../time_adjustment.py), which source waits (../waiting_input.py), what a wait means for idleness
+batch writes (time_adjustment.py), which source waits (waiting_input.py), what a wait means for idleness
 (timeops/watermark/idle_clock.py).
 
 A wait is an item so that idleness can be told from waiting ever after (F).
@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tidemark.assets.batch.planning import reopens
+from tidemark.assets.planning import reopens
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.workspace import Workspace, waits_in
