@@ -11,10 +11,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tidemark.assets.planning import reopens
+from tidemark.assets.planning import segment_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.workspace import Workspace, waits_in
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.rules import TimeRules, Waits
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import us_of
@@ -32,7 +32,7 @@ def recorded(workspace: Workspace, *kinds: str) -> list[dict[str, Any]]:
 
 def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:
     """Whether the log was flushed and reopened, up to the last commit or in front of a batch."""
-    if plan is not None and reopens(plan) is not None:
+    if plan is not None and segment_of(plan).reopens is not None:
         return True
     return workspace.exists and bool(recorded(workspace, REOPEN))
 
@@ -67,7 +67,7 @@ def waits_of(workspace: Workspace, plan: Plan) -> Waits:
     """The waits of sources while a batch's segment of the log is judged."""
     if not follows_waits(workspace.spec):
         return Waits()
-    return waits_before(workspace).from_here(workspace.position().clock_us, waits_in(plan))
+    return waits_before(workspace).from_here(workspace.position().clock_us, segment_of(plan).waits)
 
 
 def follows_waits(spec: Spec) -> bool:

@@ -123,8 +123,14 @@ def next_segment(
 
 def segment_of(plan: Plan) -> LogSegment:
     """What a processing batch processes."""
+    why = plan.input.get("reopen")
     return LogSegment(
-        plan.first_seq, plan_end(plan), flushes(plan), tick_of(plan), reopens(plan), frozenset(waits_in(plan))
+        plan.first_seq,
+        plan_end(plan),
+        flushes=bool(plan.input.get("flush")),
+        tick_us=tick_of(plan),
+        reopens=None if why is None else str(why),
+        waits=frozenset(waits_in(plan)),
     )
 
 
@@ -220,17 +226,6 @@ def base_is_due(workspace: Workspace, plan: Plan) -> bool:
     last = workspace.batches.last_commit("process")
     before = last.batch_id if last else -1
     return plan.batch_id // BASE_EVERY != before // BASE_EVERY
-
-
-def flushes(plan: Plan) -> bool:
-    """Whether the end of input is flushed behind the batch's range."""
-    return bool(plan.input.get("flush"))
-
-
-def reopens(plan: Plan) -> str | None:
-    """Why the flushed pipeline is reopened in front of the batch's range; None where it is not."""
-    why = plan.input.get("reopen")
-    return None if why is None else str(why)
 
 
 def is_accepted(workspace: Workspace, plan: Plan) -> str | None:

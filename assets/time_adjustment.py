@@ -9,14 +9,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.log_control import END_OF_INPUT, REOPEN, SPEC, TICK, WAIT, follows_waits, waits_before
-from tidemark.assets.planning import flushes, reopens
+from tidemark.assets.planning import segment_of
 from tidemark.assets.schemas import payload_of
 from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.state.dedup import write_first_times
@@ -24,7 +23,7 @@ from tidemark.assets.state.releases import with_released, write_released
 from tidemark.assets.state.timelines import watermark_rows, write_timelines
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.workspace import Position, Workspace, plan_end, tick_of, waits_in
+from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import (
     FURTHEST_SEQ,
@@ -139,54 +138,33 @@ def write_dead_letters(batch: Batch) -> Mapping[str, int]:
 
 
 def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
-    """The control items that stand in a batch's segment of the log."""
-    version = workspace.base_of(tables.LOG_CONTROL)
-    number = workspace.lake.rows(tables.LOG_CONTROL, version, columns=["_control_seq"]).num_rows
-    rows: list[dict[str, Any]] = []
-    if (why := reopens(plan)) is not None:
-        rows.append({"_after_seq": plan.first_seq - 1, "kind": REOPEN, "reason": why})
+    """The control items that stand in front of a batch's segment of the log, and behind it."""
+    version, segment = workspace.base_of(tables.LOG_CONTROL), segment_of(plan)
+    front, behind = segment.first_seq - 1, segment.end_seq - 1
+    items = []
+    if segment.reopens is not None:
+        items.append(_item(front, REOPEN, segment.reopens))
     if check_spec(workspace):
-        rows.append(
-            {
-                "_after_seq": plan.first_seq - 1,
-                "kind": SPEC,
-                "argument": workspace.spec.canonical_json(),
-                "reason": "the pipeline's first batch" if plan.first_seq == 0 else "the spec file changed",
-            }
-        )
-    rows.extend(_wait_items(workspace, plan))
-    tick_us = tick_of(plan)
-    if tick_us is not None:
-        rows.append(
-            {"_after_seq": plan_end(plan) - 1, "kind": TICK, "clock": instant_of(tick_us), "reason": "live run"}
-        )
-    if flushes(plan):
-        rows.append(
-            {
-                "_after_seq": plan_end(plan) - 1,
-                "kind": END_OF_INPUT,
-                "clock": after.clock_us,
-                "argument": json.dumps("flush"),
-                "reason": "end_of_input: flush",
-            }
-        )
-    numbered = [row | {"_control_seq": number + i, "_batch_id": plan.batch_id} for i, row in enumerate(rows)]
-    return pa.Table.from_pylist(numbered, schema=tables.LOG_CONTROL_SCHEMA)
-
-
-def _wait_items(workspace: Workspace, plan: Plan) -> list[dict[str, Any]]:
-    """The item in front of a batch's segment that says who waits; none where that is as it was before."""
+        why = "the pipeline's first batch" if segment.first_seq == 0 else "the spec file changed"
+        items.append(_item(front, SPEC, why, argument=workspace.spec.canonical_json()))
     clock_us = workspace.position().clock_us if follows_waits(workspace.spec) else None
-    if clock_us is None or waits_before(workspace).sources == set(waits_in(plan)):
-        return []
-    item = {
-        "_after_seq": plan.first_seq - 1,
-        "kind": WAIT,
-        "clock": instant_of(clock_us),
-        "argument": json.dumps(waits_in(plan)),
-        "reason": "alignment of sources",
-    }
-    return [item]
+    if clock_us is not None and waits_before(workspace).sources != segment.waits:
+        argument = json.dumps(sorted(segment.waits))
+        items.append(_item(front, WAIT, "alignment of sources", clock_us=clock_us, argument=argument))
+    if segment.tick_us is not None:
+        items.append(_item(behind, TICK, "live run", clock_us=segment.tick_us))
+    if segment.flushes:
+        argument = json.dumps("flush")
+        items.append(_item(behind, END_OF_INPUT, "end_of_input: flush", clock_us=after.clock_us, argument=argument))
+    number = workspace.lake.rows(tables.LOG_CONTROL, version, columns=["_control_seq"]).num_rows
+    rows = [item | {"_control_seq": number + i, "_batch_id": plan.batch_id} for i, item in enumerate(items)]
+    return pa.Table.from_pylist(rows, schema=tables.LOG_CONTROL_SCHEMA)
+
+
+def _item(
+    after_seq: int, kind: str, reason: str, *, clock_us: int | None = None, argument: str | None = None
+) -> dict[str, object]:
+    return {"_after_seq": after_seq, "kind": kind, "clock": clock_us, "argument": argument, "reason": reason}
 
 
 def _write_watermarks(batch: Batch, after: Position, counts: Mapping[str, int]) -> None:

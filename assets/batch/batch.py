@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.batch.clocks import clock_around, clocks_behind
 from tidemark.assets.log_control import waits_of, was_reopened
-from tidemark.assets.planning import base_is_due, batch_column, flushes, has_few_records, segment_of
+from tidemark.assets.planning import base_is_due, batch_column, has_few_records, segment_of
 from tidemark.assets.state.dedup import Span, known_first_times, spans_of
 from tidemark.assets.state.releases import held_before
 from tidemark.assets.state.timelines import joined_fast, one_timeline, timelines_before
@@ -65,7 +65,7 @@ class BatchWriter:
     @property
     def flushes(self) -> bool:
         """Whether the end of input is flushed behind the batch."""
-        return flushes(self.plan)
+        return segment_of(self.plan).flushes
 
     @property
     def base_is_due(self) -> bool:

@@ -6,7 +6,6 @@ Here: what a person types and reads, which table is meant, where a page is writt
 # ruff: noqa: PLC0415 - Delta and matplotlib take a second to import, so each command imports what it needs
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -284,12 +283,13 @@ def report(*, specs: tuple[Path, ...], warehouse: Path | None, out: Path | None,
     with in_words(verbose=verbose):
         from tidemark.pipelines.report.page import page_of
         from tidemark.pipelines.terminal import telling
+        from tidemark.resources.quality.data_docs import write_whole
         from tidemark.resources.workspace import Workspace
 
         for file, page in zip(files, pages, strict=True):
             with telling(file.spec.name) as tell:
                 text = page_of(Workspace(file, known_settings(warehouse).warehouse, tell=tell))
-            _write(page, text)
+            write_whole(page, text)
             click.echo(f"{file.spec.name}: {page}")
 
 
@@ -304,14 +304,6 @@ def _pages(names: Sequence[str], out: Path | None) -> list[Path]:
     if len(names) > 1:
         raise click.BadParameter(f"{out} is one page; a folder is expected for those of {len(names)} pipelines.")
     return [out]
-
-
-def _write(page: Path, text: str) -> None:
-    """Writes the page whole, or not at all: somebody may have the last one open."""
-    page.parent.mkdir(parents=True, exist_ok=True)
-    new = page.with_name(f".{page.name}.{os.getpid()}")
-    new.write_text(text, encoding="utf-8")
-    new.replace(page)
 
 
 COMMANDS = (status, show, report)

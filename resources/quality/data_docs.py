@@ -5,6 +5,7 @@ what is measured (assets/), the checks themselves (checks.py).
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -62,7 +63,7 @@ def write_page(pipeline: Path, asset: str, batch: int, done: Sequence[Checked], 
         _page(pipeline, old.to_tuple()).unlink(missing_ok=True)
     page = _page(pipeline, key.to_tuple())
     about = {"pipeline": pipeline.name, "asset": asset, "batch": batch, "at": at, "checks": measured}
-    _write(page, _template("checks.html.j2").render(about | {"up": "../" * (len(key.to_tuple()))}))
+    write_whole(page, _template("checks.html.j2").render(about | {"up": "../" * (len(key.to_tuple()))}))
     _write_index(pipeline)
     return page
 
@@ -91,7 +92,9 @@ def forget_pages(pipeline: Path, before: datetime) -> int:
 
 def _write_index(pipeline: Path) -> None:
     rows = sorted(_index_rows(pipeline), key=lambda row: (row["at"], row["asset"]), reverse=True)
-    _write(docs_folder(pipeline) / "index.html", _template("index.html.j2").render(pipeline=pipeline.name, rows=rows))
+    write_whole(
+        docs_folder(pipeline) / "index.html", _template("index.html.j2").render(pipeline=pipeline.name, rows=rows)
+    )
 
 
 def failed_checks(pipeline: Path, batch: int, *, since: datetime) -> list[str]:
@@ -139,10 +142,10 @@ def _page(pipeline: Path, key: Sequence[str]) -> Path:
     return docs_folder(pipeline).joinpath("validations", *key[:-1], f"{key[-1]}.html")
 
 
-def _write(page: Path, text: str) -> None:
-    """Writes a page whole: somebody may have the last one open."""
+def write_whole(page: Path, text: str) -> None:
+    """Writes a page whole, or not at all: somebody may have the last one open."""
     page.parent.mkdir(parents=True, exist_ok=True)
-    new = page.with_name(f".{page.name}")
+    new = page.with_name(f".{page.name}.{os.getpid()}")
     new.write_text(text, encoding="utf-8")
     new.replace(page)
 
