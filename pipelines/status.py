@@ -105,8 +105,7 @@ def _rows(workspace: Workspace, table: str) -> int:
 def _delay(workspace: Workspace, position: Position) -> timedelta | None:
     if position.final or position.watermark_us is None:
         return None
-    # Not as an instant: a watermark may be of the year 0001.
-    return timedelta(seconds=workspace.clock.now().timestamp() - position.watermark_us / 1e6)
+    return workspace.clock.since(position.watermark_us)
 
 
 def _is_left(pending: Plan, now: datetime) -> bool:

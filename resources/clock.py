@@ -14,6 +14,10 @@ class Clock:
         """Return the present instant, aware and in UTC."""
         return datetime.now(UTC)
 
+    def since(self, us: int) -> timedelta:
+        """Return how long ago an instant was, microseconds since the epoch; a watermark may be of the year 0001."""
+        return timedelta(seconds=self.now().timestamp() - us / 1e6)
+
 
 class FixedClock(Clock):
     """A clock that stands still until it is moved: for tests and replays.

@@ -54,8 +54,8 @@ def of_time_adjustment(batch: Batch, done: TimeAdjusted) -> show.Metadata:
         "watermark": show.instant(done.after.watermark_us),
         "refused": show.counted(refused, of="reason"),
     }
-    delay = watermark_delay(workspace, done.after)
-    if delay is not None:
+    if done.after.watermark_us is not None:
+        delay = workspace.clock.since(done.after.watermark_us)  # of several timelines that of the largest (A2)
         about["watermark_delay"] = MetadataValue.text(in_words(delay))
         about["watermark_delay_seconds"] = MetadataValue.float(delay.total_seconds())
         about["watermark_delay_causes"] = MetadataValue.md(causes_of_delay(workspace, plan, done.after))
@@ -82,11 +82,6 @@ def _of_lateness(batch: Batch) -> show.Metadata:
         "lateness": lateness_picture(lateness, tolerances(batch.workspace.spec)),
     }
     return about | {name: show.picture(png, name) for name, png in pictures.items() if png is not None}
-
-
-def watermark_delay(workspace: Workspace, after: Position) -> timedelta | None:
-    """Wall clock minus the largest watermark (A2); None before the first event."""
-    return _since(workspace, after.watermark_us)
 
 
 def in_words(delay: timedelta) -> str:
@@ -136,17 +131,10 @@ def _skew(after: Position) -> str:
 
 
 def _ago(workspace: Workspace, us: int | None) -> str:
-    since = _since(workspace, us)
-    if since is None:
-        return "not there yet"
-    return f"{roughly(since)} ago" if since >= timedelta(0) else in_words(since)
-
-
-def _since(workspace: Workspace, us: int | None) -> timedelta | None:
     if us is None:
-        return None
-    # Not as an instant: a watermark may be of the year 0001.
-    return timedelta(seconds=workspace.clock.now().timestamp() - us / 1e6)
+        return "not there yet"
+    since = workspace.clock.since(us)
+    return f"{roughly(since)} ago" if since >= timedelta(0) else in_words(since)
 
 
 def _length(us: int) -> str:
