@@ -19,16 +19,15 @@ from tidemark.pipelines.command_line import (
     BAD_SPEC,
     FAILED,
     each_spec,
-    in_words,
     known_settings,
     overrides_option,
     read_specs,
     say,
+    says_errors,
     sentence,
     settings_of,
     spark_ui_option,
     spec_paths,
-    verbose_option,
     warehouse_option,
 )
 from tidemark.pipelines.commands import looking, operating
@@ -65,7 +64,7 @@ def main() -> None:
 @click.option("--reread", is_flag=True, help="Also read files whose bytes were read under another name.")
 @overrides_option
 @spark_ui_option
-@verbose_option
+@says_errors
 def run(
     *,
     specs: tuple[Path, ...],
@@ -77,7 +76,6 @@ def run(
     reread: bool,
     overrides: tuple[str, ...],
     spark_ui: bool,
-    verbose: bool,
 ) -> None:
     """Ingest and process what is waiting, one pipeline after another.
 
@@ -90,14 +88,13 @@ def run(
         raise click.UsageError("--live goes on, and --end-of-input flush ends it: found both, expected one of them.")
     if reopen is not None:
         reopen = sentence(reopen, "--reopen")
-    with in_words(verbose=verbose):
-        from tidemark.pipelines.runner import RunOptions
+    from tidemark.pipelines.runner import RunOptions
 
-        files = read_specs(specs, overrides)
-        if live:
-            _check_live(files, end_of_input)
-        options = RunOptions(max_events_per_batch, end_of_input, live=live, reopen=reopen, reread=reread)
-        sys.exit(run_all(files, settings_of(warehouse, spark_ui=spark_ui), options))
+    files = read_specs(specs, overrides)
+    if live:
+        _check_live(files, end_of_input)
+    options = RunOptions(max_events_per_batch, end_of_input, live=live, reopen=reopen, reread=reread)
+    sys.exit(run_all(files, settings_of(warehouse, spark_ui=spark_ui), options))
 
 
 def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
@@ -119,35 +116,34 @@ def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
 @spec_paths
 @warehouse_option
 @overrides_option
-@verbose_option
-def validate(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tuple[str, ...], verbose: bool) -> None:
+@says_errors
+def validate(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tuple[str, ...]) -> None:
     """Check specs: their keys, and every expression against the columns. Needs Java, reads no data.
 
     Also check whether the tables that pipelines of these names have in the warehouse can go on with the specs.
     """
-    with in_words(verbose=verbose):
-        from tidemark.pipelines.spec_files import check_names
+    from tidemark.pipelines.spec_files import check_names
 
-        files: list[SpecFile] = []
+    files: list[SpecFile] = []
 
-        def check(file: "SpecFile") -> None:
-            files.append(file)
-            _check_tables(file, known_settings(warehouse))
-            _check_expressions(file)
-            click.echo(f"{file.spec.name}: ok")
+    def check(file: "SpecFile") -> None:
+        files.append(file)
+        _check_tables(file, known_settings(warehouse))
+        _check_expressions(file)
+        click.echo(f"{file.spec.name}: ok")
 
-        right = each_spec(specs, overrides, check)
-        check_names(files)
-        if not right:
-            sys.exit(BAD_SPEC)
+    right = each_spec(specs, overrides, check)
+    check_names(files)
+    if not right:
+        sys.exit(BAD_SPEC)
 
 
 @main.command("test")
 @click.argument("spec", type=click.Path(path_type=Path))
 @click.argument("cases", metavar="CASES...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @overrides_option
-@verbose_option
-def run_cases(spec: Path, cases: tuple[Path, ...], overrides: tuple[str, ...], *, verbose: bool) -> None:
+@says_errors
+def run_cases(spec: Path, cases: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
     """Run the cases of a file against SPEC: records in, expected rows out.
 
     A case is a transcript in YAML: records in the order in which they arrive, and the rows and watermarks that are
@@ -156,10 +152,9 @@ def run_cases(spec: Path, cases: tuple[Path, ...], overrides: tuple[str, ...], *
 
     Exit status: 0 all cases hold; 1 one of them does not; 2 bad spec, bad cases or usage.
     """
-    with in_words(verbose=verbose):
-        [file] = read_specs([spec], overrides)
-        if not _all_hold(file, cases):
-            sys.exit(FAILED)
+    [file] = read_specs([spec], overrides)
+    if not _all_hold(file, cases):
+        sys.exit(FAILED)
 
 
 @main.command()
@@ -176,23 +171,20 @@ def schema() -> None:
 @click.option("--reason", metavar="TEXT", required=True, help="Why it is right as it is; kept in `batches`.")
 @warehouse_option
 @overrides_option
-@verbose_option
-def accept(
-    *, spec: Path, batch: int, reason: str, warehouse: Path | None, overrides: tuple[str, ...], verbose: bool
-) -> None:
+@says_errors
+def accept(*, spec: Path, batch: int, reason: str, warehouse: Path | None, overrides: tuple[str, ...]) -> None:
     """Commit BATCH of SPEC although a blocking check fails, then go on with what is waiting.
 
     The batch is processed again. Its checks are recorded, but stop nothing.
     """
     reason = sentence(reason, "--reason")
-    with in_words(verbose=verbose):
-        from tidemark.pipelines.runner import RunOptions
-        from tidemark.resources.workspace import Acceptance
+    from tidemark.pipelines.runner import RunOptions
+    from tidemark.resources.workspace import Acceptance
 
-        [file] = read_specs([spec], overrides)
-        settings = settings_of(warehouse)
-        _check_pending(file, settings, batch)
-        sys.exit(run_all([file], settings, RunOptions(accepted=Acceptance(batch, reason))))
+    [file] = read_specs([spec], overrides)
+    settings = settings_of(warehouse)
+    _check_pending(file, settings, batch)
+    sys.exit(run_all([file], settings, RunOptions(accepted=Acceptance(batch, reason))))
 
 
 def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOptions") -> int:

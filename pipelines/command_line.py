@@ -10,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,12 +29,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 SPECS = Path(__file__).parent / "specs"
 """The specs that come with Tidemark: where a process looks that was told no others."""
 spec_paths = click.argument("specs", metavar="SPEC...", nargs=-1, required=True, type=click.Path(path_type=Path))
-
-
-def verbose_option(command: Command) -> Command:
-    """Adds --verbose."""
-    text = "Show the traceback of an unexpected error."
-    return click.option("-v", "--verbose", is_flag=True, help=text)(command)
 
 
 def warehouse_option(command: Command) -> Command:
@@ -69,6 +64,18 @@ def known_settings(warehouse: Path | None = None, *, spark_ui: bool = False) -> 
     from tidemark.resources.settings import from_environment
 
     return from_environment(SPECS, warehouse=warehouse, spark_ui=spark_ui)
+
+
+def says_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds --verbose, and turns errors of the command into sentences, see `in_words`."""
+
+    @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an unexpected error.")
+    @wraps(command)
+    def told(*args: Any, verbose: bool, **kwargs: Any) -> None:
+        with in_words(verbose=verbose):
+            command(*args, **kwargs)
+
+    return told
 
 
 @contextmanager

@@ -16,12 +16,11 @@ import click
 from tidemark.pipelines.command_line import (
     BAD_SPEC,
     each_spec,
-    in_words,
     known_settings,
     read_specs,
     say,
+    says_errors,
     spec_paths,
-    verbose_option,
     warehouse_option,
 )
 from tidemark.timeops.errors import SpecError, TidemarkError
@@ -40,27 +39,26 @@ _FORMATS = ("table", "rows", "json", "csv")
 @spec_paths
 @warehouse_option
 @click.option("--json", "as_json", is_flag=True, help="A JSON object for each pipeline, in a line of its own.")
-@verbose_option
-def status(*, specs: tuple[Path, ...], warehouse: Path | None, as_json: bool, verbose: bool) -> None:
+@says_errors
+def status(*, specs: tuple[Path, ...], warehouse: Path | None, as_json: bool) -> None:
     """Show how each pipeline stands: records, watermark, delay, the last batch, what waits, what is wrong.
 
     It only reads, as of the last commit, and starts no Spark.
 
     Exit status: 0 done, also when something is wrong with a pipeline; 2 bad spec or usage; 1 a failure.
     """
-    with in_words(verbose=verbose):
-        from tidemark.pipelines.status import status_of
-        from tidemark.resources.workspace import Workspace
+    from tidemark.pipelines.status import status_of
+    from tidemark.resources.workspace import Workspace
 
-        def look(file: "SpecFile") -> None:
-            found = status_of(Workspace(file, known_settings(warehouse).warehouse))
-            if as_json:
-                click.echo(json.dumps(_as_json(found), ensure_ascii=False))
-            else:
-                _show_status(found)
+    def look(file: "SpecFile") -> None:
+        found = status_of(Workspace(file, known_settings(warehouse).warehouse))
+        if as_json:
+            click.echo(json.dumps(_as_json(found), ensure_ascii=False))
+        else:
+            _show_status(found)
 
-        if not each_spec(specs, (), look):
-            sys.exit(BAD_SPEC)
+    if not each_spec(specs, (), look):
+        sys.exit(BAD_SPEC)
 
 
 def _show_status(found: "Status") -> None:
@@ -181,10 +179,8 @@ def _instant(us: int | None) -> str | None:
     "a terminal is too narrow for it]",
 )
 @warehouse_option
-@verbose_option
-def show(
-    *, spec: Path, table: str, where: str | None, limit: int, form: str | None, warehouse: Path | None, verbose: bool
-) -> None:
+@says_errors
+def show(*, spec: Path, table: str, where: str | None, limit: int, form: str | None, warehouse: Path | None) -> None:
     """Show rows of a TABLE of SPEC as of the last commit, the newest first: `tidemark show SPEC dead_letters`.
 
     A window may be named without `windows/`. No Spark is started. Conditions are SQL as DataFusion reads it: names of
@@ -193,21 +189,20 @@ def show(
     Exit status: 0 done, also when there are no such rows; 2 bad spec, table, condition or usage; 1 a failure, or
     nothing is committed yet.
     """
-    with in_words(verbose=verbose):
-        from tidemark.pipelines.terminal import write_rows
-        from tidemark.resources.lake.queries import select
-        from tidemark.resources.workspace import Workspace
+    from tidemark.pipelines.terminal import write_rows
+    from tidemark.resources.lake.queries import select
+    from tidemark.resources.workspace import Workspace
 
-        [file] = read_specs([spec], ())
-        workspace = Workspace(file, known_settings(warehouse).warehouse)
-        batch, versions = _committed(workspace)
-        name = _table_of(workspace, table, versions)
-        order = _order(workspace.lake.columns(name))
-        found = select(workspace.lake, name, versions[name], where=where, order=order, most=limit)
-        write_rows(found.rows, form)
-        shown = f"{found.rows.num_rows:,} of {found.in_all:,} row{'' if found.in_all == 1 else 's'}"
-        newest = ", the newest first" if order and found.rows.num_rows < found.in_all else ""
-        say(f"{file.spec.name}: {shown} of {name} as of batch {batch}{newest}; instants are UTC")
+    [file] = read_specs([spec], ())
+    workspace = Workspace(file, known_settings(warehouse).warehouse)
+    batch, versions = _committed(workspace)
+    name = _table_of(workspace, table, versions)
+    order = _order(workspace.lake.columns(name))
+    found = select(workspace.lake, name, versions[name], where=where, order=order, most=limit)
+    write_rows(found.rows, form)
+    shown = f"{found.rows.num_rows:,} of {found.in_all:,} row{'' if found.in_all == 1 else 's'}"
+    newest = ", the newest first" if order and found.rows.num_rows < found.in_all else ""
+    say(f"{file.spec.name}: {shown} of {name} as of batch {batch}{newest}; instants are UTC")
 
 
 def _committed(workspace: "Workspace") -> tuple[int, dict[str, int | None]]:
@@ -269,28 +264,26 @@ def _order(columns: "dict[str, str]") -> "list[Order]":
     type=click.Path(path_type=Path),
     help="The page, a name that ends in .html; or the folder for pages. [default: ./NAME_report.html]",
 )
-@verbose_option
-def report(*, specs: tuple[Path, ...], warehouse: Path | None, out: Path | None, verbose: bool) -> None:
+@says_errors
+def report(*, specs: tuple[Path, ...], warehouse: Path | None, out: Path | None) -> None:
     """Write a page about each pipeline: what came in, what went where and why, as of the last commit.
 
     It is one self-contained HTML file, to open in a browser or to send to somebody. Tables are only read.
 
     Exit status: 0 done, also when a pipeline has not run yet; 2 bad spec or usage; 1 a failure.
     """
-    with in_words(verbose=verbose):
-        files = read_specs(specs, ())
+    files = read_specs(specs, ())
     pages = _pages([file.spec.name for file in files], out)
-    with in_words(verbose=verbose):
-        from tidemark.pipelines.report.page import page_of
-        from tidemark.pipelines.terminal import telling
-        from tidemark.resources.quality.data_docs import write_whole
-        from tidemark.resources.workspace import Workspace
+    from tidemark.pipelines.report.page import page_of
+    from tidemark.pipelines.terminal import telling
+    from tidemark.resources.quality.data_docs import write_whole
+    from tidemark.resources.workspace import Workspace
 
-        for file, page in zip(files, pages, strict=True):
-            with telling(file.spec.name) as tell:
-                text = page_of(Workspace(file, known_settings(warehouse).warehouse, tell=tell))
-            write_whole(page, text)
-            click.echo(f"{file.spec.name}: {page}")
+    for file, page in zip(files, pages, strict=True):
+        with telling(file.spec.name) as tell:
+            text = page_of(Workspace(file, known_settings(warehouse).warehouse, tell=tell))
+        write_whole(page, text)
+        click.echo(f"{file.spec.name}: {page}")
 
 
 def _pages(names: Sequence[str], out: Path | None) -> list[Path]:

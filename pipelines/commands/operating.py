@@ -16,16 +16,15 @@ import click
 from tidemark.pipelines.command_line import (
     FAILED,
     INTERRUPTED,
-    in_words,
     known_settings,
     overrides_option,
     read_specs,
     say,
+    says_errors,
     sentence,
     settings_of,
     spark_ui_option,
     spec_paths,
-    verbose_option,
     warehouse_option,
 )
 from tidemark.resources.settings import make_dagster_home
@@ -47,19 +46,18 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), default=".")
-@verbose_option
-def init(folder: Path, *, verbose: bool) -> None:
+@says_errors
+def init(folder: Path) -> None:
     """Prepare FOLDER for pipelines: specs with an example, its input, tables, and Dagster's home.
 
     It leaves alone what is there, so it may be called again. Without FOLDER it is the current one.
 
     Exit status: 0 done; 1 a failure.
     """
-    with in_words(verbose=verbose):
-        home = folder.absolute()
-        for path in lay_out(home):
-            say(f"init: {path}")
-        click.echo(_next_steps(home))
+    home = folder.absolute()
+    for path in lay_out(home):
+        say(f"init: {path}")
+    click.echo(_next_steps(home))
 
 
 def lay_out(home: Path) -> list[Path]:
@@ -120,7 +118,7 @@ def _next_steps(home: Path) -> str:
 @warehouse_option
 @overrides_option
 @spark_ui_option
-@verbose_option
+@says_errors
 def backfill(
     *,
     spec: Path,
@@ -130,7 +128,6 @@ def backfill(
     warehouse: Path | None,
     overrides: tuple[str, ...],
     spark_ui: bool,
-    verbose: bool,
 ) -> None:
     """Compute days of SPEC's window tables anew from the arrival log.
 
@@ -140,19 +137,18 @@ def backfill(
 
     Exit status: 0 done; 2 bad spec, days or usage; 1 a failure.
     """
-    with in_words(verbose=verbose):
-        from dagster import DagsterInstance
+    from dagster import DagsterInstance
 
-        from tidemark.pipelines.days import chosen_windows, rebuild
-        from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.days import chosen_windows, rebuild
+    from tidemark.pipelines.terminal import telling
 
-        [file] = read_specs([spec], overrides)
-        chosen_windows(file.spec, windows)
-        settings = settings_of(warehouse, spark_ui=spark_ui)
-        days = first.date(), last.date()
-        with DagsterInstance.get() as instance, telling(file.spec.name) as tell:
-            rows = rebuild(file, settings, windows, *days, instance=instance, tell=tell)
-        _show_days(file.spec.name, *days, rows)
+    [file] = read_specs([spec], overrides)
+    chosen_windows(file.spec, windows)
+    settings = settings_of(warehouse, spark_ui=spark_ui)
+    days = first.date(), last.date()
+    with DagsterInstance.get() as instance, telling(file.spec.name) as tell:
+        rows = rebuild(file, settings, windows, *days, instance=instance, tell=tell)
+    _show_days(file.spec.name, *days, rows)
 
 
 def _show_days(name: str, first: date, last: date, rows: "Mapping[str, int]") -> None:
@@ -169,7 +165,7 @@ def _show_days(name: str, first: date, last: date, rows: "Mapping[str, int]") ->
 @click.option("--take-back", metavar="TEXT", help="Bring back what the last commit had, and why; kept in `batches`.")
 @warehouse_option
 @overrides_option
-@verbose_option
+@says_errors
 def changes(
     *,
     spec: Path,
@@ -177,7 +173,6 @@ def changes(
     take_back: str | None,
     warehouse: Path | None,
     overrides: tuple[str, ...],
-    verbose: bool,
 ) -> None:
     """Show rows of SPEC's tables that somebody else has changed since the last commit, and decide on them.
 
@@ -189,29 +184,26 @@ def changes(
         raise click.UsageError("--accept keeps them and --take-back does not: found both, expected one of them.")
     reason = sentence(accept, "--accept") if accept is not None else None
     reason = sentence(take_back, "--take-back") if take_back is not None else reason
-    with in_words(verbose=verbose):
-        from uuid import uuid4
+    from uuid import uuid4
 
-        from tidemark.assets.changes import changes_of, decide_on_changes
-        from tidemark.resources.workspace import Workspace
+    from tidemark.assets.changes import changes_of, decide_on_changes
+    from tidemark.resources.workspace import Workspace
 
-        [file] = read_specs([spec], overrides)
-        workspace = Workspace(file, known_settings(warehouse).warehouse)
-        name = file.spec.name
-        if reason is None:
-            found = changes_of(workspace)
-            click.echo(
-                f"{name}: {len(found) or 'no'} change{'' if len(found) == 1 else 's'} of rows by somebody else"
-            )
-        else:
-            found = decide_on_changes(workspace, reason, str(uuid4()), keep=accept is not None)
-            last = workspace.batches.last_commit()
-            done = "kept" if accept is not None else "taken back"
-            click.echo(f"{name}: {done}, as batch {last.batch_id if last else 0}")
-        for change in found:
-            click.echo(f"  {change}")
-        if found and reason is None:
-            sys.exit(FAILED)
+    [file] = read_specs([spec], overrides)
+    workspace = Workspace(file, known_settings(warehouse).warehouse)
+    name = file.spec.name
+    if reason is None:
+        found = changes_of(workspace)
+        click.echo(f"{name}: {len(found) or 'no'} change{'' if len(found) == 1 else 's'} of rows by somebody else")
+    else:
+        found = decide_on_changes(workspace, reason, str(uuid4()), keep=accept is not None)
+        last = workspace.batches.last_commit()
+        done = "kept" if accept is not None else "taken back"
+        click.echo(f"{name}: {done}, as batch {last.batch_id if last else 0}")
+    for change in found:
+        click.echo(f"  {change}")
+    if found and reason is None:
+        sys.exit(FAILED)
 
 
 @click.command()
@@ -225,10 +217,8 @@ def changes(
     help="For how long commits stay readable, and Dagster's runs and pages of checks are kept; at least 1 hour.",
 )
 @overrides_option
-@verbose_option
-def maintain(
-    *, specs: tuple[Path, ...], warehouse: Path | None, retain: str, overrides: tuple[str, ...], verbose: bool
-) -> None:
+@says_errors
+def maintain(*, specs: tuple[Path, ...], warehouse: Path | None, retain: str, overrides: tuple[str, ...]) -> None:
     """Tidy up pipelines, also while they run: join small files, delete what is no longer needed.
 
     It changes no rows and needs no Spark. Deleted are files of old versions of tables, pages of checks, and Dagster's
@@ -240,18 +230,17 @@ def maintain(
         kept = parse_duration(retain)
     except SpecError as error:
         raise click.BadParameter(str(error), param_hint="--retain") from error
-    with in_words(verbose=verbose):
-        from dagster import DagsterInstance
+    from dagster import DagsterInstance
 
-        from tidemark.pipelines.terminal import telling
-        from tidemark.pipelines.upkeep import maintain as look_after
+    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.upkeep import maintain as look_after
 
-        files = read_specs(specs, overrides)
-        settings = settings_of(warehouse)
-        for file in files:
-            with DagsterInstance.get() as instance, telling(file.spec.name) as tell:
-                done = look_after(file, settings, kept, instance=instance, tell=tell)
-            _show_upkeep(file.spec.name, format_duration(kept), done)
+    files = read_specs(specs, overrides)
+    settings = settings_of(warehouse)
+    for file in files:
+        with DagsterInstance.get() as instance, telling(file.spec.name) as tell:
+            done = look_after(file, settings, kept, instance=instance, tell=tell)
+        _show_upkeep(file.spec.name, format_duration(kept), done)
 
 
 def _show_upkeep(name: str, retained: str, done: "Upkeep") -> None:
@@ -275,8 +264,8 @@ def _show_upkeep(name: str, retained: str, done: "Upkeep") -> None:
 @click.command()
 @click.option("--port", type=click.IntRange(1024, 65535), default=PORT, show_default=True, help="Where it listens.")
 @spark_ui_option
-@verbose_option
-def serve(*, port: int, spark_ui: bool, verbose: bool) -> None:
+@says_errors
+def serve(*, port: int, spark_ui: bool) -> None:
     """Keep a Spark warm for the runs on this machine, until Ctrl-C.
 
     Runs that have the same DAGSTER_HOME use it as long as it answers, and compute in their own process when it does
@@ -285,14 +274,13 @@ def serve(*, port: int, spark_ui: bool, verbose: bool) -> None:
 
     Exit status: 130 stopped; 1 a failure, also when Spark ends by itself.
     """
-    with in_words(verbose=verbose):
-        from tidemark.pipelines.serving import serve as serve_until_stopped
+    from tidemark.pipelines.serving import serve as serve_until_stopped
 
-        try:
-            serve_until_stopped(settings_of(spark_ui=spark_ui), port, lambda doing: say(f"serve: {doing}"))
-        except KeyboardInterrupt:
-            say("serve: stopped; runs compute in their own processes again")
-            sys.exit(INTERRUPTED)
+    try:
+        serve_until_stopped(settings_of(spark_ui=spark_ui), port, lambda doing: say(f"serve: {doing}"))
+    except KeyboardInterrupt:
+        say("serve: stopped; runs compute in their own processes again")
+        sys.exit(INTERRUPTED)
 
 
 COMMANDS = (init, backfill, changes, maintain, serve)
