@@ -11,7 +11,7 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.quality.checks import Checked, Expectation, Measured, check
 from tidemark.resources.workspace import Position, Workspace, records_in
-from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
+from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US, refused
 from tidemark.timeops.durations import format_duration, micros, roughly
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.consistency import has_event_time
@@ -69,10 +69,10 @@ def _refused(workspace: Workspace, plan: Plan, level: str) -> Measured | None:
     if share is None:
         return None
     counts, records = workspace.counts_of(plan.batch_id), records_in(plan)
-    refused = sum(n for name, n in counts.items() if name.startswith("refused."))
+    n = sum(refused(counts).values())
     allowed = int(records * share + 1e-9)  # a share is a decimal fraction, and its product may be a hair below
-    subject = f"of {records} records {refused} were refused; beyond the {allowed} that {share * 100:g} % are"
-    return Measured(subject, 0, max(refused - allowed, 0))
+    subject = f"of {records} records {n} were refused; beyond the {allowed} that {share * 100:g} % are"
+    return Measured(subject, 0, max(n - allowed, 0))
 
 
 def _age(workspace: Workspace, plan: Plan, level: str) -> Measured | None:

@@ -30,7 +30,9 @@ from tidemark.timeops.counts import (
     FURTHEST_T_US,
     FURTHEST_US,
     MOVED,
+    REFUSED,
     accepted_tally,
+    dead_letters_by_reason,
     furthest_ahead,
     of_source,
     refused_tally,
@@ -104,7 +106,7 @@ def _counts(batch: Batch) -> tuple[dict[str, int], dict[str, Met]]:
     moved = {(source, name): found.pop(of_source(name, source)) for source in sources for name in MOVED}
     refused: Counter[str] = Counter()
     for (_, reason), n in by_source.items():
-        refused[f"refused.{reason}"] += n
+        refused[f"{REFUSED}{reason}"] += n
     met = {
         source: Met(
             early=moved[source, "early"] + by_source[source, "early"],
@@ -123,10 +125,8 @@ def write_dead_letters(batch: Batch) -> Mapping[str, int]:
     Returns:
         How many, by reason.
     """
-    reasons: Counter[str] = Counter()
-    for name, n in batch.workspace.counts_of(batch.plan.batch_id).items():
-        if n and (name.startswith("refused.") or name.endswith((".window_closed", ".bad_expression"))):
-            reasons[name.rsplit(".", 1)[1]] += n
+    windows = [window.name for window in batch.workspace.spec.windows]
+    reasons = dead_letters_by_reason(batch.workspace.counts_of(batch.plan.batch_id), windows)
     for unfit in batch.outcome.unfit_results():
         reasons += Counter(bad_expression=unfit.count())
     if reasons:

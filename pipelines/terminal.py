@@ -26,6 +26,7 @@ from tidemark.resources.batches.plans import Commit
 from tidemark.resources.lake.queries import python_rows
 from tidemark.resources.tables import window_table
 from tidemark.resources.workspace import Position, Workspace
+from tidemark.timeops.counts import of_windows, refused
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import instant_of
 
@@ -49,31 +50,6 @@ def sums(commits: Iterable[Commit]) -> dict[str, int]:
 def ordered(counts: Counts) -> int:
     """Rows of `ordered_events`: released in order, or kept out of order."""
     return counts.get("released", 0) + counts.get("kept_out_of_order", 0)
-
-
-def refused(counts: Counts) -> dict[str, int]:
-    """Dead letters of the stages `ingest` and `time`, by reason."""
-    return {
-        name.removeprefix("refused."): count
-        for name, count in counts.items()
-        if name.startswith("refused.") and count
-    }
-
-
-def window_closed(counts: Counts, windows: Iterable[str]) -> dict[str, int]:
-    """Events that came too late, by window."""
-    return _of_windows("window_closed", counts, windows)
-
-
-def unfit(counts: Counts, windows: Iterable[str]) -> dict[str, int]:
-    """Events on which an aggregate fails, by window."""
-    return _of_windows("bad_expression", counts, windows)
-
-
-def _of_windows(outcome: str, counts: Counts, windows: Iterable[str]) -> dict[str, int]:
-    """Dead letters of the stage `window` for a reason, by window."""
-    found = {name: counts.get(f"{name}.{outcome}", 0) for name in windows}
-    return {name: count for name, count in found.items() if count}
 
 
 @dataclass(frozen=True)
@@ -164,13 +140,13 @@ def watermark_text(position: Position) -> str:
 def _missed(spec: Spec, added: Counts, in_all: Counts) -> list[Line]:
     """What a window refused: it was accepted, so it is counted above, and has a dead letter too."""
     inputs = {window.name: window.input for window in spec.windows}
-    found, before = window_closed(in_all, inputs), window_closed(added, inputs)
     whats = {name: "accepted" if source is None else f"results of {source}" for name, source in inputs.items()}
-    lines = [Line(f"{whats[name]}, too late for {name}", before.get(name, 0), n) for name, n in found.items()]
-    found, before = unfit(in_all, inputs), unfit(added, inputs)
-    return lines + [
-        Line(f"{whats[name]}, an aggregate of {name} fails", before.get(name, 0), n) for name, n in found.items()
-    ]
+    lines = []
+    for outcome, why in (("window_closed", "too late for {}"), ("bad_expression", "an aggregate of {} fails")):
+        before = of_windows(outcome, added, inputs)
+        for name, n in of_windows(outcome, in_all, inputs).items():
+            lines.append(Line(f"{whats[name]}, {why.format(name)}", before.get(name, 0), n))
+    return lines
 
 
 def write_rows(rows: pa.Table, form: str | None) -> None:

@@ -4,7 +4,8 @@ Here: sums that conservation and the metrics are made of (A2: early, late and ou
 adjusted alike). Not here: the decisions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -23,6 +24,7 @@ FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US = "furthest_ahead_us", "furthest_ahead_
 """How far the accepted event that was furthest ahead of the clock as it came was ahead of it, its `_arrival_seq` and
 its time, microseconds."""
 
+REFUSED = "refused."  # how the count of a reason begins
 _LATE = "__late"
 
 
@@ -129,3 +131,24 @@ def _of_window(names: dict[str, str]) -> dict[str, Column]:
         "window_closed": missed & ~inside,
         "missed_some": missed & inside,
     }
+
+
+def refused(counts: Mapping[str, int]) -> dict[str, int]:
+    """Dead letters of the stages `ingest` and `time`, by reason, as the stored counts of a batch have them."""
+    found = {name.removeprefix(REFUSED): n for name, n in counts.items() if name.startswith(REFUSED)}
+    return {reason: n for reason, n in found.items() if n}
+
+
+def of_windows(outcome: str, counts: Mapping[str, int], windows: Iterable[str]) -> dict[str, int]:
+    """By window how many events had an outcome, such as `window_closed`; of windows that had some."""
+    found = {name: counts.get(f"{name}.{outcome}", 0) for name in windows}
+    return {name: n for name, n in found.items() if n}
+
+
+def dead_letters_by_reason(counts: Mapping[str, int], windows: Iterable[str]) -> Counter[str]:
+    """Dead letters of records in all stages, by reason."""
+    found = Counter(refused(counts))
+    names = tuple(windows)
+    for reason in ("window_closed", "bad_expression"):
+        found[reason] += sum(of_windows(reason, counts, names).values())
+    return +found

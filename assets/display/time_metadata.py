@@ -33,6 +33,7 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.workspace import Position, Workspace, plan_end, records_in
 from tidemark.timeops import columns as c
+from tidemark.timeops.counts import refused
 from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.events.extraction import REFUSED_AT_INGESTION
 from tidemark.timeops.rules import TimeRules
@@ -46,13 +47,12 @@ def of_time_adjustment(batch: Batch, done: TimeAdjusted) -> show.Metadata:
     """Metadata of the materialization of `ordered_events`."""
     workspace, plan = batch.workspace, batch.plan
     counts = dict(done.counts)
-    refused = {name.removeprefix("refused."): n for name, n in counts.items() if name.startswith("refused.")}
     about: show.Metadata = {
         **show.numbers({"records": counts["records"], "accepted": counts["accepted"]}),
         **show.met(done.met),
         "batch": show.number_of(plan),
         "watermark": show.instant(done.after.watermark_us),
-        "refused": show.counted(refused, of="reason"),
+        "refused": show.counted(refused(counts), of="reason"),
     }
     if done.after.watermark_us is not None:
         delay = workspace.clock.since(done.after.watermark_us)  # of several timelines that of the largest (A2)

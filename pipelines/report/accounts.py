@@ -13,13 +13,14 @@ import pyarrow.compute as pc
 
 from tidemark.pipelines.report.state import State
 from tidemark.pipelines.report.words import REASONS, STAGES
-from tidemark.pipelines.terminal import Counts, ordered, refused, unfit, window_closed
+from tidemark.pipelines.terminal import Counts, ordered
 from tidemark.pipelines.values import instant, length, plural, shortened
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit
 from tidemark.resources.lake.queries import newest_rows, pieces
 from tidemark.resources.tables import DEAD_LETTERS
 from tidemark.resources.workspace import plan_end
+from tidemark.timeops.counts import dead_letters_by_reason, refused
 
 MOST_DEAD_LETTERS = 500
 _COLUMNS = (
@@ -93,15 +94,6 @@ def places(state: State) -> list[Place]:
         found = [Place("accepted", "", accepted, "taken by the windows; this pipeline writes no ordered_events")]
     reasons = sorted(refused(counts).items(), key=lambda item: -item[1])
     return found + [Place(reason, STAGES.get(reason, "time"), n, REASONS.get(reason, "")) for reason, n in reasons]
-
-
-def dead_letters_by_reason(state: State) -> Counter[str]:
-    """How many dead letters there are, by reason."""
-    found = Counter(refused(state.counts))
-    windows = [window.name for window in state.spec.windows]
-    found["window_closed"] += sum(window_closed(state.counts, windows).values())
-    found["bad_expression"] += sum(unfit(state.counts, windows).values())
-    return +found
 
 
 def sources(state: State) -> list[SourceInput]:
@@ -198,9 +190,7 @@ def _batch(commit: Commit, state: State) -> BatchLine:
     if plan.kind == "change":
         done = f"changes of rows by somebody else {plan.input['decision']}: {commit.reason}"
         return BatchLine(commit, 0, None, None, done)
-    closed = window_closed(counts, [window.name for window in state.spec.windows])
-    failed = unfit(counts, [window.name for window in state.spec.windows])
-    dead_letters = sum(refused(counts).values()) + sum(closed.values()) + sum(failed.values())
+    dead_letters = dead_letters_by_reason(counts, [window.name for window in state.spec.windows]).total()
     notes = [f"reopened after a flush: {plan.input['reopen']}"] if plan.input.get("reopen") else []
     notes += ["the end of input was flushed"] if plan.input.get("flush") else []
     notes += [f"accepted although a check failed: {commit.reason}"] if commit.reason is not None else []

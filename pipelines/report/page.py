@@ -29,7 +29,7 @@ def page_of(workspace: Workspace) -> str:
     about = {"spec": workspace.spec, "written": workspace.clock.now()}
     if state is None:
         return _rendered("not_run.html.j2", about)
-    by_reason = accounts.dead_letters_by_reason(state)
+    by_reason = state.dead_letters
     workspace.tell("reading counts")
     found = about | {
         "state": state,

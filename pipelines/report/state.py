@@ -3,6 +3,7 @@
 Here: the commits, the versions that belong together, positions after batches. Not here: what the page makes of them.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,7 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, Plan
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.workspace import Position, Workspace, plan_end
+from tidemark.timeops.counts import dead_letters_by_reason
 from tidemark.timeops.spec import Spec
 
 
@@ -55,6 +57,11 @@ class State:
     def counts(self) -> Mapping[str, int]:
         """What became of all processed records."""
         return sums(self.processed)
+
+    @property
+    def dead_letters(self) -> Counter[str]:
+        """How many of them have a dead letter, by reason."""
+        return dead_letters_by_reason(self.counts, [window.name for window in self.spec.windows])
 
     @property
     def log_end(self) -> int:

@@ -88,7 +88,7 @@ def test_the_newest_dead_letters_of_each_reason_are_shown(tmp_path: Path) -> Non
     made.process(ordered=1, held=0, refused=[*early, *([{}] * 994)])
     state = state_of(made.workspace)
     assert state is not None
-    by_reason = accounts.dead_letters_by_reason(state)
+    by_reason = state.dead_letters
     assert by_reason == {"early": 5, "out_of_order": 994}
     shown = accounts.newest_dead_letters(state, by_reason)
     assert [one.seq for one in shown] == [*range(999, 504, -1), 5, 4, 3, 2, 1]
@@ -101,7 +101,7 @@ def test_dead_letters_of_windows_count_beside_the_records(tmp_path: Path) -> Non
     made.process(ordered=6, held=4)
     state = state_of(made.workspace)
     assert state is not None
-    assert accounts.dead_letters_by_reason(state) == {"window_closed": 3}
+    assert state.dead_letters == {"window_closed": 3}
     assert [(place.name, place.records) for place in accounts.places(state)] == [("ordered", 6), ("held", 4)]
     [window] = accounts.windows(state)
     assert (window.accepted, window.inside, window.closed) == (10, 7, 3)
