@@ -7,8 +7,8 @@ sees by a freshness policy (live.py). No alert holds a batch back.
 from dataclasses import replace
 from datetime import timedelta
 
+from tidemark.assets.batch.batch import BatchWriter
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Plan
 from tidemark.resources.quality.checks import Checked, Expectation, Measured, check
 from tidemark.resources.workspace import Position, Workspace, records_in
 from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US, refused
@@ -48,12 +48,12 @@ def alerts_of(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
     return {asset: tuple(alert for alert, wanted in alerts.items() if wanted) for asset, alerts in asked.items()}
 
 
-def check_alert(workspace: Workspace, plan: Plan, expectation: Expectation) -> Checked:
+def check_alert(batch: BatchWriter, expectation: Expectation) -> Checked:
     """Compares a batch with what an alert allows: first with what is an error, then with what is a warning."""
     measure = {DEAD_LETTER_RATE.name: _refused, FRESHNESS.name: _age, FAR_AHEAD.name: _ahead}[expectation.name]
     passed = Checked(expectation, ())
     for level in ("error", "warn"):
-        measured = measure(workspace, plan, level)
+        measured = measure(batch, level)
         if measured is None:
             continue
         done = check(expectation, [measured])
@@ -63,7 +63,8 @@ def check_alert(workspace: Workspace, plan: Plan, expectation: Expectation) -> C
     return passed
 
 
-def _refused(workspace: Workspace, plan: Plan, level: str) -> Measured | None:
+def _refused(batch: BatchWriter, level: str) -> Measured | None:
+    workspace, plan = batch.workspace, batch.plan
     rate = workspace.spec.alerts.dead_letter_rate
     share: float | None = getattr(rate, level)
     if share is None:
@@ -75,7 +76,8 @@ def _refused(workspace: Workspace, plan: Plan, level: str) -> Measured | None:
     return Measured(subject, 0, max(n - allowed, 0))
 
 
-def _age(workspace: Workspace, plan: Plan, level: str) -> Measured | None:
+def _age(batch: BatchWriter, level: str) -> Measured | None:
+    workspace, plan = batch.workspace, batch.plan
     levels = workspace.spec.alerts.freshness
     oldest: timedelta | None = getattr(levels, level)
     position = workspace.position_after(plan.batch_id)
@@ -86,8 +88,9 @@ def _age(workspace: Workspace, plan: Plan, level: str) -> Measured | None:
     return Measured(subject, 0, max((behind - oldest) // timedelta(seconds=1), 0))
 
 
-def _ahead(workspace: Workspace, plan: Plan, level: str) -> Measured | None:
+def _ahead(batch: BatchWriter, level: str) -> Measured | None:
     """The event of the batch that was furthest ahead, else the watermark if it still is: always as a warning."""
+    workspace, plan = batch.workspace, batch.plan
     if level == "error":
         return None
     allowed = workspace.spec.alerts.far_ahead

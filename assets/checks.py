@@ -29,10 +29,9 @@ from tidemark.assets.recount.window_checks import (
 from tidemark.assets.schemas import RELEASED
 from tidemark.assets.state.timelines import one_timeline, timelines_before
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Plan
 from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
 from tidemark.resources.spark.frames import readable
-from tidemark.resources.workspace import Workspace, records_in
+from tidemark.resources.workspace import records_in
 from tidemark.timeops import columns as c
 from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED
 from tidemark.timeops.spec import Spec
@@ -99,9 +98,8 @@ def expectations(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
 
 def run_checks(batch: Batch, asset: str) -> list[Checked]:
     """Runs the checks of an asset (a key of CHECKS) on what a batch wrote."""
-    workspace, plan = batch.workspace, batch.plan
-    asked = expectations(workspace.spec)[asset]
-    alerts = [check_alert(workspace, plan, one) for one in asked if one not in CHECKS[asset]]
+    asked = expectations(batch.workspace.spec)[asset]
+    alerts = [check_alert(batch, one) for one in asked if one not in CHECKS[asset]]
     if len(alerts) == len(asked):
         return alerts
     run = {
@@ -113,7 +111,7 @@ def run_checks(batch: Batch, asset: str) -> list[Checked]:
 
 
 def _check_releases(batch: Batch) -> list[Checked]:
-    looked = _releases(batch.workspace, batch.plan)
+    looked = _releases(batch)
     names = ("broken", "above_watermark")
     found = _one_row(looked.agg(*[F.count_if(name).alias(name) for name in names]))
 
@@ -129,10 +127,11 @@ def _check_releases(batch: Batch) -> list[Checked]:
     ]
 
 
-def _releases(workspace: Workspace, plan: Plan) -> DataFrame:
+def _releases(batch: Batch) -> DataFrame:
     """Every release of the batch: is it in order after the one before it, and is it behind the watermark."""
-    rows = _written(workspace, plan, tables.ORDERED_EVENTS).where(F.col(c.RELEASE_SEQ).isNotNull())
-    before, after = _timelines_around(workspace, plan)
+    workspace, plan = batch.workspace, batch.plan
+    rows = batch.written(tables.ORDERED_EVENTS).where(F.col(c.RELEASE_SEQ).isNotNull())
+    before, after = _timelines_around(batch)
     behind = (
         "true" if workspace.position_after(plan.batch_id).final else "coalesce(unix_micros(at) < watermark, false)"
     )
@@ -161,18 +160,17 @@ FROM joined LEFT JOIN {{before}} USING (_timeline) LEFT JOIN {{after}} USING (_t
     )
 
 
-def _timelines_around(workspace: Workspace, plan: Plan) -> tuple[DataFrame, DataFrame]:
+def _timelines_around(batch: Batch) -> tuple[DataFrame, DataFrame]:
     """State of the timelines before a batch and after it, as the tables have it."""
+    workspace = batch.workspace
     before = timelines_before(workspace, workspace.position())
-    if not workspace.keeps_timelines:
-        return before, one_timeline(workspace, workspace.position_after(plan.batch_id))
-    written = workspace.lake.read(tables.TIMELINES, filters=[(c.BATCH, "=", plan.batch_id)])
-    return before, written
+    if workspace.keeps_timelines:
+        return before, batch.written(tables.TIMELINES)
+    return before, one_timeline(workspace, workspace.position_after(batch.plan.batch_id))
 
 
 def _check_dead_letters(batch: Batch) -> list[Checked]:
-    workspace, plan = batch.workspace, batch.plan
-    dead_letters = _written(workspace, plan, tables.DEAD_LETTERS)
+    workspace, dead_letters = batch.workspace, batch.written(tables.DEAD_LETTERS)
     # No tolerance lets in what the clock has passed, so such a dead letter has no lateness.
     clock_moves = workspace.spec.time.idle is not None
     wrong = _INCONSISTENT.format(by_events="watermark_set_by IS NOT NULL" if clock_moves else "true")
@@ -191,7 +189,7 @@ def _check_dead_letters(batch: Batch) -> list[Checked]:
     shown = (c.SEQ, "reason", "lateness_us", "detail")
     return [
         check(RECOUNT, recounted(by_reason, fresh)),
-        check(CONSERVATION, _accounts(workspace, plan, fresh["records"], sum(by_reason.values()), of_windows)),
+        check(CONSERVATION, _accounts(batch, fresh["records"], sum(by_reason.values()), of_windows)),
         check(
             CONSISTENT_DEAD_LETTERS,
             [Measured("dead letters that contradict themselves", 0, sum(row["inconsistent"] for row in counted))],
@@ -200,15 +198,13 @@ def _check_dead_letters(batch: Batch) -> list[Checked]:
     ]
 
 
-def _accounts(
-    workspace: Workspace, plan: Plan, in_log: int, refused: int, of_windows: Mapping[str, int]
-) -> list[Measured]:
+def _accounts(batch: Batch, in_log: int, refused: int, of_windows: Mapping[str, int]) -> list[Measured]:
     """What came in, and what the tables hold of it."""
-    records = records_in(plan)
+    workspace, records = batch.workspace, records_in(batch.plan)
     accounts = [Measured("records of the log", records, in_log)]
     if workspace.spec.outputs.ordered_events:
-        accounts += _released_accounts(workspace, plan, refused)
-    counts = workspace.counts_of(plan.batch_id)
+        accounts += _released_accounts(batch, refused)
+    counts = workspace.counts_of(batch.plan.batch_id)
     for window in workspace.spec.event_windows:
         placed = sum(counts[f"{window.name}.{outcome}"] for outcome in ("in_windows", "in_gap", "filtered"))
         accounts.append(
@@ -217,13 +213,11 @@ def _accounts(
     return accounts
 
 
-def _released_accounts(workspace: Workspace, plan: Plan, refused: int) -> list[Measured]:
+def _released_accounts(batch: Batch, refused: int) -> list[Measured]:
     """Of the events that were held before only the number is asked for, which Delta knows without reading them."""
-    held, lake = tables.HELD_EVENTS, workspace.lake
+    plan, held, lake = batch.plan, tables.HELD_EVENTS, batch.workspace.lake
     is_new = F.col(c.SEQ) >= plan.first_seq
-    ordered = _written(workspace, plan, tables.ORDERED_EVENTS).select(
-        is_new.alias("is_new"), F.lit(False).alias("held")
-    )
+    ordered = batch.written(tables.ORDERED_EVENTS).select(is_new.alias("is_new"), F.lit(False).alias("held"))
     fresh = lake.read(held, filters=[(c.SEQ, ">=", plan.first_seq)])
     fresh = fresh.select(F.lit(True).alias("is_new"), F.lit(True).alias("held"))
     found = _one_row(
@@ -233,15 +227,11 @@ def _released_accounts(workspace: Workspace, plan: Plan, refused: int) -> list[M
             F.count_if("held").alias("new_held"),
         )
     )
-    held_before, held_now = lake.row_count(held, workspace.base_of(held)), lake.row_count(held)
+    held_before, held_now = lake.row_count(held, batch.workspace.base_of(held)), lake.row_count(held)
     return [
         Measured("records ordered, held or refused", records_in(plan), found["new"] + refused),
         Measured("events held before, now ordered or held", held_before, found["old"] + held_now - found["new_held"]),
     ]
-
-
-def _written(workspace: Workspace, plan: Plan, table: str) -> DataFrame:
-    return workspace.lake.read(table, filters=[(c.BATCH, "=", plan.batch_id)])
 
 
 def _one_row(frame: DataFrame) -> dict[str, Any]:

@@ -72,6 +72,10 @@ class BatchWriter:
         """Whether state that is kept as a base and changes is written anew as a base."""
         return base_is_due(self.workspace, self.plan)
 
+    def written(self, table: str) -> DataFrame:
+        """The rows that the batch has written of a table."""
+        return self.workspace.lake.read(table, filters=[(BATCH, "=", self.plan.batch_id)])
+
     def append(self, table: str, rows: DataFrame, *, grows: bool = False, are_few: bool | None = None) -> Written:
         """Adds rows, with the number of the batch.
 

@@ -83,7 +83,7 @@ def check_windows(batch: Batch) -> list[Checked]:
     if WINDOW_RECOUNT in asked:
         found += _recounted(batch, written, overflow=SUM_OVERFLOW in asked)
     if HAVING in asked:
-        undecided = [_undecided(workspace, plan, window) for window, _ in written if window.having]
+        undecided = [_undecided(batch, window) for window, _ in written if window.having]
         rows = [frame for frame in undecided if frame is not None]
         found.append(_none_of(rows, HAVING, "results on which `having` fails"))
     return found
@@ -120,9 +120,9 @@ def _some(frames: Sequence[DataFrame]) -> Rows:
     return [row.asDict(recursive=True) for row in shown.collect()]
 
 
-def _undecided(workspace: Workspace, plan: Plan, window: WindowSpec) -> DataFrame | None:
+def _undecided(batch: Batch, window: WindowSpec) -> DataFrame | None:
     """The results of a batch on which `having` fails; None where it cannot."""
-    rows = workspace.lake.read(tables.window_table(window.name), filters=[(c.BATCH, "=", plan.batch_id)])
+    rows = batch.written(tables.window_table(window.name))
     fails = having_fails(rows, window)
     return None if fails is None else rows.where(fails).select(*_named(window, "window_start", "window_end"))
 

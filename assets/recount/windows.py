@@ -79,8 +79,7 @@ def looks_at(batch: Batch) -> dict[str, Look]:
     frames, most = [], most_windows(records_in(plan))
     reopened = batch.was_reopened
     for window in workspace.spec.windows:
-        of_batch = [(c.BATCH, "=", plan.batch_id)]
-        rows = workspace.lake.read(tables.window_table(window.name), filters=of_batch)
+        rows = batch.written(tables.window_table(window.name))
         final = rows.where("_is_final").groupBy(_START, _END).agg(_lacks_a_sum(window).alias(_TOO_LARGE))
         if reopened and window.is_linked:
             final = final.where(_behind_flush(workspace, window))

@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.report.shop import SPEC, Shop, at, us
 from tidemark.assets.alerts import FAR_AHEAD, alerts_of, check_alert
+from tidemark.assets.batch.batch import BatchWriter
 from tidemark.assets.checks import expectations
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
@@ -31,7 +32,7 @@ def checked(
     made.add(
         tables.WATERMARKS, [of_batch | stamps | row, of_batch | stamps | {"_timeline": "[]", "watermark_set_by": 7}]
     )
-    return check_alert(made.workspace, plan_of(made), FAR_AHEAD)
+    return check_alert(BatchWriter(made.workspace, plan_of(made)), FAR_AHEAD)
 
 
 def plan_of(made: Shop) -> Plan:
@@ -85,7 +86,7 @@ def test_of_several_splits_the_lowest_counts(tmp_path: Path) -> None:
     made.add(
         tables.WATERMARKS, [{"_batch_id": 1, "counts": counts, "watermark": at(0), "clock": at(0), "final": False}]
     )
-    assert check_alert(made.workspace, plan_of(made), FAR_AHEAD).passed
+    assert check_alert(BatchWriter(made.workspace, plan_of(made)), FAR_AHEAD).passed
 
 
 def test_pipelines_with_an_event_time_of_their_own_have_the_check() -> None:
