@@ -4,9 +4,10 @@ Here: choosing it by the positions that batches left. Not here: what was stored 
 what it is judged to be (days.py).
 
 Every event that is judged counts into the largest event time, and one that is moved goes to the watermark or by its
-arrival before it counts. So no event before a place at which both are before the first day is in a window of the
-days. Behind a place at which all of them are closed, on every timeline, no event comes into one, and none gives a
-result any more. What else the batch behind the first place went by is what was stored there: timelines, first times.
+arrival before it counts. So no event before a checkpoint at which both are before the first day is in a window of the
+days. Behind a checkpoint at which all of them are closed, on every timeline, no event comes into one, and none gives
+a result any more. What else the batch behind the first checkpoint went by is what was stored there: timelines, first
+times.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import functions as F
 
-from tidemark.assets.state.checkpoints import START, Place, has_state, places_of
+from tidemark.assets.state.checkpoints import START, Checkpoint, checkpoints_of, has_state
 from tidemark.resources import tables
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
@@ -24,10 +25,10 @@ from tidemark.timeops.windows.grid_bounds import closed_from
 
 @dataclass(frozen=True)
 class LogRange:
-    """A part of the log, between two places."""
+    """A part of the log, between two checkpoints."""
 
-    begin: Place
-    end: Place
+    begin: Checkpoint
+    end: Checkpoint
 
     @property
     def first_seq(self) -> int:
@@ -48,7 +49,8 @@ class LogRange:
 def range_of_windows(workspace: Workspace, window: WindowSpec, from_us: int, to_us: int) -> LogRange:
     """The processed part of the log that holds all that windows are made of which start in a span of time.
 
-    It begins where the log does if the files of the state at a later place are gone, as VACUUM may have deleted them.
+    It begins where the log does if the files of the state at a later checkpoint are gone, as VACUUM may have deleted
+    them.
 
     Args:
         workspace: The pipeline.
@@ -56,13 +58,13 @@ def range_of_windows(workspace: Workspace, window: WindowSpec, from_us: int, to_
         from_us: They start at this instant or behind it, microseconds.
         to_us: They start before this one.
     """
-    places = places_of(workspace)
-    whole = LogRange(START, places[-1])
+    checkpoints = checkpoints_of(workspace)
+    whole = LogRange(START, checkpoints[-1])
     if not is_made_of_a_part(window):
         return whole
-    part = part_of_log(places, window, from_us, to_us)
+    part = part_of_log(checkpoints, window, from_us, to_us)
     if workspace.spec.time.over:
-        part = replace(part, end=_closed_on_all_timelines(workspace, places, closed_from(to_us, window)))
+        part = replace(part, end=_closed_on_all_timelines(workspace, checkpoints, closed_from(to_us, window)))
     begin = part.begin if has_state(workspace, part.begin) else whole.begin
     return LogRange(begin, part.end if has_state(workspace, part.end) else whole.end)
 
@@ -76,23 +78,23 @@ def is_made_of_a_part(window: WindowSpec) -> bool:
     return window.input is None and not window.is_linked and not window.empty
 
 
-def part_of_log(places: Sequence[Place], window: WindowSpec, from_us: int, to_us: int) -> LogRange:
-    """The shortest part between two places that holds all that some windows are made of.
+def part_of_log(checkpoints: Sequence[Checkpoint], window: WindowSpec, from_us: int, to_us: int) -> LogRange:
+    """The shortest part between two checkpoints that holds all that some windows are made of.
 
     Args:
-        places: The ends of all processed batches, in the order of the log; at least one.
+        checkpoints: The ends of all processed batches, in the order of the log; at least one.
         window: The window; as for the instants, see `range_of_windows`.
         from_us: They start at this instant or behind it.
         to_us: They start before this one.
     """
     closed_us = closed_from(to_us, window)
-    before = [place for place in places if _all_before(place.position, from_us)]
-    closed = [place for place in places if _has_reached(place.position, closed_us)]
-    return LogRange(before[-1] if before else START, closed[0] if closed else places[-1])
+    before = [checkpoint for checkpoint in checkpoints if _all_before(checkpoint.position, from_us)]
+    closed = [checkpoint for checkpoint in checkpoints if _has_reached(checkpoint.position, closed_us)]
+    return LogRange(before[-1] if before else START, closed[0] if closed else checkpoints[-1])
 
 
 def _all_before(position: Position, instant_us: int) -> bool:
-    """Whether every accepted event before a place has a `_timestamp` before an instant, and no later window closed.
+    """Whether all accepted events before a checkpoint have a `_timestamp` before an instant, and no later one closed.
 
     A flush closes all windows, whatever they hold.
     """
@@ -104,11 +106,13 @@ def _has_reached(position: Position, watermark_us: int) -> bool:
     return position.watermark_us is not None and position.watermark_us >= watermark_us
 
 
-def _closed_on_all_timelines(workspace: Workspace, places: Sequence[Place], watermark_us: int) -> Place:
-    """The first place by which every timeline of the log has reached a watermark; else the last of all.
+def _closed_on_all_timelines(
+    workspace: Workspace, checkpoints: Sequence[Checkpoint], watermark_us: int
+) -> Checkpoint:
+    """The first checkpoint by which every timeline of the log has reached a watermark; else the last of all.
 
     `watermarks` has a row of each batch whose events moved a timeline: what only the clock raised shows with the next
-    of them, and so a place may be named that is too late, never one too early.
+    of them, and so a checkpoint may be named that is too late, never one too early.
     """
     rows = workspace.read_base(tables.WATERMARKS).where(F.col(c.TIMELINE).isNotNull())
     has_reached = F.col("watermark") >= c.to_instant(F.lit(watermark_us))
@@ -116,5 +120,7 @@ def _closed_on_all_timelines(workspace: Workspace, places: Sequence[Place], wate
     found = first.agg(F.max("batch_id").alias("batch_id"), F.count_if(F.col("batch_id").isNull()).alias("behind"))
     all_of_them = found.collect()[0]
     if all_of_them["behind"]:
-        return places[-1]
-    return next((place for place in places if place.batch_id == all_of_them["batch_id"]), places[-1])
+        return checkpoints[-1]
+    return next(
+        (checkpoint for checkpoint in checkpoints if checkpoint.batch_id == all_of_them["batch_id"]), checkpoints[-1]
+    )

@@ -1,6 +1,7 @@
-"""Places of the log between two batches, and what the batch in front of one left there.
+"""Checkpoints: the places of the log between two batches, and what the batch in front of one left there.
 
-Here: what was stored: position, timelines, first times, waits. Not here: which places matter to whom (log_range.py).
+Here: what was stored: position, timelines, first times, waits. Not here: which checkpoints matter to whom
+(log_range.py).
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from tidemark.timeops.rules import Waits
 
 
 @dataclass(frozen=True)
-class Place:
+class Checkpoint:
     """The end of a batch in the log.
 
     Attributes:
@@ -37,40 +38,40 @@ class Place:
         return self.versions.get(table, 0)
 
 
-START = Place(0, Position())
+START = Checkpoint(0, Position())
 
 
-def places_of(workspace: Workspace) -> list[Place]:
+def checkpoints_of(workspace: Workspace) -> list[Checkpoint]:
     """The ends of all batches that processed the log, in its order."""
     version = workspace.base_of(tables.WATERMARKS)
     rows = workspace.lake.rows(tables.WATERMARKS, version, filters=[("_timeline", "=", None)]).to_pylist()
     positions = {row["_batch_id"]: Position.of(row) for row in rows}
     done = [commit for commit in workspace.batches.history() if commit.plan.kind == "process"]
     return [
-        Place(plan_end(commit.plan), positions[commit.batch_id], commit.batch_id, commit.table_versions)
+        Checkpoint(plan_end(commit.plan), positions[commit.batch_id], commit.batch_id, commit.table_versions)
         for commit in done
     ]
 
 
-def has_state(workspace: Workspace, place: Place) -> bool:
-    """Whether the timelines at a place can still be read: VACUUM may have deleted their files."""
+def has_state(workspace: Workspace, checkpoint: Checkpoint) -> bool:
+    """Whether the timelines at a checkpoint can still be read: VACUUM may have deleted their files."""
     if not workspace.keeps_timelines:
         return True
-    return workspace.lake.has_files(tables.TIMELINES, place.version_of(tables.TIMELINES))
+    return workspace.lake.has_files(tables.TIMELINES, checkpoint.version_of(tables.TIMELINES))
 
 
-def state_at(workspace: Workspace, place: Place) -> DataFrame:
-    """The timelines at a place, schemas.TIMELINE_SCHEMA."""
-    version, waits = place.version_of(tables.TIMELINES), waits_at(workspace, place)
-    state = timelines_at(workspace, place.position, version, waits)
+def state_at(workspace: Workspace, checkpoint: Checkpoint) -> DataFrame:
+    """The timelines at a checkpoint, schemas.TIMELINE_SCHEMA."""
+    version, waits = checkpoint.version_of(tables.TIMELINES), waits_at(workspace, checkpoint)
+    state = timelines_at(workspace, checkpoint.position, version, waits)
     return kept_to_join(state) if workspace.keeps_timelines else state
 
 
-def first_times_at(workspace: Workspace, place: Place, log: DataFrame) -> DataFrame:
-    """The first times in front of a place that some records behind it may be duplicates of."""
-    return known_first_times(workspace, spans_of(workspace, log), up_to=place.batch_id)
+def first_times_at(workspace: Workspace, checkpoint: Checkpoint, log: DataFrame) -> DataFrame:
+    """The first times in front of a checkpoint that some records behind it may be duplicates of."""
+    return known_first_times(workspace, spans_of(workspace, log), up_to=checkpoint.batch_id)
 
 
-def waits_at(workspace: Workspace, place: Place) -> Waits:
-    """The waits of sources as the batch in front of a place left them."""
-    return waits_up_to(workspace, place.batch_id)
+def waits_at(workspace: Workspace, checkpoint: Checkpoint) -> Waits:
+    """The waits of sources as the batch in front of a checkpoint left them."""
+    return waits_up_to(workspace, checkpoint.batch_id)

@@ -11,7 +11,7 @@ from tests import oracle
 from tests.oracle.grids import windows_of
 from tests.properties.logs import BASE_US, Log, generate, judged_by_oracle, shape_of
 from tidemark.assets.backfill.log_range import LogRange, is_made_of_a_part, part_of_log
-from tidemark.assets.state.checkpoints import Place
+from tidemark.assets.state.checkpoints import Checkpoint
 from tidemark.resources.workspace import Position
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.utc import us_of
@@ -52,11 +52,11 @@ def test_a_part_of_the_log_holds_all_that_its_windows_are_made_of(policy: str, *
     for log in generate(seed=len(policy), cases=60, longest=60, spread_us=20):
         for keys in (PLAIN | (LATE_TOO if policy == "keep" else {})).values():
             window = WindowSpec.model_validate({"name": "w", "aggregates": COUNT, **keys})
-            places = places_of(log, time, rng, flush=flush)
+            checkpoints = checkpoints_of(log, time, rng, flush=flush)
             some = rng.choice([event.event_us for event in log.events if event.event_us] or [BASE_US])
             start = some - rng.randint(0, 30)
             end = start + rng.choice([1, 10, 60])
-            part = part_of_log(places, window, start, end)
+            part = part_of_log(checkpoints, window, start, end)
 
             def given(
                 log: Log, *, flush: bool, window: WindowSpec = window, start: int = start, end: int = end
@@ -78,7 +78,7 @@ def test_a_part_of_the_log_holds_all_that_its_windows_are_made_of(policy: str, *
     assert results > 100, "neither would no results"
 
 
-def places_of(log: Log, time: TimeSpec, rng: random.Random, *, flush: bool) -> list[Place]:
+def checkpoints_of(log: Log, time: TimeSpec, rng: random.Random, *, flush: bool) -> list[Checkpoint]:
     """Where some batches would leave a pipeline; the largest time is a watermark without tolerance."""
     events = len(log.events)
     ends = [*sorted(rng.sample(range(events + 1), min(8, events))), events]
@@ -88,17 +88,18 @@ def places_of(log: Log, time: TimeSpec, rng: random.Random, *, flush: bool) -> l
     def after(end: int, outcome: Sequence[dict[str, int | None]]) -> int | None:
         return outcome[end - 1].get(log.timeline) if end else None
 
-    places = [
-        Place(end, Position(watermark_us=after(end, seen), max_t_us=after(end, largest.watermarks))) for end in ends
+    checkpoints = [
+        Checkpoint(end, Position(watermark_us=after(end, seen), max_t_us=after(end, largest.watermarks)))
+        for end in ends
     ]
     if flush:
-        last = places[-1]
-        places.append(Place(last.end_seq, replace(last.position, watermark_us=None, final=True)))
-    return places
+        last = checkpoints[-1]
+        checkpoints.append(Checkpoint(last.end_seq, replace(last.position, watermark_us=None, final=True)))
+    return checkpoints
 
 
-def place(end_seq: int, max_t_us: int, watermark_us: int | None) -> Place:
-    return Place(end_seq, Position(max_t_us=max_t_us, watermark_us=watermark_us))
+def checkpoint(end_seq: int, max_t_us: int, watermark_us: int | None) -> Checkpoint:
+    return Checkpoint(end_seq, Position(max_t_us=max_t_us, watermark_us=watermark_us))
 
 
 TUMBLING = {"name": "w", "kind": "tumbling", "size": "1 hour", "aggregates": COUNT, "group_by": ["k"]}
@@ -110,26 +111,32 @@ def ends_of(part: LogRange) -> tuple[int, int]:
 
 
 def test_a_part_begins_behind_the_last_batch_that_is_all_before_and_ends_with_the_first_that_closes_all() -> None:
-    places = [place(10, 95, 90), place(20, 105, 100), place(30, 115, 110), place(40, 124, 119), place(50, 130, 125)]
-    part = part_of_log(places, TEN, 110, 120)
+    checkpoints = [
+        checkpoint(10, 95, 90),
+        checkpoint(20, 105, 100),
+        checkpoint(30, 115, 110),
+        checkpoint(40, 124, 119),
+        checkpoint(50, 130, 125),
+    ]
+    part = part_of_log(checkpoints, TEN, 110, 120)
     assert ends_of(part) == (20, 50), "119 closes what starts before 110 only"
-    assert (part.begin, part.end) == (places[1], places[4])
-    assert ends_of(part_of_log(places, TEN, 0, 80)) == (0, 10), "all was closed within the first batch"
-    assert ends_of(part_of_log(places, TEN, 125, 200)) == (40, 50), "not closed yet: up to the end"
-    assert ends_of(part_of_log(places, TEN, 200, 300)) == (50, 50), "nothing came for them"
+    assert (part.begin, part.end) == (checkpoints[1], checkpoints[4])
+    assert ends_of(part_of_log(checkpoints, TEN, 0, 80)) == (0, 10), "all was closed within the first batch"
+    assert ends_of(part_of_log(checkpoints, TEN, 125, 200)) == (40, 50), "not closed yet: up to the end"
+    assert ends_of(part_of_log(checkpoints, TEN, 200, 300)) == (50, 50), "nothing came for them"
 
 
 def test_a_watermark_that_the_clock_raised_above_all_events_may_have_closed_windows_and_moved_events_there() -> None:
-    places = [place(10, 95, 115), place(20, 118, 140)]
-    assert ends_of(part_of_log(places, TEN, 110, 120)) == (0, 20)
+    checkpoints = [checkpoint(10, 95, 115), checkpoint(20, 118, 140)]
+    assert ends_of(part_of_log(checkpoints, TEN, 110, 120)) == (0, 20)
 
 
 def test_a_flush_counts_only_where_the_part_reaches_it() -> None:
-    flushed = Place(20, Position(max_t_us=145, final=True))
-    places = [place(10, 105, 100), place(20, 145, 140), flushed]
-    assert not part_of_log(places, TEN, 100, 110).end.position.final
-    assert part_of_log(places, TEN, 140, 150).end.position.final
-    assert part_of_log(places, TEN, 200, 210).begin == places[1]
+    flushed = Checkpoint(20, Position(max_t_us=145, final=True))
+    checkpoints = [checkpoint(10, 105, 100), checkpoint(20, 145, 140), flushed]
+    assert not part_of_log(checkpoints, TEN, 100, 110).end.position.final
+    assert part_of_log(checkpoints, TEN, 140, 150).end.position.final
+    assert part_of_log(checkpoints, TEN, 200, 210).begin == checkpoints[1]
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/Sao_Paulo", "Pacific/Kwajalein", "Pacific/Apia"])
