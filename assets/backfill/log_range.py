@@ -94,7 +94,7 @@ def part_of_log(checkpoints: Sequence[Checkpoint], window: WindowSpec, from_us: 
 
 
 def _all_before(position: Position, instant_us: int) -> bool:
-    """Whether all accepted events before a checkpoint have a `_timestamp` before an instant, and no later one closed.
+    """Whether at a checkpoint all accepted events lie before an instant, and no window behind it has closed.
 
     A flush closes all windows, whatever they hold.
     """

@@ -156,7 +156,7 @@ def test_durations_are_given_in_microseconds_too() -> None:
     assert window.allowed_lateness_us == 600_000_000
     assert (time.unit_us, time.out_of_orderness_us) == (1_000, 120_000_000)
     assert time.late is not None
-    assert (time.late.tolerance_us, spec.sources[0].settle_us) == (300_000_000, 5_000_000)
+    assert (time.late.tolerance_us, spec.sources[0].settle) == (300_000_000, timedelta(seconds=5))
 
 
 def test_the_step_of_a_hopping_window_is_its_hop() -> None:

@@ -97,7 +97,7 @@ def check_built_texts(session: "SparkSession", expression: str, columns: Iterabl
 
     Args:
         session: Computes these parts, each once.
-        expression: Spark SQL that `check_deterministic` accepts.
+        expression: Spark SQL in which `determinism_problems` finds nothing.
         columns: The columns that it may name.
 
     Raises:

@@ -20,7 +20,7 @@ from tidemark.timeops.expressions.tokens import (
     plain_column,
     tokenize,
 )
-from tidemark.timeops.problems import Problem, told
+from tidemark.timeops.problems import Problem
 
 _USE_ARRIVAL = "use `_arrival_time`, the instant at which the record arrived"
 _USE_LOG = "use `_arrival_seq`, the record's place in the log, or a hash of its columns such as `xxhash64(id)`"
@@ -104,37 +104,17 @@ _SORTS = frozenset({"array_sort", "sort_array"})
 _ORDER_FREE = _SORTS | {"size", "cardinality", "array_size", "array_min", "array_max"}
 
 
-def check_deterministic(expression: str, *, where: str, columns: Collection[str] = ()) -> None:
-    """Refuse clocks, randomness, subqueries and window functions: what is no function of the record.
+def determinism_problems(expression: str, columns: Collection[str] = ()) -> list[Problem]:
+    """Find clocks, randomness, subqueries and window functions: what is no function of the record.
 
     Args:
         expression: Spark SQL.
-        where: Name of the place, such as `time.timestamp_by`, for the message.
-        columns: Columns in sight. One that is called `user` or `current_date` hides the function of this
-            name, as in Spark.
+        columns: Columns in sight. One that is called `user` or `current_date` hides the function of this name, as in
+            Spark.
 
-    Raises:
-        SpecError: With why, and what to use instead.
+    Returns:
+        What is wrong, with why, and what to use instead.
     """
-    _raise_first(determinism_problems(expression, columns), where)
-
-
-def check_aggregate(expression: str, *, where: str) -> None:
-    """Refuse an aggregate whose value depends on the order in which Spark meets the rows.
-
-    Raises:
-        SpecError: With the rewriting that goes by (`_timestamp`, `_arrival_seq`) or needs no order.
-    """
-    _raise_first(order_problems(expression), where)
-
-
-def _raise_first(problems: Iterable[Problem], where: str) -> None:
-    for problem in problems:
-        raise told(problem, where)
-
-
-def determinism_problems(expression: str, columns: Collection[str] = ()) -> list[Problem]:
-    """Return what `check_deterministic` would refuse."""
     tokens = tokenize(expression)
     fault = balance_fault(tokens)
     if fault:
@@ -204,7 +184,11 @@ def _opens_query(word: str, after: Token) -> bool:
 
 
 def order_problems(expression: str) -> list[Problem]:
-    """Return what `check_aggregate` would refuse."""
+    """Find aggregates whose value depends on the order in which Spark meets the rows.
+
+    Returns:
+        What is wrong, with the rewriting that goes by (`_timestamp`, `_arrival_seq`) or needs no order.
+    """
     tokens = tokenize(expression)
     every = calls(tokens)
     problems = []

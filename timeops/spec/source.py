@@ -223,11 +223,6 @@ class FilesSource(SpecModel):
         """Whether its arrival times are the machine's, so that they go on while nothing comes."""
         return self.arrival_time is None or self.live
 
-    @property
-    def settle_us(self) -> int:
-        """Microseconds for which a file must have been at rest."""
-        return micros(self.settle)
-
     @model_validator(mode="before")
     @classmethod
     def _kind_first(cls, data: Any) -> Any:
