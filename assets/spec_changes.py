@@ -137,11 +137,11 @@ class Change:
     def sentence(self) -> str:
         """What changed, in words."""
         if self.path in ("windows", "sources"):
-            gone, new = _names_apart(self.before, self.now)
-            return _apart(gone, new) or "they stand in another order"
+            old, new = ([str(one["name"]) for one in side or []] for side in (self.before, self.now))
+            return _apart(old, new) or "they stand in another order"
         if self.path.endswith("].schema"):
-            gone, new = _columns_apart(self.before, self.now)
-            if said := _apart(gone, new):
+            old, new = (top_level_names(str(side)) for side in (self.before, self.now))
+            if said := _apart(old, new):
                 return said
         return f"was {_shown(self.before)}, is {_shown(self.now)}"
 
@@ -218,23 +218,10 @@ def _keys(path: str, spec: Spec) -> Path:
     return tuple(keys)
 
 
-def _names_apart(before: Any, now: Any) -> tuple[list[str], list[str]]:
-    old, new = ([str(one["name"]) for one in side or []] for side in (before, now))
-    return [name for name in old if name not in new], [name for name in new if name not in old]
-
-
-def _columns_apart(before: Any, now: Any) -> tuple[list[str], list[str]]:
-    old, new = (top_level_names(str(side)) for side in (before, now))
-    return [name for name in old if name not in new], [name for name in new if name not in old]
-
-
-def _apart(gone: list[str], new: list[str]) -> str:
-    parts = [
-        f"{', '.join(f'`{name}`' for name in names)} {what}"
-        for names, what in ((gone, "gone"), (new, "new"))
-        if names
-    ]
-    return ", ".join(parts)
+def _apart(old: list[str], new: list[str]) -> str:
+    """Which names are gone, and which are new; empty where they are the same."""
+    changed = ([name for name in old if name not in new], "gone"), ([name for name in new if name not in old], "new")
+    return ", ".join(f"{', '.join(f'`{name}`' for name in names)} {what}" for names, what in changed if names)
 
 
 def _shown(value: Any) -> str:

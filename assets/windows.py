@@ -33,15 +33,13 @@ def aggregate_windows(batch: Batch) -> Mapping[str, int]:
     Returns:
         Rows written, by window.
     """
-    results = {window.name: _write_any_results(batch, window) for window in batch.outcome.windows}
+    results = {window.name: 0 for window in batch.outcome.windows}
+    for window in batch.outcome.windows:
+        if _may_give(batch, window):
+            write = _write_revisions if window.revises else _write_results
+            results[window.name] = write(batch, window)
     write_window_state(batch)
     return results
-
-
-def _write_any_results(batch: Batch, window: WindowSpec) -> int:
-    if not _may_give(batch, window):
-        return 0
-    return _write_revisions(batch, window) if window.revises else _write_results(batch, window)
 
 
 def _may_give(batch: Batch, window: WindowSpec) -> bool:
@@ -52,11 +50,6 @@ def _may_give(batch: Batch, window: WindowSpec) -> bool:
     waits = window.empty and may_wait(window, batch.outcome.judged.rules)
     if batch.workspace.keeps_timelines or window.revises or waits:
         return batch.after.clock_us is not None
-    return closes_any(batch, window)
-
-
-def closes_any(batch: Batch, window: WindowSpec) -> bool:
-    """Whether some window may close in this batch."""
     return batch.flushes or may_close_between(batch.before.watermark_us, batch.after.watermark_us, window)
 
 

@@ -188,11 +188,9 @@ class WindowSpec(WindowEmission):
 
     @model_validator(mode="after")
     def _together(self) -> "WindowSpec":
-        raise_any([*self.shape_problems(), *self._result_problems()])
+        keys = (self.shape_problems(), self.emission_problems(), self._name_problems(), self._input_problems())
+        raise_any(problem for problems in keys for problem in problems)
         return self
-
-    def _result_problems(self) -> list[Problem]:
-        return [*self.emission_problems(), *self._name_problems(), *self._input_problems()]
 
     def _input_problems(self) -> Iterable[Problem]:
         if self.input is None:
