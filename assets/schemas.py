@@ -282,7 +282,7 @@ def _emptied(adjusted: Adjusted, workspace: Workspace) -> Adjusted:
 
 
 def ensure_schemas(workspace: Workspace) -> None:
-    """Sees that the schema of each source can be read.
+    """Checks that the schema of each source can be read.
 
     Raises:
         SpecError: One cannot.
@@ -299,7 +299,7 @@ def ensure_schemas(workspace: Workspace) -> None:
 
 
 def ensure_expressions(workspace: Workspace, log: DataFrame, of_events: Sequence[str]) -> None:
-    """Sees that every expression of the spec goes with the columns that it may name.
+    """Checks that every expression of the spec goes with the columns that it may name.
 
     Raises:
         SpecError: One does not; all that do not are named.

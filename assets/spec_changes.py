@@ -40,7 +40,7 @@ _LONGEST = 160
 
 
 def ensure_taken(workspace: Workspace) -> None:
-    """Sees that a pipeline that has tables takes the spec, before there is anything to do for it; needs no Spark.
+    """Checks that a pipeline that has tables takes the spec, before there is anything to do for it; needs no Spark.
 
     Raises:
         SpecError: It does not, or another file of its name made the tables.
@@ -147,7 +147,7 @@ class Change:
 
 
 def _refuse(before: dict[str, Any], file: SpecFile, where: object) -> None:
-    """Sees that tables that were made for one spec can go on with another.
+    """Checks that tables that were made for one spec can go on with another.
 
     Raises:
         SpecError: They cannot; it names each key that stands against it, with its line, and how it changed.

@@ -283,7 +283,7 @@ def _check_tables(file: "SpecFile", settings: "Settings") -> None:
 
 
 def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
-    """Sees that the batch that waits for its commit is the one that the operator names."""
+    """Checks that the batch that waits for its commit is the one that the operator names."""
     from tidemark.resources.workspace import Workspace
 
     workspace = Workspace(file, settings.warehouse)

@@ -84,7 +84,7 @@ def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_days(spec: Spec, first: date, last: date, *, now: datetime) -> None:
-    """Sees that a range of days can be computed anew.
+    """Checks that a range of days can be computed anew.
 
     Raises:
         SpecError: It is reversed, or some of it is no partition.
