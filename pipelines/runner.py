@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from dagster import AssetCheckSeverity, DagsterInstance, deserialize_value
@@ -181,14 +181,8 @@ def _run_once(
     """One micro-batch as one Dagster run; what its checks have found that hold nothing back."""
     definitions = build_definitions(settings, [file], choice, accepted=options.accepted, tell=tell)
     job = definitions.resolve_job_def(job_name(file))
-    config = {
-        "max_events_per_batch": options.max_events_per_batch,
-        "end_of_input": options.end_of_input,
-        "live": options.live or None,
-        "reopen": _reopen(Workspace(file, settings.warehouse), options),
-        "reread": options.reread or None,
-    }
-    given = {name: value for name, value in config.items() if value is not None}
+    asked = replace(options, accepted=None, reopen=_reopen(Workspace(file, settings.warehouse), options))
+    given = {name: value for name, value in asdict(asked).items() if value}  # keys of `live.BatchSettings`
     run_config = {"resources": {BATCH: {"config": given}}, "loggers": QUIET}
     attended = {ATTENDED_TAG: "true"}
     result = job.execute_in_process(instance=instance, raise_on_error=False, run_config=run_config, tags=attended)
