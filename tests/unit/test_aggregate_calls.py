@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidemark.timeops.expressions.aggregates import cut, on_rows
+from tidemark.timeops.expressions.aggregates import SUMS, calls_of, cut, on_rows
 
 ON_ROWS = {
     "count(*)": (),
@@ -15,6 +15,8 @@ ON_ROWS = {
     "any_value(f(x)) IGNORE NULLS": ("f(x)",),
     "listagg(DISTINCT f(a), ',') WITHIN GROUP (ORDER BY f(a) NULLS LAST)": ("f(a)", "','"),
     "sum(a) / count(b)": ("a", "b"),
+    "max(a + last)": ("a + last",),
+    "mode() WITHIN GROUP (ORDER BY last)": ("last",),
     "count(*) FILTER (WHERE f(x) > 1)": ("f(x) > 1",),
     "max(f(n)) FILTER (WHERE n < 9)": ("CASE WHEN n < 9\nTHEN f(n)\nEND",),
     "'max(f(n))'": (),
@@ -41,3 +43,16 @@ def test_one_call_and_no_more_is_its_own_result(aggregate: str) -> None:
 
 def test_expressions_of_several_aggregates_are_named_once() -> None:
     assert on_rows(["max(f(n))", "min(f(n)) + count(*)"]) == ("f(n)",)
+
+
+def test_calls_of_one_argument_are_found_with_their_clauses() -> None:
+    text = "coalesce(sum(DISTINCT a), 0) + try_sum(b + 1) FILTER (WHERE c > 0) / count(d) + max(sum)"
+    found = calls_of(text, SUMS)
+    assert [(one.function, one.argument, one.is_distinct, one.clauses) for one in found] == [
+        ("sum", "a", True, ""),
+        ("try_sum", "b + 1", False, " FILTER (WHERE c > 0)"),
+    ]
+    assert [text[one.start : one.stop] for one in found] == [
+        "sum(DISTINCT a)",
+        "try_sum(b + 1) FILTER (WHERE c > 0)",
+    ]

@@ -167,6 +167,25 @@ def test_the_step_of_a_hopping_window_is_its_hop() -> None:
 WINDOW = SMALL["windows"][0]
 
 
+@pytest.mark.parametrize(
+    ("keys", "edges", "reach_us"),
+    [
+        ({"kind": "tumbling", "size": "1 s"}, (True, False), None),
+        ({"kind": "tumbling", "size": "1 s", "closed": "right"}, (False, True), None),
+        ({"kind": "session", "gap": "1 s"}, (True, True), 1_000_000),
+        ({"kind": "sliding", "size": "2 s"}, (False, True), 2_000_000),
+        ({"kind": "snapshot"}, (True, True), 0),
+    ],
+)
+def test_which_edges_belong_to_a_window_and_how_far_an_event_draws_it(
+    keys: dict[str, str], edges: tuple[bool, bool], reach_us: int | None
+) -> None:
+    window = WindowSpec.model_validate({"name": "w", "aggregates": {"n": "count(*)"}, **keys})
+    assert (window.begins_inside, window.ends_inside) == edges
+    assert window.closes_on_grid is (reach_us is None)
+    assert reach_us is None or window.reach_us == reach_us
+
+
 def cumulative(**keys: str) -> dict[str, Any]:
     return {**WINDOW, "kind": "cumulative", **keys}
 
