@@ -52,13 +52,13 @@ BEHIND_WATERMARK = Expectation(
 )
 RECOUNT = Expectation(
     name="late_drop_recount",
-    holds="dead dead_letters by reason equal an independent recount of the batch's range of the log",
+    holds="dead letters by reason equal an independent recount of the batch's range of the log",
     remedy="drops are miscounted, so windows may be too: report the numbers; `tidemark accept` takes it as it is",
     blocking=True,
 )
 CONSERVATION = Expectation(
     name="conservation",
-    holds="records = ordered + held + dead dead_letters; per window accepted = in windows + in gaps + filtered + "
+    holds="records = ordered + held + dead letters; per window accepted = in windows + in gaps + filtered + "
     "dead letters of it",
     remedy="records were lost or doubled: do not use this batch; report the numbers, then `tidemark run` retries it",
     blocking=True,
