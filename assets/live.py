@@ -107,6 +107,7 @@ def _stage(
         owners=list(spec.owners),
         tags=dict(spec.tags),
         output_required=False,
+        config_schema={},  # none, and an error: without it Dagster takes any and gives it to nobody
         pool=pool_of(spec),
         retry_policy=RETRIES,
         freshness_policy=_freshness(spec) if name == "batches" else None,
