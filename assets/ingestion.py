@@ -72,7 +72,10 @@ def ingest(workspace: Workspace, run_id: str, *, reread: bool = False) -> Ingest
         try:
             return _ingest(workspace, run_id, found)
         except UnfitFilesError as error:
-            found, is_new = found.without(workspace.spec, error.errors), True  # that they are bad is to be remembered
+            found, is_new = (
+                found.without_unfit(workspace.spec, error.errors),
+                True,
+            )  # that they are bad is to be remembered
             workspace.tell(f"{len(error.errors)} of the files cannot be read: going on without them")
     return Ingested(found)
 
@@ -85,9 +88,9 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
     """
     workspace.tell(f"reading {len(found.ready)} file{'' if len(found.ready) == 1 else 's'}")
     last = workspace.batches.last_commit()
-    files = {name: [[r.path, r.skip_lines, r.size] for r in one.ready] for name, one in found.found.items()}
+    files = {name: [[r.path, r.skip_lines, r.size] for r in one.ready] for name, one in found.by_source.items()}
     waiting = {WAITS: found.sources_ahead} if found.ahead else {}
-    held = {HELD_BACK: found.held} if found.held else {}
+    held = {HELD_BACK: found.held_by_source} if found.held else {}
     plan = workspace.batches.begin(
         "ingest",
         this_process(run_id),
@@ -128,7 +131,7 @@ def _naming_bad_files(workspace: Workspace, found: Waiting) -> Iterator[None]:
         workspace.tell("a file cannot be read: looking which")
         errors: dict[str, InputError] = {}
         for source in workspace.spec.sources:
-            errors |= unreadable(workspace.spark, source, found.found[source.name].ready)
+            errors |= unreadable(workspace.spark, source, found.by_source[source.name].ready)
         if not errors:
             raise
         raise UnfitFilesError("\n".join(map(str, errors.values())), errors=errors) from error
@@ -141,7 +144,7 @@ def _read_sources(
     frames: list[DataFrame] = []
     states: list[tuple[str, FileState]] = []
     for source, time in zip(workspace.spec.sources, TimeRules.of(workspace.spec).sources, strict=True):
-        own = found.found[source.name]
+        own = found.by_source[source.name]
         read = read_files(workspace.spark, source, own.ready)
         states += [(source.name, one) for one in (*read.states, *own.touched, *counted(own.copies, read.states))]
         if own.ready or not frames:

@@ -142,7 +142,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         if not has_read and _next(workspace, tidemark_batch).is_empty:
             context.log.info("nothing new")
             return
-        found = done.found if done else Waiting({})
+        found = done.found if done else Waiting.of({})
         numbers = {
             "new_records": done.records if done else 0,
             **({"before_start_at": done.before_start} if done and spec.time.start_at else {}),

@@ -9,7 +9,10 @@ else is computed from the log and knows nothing of it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import reduce
+from operator import add
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +21,6 @@ from tidemark.assets.state.files import known_files
 from tidemark.resources import tables
 from tidemark.resources.lake.queries import pieces
 from tidemark.resources.sources.discovery import Discovery, HeldBack, discover, still_held
-from tidemark.resources.sources.known_files import FileRange, FileState
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.rules import TimeRules
@@ -29,33 +31,26 @@ HELD_BACK = "held_back"  # of the input of a plan: by source the files that were
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """What the sources have that the log does not.
+class Waiting(Discovery):
+    """What the sources have that the log does not: that of all of them together.
 
     Attributes:
-        found: What was found, by source.
+        by_source: What was found of each.
     """
 
-    found: Mapping[str, Discovery]
+    by_source: Mapping[str, Discovery] = field(default_factory=dict)
 
-    @property
-    def ready(self) -> tuple[FileRange, ...]:
-        """Files to be read now."""
-        return tuple(file for found in self.found.values() for file in found.ready)
-
-    @property
-    def touched(self) -> tuple[FileState, ...]:
-        """Known files with a new modification time."""
-        return tuple(file for found in self.found.values() for file in found.touched)
-
-    @property
-    def copies(self) -> tuple[FileState, ...]:
-        """Files that hold the bytes of others, and of which nobody knows yet."""
-        return tuple(file for found in self.found.values() for file in found.copies)
+    @classmethod
+    def of(cls, by_source: Mapping[str, Discovery]) -> "Waiting":
+        """What was found of all sources, by that of each."""
+        every = (Discovery((), (), 0, ()), *by_source.values())
+        names = [one.name for one in fields(Discovery)]
+        together: dict[str, Any] = {name: reduce(add, (getattr(one, name) for one in every)) for name in names}
+        return cls(**together, by_source=by_source)
 
     @property
     def read_before(self) -> tuple[str, ...]:
-        """One sentence for each of them, which is not read."""
+        """One sentence for each copy of another file, which is not read."""
         return tuple(f"{copy.name}: the same bytes were read as {copy.copy_of}" for copy in self.copies)
 
     @property
@@ -64,43 +59,23 @@ class Waiting:
         return bool(self.ready or self.touched or self.copies)
 
     @property
-    def waiting(self) -> tuple[str, ...]:
-        """Files that are too young."""
-        return tuple(file for found in self.found.values() for file in found.waiting)
-
-    @property
-    def left(self) -> int:
-        """How many files are left for a later ingestion."""
-        return sum(found.left for found in self.found.values())
-
-    @property
-    def ahead(self) -> int:
-        """How many of those left wait because their source is ahead of others."""
-        return sum(found.ahead for found in self.found.values())
-
-    @property
     def sources_ahead(self) -> list[str]:
         """The sources that have something to be read and wait for others."""
-        return sorted(name for name, found in self.found.items() if found.ahead)
+        return sorted(name for name, found in self.by_source.items() if found.ahead)
 
     @property
-    def errors(self) -> tuple[InputError, ...]:
-        """Each names a file that is held back."""
-        return tuple(error for found in self.found.values() for error in found.errors)
+    def held_by_source(self) -> dict[str, list[dict[str, str | int]]]:
+        """What is remembered of the files that could not be read, for the plan."""
+        return {name: [file.to_json() for file in one.held] for name, one in self.by_source.items() if one.held}
 
-    @property
-    def held(self) -> dict[str, list[dict[str, str | int]]]:
-        """By source what is remembered of the files that could not be read, for the plan."""
-        return {name: [file.to_json() for file in found.held] for name, found in self.found.items() if found.held}
-
-    def without(self, spec: Spec, errors: Mapping[str, InputError]) -> "Waiting":
+    def without_unfit(self, spec: Spec, errors: Mapping[str, InputError]) -> "Waiting":
         """The same, with files held back that were found unreadable, by path."""
-        left = dict(self.found)
+        left = dict(self.by_source)
         for source in spec.sources:
             own = left[source.name]
             held = [HeldBack.of(file, source, errors[file.path]) for file in own.ready if file.path in errors]
             left[source.name] = own.without(held)
-        return Waiting(left)
+        return Waiting.of(left)
 
 
 def waiting_input(workspace: Workspace, *, reread: bool = False) -> Waiting:
@@ -125,7 +100,7 @@ def waiting_input(workspace: Workspace, *, reread: bool = False) -> Waiting:
         )
         for source in workspace.spec.sources
     }
-    return Waiting(_aligned(workspace, found))
+    return Waiting.of(_aligned(workspace, found))
 
 
 def _held_files(workspace: Workspace, source: FilesSource) -> Mapping[str, HeldBack]:
