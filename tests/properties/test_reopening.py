@@ -114,3 +114,14 @@ def assert_all_windows_missed_some(out: Gathered, windows: Sequence[WindowSpec])
     """Otherwise the logs would show nothing: every kind has refused events that were on time."""
     closed = {letter[3] for letters in out.letters.values() for letter in letters if letter[7] is None}
     assert closed >= {one.name for one in windows}
+
+
+def test_events_from_before_a_flush_still_count_at_later_instants_of_a_sliding_window(spark: SparkSession) -> None:
+    """The flush closes the instants 10 and 30 of the event at 10. At 15 it still counts, beside the one at 15."""
+    time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep", out_of_orderness="50 us")
+    sliding = window("sliding", kind="sliding", size="20 us", group_by=("case",))
+    events = tuple(Event(seq, BASE_US + seq, BASE_US + t, 2) for seq, t in enumerate((10, 15)))
+    log = Log("reopened", events, cuts=(1,))
+    out = run(spark, [log], time, (sliding,), parts=(0, 1), flush=True, flushed_after=(0,))
+    assert_equal_to_oracle(log, out, time, (sliding,), flush=True, flushed_after=(0,))
+    assert (0, 1) in [row[3] for row in out.windows["sliding"]["reopened"]]
