@@ -32,12 +32,12 @@ from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.spec.window import input_of
 from tidemark.timeops.spec_check import Columns, expression_problems
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
-from tidemark.timeops.windows.changes import LATE_EVENTS, PASSES, changes
-from tidemark.timeops.windows.drained_windows import columns_of
+from tidemark.timeops.windows.drained import columns_of
+from tidemark.timeops.windows.gap_filling import seen_groups
 from tidemark.timeops.windows.membership import OPEN_IN, group_names, with_groups
-from tidemark.timeops.windows.over_results import as_events, result_columns, with_results
 from tidemark.timeops.windows.results import window_results
-from tidemark.timeops.windows.seen_groups import seen_groups
+from tidemark.timeops.windows.revisions import LATE_EVENTS, PASSES, changes
+from tidemark.timeops.windows.segment import WindowSegment, as_events, result_columns, with_results
 
 _LOG_TYPES = {
     c.SEQ: LongType(),
@@ -246,7 +246,7 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
     events: dict[str | None, Adjusted] = {None: adjusted}
     for window in (*spec.event_windows, *spec.chained_windows):
         segment = events[window.input]
-        results = empty_frame(workspace.spark, window_results(segment, segment.accepted, window).schema)
+        results = empty_frame(workspace.spark, window_results(WindowSegment(segment), window).schema)
         events[window.name] = with_results(adjusted, as_events(results, window, spec.windows, spec.time.over))
         if window.input is not None:
             kept = segment.accepted.select(*[F.col(f"`{name}`") for name in kept_result_columns(spec, window)])

@@ -40,6 +40,7 @@ from tidemark.timeops.counts import (
 from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.utc import instant_of
+from tidemark.timeops.windows.kinds import kind_of
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def _counts(batch: Batch) -> tuple[dict[str, int], dict[str, Met]]:
     spec, outcome = batch.workspace.spec, batch.outcome
     sources = [source.name for source in spec.sources]
     by_source = Counter({(r["source"], r["reason"]): r["n"] for r in refused_tally(outcome.judged.refused).collect()})
-    late = {window.name: outcome.late_for(window) for window in outcome.may_be_late_for if window.kind == "session"}
+    late = {window.name: outcome.late_for(window) for window in outcome.may_be_late_for if kind_of(window).merges}
     tally = accepted_tally(
         outcome.judged.accepted, spec.event_windows, late, sources, outcome.before.drained, also=furthest_ahead()
     )

@@ -16,13 +16,14 @@ from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops import columns as c
+from tidemark.timeops.grid import may_close_between
 from tidemark.timeops.materialize import as_it_is, computed
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import Instant, day_of
-from tidemark.timeops.windows.changes import changes
 from tidemark.timeops.windows.gap_filling import may_wait, told_in_words
-from tidemark.timeops.windows.grid_bounds import may_close_between, needed_from
+from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.results import last_revisions, passing
+from tidemark.timeops.windows.revisions import changes
 
 DAY = "yyyy-MM-dd"
 
@@ -89,10 +90,10 @@ def _of_open_windows(batch: Batch, window: WindowSpec) -> Filters:
     A session may have begun at any time.
     """
     watermark_us = batch.before.watermark_us
-    if batch.workspace.keeps_timelines or watermark_us is None or window.kind == "session":
+    if batch.workspace.keeps_timelines or watermark_us is None:
         return ()
-    first_us = needed_from(watermark_us, window) - 1  # an event on the start may be outside
-    return [("window_start", ">=", Instant(first_us))]
+    first_us = kind_of(window).needed_from(watermark_us) - 1  # an event on the start may be outside
+    return [("window_start", ">=", Instant(max(first_us, c.MIN_US)))]
 
 
 def _others(old: DataFrame, last: DataFrame, window: WindowSpec) -> DataFrame:

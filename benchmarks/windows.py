@@ -24,6 +24,7 @@ from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
 from tidemark.timeops.windows.results import window_results
+from tidemark.timeops.windows.segment import WindowSegment
 
 AGGREGATES = {"n": "count(*)", "total": "sum(v)", "lowest": "min(v)", "highest": "max(v)", "mean": "avg(v)"}
 TUMBLING = {"kind": "tumbling", "size": "1 minute"}
@@ -40,7 +41,7 @@ def judged_windows(log: DataFrame, shape: dict[str, str], out: Path, *, ordered:
     clock = LogClock(log.select(F.unix_micros(F.max("_clock"))).scalar())
     adjusted = time_adjustment(log, small_frame(log.sparkSession, [], STATE_SCHEMA), rules, clock, keep_few=kept)
     adjusted = replace(adjusted, state=F.broadcast(kept(adjusted.state)))
-    results = window_results(adjusted, adjusted.accepted.limit(0), window, keep=kept)
+    results = window_results(WindowSegment(adjusted, materialize=kept), window)
     written(results, out / "windows")
     written(time_letters(adjusted.refused, PAYLOAD, rules), out / "dead_letters")
     if ordered:

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from tidemark.timeops.columns import ADJUSTED_BY, CLOCK, REASON, SEQ, SOURCE, T
 from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.windows.aligned import ENDS, place
-from tidemark.timeops.windows.drained_windows import with_flushed
-from tidemark.timeops.windows.membership import FILTERED, FLUSHED, MISSED, left_out, unfit
+from tidemark.timeops.windows.drained import told_of
+from tidemark.timeops.windows.kinds import kind_of
+from tidemark.timeops.windows.membership import ENDS, FILTERED, FLUSHED, MISSED, unfit
 
 MOVED = ("early", "late", "out_of_order", KEPT)
 """What `_adjusted_by` may hold."""
@@ -38,7 +38,7 @@ def accepted_tally(
     windows: tuple[WindowSpec, ...],
     late: Mapping[str, DataFrame],
     sources: Sequence[str] = (),
-    stay_closed: Mapping[str, DataFrame] | None = None,
+    drained: Mapping[str, DataFrame] | None = None,
     *,
     also: Sequence[Column] = (),
 ) -> DataFrame:
@@ -47,10 +47,10 @@ def accepted_tally(
     Args:
         accepted: The events.
         windows: The spec's windows.
-        late: By session window, those of the events that came too late for it; under drop and adjust there are some
-            only where a flush had closed sessions before.
+        late: By window of a kind that merges, those of the events that came too late for it; under drop and adjust
+            there are some only where a flush had closed windows before.
         sources: Names of sources to be told apart.
-        stay_closed: By window those that an earlier flush closed, see windows/drained_windows.py.
+        drained: By window those that an earlier flush closed, see windows/drained.py.
         also: What else is asked of the events.
 
     Returns:
@@ -65,14 +65,11 @@ def accepted_tally(
     placed = accepted
     for number, window in enumerate(windows):
         names = {name: f"{name}{number}" for name in (ENDS, MISSED, FILTERED)}
-        if window.kind == "session":
-            placed = placed.withColumn(names[FILTERED], left_out(placed, window))
-            found = _of_session(names[FILTERED])
-        else:
-            flushed = (stay_closed or {}).get(window.name)
-            told = placed if flushed is None else with_flushed(placed, flushed, window)
-            placed = place(told, window).drop(FLUSHED).withColumnsRenamed(names)
-            found = _of_window(names)
+        kind = kind_of(window)
+        of_window = None if kind.merges else (drained or {}).get(window.name)  # else `late` says it
+        told = kind.place(told_of(placed, of_window, window))
+        placed = told.drop(FLUSHED).withColumnsRenamed(names)
+        found = _of_window(names)
         fails = unfit(accepted, window)
         found["bad_expression"] = F.lit(False)
         if fails is not None:
@@ -106,15 +103,8 @@ def of_source(moved_by: str, source: str) -> str:
     return f"{moved_by} of {source}"
 
 
-def _of_session(filtered_out: str) -> dict[str, Column]:
-    never = F.lit(False)
-    filtered_here = F.col(filtered_out)
-    counts = {"in_windows": ~filtered_here, "filtered": filtered_here}
-    return {**counts, "in_gap": never, "window_closed": never, "missed_some": never}
-
-
 def _without_late(tally: DataFrame, window: str, late: DataFrame) -> DataFrame:
-    """Which events are late for a session shows only beside the others, so they are counted apart and moved."""
+    """Where windows merge, only beside the others an event shows late, so these are counted apart and moved."""
     inside, closed = f"{window}.in_windows", f"{window}.window_closed"
     both = tally.crossJoin(late.agg(F.count("*").alias(_LATE)))
     moved = {inside: F.col(f"`{inside}`") - F.col(_LATE), closed: F.col(_LATE)}

@@ -32,9 +32,9 @@ from tidemark.timeops.events.duplicate_folds import FIRST
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.tokens import mentions
 from tidemark.timeops.expressions.try_expression import any_fails, as_json
-from tidemark.timeops.grid import start_of
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import BY_FLUSH, MISSED, MISSED_FROM, unfit
 
 FLUSH_HAD_CLOSED = "a flush did so before the pipeline was reopened"
@@ -72,19 +72,20 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
     """Dead letters `window_closed` of one window.
 
     Args:
-        late: Rows of `windows.late_for_windows`.
+        late: Rows of `results.late_for_windows`.
         payload: Names of the payload columns.
         window: The window.
     """
+    kind = kind_of(window)
 
     def start(end: Column) -> Column:
-        return F.col(MISSED_FROM) if MISSED_FROM in late.columns else start_of(end, window)
+        return F.col(MISSED_FROM) if MISSED_FROM in late.columns else kind.start_of(end)
 
     spans = F.transform(
         MISSED,
         lambda end: F.struct(to_instant(start(end)).alias("start"), to_instant(end).alias("end")),
     )
-    which = "the session" if window.kind == "session" else "the last window"
+    which = "the session" if kind.merges else "the last window"
     closed = f"{which} of {window.name} for this event had closed"
     more = f" more than {format_duration(window.allowed_lateness)} would have let it in"
     by_events = F.concat(F.lit(f"{closed}: an allowed lateness of "), _in_seconds(F.col(LATENESS)), F.lit(more))
@@ -146,7 +147,7 @@ def unfit_results(results: DataFrame, window: WindowSpec) -> DataFrame | None:
     """The same of a window over another one: results on which it fails, which have no place in the log.
 
     Args:
-        results: Rows of `chained.as_events`.
+        results: Rows of `segment.as_events`.
         window: The window.
     """
     payload = [name for name in results.columns if not name.startswith("_")]

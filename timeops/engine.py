@@ -16,29 +16,23 @@ from tidemark.timeops.dead_letters import time_letters, unfit_letters, unfit_res
 from tidemark.timeops.events.adjustment import Adjusted, kept_together, time_adjustment
 from tidemark.timeops.events.duplicates import first_times
 from tidemark.timeops.events.release import Released, release
-from tidemark.timeops.materialize import as_it_is
+from tidemark.timeops.materialize import Materialize, as_it_is
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.spec.window import input_of, inputs_first
 from tidemark.timeops.watermark.timelines import LogClock
 from tidemark.timeops.watermark.watermarks import Way
-from tidemark.timeops.windows.drained import staying_closed
 from tidemark.timeops.windows.gap_filling import Span
-from tidemark.timeops.windows.over_results import as_events, with_results
+from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.results import (
-    all_events,
-    events_as_they_came,
-    in_open_windows,
+    drained_after,
     late_for_windows,
     passing,
+    seen_after,
     still_needed,
     window_results,
 )
-from tidemark.timeops.windows.seen_groups import once, seen_groups
-from tidemark.timeops.windows.sessions import sessions_of
-
-Materialize = Callable[[DataFrame], DataFrame]
-"""Gives a frame with the same rows, computed once, or leaves it as it is; see materialize.py."""
+from tidemark.timeops.windows.segment import WindowSegment, as_events, with_results
 
 EARLIER = "__earlier"
 """Of an event that a window needs: true if it came in an earlier segment, null in this one."""
@@ -56,8 +50,8 @@ class State:
         held: Accepted events that are not released yet; None for none.
         first_times: Records that are no duplicates, duplicates.FIRST_TIMES_SCHEMA; None for none.
         events: The events that a window still needs; of a window over another one the results that it needs.
-        seen_groups: Of a window with `empty` the groups that it has seen, see seen_groups.py.
-        drained: The windows that a flush closed before the watermark had passed them, see drained_windows.py.
+        seen_groups: Of a window with `empty` the groups that it has seen, see gap_filling.py.
+        drained: The windows that a flush closed before the watermark had passed them, see drained.py.
     """
 
     timelines: DataFrame
@@ -88,19 +82,14 @@ class State:
 def sharing(windows: Iterable[WindowSpec]) -> list[tuple[WindowSpec, ...]]:
     """The windows in groups that need the same kind of rows, so that one frame holds those of all of a group.
 
-    These are windows on a grid, sessions and sliding windows, revised windows of both kinds; a window over another
-    one is alone, as its rows are the results of that one.
+    These are windows of which each event is kept with the names of those that need it, and all others; of both those
+    that revise their results are apart. A window over another one is alone, as its rows are the results of that one.
     """
     groups: dict[object, tuple[WindowSpec, ...]] = {}
     for window in windows:
-        kind = window.name if window.input is not None else (window.revises, needs_others(window))
-        groups[kind] = (*groups.get(kind, ()), window)
+        rows = window.name if window.input is not None else (window.revises, kind_of(window).needs_others)
+        groups[rows] = (*groups.get(rows, ()), window)
     return list(groups.values())
-
-
-def needs_others(window: WindowSpec) -> bool:
-    """Whether other events of its group say which events a window needs: of sessions, and of sliding windows once."""
-    return window.may_take_back or (window.is_linked and not window.revises)
 
 
 @dataclass(frozen=True)
@@ -124,7 +113,7 @@ class Outcome:
     written: Callable[[WindowSpec], DataFrame] | None = None
     _segments: dict[str, Adjusted] = field(default_factory=dict, repr=False, compare=False)
     _results: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
-    _sessions: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    _placed: dict[str, DataFrame | None] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def timelines(self) -> DataFrame:
@@ -133,7 +122,7 @@ class Outcome:
 
     def with_timelines(self, state: DataFrame) -> "Outcome":
         """The same with the timelines behind the segment as they are to be joined: computed, or known elsewhere."""
-        return replace(self, judged=replace(self.judged, state=state), _segments={}, _results={}, _sessions={})
+        return replace(self, judged=replace(self.judged, state=state), _segments={}, _results={}, _placed={})
 
     @property
     def windows(self) -> tuple[WindowSpec, ...]:
@@ -190,35 +179,32 @@ class Outcome:
             materialize: For the frames in between; by default that of the segment.
         """
         if window.name not in self._results:
-            found = window_results(
+            segment = WindowSegment(
                 self.segment_of(window),
-                self.known_to(window),
-                window,
+                known=self.known_to(window),
+                drained=self.before.drained.get(window.name),
                 seen=self.before.seen_groups.get(window.name),
-                stay_closed=self.before.drained.get(window.name),
-                placed=self.sessions_of(window),
-                only=only,
                 flushed=self.flushed,
-                keep=materialize or self.materialize,
+                placed=self._placed_in(window),
+                materialize=materialize or self.materialize,
             )
+            found = window_results(segment, window, only=only)
             is_input = any(one.input == window.name for one in self.windows)
             self._results[window.name] = self.materialize(found) if is_input and self.written is None else found
         return self._results[window.name]
 
-    def sessions_of(self, window: WindowSpec) -> DataFrame | None:
-        """The events of a session window, each with its session, found once for all who ask.
+    def _placed_in(self, window: WindowSpec) -> DataFrame | None:
+        """The events of the segment with their windows, found once for all who ask, where the kind is worth it.
 
-        Results, late events and the events of open sessions are all read off it. None where each finds its own: for
-        other windows than sessions of events that give one result, and in a large segment, whose wide rows cost more
-        to keep than their few columns to sort.
+        Results, late events and the events of open windows are all read off it. None in a large segment, whose wide
+        rows cost more to keep than their few columns to sort.
         """
-        if not self.places_sessions or window.kind != "session" or window.revises or window.input is not None:
+        if not self.places_sessions:
             return None
-        if window.name not in self._sessions:
-            events = all_events(self.judged, self.known_to(window))
-            found = sessions_of(events, window, self.time, self.before.drained.get(window.name))
-            self._sessions[window.name] = self.materialize(found)
-        return self._sessions[window.name]
+        if window.name not in self._placed:
+            found = kind_of(window).placed(self._beside_others(window))
+            self._placed[window.name] = None if found is None else self.materialize(found)
+        return self._placed[window.name]
 
     @cached_property
     def may_be_late_for(self) -> tuple[WindowSpec, ...]:
@@ -231,9 +217,16 @@ class Outcome:
 
     def late_for(self, window: WindowSpec) -> DataFrame:
         """Accepted events that come when all their windows have closed, see `late_for_windows`."""
-        known = self.known_to(window) if window.kind == "session" else None
-        closed = self.before.drained.get(window.name)
-        return late_for_windows(self.judged, known, window, closed, placed=self.sessions_of(window))
+        segment = replace(self._beside_others(window), placed=self._placed_in(window))
+        return late_for_windows(segment, window)
+
+    def _beside_others(self, window: WindowSpec) -> WindowSegment:
+        """The segment with the known events only where windows merge, as these may have to be loaded."""
+        return WindowSegment(
+            self.segment_of(window),
+            known=self.known_to(window) if kind_of(window).merges else None,
+            drained=self.before.drained.get(window.name),
+        )
 
     def unfit_results(self) -> list[DataFrame]:
         """Dead letters of results that a window over them cannot add up."""
@@ -263,33 +256,37 @@ class Outcome:
             windows: Windows that share a frame, see `sharing`.
             known: Those of earlier segments that they may need; None for none.
         """
-        segment = self.segment_of(windows[0])
-        known = segment.accepted.limit(0) if known is None else known
-        needing = tuple(window for window in windows if not self.flushed or window.kind == "sliding")
-        if not needs_others(windows[0]):
-            return still_needed(events_as_they_came(segment, known), segment.state, needing)
-        events = (events_as_they_came if windows[0].revises else all_events)(segment, known)
-        placed = self.sessions_of(needing[0]) if needing else None
-        return in_open_windows(events, segment.state, needing, self.time, self.before.drained, placed=placed)
+        judged = self.segment_of(windows[0])
+        known = judged.accepted.limit(0) if known is None else known
+        segment = WindowSegment(judged, known=known)
+        needing = [window for window in windows if not self.flushed or kind_of(window).needs_after_flush]
+        segments = [
+            replace(
+                segment,
+                drained=self.before.drained.get(window.name),
+                placed=self._placed_in(window) if number == 0 else None,
+            )
+            for number, window in enumerate(needing)
+        ]
+        named = kind_of(windows[0]).needs_others
+        events = segment.events if named and not windows[0].revises else segment.events_as_they_came
+        return still_needed(events, list(zip(needing, segments, strict=True)), named=named)
 
     def drained_after(self, window: WindowSpec) -> DataFrame | None:
         """The windows that stay closed behind the segment since a flush closed them; None where there was none."""
-        return staying_closed(
+        segment = WindowSegment(
             self.segment_of(window),
-            self.known_to(window),
-            window,
-            self.before.drained.get(window.name),
-            flushed=self.flushed,
+            known=self.known_to(window) if self.flushed else None,
+            drained=self.before.drained.get(window.name),
             seen=self.before.seen_groups.get(window.name),
+            flushed=self.flushed,
         )
+        return drained_after(segment, window)
 
     def seen_after(self, window: WindowSpec) -> DataFrame:
         """The groups that a window with `empty` has seen up to the end of the segment."""
-        fresh, earlier = (
-            seen_groups(self.segment_of(window).accepted, window),
-            self.before.seen_groups.get(window.name),
-        )
-        return fresh if earlier is None else once(earlier.unionByName(fresh), window)
+        segment = WindowSegment(self.segment_of(window), seen=self.before.seen_groups.get(window.name))
+        return seen_after(segment, window)
 
     def fresh_first_times(self) -> DataFrame:
         """The records of the segment of which later ones may be duplicates."""

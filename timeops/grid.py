@@ -1,28 +1,30 @@
 """Windows that depend on nothing but an instant: which of them hold it, where they end, when they close.
 
-Here: tumbling and hopping windows (M, F), cumulative ones (F), snapshots (A2), local days and months; of sliding
-windows and sessions what an event alone says. Not here: what windows hold (windows/aligned.py, windows/sessions.py,
-windows/sliding.py). All values are BIGINT microseconds. A window is named by its end, which no other window of its
-definition shares.
+Here: tumbling and hopping windows (M, F), cumulative ones (F), snapshots (A2), local days and months; as columns for
+rows, in BIGINT microseconds, and as numbers of Python for plans. Of sliding windows and sessions the close time, and
+the end of the last one that an event alone makes. Not here: what windows hold (windows/).
 
-Where the end belongs to the window (`closed: right`, snapshots) an instant is in the window in which one microsecond
-earlier would be, were the end outside.
+A window is named by its end, which no other window of its definition shares. Where the end belongs to the window
+(`closed: right`, snapshots) an instant is in the window in which one microsecond earlier would be, were the end
+outside. What is said for plans may say that too little closes, goes or stays, never too much.
 """
+
+from datetime import date
+from zoneinfo import ZoneInfo
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import floor_to, to_instant, to_us
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.utc import instant_of
+
+LONGEST_MONTH_US = 32 * 86_400_000_000
+LONGEST_DAY_US = 2 * 86_400_000_000  # of a zone that moved to the other side of the date line
 
 
 def ends_of(timestamp_us: Column, window: WindowSpec) -> Column:
-    """ARRAY<BIGINT>: ends of the windows that hold an instant, earliest first; empty in a gap.
-
-    Of sliding windows, which end wherever their events change, the first and the last possible.
-    """
-    if window.kind == "sliding":
-        return F.array(timestamp_us, timestamp_us + F.lit(window.size_us - 1))
+    """ARRAY<BIGINT>: ends of the windows of a grid that hold an instant, earliest first; empty in a gap."""
     within = timestamp_us - F.lit(window.ends_inside_us)
     if window.kind == "cumulative":
         return F.sequence(end_after(within, window), _full_end(within, window), F.lit(window.end_step_us))
@@ -36,14 +38,12 @@ def ends_of(timestamp_us: Column, window: WindowSpec) -> Column:
 
 
 def start_of(end_us: Column, window: WindowSpec) -> Column:
-    """Start of the window with this end; of a session, as if it held one event."""
+    """Start of the window of a grid with this end."""
     if window.calendar is not None:
         return _local_first(end_us - F.lit(1), window)
     if window.kind == "cumulative":
         return floor_to(end_us - F.lit(1), window.size_us, window.offset_us)
-    if window.kind == "snapshot":
-        return end_us
-    return end_us - F.lit(window.gap_us if window.kind == "session" else window.size_us)
+    return end_us if window.kind == "snapshot" else end_us - F.lit(window.size_us)
 
 
 def last_end_of(timestamp_us: Column, window: WindowSpec) -> Column:
@@ -77,7 +77,9 @@ def last_end(limit_us: Column, window: WindowSpec) -> Column:
     """The latest end on the grid that is at most a limit."""
     if window.calendar is not None:
         return _local_first(limit_us, window)
-    return floor_to(limit_us, window.end_step_us, _one_end(window))
+    if window.end_step_us == 1:  # every instant is an end
+        return limit_us
+    return floor_to(limit_us, window.end_step_us, window.offset_us + window.size_us)
 
 
 def end_after(limit_us: Column, window: WindowSpec) -> Column:
@@ -113,8 +115,42 @@ def count_between(after_us: Column, limit_us: Column, window: WindowSpec) -> Col
     return (months[1] - months[0]).cast("bigint")
 
 
-def _one_end(window: WindowSpec) -> int:
-    return 0 if window.kind in ("session", "snapshot") else window.offset_us + window.size_us
+def may_close_between(before_us: int | None, after_us: int | None, window: WindowSpec) -> bool:
+    """Whether some window may close when the watermark rises from one value to another; None is before the first."""
+    if after_us is None or before_us == after_us:
+        return False
+    if before_us is None or not window.closes_on_grid:
+        return True
+    behind = window.allowed_lateness_us + window.ends_inside_us
+    if window.calendar is not None:
+        days = [_local_day(value - behind, window.calendar[1]) for value in (before_us, after_us)]
+        return None in days or days[0] != days[1]
+    anchor = window.offset_us + window.size_us + behind
+    return (before_us - anchor) // window.end_step_us < (after_us - anchor) // window.end_step_us
+
+
+def needed_from(watermark_us: int, window: WindowSpec) -> int:
+    """An instant, microseconds: no event before it is in a window of a grid that is open at the watermark.
+
+    Events in a gap of hopping windows may be before or behind it.
+    """
+    reached = watermark_us - window.allowed_lateness_us - window.ends_inside_us
+    if window.calendar is not None:
+        return reached - LONGEST_MONTH_US
+    if window.kind == "snapshot":
+        return reached
+    first_open_end = window.offset_us + window.size_us
+    first_open_end += ((reached - first_open_end) // window.end_step_us + 1) * window.end_step_us
+    return first_open_end - window.size_us + window.ends_inside_us
+
+
+def closed_from(before_us: int, window: WindowSpec) -> int:
+    """A watermark, microseconds, at which every window of a grid that starts before an instant is closed."""
+    if window.calendar is not None:
+        longest_us = LONGEST_MONTH_US if window.calendar[0] == "month" else LONGEST_DAY_US
+    else:
+        longest_us = 0 if window.kind == "snapshot" else window.size_us
+    return before_us - 1 + longest_us + window.allowed_lateness_us + window.ends_inside_us
 
 
 def _full_end(within: Column, window: WindowSpec) -> Column:
@@ -158,3 +194,10 @@ def _local_midnight(limit_us: Column, window: WindowSpec, later: int) -> Column:
     first = F.date_trunc(unit, _local(limit_us, window))
     shifted = first + F.expr(f"INTERVAL {later} {unit}")
     return to_us(F.to_utc_timestamp(shifted, zone))
+
+
+def _local_day(instant_us: int, zone: str) -> date | None:
+    try:
+        return instant_of(instant_us).astimezone(ZoneInfo(zone)).date()
+    except OverflowError:  # at the ends of time
+        return None

@@ -1,9 +1,14 @@
-"""What is done with a frame that is asked for several times, for the functions that take such a way as `keep`.
+"""What is done with a frame that is read several times, for the functions that take it as `materialize`.
 
 Here: the two ways. Not here: which of them pays off, which depends on how many rows there are (assets/).
 """
 
+from collections.abc import Callable
+
 from pyspark.sql import DataFrame
+
+Materialize = Callable[[DataFrame], DataFrame]
+"""Gives a frame with the same rows, computed once, or leaves it as it is."""
 
 
 def computed(frame: DataFrame) -> DataFrame:

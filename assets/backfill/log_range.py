@@ -19,8 +19,8 @@ from tidemark.assets.state.checkpoints import START, Checkpoint, checkpoints_of,
 from tidemark.resources import tables
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.grid import closed_from
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.windows.grid_bounds import closed_from
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tidemark.timeops.expressions.aggregates import SUMS, calls_of
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.aggregates import having_fails
-from tidemark.timeops.windows.changes import CHANGE, DELETE, PREIMAGE
+from tidemark.timeops.windows.revisions import CHANGE, DELETE, PREIMAGE
 
 _MOST_SHOWN = 100  # differing windows are counted up to here
 

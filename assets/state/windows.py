@@ -24,11 +24,11 @@ from tidemark.resources.lake.filters import Filters, sql_condition
 from tidemark.resources.lake.lake import FEW_ROWS
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.engine import EARLIER, needs_others, sharing
+from tidemark.timeops.engine import EARLIER, sharing
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import Instant
-from tidemark.timeops.windows.grid_bounds import needed_for_certain_from, needed_from
-from tidemark.timeops.windows.seen_groups import changed_groups, once, seen_groups
+from tidemark.timeops.windows.gap_filling import changed_groups, once, seen_groups
+from tidemark.timeops.windows.kinds import kind_of, needed_for_certain_from
 
 if TYPE_CHECKING:
     from tidemark.assets.batch.batch import Batch
@@ -127,7 +127,9 @@ def write_window_state(batch: "Batch") -> None:
 def _write_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> None:
     """Writes the events that windows which share a table need: the batch's own, and earlier ones that it deletes."""
     table = kept_for(windows[0])
-    where, known = (_around_watermark if needs_others(windows[0]) else _behind_watermark)(batch, table, windows)
+    where, known = (_around_watermark if kind_of(windows[0]).needs_others else _behind_watermark)(
+        batch, table, windows
+    )
     rows = batch.outcome.needed_after(windows, None if known is None else known.withColumn(EARLIER, F.lit(True)))
     if known is not None:
         of_batch = F.col(EARLIER).isNull()
@@ -158,7 +160,7 @@ def _behind_watermark(
         return (), _rows(batch.workspace, table, only=())
     if batch.after.watermark_us is None or _may_stay(batch, table):
         return None, None
-    first = min(needed_from(batch.after.watermark_us, window) for window in windows)
+    first = min(kind_of(window).needed_from(batch.after.watermark_us) for window in windows)
     where: Filters = [(c.TIMESTAMP, "<", Instant(first))]
     return where, _rows(batch.workspace, table, only=where) if batch.workspace.keeps_timelines else None
 
@@ -208,7 +210,7 @@ def _from_open_windows(workspace: Workspace, before: Position, window: WindowSpe
     """Leaves out the events that only stay because taking them out costs more, see `_may_stay`."""
     if workspace.keeps_timelines or before.watermark_us is None:
         return []
-    return [(c.TIMESTAMP, ">=", Instant(needed_from(before.watermark_us, window)))]
+    return [(c.TIMESTAMP, ">=", Instant(kind_of(window).needed_from(before.watermark_us)))]
 
 
 def _up_to_watermark(batch: "Batch", after: Position, windows: Sequence[WindowSpec]) -> Filters | None:

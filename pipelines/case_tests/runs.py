@@ -49,8 +49,8 @@ from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import instant_of
 from tidemark.timeops.watermark.ticks import Ticks
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA
-from tidemark.timeops.windows.changes import PASSES
 from tidemark.timeops.windows.gap_filling import told_in_words
+from tidemark.timeops.windows.revisions import PASSES
 
 MOST_CUTS = 32
 """Places at which a case is cut; of a longer one those at the ends of its steps and so many others, evenly spread."""

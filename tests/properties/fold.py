@@ -24,7 +24,8 @@ from tidemark.timeops.rules import SourceTime, TimeRules, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
 from tidemark.timeops.watermark.watermarks import Way
-from tidemark.timeops.windows.changes import PASSES
+from tidemark.timeops.windows.kinds import kind_of
+from tidemark.timeops.windows.revisions import PASSES
 
 Rows = dict[str, list[tuple[Any, ...]]]
 PAYLOAD = ("case", "e", "v")
@@ -106,9 +107,9 @@ def _gather(outcome: Outcome, out: Gathered) -> None:
     _gather_released(outcome.released, out)
     _gather_letters(outcome, out)
     of_events = tuple(window for window in outcome.windows if window.input is None)
-    late_for_sessions = {w.name: outcome.late_for(w) for w in outcome.may_be_late_for if w.kind == "session"}
+    late_for_sessions = {w.name: outcome.late_for(w) for w in outcome.may_be_late_for if kind_of(w).merges}
     drained = outcome.before.drained
-    counts = accepted_tally(outcome.judged.accepted, of_events, late_for_sessions, stay_closed=drained)
+    counts = accepted_tally(outcome.judged.accepted, of_events, late_for_sessions, drained=drained)
     for name, count in counts.collect()[0].asDict().items():
         out.tally[name] = out.tally.get(name, 0) + count
     for window in outcome.windows:

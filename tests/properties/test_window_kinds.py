@@ -23,11 +23,13 @@ from tidemark.timeops.grid import (
     ends_of,
     last_closed,
     last_end,
+    last_end_of,
+    may_close_between,
     start_of,
 )
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.windows import slices
-from tidemark.timeops.windows.grid_bounds import may_close_between, needed_from
+from tidemark.timeops.windows.kinds import kind_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START_US = BASE_US // 40 * 40  # a start of every grid below
@@ -301,8 +303,7 @@ def test_plans_never_say_too_little_of_local_days_and_months(spark: SparkSession
 def assert_plans_agree(spark: SparkSession, kind: WindowSpec, watermarks: Sequence[int]) -> None:
     rows = spark.createDataFrame(pa.table({"w": list(watermarks)}))
     t = F.col("w")
-    last = ends_of(t, kind)
-    closes = close_time(F.get(last, F.size(last) - 1), kind)
+    closes = close_time(last_end_of(t, kind), kind)
     found = rows.select(
         "w", closes.alias("closes"), last_closed(t, kind).alias("closed"), end_after(t, kind)
     ).collect()
@@ -312,6 +313,6 @@ def assert_plans_agree(spark: SparkSession, kind: WindowSpec, watermarks: Sequen
     for row in found:  # as an event's time
         for watermark in watermarks:
             if row["closes"] is not None and row["closes"] > watermark:
-                assert row["w"] >= needed_from(watermark, kind)
+                assert row["w"] >= kind_of(kind).needed_from(watermark)
     assert not may_close_between(watermarks[0], watermarks[0], kind)
     assert may_close_between(None, watermarks[0], kind)

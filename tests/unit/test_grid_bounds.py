@@ -7,7 +7,7 @@ import pytest
 from tests.oracle.model import Window
 from tests.oracle.windows import WindowKeeper
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.windows.grid_bounds import needed_for_certain_from
+from tidemark.timeops.windows.kinds import needed_for_certain_from
 
 
 def spec(**keys: str) -> WindowSpec:

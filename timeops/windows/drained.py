@@ -1,80 +1,214 @@
-"""Windows that flushes closed up to the end of a segment and the watermark has not passed: they stay closed.
+"""Windows that a flush closed and the watermark has not passed: in a reopened pipeline they stay closed.
 
-Here: which they are, from the events of every kind of window. Not here: their shape, and how events are told of them
-(drained_windows.py), storage.
+Here: which they are, how events are told of those of their group, and which events would give a session that is among
+them. Not here: what becomes of an event that misses a window (the kinds: aligned.py, sessions.py, sliding.py).
+
+A window that the watermark has passed needs no remembering, so there are never more than were open at a flush.
+
+A session is what an event would give after merging with the sessions open at that moment, so each event depends on
+those before it: a fold over the events of the groups that have such sessions. An event that is refused changes
+nothing for the next. With a longest duration an event may cut off the end of a session; it is refused as well when
+what it cuts off is a session that the flush has closed.
 """
 
-from functools import reduce
+from collections.abc import Callable
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import TIMELINE, same_in
-from tidemark.timeops.events.adjustment import Adjusted
-from tidemark.timeops.grid import start_of
-from tidemark.timeops.materialize import as_it_is
+from tidemark.timeops.columns import SEQ, T_FINAL, TIMELINE, W_BEFORE, computed_once, same_in
+from tidemark.timeops.grid import close_time
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.windows import aligned, sessions, sliding
-from tidemark.timeops.windows.drained_windows import ahead, of_contents, of_groups, with_flushed
-from tidemark.timeops.windows.membership import END, START, group_names
-from tidemark.timeops.windows.results import all_events
-from tidemark.timeops.windows.seen_groups import once, seen_groups
+from tidemark.timeops.windows.membership import (
+    END,
+    FLUSHED,
+    FRESH,
+    MISSED_FROM,
+    OPEN_IN,
+    START,
+    group_names,
+    with_groups,
+)
+from tidemark.timeops.windows.segment_ends import W_END, with_end
+
+LAST_SEQ = "__last_seq"
+"""BIGINT: the largest `_arrival_seq` in the window; null in one without events."""
+
+_SPANS = "array<struct<first: bigint, last: bigint>>"
+_REFUSED = "array<struct<seq: bigint, start: bigint, end: bigint>>"
 
 
-def staying_closed(
-    adjusted: Adjusted,
-    open_events: DataFrame,
-    window: WindowSpec,
-    before: DataFrame | None,
-    *,
-    flushed: bool,
-    seen: DataFrame | None = None,
-) -> DataFrame | None:
-    """The windows that stay closed behind a segment, flushed_windows.columns_of; None where there was no flush.
+def columns_of(window: WindowSpec) -> list[str]:
+    """The columns of a frame of drained windows: BIGINT microseconds, the group, and LAST_SEQ."""
+    return [TIMELINE, *group_names(window), START, END, LAST_SEQ]
+
+
+def of_contents(contents: DataFrame, state: DataFrame, window: WindowSpec) -> DataFrame:
+    """The windows that a flush at the end of a segment closes, each once.
 
     Args:
-        adjusted: The segment.
-        open_events: As for `windows.window_results`.
+        contents: Events of the windows that close in the segment, one row per window that holds them, with `__start`,
+            `__end` and the group columns.
+        state: The timelines' state after the segment.
         window: The window.
-        before: What this gave of the segment before.
-        flushed: The end of input is flushed behind the segment.
-        seen: As for `windows.window_results`; only a flush asks for it.
     """
-    frames = [] if before is None else [ahead(before, adjusted.state, window)]
-    if flushed:
-        frames.append(_closed_by_flush(adjusted, open_events, window, seen, before))
-    return reduce(DataFrame.unionByName, frames) if frames else None
-
-
-def _closed_by_flush(
-    adjusted: Adjusted,
-    open_events: DataFrame,
-    window: WindowSpec,
-    seen: DataFrame | None,
-    before: DataFrame | None,
-) -> DataFrame:
-    """The windows that a flush at the end of a segment closes; those of earlier flushes are not among them."""
-    if window.empty:
-        fresh = seen_groups(adjusted.accepted, window)
-        known = fresh if seen is None else once(seen.unionByName(fresh), window)
-        found = of_groups(known, adjusted.state, window)
-    else:
-        events = all_events(adjusted, open_events)
-        if before is not None and window.kind != "session":
-            events = with_flushed(events, before, window)
-        found = of_contents(_flushed_contents(events, adjusted, window, before), adjusted.state, window)
-    if before is None:
-        return found
     keys = [TIMELINE, *group_names(window), START, END]
-    return found.alias("new").join(before.alias("old"), same_in("new", "old", keys), "left_anti")
+    once = contents.groupBy(*keys).agg(F.max(SEQ).alias(LAST_SEQ) if SEQ in contents.columns else no_seq())
+    return ahead(once, state, window).select(*columns_of(window))
 
 
-def _flushed_contents(
-    events: DataFrame, adjusted: Adjusted, window: WindowSpec, stay_closed: DataFrame | None
-) -> DataFrame:
-    if window.kind == "session":
-        return sessions.closed_contents(events, adjusted, window, flushed=True, stay_closed=stay_closed)
-    if window.kind == "sliding":
-        return sliding.closed_contents(events, adjusted, window, flushed=True, keep=as_it_is)
-    contents = aligned.closed_contents(events, adjusted, window, flushed=True)
-    return contents.withColumn(START, start_of(F.col(END), window))
+def ahead(windows: DataFrame, state: DataFrame, window: WindowSpec) -> DataFrame:
+    """Those of some windows that the watermark has not passed; one on which it stands is kept as well."""
+    passed = close_time(F.col(END), window) < F.col(W_END)
+    return with_end(windows, state).where(~F.coalesce(passed, F.lit(False))).drop(W_END)
+
+
+def told_of(events: DataFrame, drained: DataFrame | None, window: WindowSpec) -> DataFrame:
+    """Events with `membership.FLUSHED`, empty where the event's group has none; as they are without drained windows.
+
+    Args:
+        events: Events with `_timeline`.
+        drained: The windows that earlier flushes closed; None for none.
+        window: The window.
+    """
+    if drained is None:
+        return events
+    groups = group_names(window)
+    one = F.struct(F.col(START).alias("start"), F.col(END).alias("end"), F.col(LAST_SEQ).alias("seq"))
+    lists = drained.groupBy(TIMELINE, *groups).agg(F.collect_list(one).alias(FLUSHED))
+    same = same_in("event", "own", [TIMELINE, *groups])
+    known = with_groups(events, window).alias("event").join(lists.alias("own"), same, "left")
+    kind = lists.schema[FLUSHED].dataType
+    found = F.coalesce(f"own.{FLUSHED}", F.array().cast(kind)).alias(FLUSHED)
+    return known.select(*[F.col(f"event.`{name}`") for name in events.columns], found)
+
+
+def no_seq() -> Column:
+    """LAST_SEQ of a window without events."""
+    return F.lit(None).cast("bigint").alias(LAST_SEQ)
+
+
+def refused_by_flush(events: DataFrame, drained: DataFrame, window: WindowSpec) -> DataFrame:
+    """The events that the flush keeps out.
+
+    Args:
+        events: Events that take part, with the group columns of `membership.with_groups`: those that earlier segments
+            kept, which no flush refuses any more, and the accepted ones of this.
+        drained: The sessions that earlier flushes closed.
+        window: The window.
+
+    Returns:
+        `_arrival_seq`, `__missed_from` and `__end`: the session that each would have given.
+    """
+    groups = group_names(window)
+    is_fresh = F.col(OPEN_IN).isNull() if OPEN_IN in events.columns else F.lit(True)
+    told = told_of(events.withColumn(FRESH, is_fresh), drained, window).where(F.size(FLUSHED) > 0)
+    # Where a later event than this takes part, the session ends behind all that were flushed.
+    last = F.array_max(F.transform(FLUSHED, lambda one: one["end"])) + F.lit(window.gap_us)
+    near = told.where(F.col(T_FINAL) <= last)
+    event = F.struct(SEQ, F.col(T_FINAL).alias("t"), F.col(W_BEFORE).alias("w"), F.col(FRESH).alias("fresh"))
+    in_order = near.groupBy(TIMELINE, *groups).agg(
+        F.sort_array(F.collect_list(event)).alias("events"), F.any_value(FLUSHED).alias(FLUSHED)
+    )
+    found = in_order.select(F.explode(_refused(F.col("events"), window)).alias("one"))
+    return found.select(
+        F.col("one.seq").alias(SEQ), F.col("one.start").alias(MISSED_FROM), F.col("one.end").alias(END)
+    )
+
+
+def _refused(events: Column, window: WindowSpec) -> Column:
+    if window.max_duration_us is None:
+        nothing = F.struct(F.array().cast(_SPANS).alias("open"), F.array().cast(_REFUSED).alias("refused"))
+        return F.aggregate(events, nothing, _take(window), lambda known: known["refused"])
+    nothing = F.struct(F.array().cast("array<bigint>").alias("times"), F.array().cast(_REFUSED).alias("refused"))
+    return F.aggregate(events, nothing, _take_and_cut(window, window.max_duration_us), lambda known: known["refused"])
+
+
+def _is_flushed(start: Column, end: Column) -> Column:
+    return F.exists(FLUSHED, lambda one: (one["start"] == start) & (one["end"] == end))
+
+
+def _entry(event: Column, start: Column, end: Column) -> Column:
+    return F.struct(event[SEQ].alias("seq"), start.alias("start"), end.alias("end"))
+
+
+def _take(window: WindowSpec) -> Callable[[Column, Column], Column]:
+    """One event beside the open sessions, as `session_folds.merge_late` takes it, and against the flushed ones."""
+    gap, to_close = F.lit(window.gap_us), F.lit(window.gap_us + window.allowed_lateness_us)
+
+    def take(known: Column, event: Column) -> Column:
+        t, watermark = event["t"], event["w"]
+
+        def is_open(span: Column) -> Column:
+            return F.coalesce(span["last"] + to_close >= watermark, F.lit(True))
+
+        def is_joined(span: Column) -> Column:
+            return (span["first"] - gap <= t) & (t <= span["last"] + gap)
+
+        def settled(parts: Column) -> Column:
+            spans, first, last = parts["open"], parts["first"], parts["last"]
+            late = F.coalesce(t + to_close < watermark, F.lit(False)) & ~F.exists(spans, is_joined)
+            barred = event["fresh"] & ~late & _is_flushed(first, last + gap)
+            others = F.filter(spans, lambda span: ~is_joined(span))
+            own = F.struct(first.alias("first"), last.alias("last"))
+            refused = F.array_append(known["refused"], _entry(event, first, last + gap))
+            return F.struct(
+                F.when(late | barred, spans).otherwise(F.array_append(others, own)).alias("open"),
+                F.when(barred, refused).otherwise(known["refused"]).alias("refused"),
+            )
+
+        def merged(spans: Column) -> Column:
+            joined = F.filter(spans, is_joined)
+            first = F.least(t, F.array_min(F.transform(joined, lambda span: span["first"])))
+            last = F.greatest(t, F.array_max(F.transform(joined, lambda span: span["last"])))
+            return F.struct(spans.alias("open"), first.alias("first"), last.alias("last"))
+
+        return computed_once(computed_once(F.filter(known["open"], is_open), merged), settled)
+
+    return take
+
+
+def _take_and_cut(window: WindowSpec, longest_us: int) -> Callable[[Column, Column], Column]:
+    """One event beside those before it, cut into sessions anew. No event is behind the watermark here."""
+
+    def take(known: Column, event: Column) -> Column:
+        def settled(parts: Column) -> Column:
+            hit = parts["hit"]
+            barred = event["fresh"] & hit.isNotNull()
+            refused = F.array_append(known["refused"], _entry(event, hit["start"], hit["end"]))
+            return F.struct(
+                F.when(barred, known["times"]).otherwise(parts["times"]).alias("times"),
+                F.when(barred, refused).otherwise(known["refused"]).alias("refused"),
+            )
+
+        def cut(times: Column) -> Column:
+            flushed = F.filter(
+                _cut(times, window.gap_us, longest_us), lambda one: _is_flushed(one["start"], one["end"])
+            )
+            return F.struct(times.alias("times"), F.get(flushed, F.lit(0)).alias("hit"))
+
+        times = F.array_sort(F.array_union(known["times"], F.array(event["t"])))
+        return computed_once(computed_once(times, cut), settled)
+
+    return take
+
+
+def _cut(times: Column, gap_us: int, longest_us: int) -> Column:
+    """ARRAY<STRUCT<start, end>>: the sessions of some times in order."""
+    gap, longest = F.lit(gap_us), F.lit(longest_us)
+
+    def ended(session: Column) -> Column:
+        end = F.least(session["last"] + gap, session["first"] + longest)
+        return F.array_append(session["done"], F.struct(session["first"].alias("start"), end.alias("end")))
+
+    def take(session: Column, t: Column) -> Column:
+        begins = (t - session["last"] > gap) | (t - session["first"] > longest)
+        return F.struct(
+            F.when(begins, t).otherwise(session["first"]).alias("first"),
+            t.alias("last"),
+            F.when(begins, ended(session)).otherwise(session["done"]).alias("done"),
+        )
+
+    first = F.get(times, F.lit(0))
+    done = F.array().cast("array<struct<start: bigint, end: bigint>>").alias("done")
+    return F.aggregate(times, F.struct(first.alias("first"), first.alias("last"), done), take, ended)

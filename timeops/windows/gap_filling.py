@@ -1,12 +1,13 @@
 """Windows with no event (`empty: true`): the rows of them that a segment of the log gives.
 
-Here: which windows are owed to a group, and at which item of the log. Not here: the groups that were seen
-(seen_groups.py), windows that hold events (aligned.py).
+Here: which windows are owed to a group, and at which item of the log; the groups that a window has seen, with the
+first and the last window that held an event of each. Not here: windows that hold events (aligned.py), storage.
 
 A group is owed a row for every window of the grid without an event of it, from its first window with one to the last
-window of its timeline that holds an event of any group. The row is given at the first item of the log at which the
-window is closed, and an event has come into it or into a later one. Mostly the item that closes the window is that:
-the event that moves the watermark behind its end is in a later one. Else it has to be looked for: `may_wait`.
+window of its timeline that holds an event of any group. So a group that was seen once can never be forgotten. The row
+is given at the first item of the log at which the window is closed, and an event has come into it or into a later
+one. Mostly the item that closes the window is that: the event that moves the watermark behind its end is in a later
+one. Else it has to be looked for: `may_wait`.
 """
 
 from collections.abc import Iterator
@@ -16,24 +17,36 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import CLOCK, SEQ, TIMELINE, WATERMARK, same_in, to_instant, to_us
+from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, WATERMARK, same_in, to_instant, to_us
 from tidemark.timeops.errors import TidemarkError
-from tidemark.timeops.events.adjustment import Adjusted
 from tidemark.timeops.expressions.try_expression import as_json
-from tidemark.timeops.grid import close_time, count_between, end_after, ends_between, last_closed
+from tidemark.timeops.grid import (
+    LONGEST_MONTH_US,
+    close_time,
+    count_between,
+    end_after,
+    ends_between,
+    last_closed,
+    last_end_of,
+    start_of,
+)
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import with_aggregates
-from tidemark.timeops.windows.aligned import KEYS, closes_in
-from tidemark.timeops.windows.grid_bounds import LONGEST_MONTH_US
+from tidemark.timeops.windows.drained import ahead, columns_of, no_seq
 from tidemark.timeops.windows.log_items import AT
-from tidemark.timeops.windows.membership import END, group_names
-from tidemark.timeops.windows.seen_groups import FIRST_END, LAST_END, reaching, seen_groups
-from tidemark.timeops.windows.segment_ends import W_END, W_START, with_both_ends
+from tidemark.timeops.windows.membership import BY_END, END, START, group_names, left_out, with_groups
+from tidemark.timeops.windows.segment import WindowSegment
+from tidemark.timeops.windows.segment_ends import W_END, W_START, with_both_ends, with_end
 from tidemark.timeops.windows.watermark_at import AFTER_SEQ, watermarks_after
 
 Span = tuple[int, int]
 """Windows that begin at or behind an instant and before another, microseconds."""
+
+FIRST_END = "__first_end"
+"""BIGINT: end of the first window that held an event of the group, microseconds."""
+LAST_END = "__last_end"
+"""BIGINT: the same of the last."""
 
 _REACH_BEFORE, _REACH_AFTER = "__reach_before", "__reach_after"
 _BEHIND, _UPTO, _HELD = "__behind", "__upto", "__held"  # of the ends of windows: from, to, and how many hold events
@@ -42,44 +55,96 @@ REACHED_W = "__reached_w"  # BIGINT: the watermark just after the item at which 
 _OWED = "rows for windows with no event, more than its `empty_max`"
 
 
-def empty_rows(
-    found: DataFrame,
-    adjusted: Adjusted,
-    window: WindowSpec,
-    seen: DataFrame | None,
-    stay_closed: DataFrame | None,
-    *,
-    flushed: bool,
-    only: Span | None,
-) -> DataFrame:
+def reaching(events: DataFrame, window: WindowSpec) -> DataFrame:
+    """The events that reach a window.
+
+    Args:
+        events: Accepted events of a segment.
+        window: The window, on a grid.
+
+    Returns:
+        The events with the group columns of `membership.with_groups`, and `__first_end` and `__last_end` of the
+        windows that each reaches: of those that it is in, the ones that had not closed.
+    """
+    earliest = end_after(F.col(T_FINAL) - F.lit(window.ends_inside_us), window)
+    still_open = end_after(F.col(W_BEFORE) - F.lit(window.allowed_lateness_us + window.ends_inside_us), window)
+    ends = {FIRST_END: F.greatest(earliest, still_open), LAST_END: last_end_of(F.col(T_FINAL), window)}
+    placed = with_groups(events.where(~left_out(events, window)), window).withColumns(ends)
+    return placed.where(F.col(FIRST_END) <= F.col(LAST_END))
+
+
+def seen_groups(events: DataFrame, window: WindowSpec) -> DataFrame:
+    """The groups of events that reach a window.
+
+    Args:
+        events: Accepted events of a segment.
+        window: The window, on a grid.
+
+    Returns:
+        `_timeline`, the group columns of `membership.group_names`, `__first_end`, `__last_end`; each group once.
+    """
+    return once(reaching(events, window), window)
+
+
+def once(rows: DataFrame, window: WindowSpec) -> DataFrame:
+    """Rows of `seen_groups` of several segments as those of all of them together: each group once."""
+    ends = (F.min(FIRST_END).alias(FIRST_END), F.max(LAST_END).alias(LAST_END))
+    return rows.groupBy(TIMELINE, *group_names(window)).agg(*ends)
+
+
+def changed_groups(before: DataFrame, fresh: DataFrame, window: WindowSpec) -> DataFrame:
+    """The groups of a segment of which rows of the ones before say nothing, or not as much."""
+    keys = [TIMELINE, *group_names(window)]
+    new, old = fresh.alias("new"), before.alias("old")
+    says_it = (F.col(f"old.{FIRST_END}") <= F.col(f"new.{FIRST_END}")) & (
+        F.col(f"old.{LAST_END}") >= F.col(f"new.{LAST_END}")
+    )
+    return new.join(old, same_in("new", "old", keys) & says_it, "left_anti")
+
+
+def drained_of_groups(seen: DataFrame, state: DataFrame, window: WindowSpec) -> DataFrame:
+    """The windows that a flush closes of a window with `empty`: every group has a row up to the timeline's last one.
+
+    Args:
+        seen: `seen_groups` after the segment.
+        state: The timelines' state after it.
+        window: The window.
+    """
+    reach = seen.groupBy(TIMELINE).agg(F.max(LAST_END).alias("__reach"))
+    known = with_end(seen.join(reach, TIMELINE), state)
+    behind = F.greatest(F.col(FIRST_END) - F.lit(1), last_closed(F.col(W_END), window))
+    spans = known.withColumn("__behind", behind).where(F.col("__behind") < F.col("__reach"))
+    ends = F.explode(ends_between(F.col("__behind"), F.col("__reach"), window)).alias(END)
+    each = spans.select(TIMELINE, *group_names(window), ends).withColumn(START, start_of(F.col(END), window))
+    return ahead(each.select("*", no_seq()), state, window).select(*columns_of(window))
+
+
+def empty_rows(found: DataFrame, segment: WindowSegment, window: WindowSpec, only: Span | None) -> DataFrame:
     """The rows of windows with no event that a segment gives.
 
     Args:
-        found: Those of the windows that close in it and hold events, by aligned.KEYS and `membership.group_names`,
-            with the aggregates.
-        adjusted: The segment.
+        found: Those of the windows that close in it and hold events, by `membership.BY_END` and `group_names`, with
+            the aggregates.
+        segment: The segment.
         window: The window.
-        seen: `seen_groups.seen_groups` before the segment; None for none.
-        stay_closed: Windows that an earlier flush closed: their rows were given. None for none.
-        flushed: As for `windows.window_results`.
         only: Windows that are asked for, of which any number may be empty; None for all, of which `empty_max` may.
 
     Returns:
         Rows of the columns of `found`, and `__reached_w`, see `given_watermark`. Computing them fails where a group
         is owed too many: see `told_in_words`.
     """
-    fresh = reaching(adjusted.accepted, window)
-    known = seen_groups(adjusted.accepted.limit(0), window) if seen is None else seen
-    given = found.select(*KEYS, *group_names(window))
-    if stay_closed is not None:
-        given = given.unionByName(closes_in(stay_closed, adjusted, window, flushed=flushed).select(*given.columns))
-    owed = _owed(given, known, fresh, adjusted, window, flushed=flushed, only=only)
-    nothing = F.lit(None).cast("bigint")
-    if may_wait(window, adjusted.rules):
-        dated = owed.join(_reached(owed, known, fresh, adjusted), [*KEYS], "left")
+    accepted = segment.adjusted.accepted
+    fresh = reaching(accepted, window)
+    known = seen_groups(accepted.limit(0), window) if segment.seen is None else segment.seen
+    given = found.select(*BY_END, *group_names(window))
+    if segment.drained is not None:  # their rows were given
+        given = given.unionByName(segment.closing(segment.drained, window).select(*given.columns))
+    owed = _owed(given, known, fresh, segment, window, only=only)
+    if may_wait(window, segment.adjusted.rules):
+        dated = owed.join(_reached(owed, known, fresh, segment), [*BY_END], "left")
     else:
-        dated = owed.withColumn(REACHED_W, nothing)
-    of_nothing = with_aggregates(adjusted.accepted.where(F.lit(False)).groupBy(), window.aggregates)
+        dated = owed.withColumn(REACHED_W, F.lit(None).cast("bigint"))
+    of_nothing = with_aggregates(accepted.where(F.lit(False)).groupBy(), window.aggregates)
     typed = [F.col(name).cast(found.schema[name].dataType).alias(name) for name in window.aggregates]
     return dated.crossJoin(F.broadcast(of_nothing.select(*typed)))
 
@@ -89,7 +154,7 @@ def may_wait(window: WindowSpec, rules: TimeRules) -> bool:
 
     Otherwise the event with the largest t is in one, as it was accepted and the watermark is not above it.
     """
-    has_gaps = window.kind == "hopping" and window.end_step_us > window.size_us
+    has_gaps = window.end_step_us > window.size_us
     return window.where is not None or has_gaps or rules.clock_moves
 
 
@@ -106,13 +171,12 @@ def _owed(
     given: DataFrame,
     seen: DataFrame,
     fresh: DataFrame,
-    adjusted: Adjusted,
+    segment: WindowSegment,
     window: WindowSpec,
     *,
-    flushed: bool,
     only: Span | None,
 ) -> DataFrame:
-    """The windows without an event that the segment gives, by aligned.KEYS and group columns.
+    """The windows without an event that the segment gives, by `membership.BY_END` and group columns.
 
     `given` are those of which there is a row: they close in the segment and hold events, or a flush closed them.
     """
@@ -121,10 +185,11 @@ def _owed(
     held = given.select(*keys, F.col(END).alias(FIRST_END), F.lit(1).alias(_HELD))
     both = seen.select(*keys, FIRST_END, F.lit(0).alias(_HELD)).unionByName(held)
     of_groups = both.groupBy(*keys).agg(F.min(FIRST_END).alias(FIRST_END), F.sum(_HELD).alias(_HELD))
-    spans = of_groups.join(_given_between(seen, fresh, adjusted, window, flushed=flushed), TIMELINE)
+    spans = of_groups.join(_given_between(seen, fresh, segment, window), TIMELINE)
     spans = spans.withColumn(_BEHIND, F.greatest(_BEHIND, F.col(FIRST_END) - F.lit(1)))
-    if adjusted.rules.time.start_us is not None:
-        spans = spans.withColumn(_BEHIND, F.greatest(_BEHIND, F.lit(adjusted.rules.time.start_us)))
+    start_us = segment.adjusted.rules.time.start_us
+    if start_us is not None:
+        spans = spans.withColumn(_BEHIND, F.greatest(_BEHIND, F.lit(start_us)))
     if only is None:
         spans = spans.withColumn(_UPTO, _unless_too_many(window))
     else:
@@ -133,12 +198,10 @@ def _owed(
         spans = spans.withColumns({_BEHIND: F.greatest(_BEHIND, F.lit(only[0])), _UPTO: last_us})
     ends = F.explode(ends_between(F.col(_BEHIND), F.col(_UPTO), window)).alias(END)
     each = spans.where(F.col(_BEHIND) < F.col(_UPTO)).select(*keys, ends)
-    return each.alias("each").join(given.alias("held"), same_in("each", "held", [*KEYS, *groups]), "left_anti")
+    return each.alias("each").join(given.alias("held"), same_in("each", "held", [*BY_END, *groups]), "left_anti")
 
 
-def _given_between(
-    seen: DataFrame, fresh: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool
-) -> DataFrame:
+def _given_between(seen: DataFrame, fresh: DataFrame, segment: WindowSegment, window: WindowSpec) -> DataFrame:
     """By timeline where the ends lie of the windows that the segment gives rows of, empty ones and others.
 
     Returns:
@@ -151,36 +214,36 @@ def _given_between(
         fresh.select(TIMELINE, nothing.alias(_REACH_BEFORE), F.col(LAST_END).alias(_REACH_AFTER))
     )
     reach = both.groupBy(TIMELINE).agg(*[F.max(name).alias(name) for name in (_REACH_BEFORE, _REACH_AFTER)])
-    known = with_both_ends(reach, adjusted)
+    known = with_both_ends(reach, segment.adjusted)
     before, after = last_closed(F.col(W_START), window), last_closed(F.col(W_END), window)
     given = F.when(F.col(_REACH_BEFORE).isNotNull() & before.isNotNull(), F.least(before, _REACH_BEFORE))
-    upto = F.col(_REACH_AFTER) if flushed else F.when(after.isNotNull(), F.least(after, _REACH_AFTER))
+    upto = F.col(_REACH_AFTER) if segment.flushed else F.when(after.isNotNull(), F.least(after, _REACH_AFTER))
     return known.select(TIMELINE, given.alias(_BEHIND), upto.alias(_UPTO))
 
 
-def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, adjusted: Adjusted) -> DataFrame:
+def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, segment: WindowSegment) -> DataFrame:
     """When an event of the segment came into owed windows or later ones of their timelines.
 
     Returns:
-        aligned.KEYS and `__reached_w` BIGINT, the watermark just after the item; null where that was before the
-        segment.
+        `membership.BY_END` and `__reached_w` BIGINT, the watermark just after the item; null where that was before
+        the segment.
     """
     item = F.struct(F.col(SEQ).alias("seq"), to_us(CLOCK).alias("at"))
     before = F.struct(F.lit(-1).cast("bigint").alias("seq"), F.lit(None).cast("bigint").alias("at"))
     marks = fresh.select(TIMELINE, F.col(LAST_END).alias(END), item.alias(_REACHED_BY)).unionByName(
         seen.select(TIMELINE, F.col(LAST_END).alias(END), before.alias(_REACHED_BY))
     )
-    firsts = marks.groupBy(*KEYS).agg(F.min(_REACHED_BY).alias(_REACHED_BY))
-    asked = owed.select(*KEYS).distinct().withColumn("__asked", F.lit(True))
+    firsts = marks.groupBy(*BY_END).agg(F.min(_REACHED_BY).alias(_REACHED_BY))
+    asked = owed.select(*BY_END).distinct().withColumn("__asked", F.lit(True))
     from_above = Window.partitionBy(TIMELINE).orderBy(F.desc(END))  # with peers: the window itself counts
     both = asked.unionByName(firsts, allowMissingColumns=True)
     found = both.withColumn(_REACHED_BY, F.min(_REACHED_BY).over(from_above)).where("__asked")
     by_item = found.select(
-        *KEYS, F.col(_REACHED_BY)["seq"].alias(AFTER_SEQ), F.col(_REACHED_BY)["at"].alias(AT)
+        *BY_END, F.col(_REACHED_BY)["seq"].alias(AFTER_SEQ), F.col(_REACHED_BY)["at"].alias(AT)
     ).where(F.col(AFTER_SEQ) >= 0)
     places = by_item.select(TIMELINE, AFTER_SEQ, AT).distinct()
-    stood = watermarks_after(places, adjusted).select(TIMELINE, AFTER_SEQ, F.col(WATERMARK).alias(REACHED_W))
-    return by_item.join(stood, [TIMELINE, AFTER_SEQ]).select(*KEYS, REACHED_W)
+    stood = watermarks_after(places, segment.adjusted).select(TIMELINE, AFTER_SEQ, F.col(WATERMARK).alias(REACHED_W))
+    return by_item.join(stood, [TIMELINE, AFTER_SEQ]).select(*BY_END, REACHED_W)
 
 
 def _unless_too_many(window: WindowSpec) -> Column:

@@ -1,28 +1,49 @@
 """What windows of every kind ask of an event: does it pass their filter, can they add it up, of which group is it.
 
-Here: `where`, `group_by` and the arguments of aggregates as columns. Not here: which windows an event is in
-(aligned.py, sessions.py).
+Here: `where`, `group_by` and the arguments of aggregates as columns; of the windows that hold an event's time which
+are open to it; the names of the columns that kinds of windows share. Not here: which windows hold a time (aligned.py,
+sessions.py, sliding.py).
 """
+
+from collections.abc import Callable
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.timeops.columns import LATENESS, TIMELINE, W_BEFORE
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.try_expression import any_fails, null_if_it_fails
+from tidemark.timeops.grid import close_time
 from tidemark.timeops.spec import WindowSpec
 
-FILTERED = "__filtered"
-MISSED = "__missed"  # ends of the windows that an event would be in, had they not closed
 START = "__start"  # of a window, microseconds
 END = "__end"
+BY_END: tuple[str, ...] = (TIMELINE, END)
+"""Which window of its group a row is of, where its end says so."""
+
+FILTERED = "__filtered"
+ENDS = "__ends"  # ends of the windows that an event is in
+MISSED = "__missed"  # ends of the windows that an event would be in, had they not closed
 OPEN_IN = "__sessions"
 """ARRAY<STRING> of an event that is kept between segments: the sessions and sliding windows that it is kept for;
 null for events of the segment."""
 FLUSHED = "__flushed"
 """ARRAY<STRUCT<start, end, seq>> of an event: the windows of its group that an earlier flush closed, `seq` the
-largest `_arrival_seq` in each; see flushed_windows.py. No such column where there are none."""
+largest `_arrival_seq` in each; see drained.py. No such column where there are none."""
 BY_FLUSH = "__by_flush"  # BOOLEAN of a late event: a flush had closed its last window, the watermark had not
 MISSED_FROM = "__missed_from"  # of such an event of a session: where the session that it missed begins
+
+FRESH = "__fresh"  # BOOLEAN of an event beside those of earlier segments: it came in this one
+RANK = "__rank"
+"""BIGINT: orders the moments at which a window that revises its results gives one, see revisions.py."""
+Rank = Callable[[Column, Column, Column], Column]
+"""The first moment behind an event of a row with END, by the clock, the watermark that it met, and its place in the
+log."""
+CHANGED_BY = "__changed_by"
+"""Of bounds of a session the event of the segment that changed them, an EVENT; null where they last."""
+EVENT = "struct<seq: bigint, t: bigint, w: bigint, clock: bigint, fresh: boolean>"
+
+_ALL = "__all"
 
 
 def filtered(frame: DataFrame, window: WindowSpec) -> Column:
@@ -54,13 +75,6 @@ def takes_part(events: DataFrame, window: WindowSpec) -> Column:
     return F.coalesce(F.array_contains(OPEN_IN, window.name), ~left_out(events, window))
 
 
-def flushed_at(events: DataFrame, end_us: Column) -> Column:
-    """BOOLEAN, never null: an earlier flush closed the window of the event's group that has this end."""
-    if FLUSHED not in events.columns:
-        return F.lit(False)
-    return F.exists(FLUSHED, lambda window: window["end"] == end_us)
-
-
 def group_names(window: WindowSpec) -> list[str]:
     """Working names of the group columns, in order."""
     return [f"__group{number}" for number in range(len(window.group_expressions))]
@@ -72,3 +86,62 @@ def with_groups(frame: DataFrame, window: WindowSpec) -> DataFrame:
     values = zip(group_names(window), expressions, strict=True)
     columns = {name: null_if_it_fails(frame, expression) for name, expression in values}
     return frame.withColumns(columns) if columns else frame  # Spark Connect refuses none
+
+
+def no_ends() -> Column:
+    """An empty ARRAY<BIGINT>."""
+    return F.array().cast("array<bigint>")
+
+
+def flushed_at(events: DataFrame, end_us: Column) -> Column:
+    """BOOLEAN, never null: an earlier flush closed the window of the event's group that has this end."""
+    if FLUSHED not in events.columns:
+        return F.lit(False)
+    return F.exists(FLUSHED, lambda window: window["end"] == end_us)
+
+
+def closed_to(events: DataFrame, end_us: Column, window: WindowSpec) -> Column:
+    """BOOLEAN, never null: the window with this end had closed when the event came, by the watermark or a flush."""
+    by_watermark = F.coalesce(close_time(end_us, window) <= F.col(W_BEFORE), F.lit(False))
+    return by_watermark | flushed_at(events, end_us)
+
+
+def place(events: DataFrame, ends_us: Column, window: WindowSpec) -> DataFrame:
+    """Adds the windows that each event is in, and those that it missed.
+
+    Args:
+        events: Events with `__w_before` (microseconds; null: on time for certain), and where the pipeline was
+            reopened with `__flushed`.
+        ends_us: ARRAY<BIGINT>: the ends of the windows that hold its time.
+        window: The window.
+
+    Returns:
+        `events` with `__filtered` BOOLEAN (the window leaves the event out), `__ends` and `__missed` ARRAY<BIGINT>,
+        ends of windows (both empty when filtered, or in a gap).
+    """
+    placed = events.withColumn(FILTERED, left_out(events, window))
+    placed = placed.withColumn(_ALL, F.when(F.col(FILTERED), no_ends()).otherwise(ends_us))
+    missed = F.filter(_ALL, lambda end: closed_to(events, end, window))
+    is_open = F.filter(_ALL, lambda end: ~closed_to(events, end, window))
+    if FLUSHED in events.columns:
+        return placed.withColumns({MISSED: missed, ENDS: is_open}).drop(_ALL)
+    may_be_late = F.col(W_BEFORE).isNotNull()
+    ends = {MISSED: F.when(may_be_late, missed), ENDS: F.when(may_be_late, is_open)}
+    return placed.withColumns(
+        {MISSED: ends[MISSED].otherwise(no_ends()), ENDS: ends[ENDS].otherwise(F.col(_ALL))}
+    ).drop(_ALL)
+
+
+def late_of(placed: DataFrame, window: WindowSpec) -> DataFrame:
+    """Those of placed events that missed their only window, or all of several, with `__lateness_us`.
+
+    Where they have `__flushed`, also `__by_flush`: the watermark had not closed the last of them, so `__lateness_us`
+    is null.
+    """
+    late = placed.where((F.size(MISSED) > 0) & (F.size(ENDS) == 0))
+    last = close_time(F.element_at(MISSED, -1), window)
+    late = late.withColumn(LATENESS, F.col(W_BEFORE) - last + F.lit(1))
+    if FLUSHED not in placed.columns:
+        return late
+    by_flush = F.coalesce(last > F.col(W_BEFORE), F.lit(True))
+    return late.withColumns({BY_FLUSH: by_flush, LATENESS: F.when(~by_flush, F.col(LATENESS))})

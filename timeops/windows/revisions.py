@@ -1,7 +1,8 @@
 """Results that are given before a window closes, and again when more events have come.
 
-Here: the moments at which a window gives a result, their order, and what it holds at each. Not here: which windows an
-event is in (aligned.py), the aggregates (results.py).
+Here: the moments at which a window gives a result, their order, what it holds at each, and the changes that revisions
+make, in the shape of Delta's change data. Not here: which windows an event is in (kinds.py), the aggregates
+(results.py), storage.
 
 A window gives its result at moments that its events name by themselves: the first when the watermark passes its end
 (`on_time`), then for late events when the period of the clock in which they came is over (F, Beam), or at each of
@@ -13,7 +14,7 @@ The bounds of a session are a window of their own. When an event changes them be
 this event: it takes back what they have given.
 """
 
-from collections.abc import Callable
+from functools import partial
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -23,18 +24,14 @@ from tidemark.timeops.events.adjustment import Adjusted
 from tidemark.timeops.grid import close_time
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.ticks import with_ticks
-from tidemark.timeops.windows.aligned import ENDS, place
 from tidemark.timeops.windows.closing import REACHED, closing_watermarks
+from tidemark.timeops.windows.kinds import WindowKind
 from tidemark.timeops.windows.log_items import AT, CLOCK_BEFORE, ITEM, clocks_of, first_item_at, with_clock_before
-from tidemark.timeops.windows.membership import END, FILTERED, MISSED, START, group_names, with_groups
-from tidemark.timeops.windows.segment_ends import W_END, W_START, with_both_ends
-from tidemark.timeops.windows.session_bounds import CHANGED_BY, EVENT, MADE_BY, contents_by_bounds
-from tidemark.timeops.windows.sliding import MADE, contents_so_far
+from tidemark.timeops.windows.membership import CHANGED_BY, END, EVENT, FRESH, RANK, group_names
+from tidemark.timeops.windows.segment import WindowSegment
+from tidemark.timeops.windows.segment_ends import W_END, W_START
 from tidemark.timeops.windows.watermark_at import AFTER_SEQ, watermarks_after
 
-RANK = "__rank"
-"""BIGINT: orders the moments of a window. Of a period it is its end on the clock, of one event its place in the
-log."""
 REVISION = "__revision"
 IS_FINAL = "__is_final"
 IS_TAKEN_BACK = "__is_taken_back"
@@ -43,93 +40,60 @@ CAUSE = "__cause"
 """BIGINT: of a late event that is new in a revision its place in the log, or that of the event which takes results
 back; null of all others."""
 
-_ON_TIME, _TAKEN_BACK, _FINAL = -(2**62), 2**61, 2**62
+CHANGE = "_change_type"  # STRING: insert, update_preimage, update_postimage or delete
+PREIMAGE, DELETE = "update_preimage", "delete"
+LATE_EVENTS = "_late_events"
+"""ARRAY<BIGINT>: the `_arrival_seq` of the late events that a revision has and the one before had not."""
+PASSES = "__passes"
+"""BOOLEAN, never null: a revision passes `having`. One that does not takes away the row of those that did."""
+
+_ON_TIME, _TAKEN_BACK, _FINAL = (
+    -(2**62),
+    2**61,
+    2**62,
+)  # a RANK: of a period its end on the clock, of one event its SEQ
 _CLOCK_START = "__clock_start"
-_GIVEN, _NOW, _FRESH = "__given", "__now", "__fresh"
+_GIVEN, _NOW = "__given", "__now"
 _BEFORE, _AFTER, _SIDE, _CAME = "__before", "__after", "__side", "__came"
 _PREVIOUS = "__previous_rank"  # of the result before; null of the first
+_IS_KNOWN, _REPLACED = "__is_known", "__replaced"
 
 
-def keys_of(window: WindowSpec) -> tuple[str, ...]:
-    """Which window of its group a row is of. Sessions of a group may have one end at different times."""
-    return (TIMELINE, START, END) if window.kind == "session" else (TIMELINE, END)
-
-
-def revised_contents(
-    kept: DataFrame,
-    adjusted: Adjusted,
-    window: WindowSpec,
-    *,
-    flushed: bool,
-    keep: Callable[[DataFrame], DataFrame],
-) -> DataFrame:
+def revised_contents(segment: WindowSegment, kind: WindowKind) -> DataFrame:
     """Events of the results that windows give in a segment, one row per result that holds them.
 
     Args:
-        kept: Events of earlier segments that `windows.still_needed` kept, with `__w_before` and `_clock` as they
-            came.
-        adjusted: The segment.
-        window: The window.
-        flushed: As for `windows.window_results`.
-        keep: The same.
+        segment: The segment; its known events have `__w_before` and `_clock` as they came.
+        kind: The window's.
 
     Returns:
-        The rows with `keys_of`, the group columns of `contents.with_groups`, `__revision`, `__is_final`,
+        The rows with `kind.keys`, the group columns of `membership.with_groups`, `__revision`, `__is_final`,
         `__is_taken_back`, `__cause`, and `_watermark` BIGINT, just after the item at which the result was given; null
         where a flush gave it.
     """
-    events = kept.withColumn(_FRESH, F.lit(False)).unionByName(
-        adjusted.accepted.withColumn(_FRESH, F.lit(True)), allowMissingColumns=True
-    )
-    rows = keep(_ranked(events, adjusted, window, keep))
-    moments = _moments(rows, adjusted, window, flushed=flushed)
-    event = rows.drop(W_START, W_END, _CLOCK_START, _FRESH, CHANGED_BY, WATERMARK).alias("event")
-    same = same_in("event", "moment", (*keys_of(window), *group_names(window)))
+    rows = segment.materialize(_ranked(segment, kind))
+    moments = _moments(rows, segment, kind)
+    event = rows.drop(W_START, W_END, _CLOCK_START, FRESH, CHANGED_BY, WATERMARK).alias("event")
+    same = same_in("event", "moment", (*kind.keys, *group_names(kind.window)))
     so_far = F.col(f"event.{RANK}") <= F.col(f"moment.{RANK}")
     more = [f"moment.{name}" for name in (REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)]
-    is_new = (F.col(f"event.{RANK}") > F.col(_PREVIOUS)) & _reached(F.col(W_BEFORE), window, F.col(f"event.{END}"))
+    has_ended = _reached(F.col(W_BEFORE), kind.window, F.col(f"event.{END}"))
+    is_new = (F.col(f"event.{RANK}") > F.col(_PREVIOUS)) & has_ended
     by = F.col(f"moment.{CHANGED_BY}")["seq"]
     cause = F.when(F.col(IS_TAKEN_BACK), by).when(is_new, F.col(SEQ)).alias(CAUSE)
     return event.join(moments.alias("moment"), same & so_far).select("event.*", *more, cause)
 
 
-def _ranked(
-    events: DataFrame, adjusted: Adjusted, window: WindowSpec, keep: Callable[[DataFrame], DataFrame]
-) -> DataFrame:
-    """One row per event and window that had not closed before the segment, with `__rank`, where the event is in it.
+def _ranked(segment: WindowSegment, kind: WindowKind) -> DataFrame:
+    """One row per event and window that had not closed before the segment, with RANK, from which the event is in it.
 
-    Also `__fresh`, that what makes it so came in the segment, and the watermarks and the clock around the segment.
+    Also FRESH, that what makes it so came in the segment, and the watermarks and the clock around the segment.
     """
-    if window.kind == "session":
-        held = contents_by_bounds(events, window, adjusted.rules.time, _FRESH, keep=keep)
-        made = F.col(MADE_BY)
-        by_maker = _rank(window, made["clock"], made["w"], made["seq"])
-        came = with_both_ends(held, adjusted).withColumn(RANK, F.greatest(_own_rank(window), by_maker))
-        rows = came.withColumn(_FRESH, F.col(_FRESH) | _is_fresh(made, by_maker)).drop(MADE_BY)
-    elif window.kind == "sliding":
-        held = contents_so_far(events, adjusted, window, _own_rank(window), _FRESH, keep=keep)
-        made, came = F.col(MADE), held.withColumn(RANK, F.greatest(_own_rank(window), F.col(MADE)["moment"]))
-        by_maker = made["fresh"] & (F.col(RANK) == made["moment"])
-        rows = came.withColumn(_FRESH, F.col(_FRESH) | by_maker).drop(MADE)
-    else:
-        placed = place(events, window).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
-        known = with_both_ends(placed, adjusted)
-        is_open = F.coalesce(close_time(F.col(END), window) > F.col(W_START), F.lit(True))
-        rows = with_groups(known.where(is_open), window).withColumn(RANK, _own_rank(window))
-    if window.kind != "session":
+    rows = kind.contents_so_far(segment, partial(_rank, kind.window))
+    if not kind.merges:
         rows = rows.withColumn(CHANGED_BY, F.lit(None).cast(EVENT))
-    clocks = adjusted.before.select(TIMELINE, F.col("clock").alias(_CLOCK_START))
+    clocks = segment.adjusted.before.select(TIMELINE, F.col("clock").alias(_CLOCK_START))
     return rows.join(clocks, TIMELINE, "left")
-
-
-def _is_fresh(made: Column, by_maker: Column) -> Column:
-    """BOOLEAN, never null: an event of the segment made the bounds, and the row is in a result since this came."""
-    return F.coalesce(made["fresh"] & (F.col(RANK) == by_maker), F.lit(False))
-
-
-def _own_rank(window: WindowSpec) -> Column:
-    """The first moment at which an event is in the window's result."""
-    return _rank(window, to_us(CLOCK), F.col(W_BEFORE), F.col(SEQ))
 
 
 def _rank(window: WindowSpec, clock_us: Column, watermark_us: Column, seq: Column) -> Column:
@@ -147,15 +111,18 @@ def _reached(watermark_us: Column, window: WindowSpec, end_us: Column | None = N
     return F.coalesce(watermark_us >= end + F.lit(window.ends_inside_us), F.lit(False))
 
 
-def _moments(rows: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
+def _moments(rows: DataFrame, segment: WindowSegment, kind: WindowKind) -> DataFrame:
     """The moments of the segment at which windows give a result: their keys, `__rank`, and what makes it a row."""
-    keys = [*keys_of(window), *group_names(window)]
-    own = rows.groupBy(*keys, RANK, W_START, W_END, _CLOCK_START, CHANGED_BY).agg(F.max(_FRESH).alias(_FRESH))
-    closes = F.lit(True) if flushed else close_time(F.col(END), window) <= F.col(W_END)
+    adjusted, window, keys = segment.adjusted, kind.window, _keys(kind)
+    own = rows.groupBy(*keys, RANK, W_START, W_END, _CLOCK_START, CHANGED_BY).agg(F.max(FRESH).alias(FRESH))
+    closes = F.lit(True) if segment.flushed else close_time(F.col(END), window) <= F.col(W_END)
     lasts = own.where(closes & F.col(CHANGED_BY).isNull())
-    found = _dated(own, adjusted, window).unionByName(_closed(lasts, adjusted, window))
-    if window.kind == "session":
-        found = found.unionByName(_taken_back(own, adjusted, window))
+    columns = [*keys, RANK, CHANGED_BY, _GIVEN, _NOW, WATERMARK]
+    found = _dated(own, adjusted, window, columns).unionByName(
+        _closed(lasts, adjusted, window, keys).select(*columns)
+    )
+    if kind.merges:
+        found = found.unionByName(_taken_back(own, adjusted, keys).select(*columns))
     in_order = Window.partitionBy(*keys).orderBy(RANK)
     numbered = {REVISION: F.row_number().over(in_order) - 1, _PREVIOUS: F.lag(RANK).over(in_order)}
     given = found.where(_GIVEN).withColumns(numbered).where(_NOW)
@@ -167,34 +134,30 @@ def _moments(rows: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed
     )
 
 
-def _columns(window: WindowSpec) -> list[str]:
-    return [*keys_of(window), *group_names(window), RANK, CHANGED_BY, _GIVEN, _NOW, WATERMARK]
+def _keys(kind: WindowKind) -> list[str]:
+    return [*kind.keys, *group_names(kind.window)]
 
 
-def _closed(lasts: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+def _closed(lasts: DataFrame, adjusted: Adjusted, window: WindowSpec, keys: list[str]) -> DataFrame:
     """The moments at which windows close."""
-    keys = [*keys_of(window), *group_names(window)]
     last = lasts.select(*keys, CHANGED_BY).distinct().withColumn(RANK, F.lit(_FINAL))
     ends = closing_watermarks(last.select(TIMELINE, END).distinct(), adjusted, window)
     dated = last.join(ends.drop(REACHED), [TIMELINE, END], "left")
-    return dated.withColumns({_GIVEN: F.lit(True), _NOW: F.lit(True)}).select(*_columns(window))
+    return dated.withColumns({_GIVEN: F.lit(True), _NOW: F.lit(True)})
 
 
-def _taken_back(own: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+def _taken_back(own: DataFrame, adjusted: Adjusted, keys: list[str]) -> DataFrame:
     """The moments at which events of the segment changed bounds, also where these had given nothing."""
-    keys = [*keys_of(window), *group_names(window)]
     changed = own.where(F.col(CHANGED_BY).isNotNull()).select(*keys, CHANGED_BY).distinct()
     by = F.col(CHANGED_BY)
     placed = changed.withColumns({AFTER_SEQ: by["seq"], AT: by["clock"]})
     found = watermarks_after(placed.select(TIMELINE, AFTER_SEQ, AT).distinct(), adjusted).drop(AT)
     dated = placed.join(found, [TIMELINE, AFTER_SEQ], "left")
-    moment = {RANK: F.lit(_TAKEN_BACK), _GIVEN: F.lit(True), _NOW: F.lit(True)}
-    return dated.withColumns(moment).select(*_columns(window))
+    return dated.withColumns({RANK: F.lit(_TAKEN_BACK), _GIVEN: F.lit(True), _NOW: F.lit(True)})
 
 
-def _dated(own: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
-    """Adds to moments before the last whether a result is given, whether in this segment, and the watermark then."""
-    columns = _columns(window)
+def _dated(own: DataFrame, adjusted: Adjusted, window: WindowSpec, columns: list[str]) -> DataFrame:
+    """Moments before the last, with whether a result is given, whether in this segment, and the watermark then."""
     if window.early_every_us is not None:
         return _at_periods(own, adjusted, window).select(*columns)
     late = own.where(F.col(RANK) != _ON_TIME)
@@ -218,10 +181,10 @@ def _on_time(own: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFram
 def _at_events(late: DataFrame, adjusted: Adjusted) -> DataFrame:
     """Late events each of which makes a revision."""
     clocks = adjusted.accepted.select(TIMELINE, F.col(SEQ).alias(RANK), to_us(CLOCK).alias(AT))
-    places = late.where(_FRESH).select(TIMELINE, RANK).distinct().join(clocks, [TIMELINE, RANK])
+    places = late.where(FRESH).select(TIMELINE, RANK).distinct().join(clocks, [TIMELINE, RANK])
     found = watermarks_after(places.withColumn(AFTER_SEQ, F.col(RANK)), adjusted)
     dated = late.join(found.withColumn(RANK, F.col(AFTER_SEQ)).drop(AFTER_SEQ, AT), [TIMELINE, RANK], "left")
-    return dated.withColumns({_GIVEN: F.lit(True), _NOW: F.col(_FRESH)})
+    return dated.withColumns({_GIVEN: F.lit(True), _NOW: F.col(FRESH)})
 
 
 def _at_periods(late: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
@@ -261,3 +224,37 @@ def _watermarks_around(ends: DataFrame, adjusted: Adjusted) -> DataFrame:
     sides = places.drop(AT).join(found, [TIMELINE, AFTER_SEQ], "left").groupBy(TIMELINE, RANK)
     of_side = [F.max(F.when(F.col(_SIDE) == side, F.col(WATERMARK))).alias(side) for side in (_BEFORE, _AFTER)]
     return sides.agg(*of_side)
+
+
+def changes(results: DataFrame, known: DataFrame, window: WindowSpec) -> DataFrame:
+    """The changes that the results of a segment make.
+
+    Args:
+        results: What `results.window_results` gave, with `_late_events`.
+        known: The last revisions of earlier segments that may be replaced, without `_late_events`, and without
+            aggregates that are new in the spec.
+        window: The window.
+
+    Returns:
+        For each result a row `insert`, where its window and group had none, or `update_postimage`, with its
+        `_late_events`; and for the latter one row more, `update_preimage`, which holds what it replaces. A revision
+        that no longer passes `having` is a row `delete`, which holds what it takes away, with its `_late_events`.
+    """
+    keys = window.key_columns
+    others = [name for name in results.columns if name not in (*keys, LATE_EVENTS, PASSES)]
+    columns = [F.col(f"`{name}`") for name in results.columns if name != PASSES]
+    passes = F.col(PASSES) if PASSES in results.columns else F.lit(True)
+    both = results.withColumns({PASSES: passes, _IS_KNOWN: F.lit(False)}).unionByName(
+        known.withColumns({PASSES: F.lit(True), _IS_KNOWN: F.lit(True)}), allowMissingColumns=True
+    )
+    by_revision = Window.partitionBy(*[F.col(f"`{key}`") for key in keys]).orderBy("_revision")
+    shown = F.when(F.col(PASSES), F.struct(*[F.col(f"`{name}`") for name in others]))
+    found = both.withColumn(_REPLACED, F.lag(shown).over(by_revision)).where(~F.col(_IS_KNOWN))
+    was_shown = F.col(_REPLACED).isNotNull()
+    kind = F.when(was_shown, "update_postimage").otherwise("insert")
+    given = found.where(PASSES).select(*columns, kind.alias(CHANGE))
+    taken = F.when(F.col(PASSES), PREIMAGE).otherwise(DELETE)
+    cause = F.when(~F.col(PASSES), F.col(LATE_EVENTS)).alias(LATE_EVENTS)
+    of_keys = [F.col(f"`{key}`") for key in keys]
+    old = found.where(was_shown).select(*of_keys, f"{_REPLACED}.*", cause, taken.alias(CHANGE))
+    return given.unionByName(old)

@@ -1,15 +1,19 @@
-"""Sessions that only one event after the other can tell: those with a longest duration, and those with late events.
+"""What only one event after the other can tell of sessions: with a longest duration, with late events, their bounds.
 
-Here: folds over the few columns that they need of a chain of events. Not here: the chains, and all those that need no
-fold (sessions.py). A fold is one pass over one sorted array for each chain.
+Here: folds over the few columns that they need of a chain of events, one pass over one sorted array for each chain.
+Not here: the chains, and sessions that need no fold (sessions.py); sessions that a flush closed (drained.py).
+
+Of sessions that revise their results the bounds matter that they had one after the other. A session grows and merges
+and never shrinks. So bounds are there from the event that made them until the one that changed them, or until the
+session closes, and never again. Nearly all of them are gone before they can give a result; these are left out.
 """
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import SEQ, T_FINAL, W_BEFORE, floor_to
+from tidemark.timeops.columns import SEQ, T_FINAL, W_BEFORE, computed_once, floor_to
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.windows.membership import END, START
+from tidemark.timeops.windows.membership import END, EVENT, START
 
 CHAIN = "__chain"
 """Names a chain of events at most a gap apart: their lowest `_arrival_seq`, with `over` and the timeline; of results
@@ -24,6 +28,10 @@ _HOPELESS = "__hopeless"
 _SPAN = "struct<first: bigint, last: bigint>"
 _BUNDLE = 1_000  # an array is copied whenever it grows, so a long one is made of short ones
 _SPAN_UNTIL = "struct<first: bigint, last: bigint, until: bigint>"
+
+BOUNDS = f"array<struct<first: bigint, last: bigint, made_by: {EVENT}, changed_by: {EVENT}>>"
+"""Bounds of a session: `made_by` is the event that made them, null where it was on time and that is enough;
+`changed_by` the one that changed them, which is one of the segment, null where they last."""
 
 
 def cut_long(chains: DataFrame, window: WindowSpec) -> DataFrame:
@@ -180,3 +188,52 @@ def _fold(events: Column, window: WindowSpec) -> Column:
         return known.withField("refused", F.concat(known["refused"], last)).dropFields("bundle")
 
     return F.aggregate(events, nothing, take, finish)
+
+
+def bounds_of(came: Column, window: WindowSpec) -> Column:
+    """BOUNDS of a session, from its events in order: those that changed and may give a result, and the last.
+
+    Args:
+        came: Array of EVENT, in the order in which they came.
+        window: The window, which revises its results.
+    """
+    gap = F.lit(window.gap_us)
+
+    def take(known: Column, event: Column) -> Column:
+        t = event["t"]
+
+        def is_joined(span: Column) -> Column:
+            return (span["first"] - gap <= t) & (t <= span["last"] + gap)
+
+        def merged(joined: Column) -> Column:
+            one = F.get(joined, F.lit(0))
+            is_inside = (F.size(joined) == 1) & (one["first"] <= t) & (t <= one["last"])
+            own = F.struct(
+                F.least(t, F.array_min(F.transform(joined, lambda span: span["first"]))).alias("first"),
+                F.greatest(t, F.array_max(F.transform(joined, lambda span: span["last"]))).alias("last"),
+                event.alias("made_by"),
+                F.lit(None).cast(EVENT).alias("changed_by"),
+            )
+            others = F.filter(known["open"], lambda span: ~is_joined(span))
+            matters = F.filter(joined, lambda span: _may_have_given(span, event, window))
+            changed = F.transform(matters, lambda span: span.withField("changed_by", event))
+            some = F.when(F.size(matters) > 0, F.concat(known["changed"], changed)).otherwise(known["changed"])
+            return F.when(is_inside, known).otherwise(
+                F.struct(F.array_append(others, own).alias("open"), some.alias("changed"))
+            )
+
+        return computed_once(F.filter(known["open"], is_joined), merged)
+
+    nothing = F.array().cast(BOUNDS)
+    none_yet = F.struct(nothing.alias("open"), nothing.alias("changed"))
+    return F.aggregate(came, none_yet, take, lambda known: F.concat(known["changed"], known["open"]))
+
+
+def _may_have_given(span: Column, event: Column, window: WindowSpec) -> Column:
+    """BOOLEAN: bounds may have given a result when an event of the segment came and changed them."""
+    every_us = window.early_every_us
+    if every_us is None:
+        passed = event["w"] > span["last"] + F.lit(window.gap_us)
+    else:
+        passed = floor_to(span["made_by"]["clock"], every_us) + F.lit(every_us) <= event["clock"]
+    return event["fresh"] & F.coalesce(passed, F.lit(False))

@@ -1,7 +1,7 @@
 """Windows that overlap much, by slices: an event is added up once, not once for each window that holds it.
 
 Here: hopping and cumulative windows whose aggregates can be computed in parts. Not here: which aggregates can
-(partials.py), windows by assignment (aligned.py), which give the same results and can do all others.
+(aggregates.py), windows by assignment (aligned.py), which give the same results and can do all others.
 
 A slice is a span of time that every window holds whole or not at all. An event that came when some of its windows
 had closed (by the watermark, or by a flush before the pipeline was reopened) is not in all the windows of its slice:
@@ -18,12 +18,20 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import T_FINAL, TIMELINE, W_BEFORE, floor_to
-from tidemark.timeops.events.adjustment import Adjusted
 from tidemark.timeops.grid import close_time, end_after, ends_of, last_end_of
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.windows.aligned import ENDS, KEYS, closes_in, place
-from tidemark.timeops.windows.membership import END, FLUSHED, group_names, left_out, with_groups
-from tidemark.timeops.windows.partials import Partial, partials_of
+from tidemark.timeops.windows.aggregates import Partial, partials_of
+from tidemark.timeops.windows.membership import (
+    BY_END,
+    END,
+    ENDS,
+    FLUSHED,
+    group_names,
+    left_out,
+    place,
+    with_groups,
+)
+from tidemark.timeops.windows.segment import WindowSegment
 
 MOST_ASSIGNED = 3
 """An event in at most so many windows is added up in each of them: that is cheaper than adding up twice."""
@@ -42,16 +50,15 @@ def partials_by_slice(events: DataFrame, window: WindowSpec) -> dict[str, Partia
 
 
 def sliced_results(
-    events: DataFrame, adjusted: Adjusted, window: WindowSpec, partials: dict[str, Partial], *, flushed: bool
+    events: DataFrame, segment: WindowSegment, window: WindowSpec, partials: dict[str, Partial]
 ) -> DataFrame:
-    """The aggregates of the windows that close in the segment, by aligned.KEYS and `membership.group_names`.
+    """The aggregates of the windows that close in the segment, by `membership.BY_END` and `group_names`.
 
     Args:
-        events: As for `aligned.closed_contents`.
-        adjusted: The segment.
+        events: The segment's, with `__flushed` where there are drained windows.
+        segment: The segment.
         window: The window.
         partials: What `partials_by_slice` gave.
-        flushed: As for `windows.window_results`.
     """
     groups = group_names(window)
     parts = [column.alias(name) for partial in partials.values() for name, column in partial.parts.items()]
@@ -63,11 +70,11 @@ def sliced_results(
         in_all = in_all & ~F.exists(FLUSHED, lambda one: (one["end"] >= first) & (one["end"] <= last))
     by_slice = passing.where(in_all).withColumn(_SLICE, _slice_of(window)).groupBy(TIMELINE, _SLICE, *groups)
     of_slices = _given_to_windows(by_slice.agg(*parts), window, partials)
-    late = place(passing.where(~in_all), window).withColumn(END, F.explode(ENDS))
-    of_windows = late.groupBy(*KEYS, *groups).agg(*parts)
-    both = closes_in(of_slices.unionByName(of_windows), adjusted, window, flushed=flushed)
+    late = place(passing.where(~in_all), ends_of(F.col(T_FINAL), window), window).withColumn(END, F.explode(ENDS))
+    of_windows = late.groupBy(*BY_END, *groups).agg(*parts)
+    both = segment.closing(of_slices.unionByName(of_windows), window)
     wholes = [partial.whole.alias(name) for name, partial in partials.items()]
-    return both.groupBy(*KEYS, *groups).agg(*wholes)
+    return both.groupBy(*BY_END, *groups).agg(*wholes)
 
 
 def _given_to_windows(of_slices: DataFrame, window: WindowSpec, partials: dict[str, Partial]) -> DataFrame:

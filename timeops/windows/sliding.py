@@ -7,92 +7,154 @@ An event belongs to instants from its own time to just before it goes, and other
 way. The windows of two instants overlap, so that an event is in as many results as its group has instants in a size.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, floor_to, same_in
-from tidemark.timeops.events.adjustment import Adjusted
+from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, floor_to, same_in, to_us
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.windows.membership import END, FLUSHED, START, flushed_at, group_names, takes_part, with_groups
-from tidemark.timeops.windows.segment_ends import W_END, W_START, with_both_ends, with_end
+from tidemark.timeops.windows.aggregates import results_of
+from tidemark.timeops.windows.closing_any_time import with_first_watermarks
+from tidemark.timeops.windows.drained import told_of
+from tidemark.timeops.windows.membership import (
+    BY_END,
+    END,
+    ENDS,
+    FILTERED,
+    FLUSHED,
+    FRESH,
+    MISSED,
+    RANK,
+    START,
+    Rank,
+    closed_to,
+    flushed_at,
+    group_names,
+    late_of,
+    left_out,
+    no_ends,
+    place,
+    takes_part,
+    with_groups,
+)
+from tidemark.timeops.windows.segment import WindowSegment, with_end_once
+from tidemark.timeops.windows.segment_ends import W_END, W_START, with_both_ends
 
-MADE = "__made"
+_MADE = "__made"
+"""Of an instant STRUCT<moment, fresh> of the first of the events that make it."""
 _CELL = "__cell"  # instants and events meet in segments of one size
 
 
-def closed_contents(
-    events: DataFrame,
-    adjusted: Adjusted,
-    window: WindowSpec,
-    *,
-    flushed: bool,
-    keep: Callable[[DataFrame], DataFrame],
-) -> DataFrame:
-    """Events of the instants that close in the segment, one row per instant that holds them.
+@dataclass(frozen=True)
+class SlidingWindows:
+    """Sliding windows; see kinds.WindowKind for what each method is."""
 
-    Args:
-        events: Events that earlier segments kept, with `contents.OPEN_IN` and null `__w_before`, and the accepted
-            ones of this.
-        adjusted: The segment.
-        window: The window.
-        flushed: As for `windows.window_results`.
-        keep: The same.
+    window: WindowSpec
+    keys: ClassVar[tuple[str, ...]] = BY_END
+    merges: ClassVar[bool] = False
+    needs_after_flush: ClassVar[bool] = True
+    """What a flush closes stays closed; its events still count at later instants."""
 
-    Returns:
-        The rows with `__start`, `__end` (the instant), and the group columns of `contents.with_groups`.
-    """
-    passing = keep(with_groups(events.where(_is_in_one(events, window)), window))
-    held = _held_at(_closing(passing, adjusted, window, flushed=flushed), passing, window)
-    return held.withColumn(START, F.col(END) - F.lit(window.size_us))
+    @property
+    def needs_others(self) -> bool:
+        """An event that is kept is told by the windows that it is kept for, unless results are revised."""
+        return not self.window.revises
 
+    @property
+    def reach_us(self) -> int:
+        """An event is in windows until it is a size old."""
+        return self.window.size_us
 
-def contents_so_far(
-    events: DataFrame,
-    adjusted: Adjusted,
-    window: WindowSpec,
-    moment: Column,
-    fresh: str,
-    *,
-    keep: Callable[[DataFrame], DataFrame],
-) -> DataFrame:
-    """Events of the instants that had not closed before the segment, one row per instant that holds them.
+    def start_of(self, end_us: Column) -> Column:
+        """Start of the window of an instant."""
+        return end_us - F.lit(self.window.size_us)
 
-    Args:
-        events: Events that earlier segments kept, with `__w_before` as they met it, and the accepted ones of this.
-        adjusted: The segment.
-        window: The window.
-        moment: Orders when an event came to an instant, over the events and `__end`.
-        fresh: A column of the events to be told of the one that makes an instant.
-        keep: As for `windows.window_results`.
+    def with_start(self, rows: DataFrame) -> DataFrame:
+        """Adds `__start` to rows with `__end`, the instant."""
+        return rows.withColumn(START, self.start_of(F.col(END)))
 
-    Returns:
-        The rows with `__end`, the group columns of `contents.with_groups`, `__w_start`, `__w_end`, and `__made`: the
-        first of the events that make the instant, STRUCT<moment, fresh>. An instant that a late event makes holds
-        events that came before there was any.
-    """
-    passing = keep(with_groups(events.where(_is_in_one(events, window)), window))
-    made = _made_by(passing, window, SEQ, CLOCK, fresh).withColumn("moment", moment)
-    first = F.min(F.struct("moment", F.col(fresh).alias("fresh"))).alias(MADE)
-    instants = with_both_ends(made.groupBy(TIMELINE, *group_names(window), END).agg(first), adjusted)
-    is_open = _open_to(F.col(END), F.col(W_START), window)
-    return _held_at(_with_cell(instants.where(is_open), window), passing, window, MADE, W_START, W_END)
+    def place(self, events: DataFrame) -> DataFrame:
+        """Adds of the windows that may hold each event the first and the last, as far as it is in or missed them.
 
+        Others of the group make the instants in between, so the last possible one decides whether the event goes on.
+        """
+        first, last = F.col(T_FINAL), F.col(T_FINAL) + F.lit(self.window.size_us - 1)
+        if FLUSHED not in events.columns:
+            return place(events, F.array(first, last), self.window)
+        placed = events.withColumn(FILTERED, left_out(events, self.window))
+        is_closed = closed_to(placed, last, self.window)
+        between = F.exists(FLUSHED, lambda one: (one["end"] >= first) & (one["end"] <= last))
+        some = closed_to(placed, first, self.window) | between
+        goes_on = ~F.col(FILTERED) & ~is_closed
+        missed = F.when(~F.col(FILTERED) & is_closed, F.array(first, last)).when(goes_on & some, F.array(first))
+        ends = F.when(goes_on, F.array(last)).otherwise(no_ends())
+        return placed.withColumns({MISSED: missed.otherwise(no_ends()), ENDS: ends})
 
-def marked_open(events: DataFrame, state: DataFrame, window: WindowSpec, into: str) -> DataFrame:
-    """Adds the window's name to the ARRAY<STRING> column `into` of the events that it still needs.
+    def placed(self, _segment: WindowSegment, /) -> None:
+        """An event is in as many windows as its group has instants: too many to keep."""
 
-    Args:
-        events: As for `closed_contents`; all of them come back.
-        state: The timelines' state after the segment.
-        window: The window.
-        into: The column.
-    """
-    gone = F.col(T_FINAL) + F.lit(window.size_us)  # an instant of the events that stay
-    needed = _is_in_one(events, window) & _open_to(gone, F.col(W_END), window)
-    named = F.when(needed, F.array_append(into, F.lit(window.name))).otherwise(F.col(into))
-    return with_end(events, state).withColumn(into, named).drop(W_END)
+    def closed_contents(self, segment: WindowSegment) -> DataFrame:
+        """Events of the instants that close in the segment, one row per instant that holds them."""
+        passing = self._passing(told_of(segment.events, segment.drained, self.window), segment)
+        made = _made_by(passing, self.window).select(TIMELINE, *group_names(self.window), END).distinct()
+        closing = _with_cell(segment.closing(made, self.window), self.window)
+        return _held_at(closing, passing, self.window)
+
+    def closed_results(self, segment: WindowSegment) -> DataFrame:
+        """Results at the instants that close in the segment."""
+        return results_of(self.closed_contents(segment), self.keys, self.window)
+
+    def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
+        """Adds `__start` and `_watermark`, just after the item that closed the instant."""
+        return self.with_start(with_first_watermarks(results, segment.adjusted, self.window))
+
+    def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
+        """Events of the instants that had not closed before the segment, one row per instant that holds them.
+
+        An instant that a late event makes holds events that came before there was any.
+        """
+        passing = self._passing(told_of(segment.fresh_and_known, segment.drained, self.window), segment)
+        own = rank(to_us(CLOCK), F.col(W_BEFORE), F.col(SEQ))
+        made = _made_by(passing, self.window, SEQ, CLOCK, FRESH).withColumn("moment", own)
+        first = F.min(F.struct("moment", F.col(FRESH).alias("fresh"))).alias(_MADE)
+        by_instant = made.groupBy(TIMELINE, *group_names(self.window), END).agg(first)
+        instants = with_both_ends(by_instant, segment.adjusted)
+        is_open = _open_to(F.col(END), F.col(W_START), self.window)
+        found = _with_cell(instants.where(is_open), self.window)
+        maker = F.col(_MADE)
+        held = _held_at(found, passing, self.window, _MADE, W_START, W_END)
+        held = held.withColumn(RANK, F.greatest(own, maker["moment"]))
+        by_maker = maker["fresh"] & (F.col(RANK) == maker["moment"])
+        return held.withColumn(FRESH, F.col(FRESH) | by_maker).drop(_MADE)
+
+    def late_events(self, segment: WindowSegment) -> DataFrame:
+        """Events that came behind the last instant at which they could be in a window; alone they made the first."""
+        accepted = segment.adjusted.accepted
+        if segment.drained is None:
+            told = accepted.where(F.col(W_BEFORE).isNotNull())
+        else:
+            told = told_of(accepted, segment.drained, self.window)
+        return late_of(self.place(told), self.window).withColumn(MISSED, F.slice(MISSED, 1, 1))
+
+    def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
+        """Adds BOOLEAN `into`: an instant is still open at which the event counts, or at which it is gone."""
+        gone = F.col(T_FINAL) + F.lit(self.window.size_us)
+        is_open = _open_to(gone, F.col(W_END), self.window)
+        if self.needs_others:
+            events = told_of(events, segment.drained, self.window)
+            is_open = _is_in_one(events, self.window) & is_open
+        return with_end_once(events, segment.adjusted.state).withColumn(into, is_open).drop(FLUSHED)
+
+    def needed_from(self, watermark_us: int) -> int:
+        """No event before this instant is in a window that is open at the watermark."""
+        behind = self.window.size_us + self.window.allowed_lateness_us + self.window.ends_inside_us
+        return watermark_us - behind
+
+    def _passing(self, events: DataFrame, segment: WindowSegment) -> DataFrame:
+        """The events that are in a window, by group, computed once: they make the instants and are held at them."""
+        return segment.materialize(with_groups(events.where(_is_in_one(events, self.window)), self.window))
 
 
 def _is_in_one(events: DataFrame, window: WindowSpec) -> Column:
@@ -102,15 +164,6 @@ def _is_in_one(events: DataFrame, window: WindowSpec) -> Column:
     if FLUSHED in events.columns:  # events that came before the flush stay in what it left open
         is_open = is_open & ~F.exists(FLUSHED, lambda one: (one["end"] == last) & (F.col(SEQ) > one["seq"]))
     return takes_part(events, window) & is_open
-
-
-def _closing(passing: DataFrame, adjusted: Adjusted, window: WindowSpec, *, flushed: bool) -> DataFrame:
-    """The instants of the events that close in the segment, by timeline and group, each once."""
-    keys = [TIMELINE, *group_names(window)]
-    known = with_both_ends(_made_by(passing, window).select(*keys, END).distinct(), adjusted)
-    by_now = F.lit(True) if flushed else ~_open_to(F.col(END), F.col(W_END), window)
-    closing = known.where(_open_to(F.col(END), F.col(W_START), window) & by_now)
-    return _with_cell(closing.select(*keys, END), window)
 
 
 def _made_by(passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:

@@ -1,0 +1,118 @@
+"""What the engine asks of a kind of window, and which kind a window is.
+
+Here: the questions, in the order in which a segment of the log meets them. The answers stand with each kind:
+AlignedWindows in aligned.py, Sessions in sessions.py, SlidingWindows in sliding.py. Not here: how results are given,
+once or in revisions (results.py), which is another choice than the kind.
+"""
+
+from typing import Protocol
+
+from pyspark.sql import Column, DataFrame
+
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.windows.aligned import AlignedWindows
+from tidemark.timeops.windows.membership import Rank
+from tidemark.timeops.windows.segment import WindowSegment
+from tidemark.timeops.windows.sessions import Sessions
+from tidemark.timeops.windows.sliding import SlidingWindows
+
+
+class WindowKind(Protocol):
+    """A kind of window; its instances are windows of a spec. A new kind is a class with these methods."""
+
+    @property
+    def window(self) -> WindowSpec:
+        """The window of the spec."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that tell the windows of one group from one another: `_timeline`, `__end`, maybe `__start`."""
+
+    @property
+    def merges(self) -> bool:
+        """Whether an event may change the bounds of windows: only beside others of its group an event shows late."""
+
+    # Which windows there are.
+
+    def start_of(self, end_us: Column) -> Column:
+        """Start of the window with this end; of a session that of one event."""
+
+    def with_start(self, rows: DataFrame) -> DataFrame:
+        """Adds `__start` to rows by `keys`, unless it is one of them."""
+
+    def place(self, events: DataFrame) -> DataFrame:
+        """Adds to accepted events, as far as each alone says, `__filtered`, `__ends` and `__missed`.
+
+        The first says that the window leaves the event out; the others are the ends of windows that it is in, and of
+        those that had closed when it came, by the watermark or, where the events have `__flushed`, by a flush.
+        """
+
+    def placed(self, segment: WindowSegment, /) -> DataFrame | None:
+        """The segment's events with their windows, if that is worth computing once for all who ask; else None."""
+
+    # What a segment gives.
+
+    def closed_contents(self, segment: WindowSegment) -> DataFrame:
+        """Events of the windows that close in the segment, by `keys` and group: one row per window that holds one."""
+
+    def closed_results(self, segment: WindowSegment) -> DataFrame:
+        """The aggregates of the same, one row per window and group."""
+
+    def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
+        """Adds to results of closed windows `__start`, and `_watermark` BIGINT, just after the item that closed each.
+
+        It is null where no item did: a flush.
+        """
+
+    def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
+        """Events of the windows that had not closed before the segment, one row per window that holds them.
+
+        Args:
+            segment: The segment; the known events have the watermark and the clock that they met.
+            rank: The first moment behind an event.
+
+        Returns:
+            The rows by `keys` and group with RANK, the moment from which the window holds the event, FRESH, that what
+            makes it so came in the segment, and both watermarks around the segment. Where windows merge also
+            CHANGED_BY: each bounds that a window has had are a window.
+        """
+
+    def late_events(self, segment: WindowSegment) -> DataFrame:
+        """Accepted events for which every window had closed when they came, with `__missed` and `__lateness_us`.
+
+        With drained windows also with `__by_flush`: a flush had closed the last one, the watermark had not.
+        """
+
+    # What it needs of the past.
+
+    @property
+    def needs_others(self) -> bool:
+        """Whether others of its group say if an event is still needed: it is kept with the names of such windows."""
+
+    @property
+    def needs_after_flush(self) -> bool:
+        """Whether events are still needed when a flush has closed all windows, in case the log is reopened."""
+
+    @property
+    def reach_us(self) -> int:
+        """For so long behind its time an event keeps a window from its end, for certain."""
+
+    def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
+        """Adds to all of the events BOOLEAN `into`: a window that is open behind the segment may still need it."""
+
+    def needed_from(self, watermark_us: int, /) -> int:
+        """An instant, microseconds: no event before it is in a window that is open at the watermark."""
+
+
+def kind_of(window: WindowSpec) -> WindowKind:
+    """The window as its kind."""
+    if window.kind == "session":
+        return Sessions(window)
+    if window.kind == "sliding":
+        return SlidingWindows(window)
+    return AlignedWindows(window)
+
+
+def needed_for_certain_from(watermark_us: int, window: WindowSpec) -> int:
+    """An instant, microseconds: from there on an event of a session or sliding window is in one that is open."""
+    return watermark_us - kind_of(window).reach_us - window.allowed_lateness_us
