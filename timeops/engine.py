@@ -162,11 +162,10 @@ class Outcome:
             self._segments[window.name] = with_results(self.judged, events)
         return self._segments[window.name]
 
-    def known_to(self, window: WindowSpec) -> DataFrame:
-        """The events of earlier segments that a window goes on from, marked EARLIER."""
+    def known_to(self, window: WindowSpec) -> DataFrame | None:
+        """The events of earlier segments that a window goes on from, marked EARLIER; None for none."""
         known = self.before.events.get(window.name)
-        known = self.segment_of(window).accepted.limit(0) if known is None else known
-        return known.withColumn(EARLIER, F.lit(True))
+        return None if known is None else known.withColumn(EARLIER, F.lit(True))
 
     def results(
         self, window: WindowSpec, *, only: Span | None = None, materialize: Materialize | None = None
@@ -256,9 +255,7 @@ class Outcome:
             windows: Windows that share a frame, see `sharing`.
             known: Those of earlier segments that they may need; None for none.
         """
-        judged = self.segment_of(windows[0])
-        known = judged.accepted.limit(0) if known is None else known
-        segment = WindowSegment(judged, known=known)
+        segment = WindowSegment(self.segment_of(windows[0]), known=known)
         needing = [window for window in windows if not self.flushed or kind_of(window).needs_after_flush]
         segments = [
             replace(
