@@ -15,7 +15,7 @@ from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.drained import told_of
 from tidemark.timeops.windows.kinds import kind_of
-from tidemark.timeops.windows.membership import ENDS, FILTERED, FLUSHED, MISSED, unfit
+from tidemark.timeops.windows.membership import DRAINED, ENDS, FILTERED, MISSED, unfit
 
 MOVED = ("early", "late", "out_of_order", KEPT)
 """What `_adjusted_by` may hold."""
@@ -68,7 +68,7 @@ def accepted_tally(
         kind = kind_of(window)
         of_window = None if kind.merges else (drained or {}).get(window.name)  # else `late` says it
         told = kind.place(told_of(placed, of_window, window))
-        placed = told.drop(FLUSHED).withColumnsRenamed(names)
+        placed = told.drop(DRAINED).withColumnsRenamed(names)
         found = _of_window(names)
         fails = unfit(accepted, window)
         found["bad_expression"] = F.lit(False)

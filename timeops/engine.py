@@ -266,7 +266,7 @@ class Outcome:
             for number, window in enumerate(needing)
         ]
         named = kind_of(windows[0]).needs_others
-        events = segment.events if named and not windows[0].revises else segment.events_as_they_came
+        events = segment.events_as_they_came if windows[0].revises else segment.events
         return still_needed(events, list(zip(needing, segments, strict=True)), named=named)
 
     def drained_after(self, window: WindowSpec) -> DataFrame | None:

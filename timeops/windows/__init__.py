@@ -1,4 +1,5 @@
 """Windows over a segment of the log: which events they hold, when they close, what they give.
 
-Here: every kind of window, revisions, late events. Not here: what becomes of an event before (events/).
+Here: every kind of window, revisions, late events; kinds.py says what a kind answers, results.py asks. Not here: what
+becomes of an event before (events/).
 """

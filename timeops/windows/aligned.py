@@ -16,13 +16,13 @@ from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows import slices
 from tidemark.timeops.windows.aggregates import results_of
 from tidemark.timeops.windows.closing import REACHED, closing_watermarks
-from tidemark.timeops.windows.drained import told_of
+from tidemark.timeops.windows.drained import may_be_late, told_of
 from tidemark.timeops.windows.membership import (
     BY_END,
+    DRAINED,
     END,
     ENDS,
     FILTERED,
-    FLUSHED,
     MISSED,
     RANK,
     START,
@@ -94,10 +94,8 @@ class AlignedWindows:
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
         """Events for which every window had closed when they came."""
-        accepted = segment.adjusted.accepted
-        if segment.drained is None:
-            return late_of(self.place(accepted.where(F.col(W_BEFORE).isNotNull())), self.window)
-        return late_of(self.place(told_of(accepted, segment.drained, self.window)), self.window)
+        events = may_be_late(segment.adjusted.accepted, segment.drained, self.window)
+        return late_of(self.place(events), self.window)
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
         """Adds BOOLEAN `into`: some window that holds the event's time is not closed behind the segment."""
@@ -111,7 +109,7 @@ class AlignedWindows:
 
     def _in_windows(self, events: DataFrame) -> DataFrame:
         """The events with the `__end` of each window that they are in; in short where an event is in one at most."""
-        if self.window.overlaps or FLUSHED in events.columns:
+        if self.window.overlaps or DRAINED in events.columns:
             return self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
         passing = events.where(~left_out(events, self.window))
         passing = passing.withColumn(END, last_end_of(F.col(T_FINAL), self.window))

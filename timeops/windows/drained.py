@@ -20,8 +20,8 @@ from tidemark.timeops.columns import SEQ, T_FINAL, TIMELINE, W_BEFORE, computed_
 from tidemark.timeops.grid import close_time
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.membership import (
+    DRAINED,
     END,
-    FLUSHED,
     FRESH,
     MISSED_FROM,
     OPEN_IN,
@@ -64,7 +64,7 @@ def ahead(windows: DataFrame, state: DataFrame, window: WindowSpec) -> DataFrame
 
 
 def told_of(events: DataFrame, drained: DataFrame | None, window: WindowSpec) -> DataFrame:
-    """Events with `membership.FLUSHED`, empty where the event's group has none; as they are without drained windows.
+    """Events with `membership.DRAINED`, empty where the event's group has none; as they are without drained windows.
 
     Args:
         events: Events with `_timeline`.
@@ -75,12 +75,19 @@ def told_of(events: DataFrame, drained: DataFrame | None, window: WindowSpec) ->
         return events
     groups = group_names(window)
     one = F.struct(F.col(START).alias("start"), F.col(END).alias("end"), F.col(LAST_SEQ).alias("seq"))
-    lists = drained.groupBy(TIMELINE, *groups).agg(F.collect_list(one).alias(FLUSHED))
+    lists = drained.groupBy(TIMELINE, *groups).agg(F.collect_list(one).alias(DRAINED))
     same = same_in("event", "own", [TIMELINE, *groups])
     known = with_groups(events, window).alias("event").join(lists.alias("own"), same, "left")
-    kind = lists.schema[FLUSHED].dataType
-    found = F.coalesce(f"own.{FLUSHED}", F.array().cast(kind)).alias(FLUSHED)
+    kind = lists.schema[DRAINED].dataType
+    found = F.coalesce(f"own.{DRAINED}", F.array().cast(kind)).alias(DRAINED)
     return known.select(*[F.col(f"event.`{name}`") for name in events.columns], found)
+
+
+def may_be_late(accepted: DataFrame, drained: DataFrame | None, window: WindowSpec) -> DataFrame:
+    """The accepted events that may find windows closed: behind the watermark, or where a flush closed some."""
+    if drained is None:
+        return accepted.where(F.col(W_BEFORE).isNotNull())
+    return told_of(accepted, drained, window)
 
 
 def no_seq() -> Column:
@@ -102,13 +109,13 @@ def refused_by_flush(events: DataFrame, drained: DataFrame, window: WindowSpec) 
     """
     groups = group_names(window)
     is_fresh = F.col(OPEN_IN).isNull() if OPEN_IN in events.columns else F.lit(True)
-    told = told_of(events.withColumn(FRESH, is_fresh), drained, window).where(F.size(FLUSHED) > 0)
+    told = told_of(events.withColumn(FRESH, is_fresh), drained, window).where(F.size(DRAINED) > 0)
     # Where a later event than this takes part, the session ends behind all that were flushed.
-    last = F.array_max(F.transform(FLUSHED, lambda one: one["end"])) + F.lit(window.gap_us)
+    last = F.array_max(F.transform(DRAINED, lambda one: one["end"])) + F.lit(window.gap_us)
     near = told.where(F.col(T_FINAL) <= last)
     event = F.struct(SEQ, F.col(T_FINAL).alias("t"), F.col(W_BEFORE).alias("w"), F.col(FRESH).alias("fresh"))
     in_order = near.groupBy(TIMELINE, *groups).agg(
-        F.sort_array(F.collect_list(event)).alias("events"), F.any_value(FLUSHED).alias(FLUSHED)
+        F.sort_array(F.collect_list(event)).alias("events"), F.any_value(DRAINED).alias(DRAINED)
     )
     found = in_order.select(F.explode(_refused(F.col("events"), window)).alias("one"))
     return found.select(
@@ -125,7 +132,7 @@ def _refused(events: Column, window: WindowSpec) -> Column:
 
 
 def _is_flushed(start: Column, end: Column) -> Column:
-    return F.exists(FLUSHED, lambda one: (one["start"] == start) & (one["end"] == end))
+    return F.exists(DRAINED, lambda one: (one["start"] == start) & (one["end"] == end))
 
 
 def _entry(event: Column, start: Column, end: Column) -> Column:

@@ -44,7 +44,7 @@ class WindowKind(Protocol):
         """Adds to accepted events, as far as each alone says, `__filtered`, `__ends` and `__missed`.
 
         The first says that the window leaves the event out; the others are the ends of windows that it is in, and of
-        those that had closed when it came, by the watermark or, where the events have `__flushed`, by a flush.
+        those that had closed when it came, by the watermark or, where the events have `__drained`, by a flush.
         """
 
     def placed(self, segment: WindowSegment, /) -> DataFrame | None:

@@ -47,11 +47,8 @@ LATE_EVENTS = "_late_events"
 PASSES = "__passes"
 """BOOLEAN, never null: a revision passes `having`. One that does not takes away the row of those that did."""
 
-_ON_TIME, _TAKEN_BACK, _FINAL = (
-    -(2**62),
-    2**61,
-    2**62,
-)  # a RANK: of a period its end on the clock, of one event its SEQ
+# Ranks of moments; that of a period is its end on the clock, that of one event its place in the log.
+_ON_TIME, _TAKEN_BACK, _FINAL = -(2**62), 2**61, 2**62
 _CLOCK_START = "__clock_start"
 _GIVEN, _NOW = "__given", "__now"
 _BEFORE, _AFTER, _SIDE, _CAME = "__before", "__after", "__side", "__came"
@@ -118,9 +115,8 @@ def _moments(rows: DataFrame, segment: WindowSegment, kind: WindowKind) -> DataF
     closes = F.lit(True) if segment.flushed else close_time(F.col(END), window) <= F.col(W_END)
     lasts = own.where(closes & F.col(CHANGED_BY).isNull())
     columns = [*keys, RANK, CHANGED_BY, _GIVEN, _NOW, WATERMARK]
-    found = _dated(own, adjusted, window, columns).unionByName(
-        _closed(lasts, adjusted, window, keys).select(*columns)
-    )
+    closing = _closed(lasts, adjusted, window, keys)
+    found = _dated(own, adjusted, window, columns).unionByName(closing.select(*columns))
     if kind.merges:
         found = found.unionByName(_taken_back(own, adjusted, keys).select(*columns))
     in_order = Window.partitionBy(*keys).orderBy(RANK)

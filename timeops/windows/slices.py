@@ -23,9 +23,9 @@ from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import Partial, partials_of
 from tidemark.timeops.windows.membership import (
     BY_END,
+    DRAINED,
     END,
     ENDS,
-    FLUSHED,
     group_names,
     left_out,
     place,
@@ -55,7 +55,7 @@ def sliced_results(
     """The aggregates of the windows that close in the segment, by `membership.BY_END` and `group_names`.
 
     Args:
-        events: The segment's, with `__flushed` where there are drained windows.
+        events: The segment's, with `__drained` where there are drained windows.
         segment: The segment.
         window: The window.
         partials: What `partials_by_slice` gave.
@@ -65,9 +65,9 @@ def sliced_results(
     passing = with_groups(events.where(~left_out(events, window)), window)
     first = end_after(F.col(T_FINAL) - F.lit(window.ends_inside_us), window)
     in_all = F.coalesce(close_time(first, window) > F.col(W_BEFORE), F.lit(True))
-    if FLUSHED in passing.columns:
+    if DRAINED in passing.columns:
         last = last_end_of(F.col(T_FINAL), window)
-        in_all = in_all & ~F.exists(FLUSHED, lambda one: (one["end"] >= first) & (one["end"] <= last))
+        in_all = in_all & ~F.exists(DRAINED, lambda one: (one["end"] >= first) & (one["end"] <= last))
     by_slice = passing.where(in_all).withColumn(_SLICE, _slice_of(window)).groupBy(TIMELINE, _SLICE, *groups)
     of_slices = _given_to_windows(by_slice.agg(*parts), window, partials)
     late = place(passing.where(~in_all), ends_of(F.col(T_FINAL), window), window).withColumn(END, F.explode(ENDS))

@@ -17,20 +17,20 @@ from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, fl
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import results_of
 from tidemark.timeops.windows.closing_any_time import with_first_watermarks
-from tidemark.timeops.windows.drained import told_of
+from tidemark.timeops.windows.drained import may_be_late, told_of
 from tidemark.timeops.windows.membership import (
     BY_END,
+    DRAINED,
     END,
     ENDS,
     FILTERED,
-    FLUSHED,
     FRESH,
     MISSED,
     RANK,
     START,
     Rank,
     closed_to,
-    flushed_at,
+    drained_at,
     group_names,
     late_of,
     left_out,
@@ -81,11 +81,11 @@ class SlidingWindows:
         Others of the group make the instants in between, so the last possible one decides whether the event goes on.
         """
         first, last = F.col(T_FINAL), F.col(T_FINAL) + F.lit(self.window.size_us - 1)
-        if FLUSHED not in events.columns:
+        if DRAINED not in events.columns:
             return place(events, F.array(first, last), self.window)
         placed = events.withColumn(FILTERED, left_out(events, self.window))
         is_closed = closed_to(placed, last, self.window)
-        between = F.exists(FLUSHED, lambda one: (one["end"] >= first) & (one["end"] <= last))
+        between = F.exists(DRAINED, lambda one: (one["end"] >= first) & (one["end"] <= last))
         some = closed_to(placed, first, self.window) | between
         goes_on = ~F.col(FILTERED) & ~is_closed
         missed = F.when(~F.col(FILTERED) & is_closed, F.array(first, last)).when(goes_on & some, F.array(first))
@@ -131,12 +131,8 @@ class SlidingWindows:
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
         """Events that came behind the last instant at which they could be in a window; alone they made the first."""
-        accepted = segment.adjusted.accepted
-        if segment.drained is None:
-            told = accepted.where(F.col(W_BEFORE).isNotNull())
-        else:
-            told = told_of(accepted, segment.drained, self.window)
-        return late_of(self.place(told), self.window).withColumn(MISSED, F.slice(MISSED, 1, 1))
+        events = may_be_late(segment.adjusted.accepted, segment.drained, self.window)
+        return late_of(self.place(events), self.window).withColumn(MISSED, F.slice(MISSED, 1, 1))
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
         """Adds BOOLEAN `into`: an instant is still open at which the event counts, or at which it is gone."""
@@ -145,7 +141,7 @@ class SlidingWindows:
         if self.needs_others:
             events = told_of(events, segment.drained, self.window)
             is_open = _is_in_one(events, self.window) & is_open
-        return with_end_once(events, segment.adjusted.state).withColumn(into, is_open).drop(FLUSHED)
+        return with_end_once(events, segment.adjusted.state).withColumn(into, is_open).drop(DRAINED)
 
     def needed_from(self, watermark_us: int) -> int:
         """No event before this instant is in a window that is open at the watermark."""
@@ -161,8 +157,8 @@ def _is_in_one(events: DataFrame, window: WindowSpec) -> Column:
     """BOOLEAN: the event takes part, and did not come behind the last instant at which it could be in a window."""
     last = F.col(T_FINAL) + F.lit(window.size_us - 1)
     is_open = _open_to(last, F.col(W_BEFORE), window)
-    if FLUSHED in events.columns:  # events that came before the flush stay in what it left open
-        is_open = is_open & ~F.exists(FLUSHED, lambda one: (one["end"] == last) & (F.col(SEQ) > one["seq"]))
+    if DRAINED in events.columns:  # events that came before the flush stay in what it left open
+        is_open = is_open & ~F.exists(DRAINED, lambda one: (one["end"] == last) & (F.col(SEQ) > one["seq"]))
     return takes_part(events, window) & is_open
 
 
@@ -172,9 +168,9 @@ def _made_by(passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:
     What a flush closed before stays closed; its events still count at the instants of others behind it.
     """
     changes = F.explode(F.array(F.col(T_FINAL), F.col(T_FINAL) + F.lit(window.size_us)))
-    flushed = [FLUSHED] if FLUSHED in passing.columns else []
+    flushed = [DRAINED] if DRAINED in passing.columns else []
     made = passing.select(TIMELINE, *group_names(window), W_BEFORE, *more, *flushed, changes.alias(END))
-    is_open = _open_to(F.col(END), F.col(W_BEFORE), window) & ~flushed_at(made, F.col(END))
+    is_open = _open_to(F.col(END), F.col(W_BEFORE), window) & ~drained_at(made, F.col(END))
     return made.where(is_open).drop(*flushed)
 
 
