@@ -33,7 +33,7 @@ from tidemark.resources.spec_origin import note_of
 from tidemark.resources.workspace import LAST_ARRIVAL, LAST_SEEN, WAITS, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError, UnfitFilesError
-from tidemark.timeops.events.instants import BAD, FAILED, US, with_instant
+from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.utc import us_of

@@ -23,7 +23,7 @@ from tidemark.timeops.dead_letters import time_letters
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.events.adjustment import Adjusted, time_adjustment
 from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA
-from tidemark.timeops.events.instants import with_instant
+from tidemark.timeops.events.event_time import with_instant
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.problems import Path, Problem

@@ -18,8 +18,7 @@ from tidemark.resources.spark.frames import numbered, small_frame
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.columns import RELEASE_SEQ, SEQ, TIMESTAMP
 from tidemark.timeops.dead_letters import time_letters
-from tidemark.timeops.events.adjustment import Adjusted, time_adjustment
-from tidemark.timeops.events.release import release
+from tidemark.timeops.events.adjustment import Adjusted, release, time_adjustment
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock

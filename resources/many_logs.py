@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from tidemark.resources.spark.frames import count_splits
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome, State, advance
-from tidemark.timeops.events.extraction import timeline
+from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec, TimeSpec
 from tidemark.timeops.watermark.ticks import Ticks

@@ -28,7 +28,7 @@ from tidemark.timeops.columns import (
     to_instant,
 )
 from tidemark.timeops.durations import format_duration
-from tidemark.timeops.events.duplicate_folds import FIRST
+from tidemark.timeops.events.duplicates import FIRST
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.tokens import mentions
 from tidemark.timeops.expressions.try_expression import any_fails, as_json

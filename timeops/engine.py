@@ -13,9 +13,8 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import W_BEFORE, WATERMARK, to_instant
 from tidemark.timeops.dead_letters import time_letters, unfit_letters, unfit_results, window_letters
-from tidemark.timeops.events.adjustment import Adjusted, kept_together, time_adjustment
+from tidemark.timeops.events.adjustment import Adjusted, Released, kept_together, release, time_adjustment
 from tidemark.timeops.events.duplicates import first_times
-from tidemark.timeops.events.release import Released, release
 from tidemark.timeops.materialize import Materialize, as_it_is
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 
 from tidemark.timeops.columns import FILE, TIMELINE, TIMESTAMP
 from tidemark.timeops.events.duplicates import key_problem
-from tidemark.timeops.events.instants import instant_problem
+from tidemark.timeops.events.event_time import instant_problem
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, functions_of, problem_of
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.problems import Path, Problem

@@ -35,7 +35,7 @@ from tidemark.resources.workspace import Position, Workspace, plan_end, records_
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import refused
 from tidemark.timeops.durations import format_duration, roughly
-from tidemark.timeops.events.extraction import REFUSED_AT_INGESTION
+from tidemark.timeops.events.event_time import REFUSED_AT_INGESTION
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec.consistency import has_event_time
 

@@ -1,7 +1,7 @@
 """Released and held events of one batch.
 
 Here: `ordered_events` with its dense `_release_seq` per timeline, and `held_events`. Not here: the rule of release
-(timeops/events/release.py).
+(timeops/events/adjustment.py).
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tidemark.resources.lake.filters import Filters
 from tidemark.resources.spark.frames import numbered
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.events.release import RELEASE_ORDER
+from tidemark.timeops.events.adjustment import RELEASE_ORDER
 from tidemark.timeops.utc import Instant
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tidemark.resources.sources.files import split_of
 from tidemark.timeops import columns as c
 from tidemark.timeops.cases.file import Case, CasesFile, Row
 from tidemark.timeops.cases.values import is_written_as_text
-from tidemark.timeops.events.instants import BAD, FAILED, US, with_instant
+from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.problems import Path, Problem, show
 from tidemark.timeops.spec import FilesSource, Spec
 from tidemark.timeops.spec.fields import read_instant

@@ -43,7 +43,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.cases.file import DEAD_LETTERS, FINAL, HELD, NONE, ORDERED, WINDOWS, Case
 from tidemark.timeops.cases.values import read_row, text_of
 from tidemark.timeops.engine import State
-from tidemark.timeops.events.release import Released
+from tidemark.timeops.events.adjustment import Released
 from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import instant_of

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType, TimestampType
 
 from tidemark.timeops.columns import TIMELINE
 from tidemark.timeops.errors import InputError
-from tidemark.timeops.events.extraction import timeline
+from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.watermark.splits import most_splits
 

@@ -17,8 +17,8 @@ from tidemark.resources.spark.frames import count_splits, small_frame
 from tidemark.timeops.columns import to_us
 from tidemark.timeops.counts import accepted_tally
 from tidemark.timeops.engine import Outcome, State, advance
-from tidemark.timeops.events.extraction import timeline
-from tidemark.timeops.events.release import Released
+from tidemark.timeops.events.adjustment import Released
+from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.rules import SourceTime, TimeRules, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec

@@ -1,21 +1,25 @@
-"""Time adjustment: which events are accepted, with which timestamp, and which are refused and why.
+"""Time adjustment: which events are accepted, with which timestamp, which are refused and why, which are released.
 
-Here: rules 0 to 3 in their order over a segment of the log and the state before it. Not here: the release order
-(release.py), windows, and anything about batches: a segment may be one event or the whole log.
+Here: rules 0 to 3 in their order over a segment of the log and the state before it, rules 1 to 3 themselves (A2, H),
+the rule of release (H). Not here: duplicates (duplicates.py), windows, and anything about batches: a segment may be
+one event or the whole log.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import (
     ADJUSTED_BY,
+    ARRIVAL,
     ASKED,
     BY_CLOCK,
     CLOCK,
+    EVENT_TIME,
     LATENESS,
+    MIN_US,
     PERIOD,
     REASON,
     SEQ,
@@ -28,11 +32,12 @@ from tidemark.timeops.columns import (
     W_BEFORE,
     W_SET_BY,
     T,
+    floor_to,
     to_instant,
+    to_us,
 )
-from tidemark.timeops.events.arrival_policies import judge_arrival
 from tidemark.timeops.events.duplicates import with_duplicates
-from tidemark.timeops.events.extraction import REFUSED_AT_INGESTION, extract
+from tidemark.timeops.events.event_time import REFUSED_AT_INGESTION, extract
 from tidemark.timeops.materialize import as_it_is
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
@@ -45,6 +50,9 @@ from tidemark.timeops.watermark.timelines_after import state_after
 from tidemark.timeops.watermark.watermarks import Scanned, Way, scan, with_setter
 
 KEPT = "kept_out_of_order"
+
+RELEASE_ORDER = (TIMELINE, TIMESTAMP, SEQ)
+"""Released events of a timeline form one sequence in this order; ties keep arrival order."""
 
 _ACCEPTED = "__accepted"
 
@@ -95,6 +103,21 @@ class Adjusted(JudgedRows):
     clock: LogClock
 
 
+@dataclass(frozen=True)
+class Released:
+    """Accepted events split by the watermark at the end of a segment.
+
+    Attributes:
+        sequence: Released, to be numbered in RELEASE_ORDER after those released before.
+        passed: Behind the watermark when they came and kept (`keep`): released at once, outside the sequence.
+        held: Not yet released.
+    """
+
+    sequence: DataFrame
+    passed: DataFrame
+    held: DataFrame
+
+
 def time_adjustment(
     items: DataFrame,
     state: DataFrame,
@@ -131,7 +154,7 @@ def time_adjustment(
     timed = extract(items, rules)
     if rules.time.deduplicate_by:
         timed = with_duplicates(timed, first_times, rules.time)
-    judged = keep(judge_arrival(timed, rules.time))
+    judged = keep(_judge_arrival(timed, rules.time))
     way = way or ("in_order" if rules.time.over else "by_blocks")
     if rules.follows_activity:  # an event that is refused still ends the silence of its timeline and split
         is_watched = ~F.coalesce(F.col(REASON).isin(*REFUSED_AT_INGESTION), F.lit(False))
@@ -200,6 +223,58 @@ def kept_together(adjusted: Adjusted, keep: Callable[[DataFrame], DataFrame]) ->
     return adjusted_from(rows, adjusted.items, adjusted.before, adjusted.rules, adjusted.clock)
 
 
+def _judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
+    """Rules 1 and 2: drops or adjusts events that are early or late against their arrival, in that order (A2).
+
+    They know no timeline and no watermark.
+
+    Args:
+        events: Rows of `extract`.
+        time: The spec's `time` section.
+
+    Returns:
+        `events` with `__reason` set to `early` or `late_arrival` where an event is refused, `__t` moved where
+        one is adjusted, `_adjusted_by` ARRAY<STRING>, and `__lateness_us`: by how much the tolerance was too small.
+    """
+    ahead = to_us(EVENT_TIME) - to_us(ARRIVAL)
+    is_early = _beyond(ahead, time.early.tolerance_us) if time.early else F.lit(False)
+    is_late = _beyond(-ahead, time.late.tolerance_us) if time.late else F.lit(False)
+    early_us = ahead - _early_limit(time)
+    late_us = -ahead - _late_limit(time)
+    drops_early = is_early if time.early and time.early.policy == "drop" else F.lit(False)
+    drops_late = is_late if time.late and time.late.policy == "drop" else F.lit(False)
+    reason = F.coalesce(REASON, F.when(drops_early, "early").when(drops_late, "late_arrival"))
+    moved = (
+        F.when(is_early, floor_to(to_us(ARRIVAL) + _early_limit(time), time.unit_us))
+        .when(is_late, F.greatest(F.lit(MIN_US), floor_to(to_us(ARRIVAL) - _late_limit(time), time.unit_us)))
+        .otherwise(F.col(T))
+    )
+    no_names = F.array().cast("array<string>")
+    adjusted_by = F.when(is_early, F.array(F.lit("early"))).when(is_late, F.array(F.lit("late")))
+    return events.withColumns(
+        {
+            LATENESS: F.when(F.col(REASON).isNull(), F.when(drops_early, early_us).when(drops_late, late_us)),
+            REASON: reason,
+            T: F.when(reason.isNull(), moved),
+            ADJUSTED_BY: F.when(reason.isNull(), F.coalesce(adjusted_by, no_names)).otherwise(no_names),
+        }
+    )
+
+
+def _early_limit(time: TimeSpec) -> Column:
+    """Tolerance of the early policy in microseconds, 0 without one."""
+    return F.lit(time.early.tolerance_us if time.early else 0)
+
+
+def _late_limit(time: TimeSpec) -> Column:
+    """Tolerance of the late policy in microseconds, 0 without one."""
+    return F.lit(time.late.tolerance_us if time.late else 0)
+
+
+def _beyond(difference_us: Column, tolerance_us: int) -> Column:
+    return F.coalesce(difference_us > F.lit(tolerance_us), F.lit(False))
+
+
 def _more_of_moves(rules: TimeRules) -> list[str]:
     periods = [PERIOD] if rules.time.emit_every_us is not None else []
     activity = [SOURCE, SPLIT, CLOCK] if rules.follows_activity else []
@@ -235,3 +310,25 @@ def _dropped(scanned: Scanned, rules: TimeRules) -> DataFrame:
     if rules.clock_moves:  # no tolerance lets in what the clock has passed
         late = F.when(F.col(W_SET_BY).isNotNull(), late)
     return behind.withColumns({REASON: F.lit("out_of_order"), LATENESS: late})
+
+
+def release(accepted: DataFrame, state: DataFrame, *, flushed: bool = False) -> Released:
+    """Splits accepted events, those held before included, by the watermark after the segment.
+
+    An event is held while `_timestamp >= W` and released when `_timestamp < W`; with no watermark yet all are
+    held, and the end of input releases everything.
+
+    Args:
+        accepted: Held events and newly accepted ones, with `_timestamp`, `_timeline`, `_adjusted_by`.
+        state: timelines.STATE_SCHEMA after the segment.
+        flushed: The end of input was reached and the spec (or the operator) flushes.
+    """
+    kept_late = F.array_contains(ADJUSTED_BY, KEPT)
+    rest = accepted.where(~kept_late)
+    known = rest.join(state.select(TIMELINE, "watermark"), TIMELINE, "left")
+    out = F.lit(True) if flushed else F.coalesce(to_us(TIMESTAMP) < F.col("watermark"), F.lit(False))
+    return Released(
+        sequence=known.where(out).drop("watermark"),
+        passed=accepted.where(kept_late),
+        held=known.where(~out).drop("watermark"),
+    )

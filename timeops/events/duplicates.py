@@ -1,13 +1,19 @@
 """Rule 0: a record is a duplicate of the first one with its key, when their event times are near enough.
 
-Here: keys, who is whose duplicate, the first times that a segment adds. Not here: chains of several times, which only
-one record after the other can tell (duplicate_folds.py), where first times are kept between batches.
+Here: keys, who is whose duplicate, the first times that a segment adds. Not here: where first times are kept between
+batches (assets/state/dedup.py).
 
 Records of a key whose event times follow each other at most `within` apart are a chain, and no chain knows of the
-others. Nearly every chain has one time: then its first record is the first one, and the rest are duplicates.
+others. Nearly every chain has one time: then its first record is the first one, and the rest are duplicates. In a
+chain of several times only one record after the other shows who is a first one: a fold over its times, in the order
+of the log. First ones are more than `within` apart, so a span of time of that length holds one at most: a chain is an
+array of such spans, in rows of as many places as there are rows, and a record asks its own span and the two beside
+it. Spark copies the state of a fold at every step: a chain costs its records times its spans, so it should be short.
 """
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -23,8 +29,7 @@ from pyspark.sql.types import (
 )
 
 from tidemark.timeops.columns import EVENT_TIME, REASON, SEQ, to_us
-from tidemark.timeops.events.duplicate_folds import CHAIN, EVENT_US, FIRST, IS_NEW_TIME, KEY, first_of_several
-from tidemark.timeops.events.extraction import extract
+from tidemark.timeops.events.event_time import extract
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, problem_of
 from tidemark.timeops.expressions.try_expression import text_of, type_of
 from tidemark.timeops.problems import Problem, told
@@ -37,9 +42,18 @@ FIRST_TIMES_SCHEMA = StructType(
 """Records that are no duplicates: key, event time in microseconds, place in the log. Those of a key are more than
 `within` apart."""
 
+KEY = "__key"  # STRING: the values of `deduplicate_by`; null where a record has none
+FIRST = "__first_seq"  # the lowest _arrival_seq of those whose duplicate a record is, or its own
+
+_EVENT_US = "__event_us"
+_CHAIN = "__chain_us"  # the first time of the record's chain, which names it among those of its key
+_IS_NEW_TIME = "__is_new_time"  # no earlier record of the key has this very time
 _IS_KNOWN = "__is_known"
 _ALONE = "__alone"  # the _arrival_seq of a record without a key: it is in a chain of its own
 _LAST = "__last_us"
+_SPAN = "__span"
+_FIRSTS = "__firsts"
+_RECORD = f"struct<{SEQ}:bigint,{_EVENT_US}:bigint>"
 
 
 def with_duplicates(events: DataFrame, known: DataFrame | None, time: TimeSpec) -> DataFrame:
@@ -60,21 +74,21 @@ def with_duplicates(events: DataFrame, known: DataFrame | None, time: TimeSpec) 
     key = F.when(F.col(REASON).isNull(), key_of(events, time.deduplicate_by))
     rows = events.withColumn(KEY, key).withColumns(
         {
-            EVENT_US: F.when(F.col(KEY).isNotNull(), to_us(EVENT_TIME)),
+            _EVENT_US: F.when(F.col(KEY).isNotNull(), to_us(EVENT_TIME)),
             _ALONE: F.when(F.col(KEY).isNull(), F.col(SEQ)),
             _IS_KNOWN: F.lit(False),
         }
     )
     if known is not None:
-        earlier = known.select(F.col("key").alias(KEY), F.col("event_us").alias(EVENT_US), SEQ)
+        earlier = known.select(F.col("key").alias(KEY), F.col("event_us").alias(_EVENT_US), SEQ)
         rows = rows.unionByName(earlier.withColumn(_IS_KNOWN, F.lit(True)), allowMissingColumns=True)
     chained = _chained(rows, time.within_us)
-    has_several = F.coalesce(F.col(_LAST) > F.col(CHAIN), F.lit(False))
-    several = first_of_several(chained.where(has_several), time.within_us)
+    has_several = F.coalesce(F.col(_LAST) > F.col(_CHAIN), F.lit(False))
+    several = _first_of_several(chained.where(has_several), time.within_us)
     found = chained.where(~has_several).unionByName(several).where(~F.col(_IS_KNOWN))
     is_duplicate = F.col(KEY).isNotNull() & (F.col(FIRST) != F.col(SEQ))
     judged = found.withColumn(REASON, F.coalesce(REASON, F.when(is_duplicate, "duplicate")))
-    return judged.drop(EVENT_US, CHAIN, IS_NEW_TIME, _ALONE, _IS_KNOWN, _LAST)
+    return judged.drop(_EVENT_US, _CHAIN, _IS_NEW_TIME, _ALONE, _IS_KNOWN, _LAST)
 
 
 def key_of(events: DataFrame, expressions: Sequence[str]) -> Column:
@@ -107,14 +121,79 @@ def event_times(items: DataFrame, rules: TimeRules, width_us: int) -> DataFrame:
 
 def _chained(rows: DataFrame, within_us: int) -> DataFrame:
     """Adds the chain of each row, whether it is the first of its time, the chain's last time and first record."""
-    in_time = Window.partitionBy(KEY, _ALONE).orderBy(EVENT_US, SEQ)
-    step = F.col(EVENT_US) - F.lag(EVENT_US).over(in_time)
+    in_time = Window.partitionBy(KEY, _ALONE).orderBy(_EVENT_US, SEQ)
+    step = F.col(_EVENT_US) - F.lag(_EVENT_US).over(in_time)
     stepped = rows.withColumn("__step", step)
     begins = F.coalesce(F.col("__step") > F.lit(within_us), F.lit(True))
-    chain = F.max(F.when(begins, F.col(EVENT_US))).over(in_time)
-    named = stepped.withColumns({CHAIN: chain, IS_NEW_TIME: F.coalesce(F.col("__step") > 0, F.lit(True))})
-    whole = Window.partitionBy(KEY, _ALONE, CHAIN)
-    return named.withColumns({_LAST: F.max(EVENT_US).over(whole), FIRST: F.min(SEQ).over(whole)}).drop("__step")
+    chain = F.max(F.when(begins, F.col(_EVENT_US))).over(in_time)
+    named = stepped.withColumns({_CHAIN: chain, _IS_NEW_TIME: F.coalesce(F.col("__step") > 0, F.lit(True))})
+    whole = Window.partitionBy(KEY, _ALONE, _CHAIN)
+    return named.withColumns({_LAST: F.max(_EVENT_US).over(whole), FIRST: F.min(SEQ).over(whole)}).drop("__step")
+
+
+def _first_of_several(chains: DataFrame, within_us: int) -> DataFrame:
+    """Finds the first ones of chains with several times.
+
+    Args:
+        chains: Records with `__key`, `__event_us`, `__chain_us`, `__is_new_time`.
+        within_us: How far apart the event times of duplicates are at most.
+
+    Returns:
+        The records with `__first_seq`.
+    """
+    span = _div(F.col(_EVENT_US) - F.col(_CHAIN), F.lit(within_us + 1))
+    new_times = chains.where(_IS_NEW_TIME).groupBy(KEY, _CHAIN)  # records of one time share their fate
+    in_order = new_times.agg(
+        F.sort_array(F.collect_list(F.struct(SEQ, _EVENT_US))).alias("records"),
+        F.ceil(F.sqrt(F.max(span) + 1)).cast("int").alias("side"),
+    )
+    # Every chain has a first one. A plain explode would fold each chain thrice, to leave out empty arrays beforehand.
+    firsts = in_order.select(KEY, _CHAIN, F.explode_outer(_fold(within_us)).alias("first"))
+    own = _div(F.col("first")[_EVENT_US] - F.col(_CHAIN), F.lit(within_us + 1))
+    beside = firsts.select(KEY, _CHAIN, "first", F.explode(F.array(own - 1, own, own + 1)).alias(_SPAN))
+    by_span = beside.groupBy(KEY, _CHAIN, _SPAN).agg(F.collect_list("first").alias(_FIRSTS))
+    placed = chains.drop(FIRST).withColumn(_SPAN, span).join(by_span, [KEY, _CHAIN, _SPAN])
+    near = F.filter(_FIRSTS, lambda first: _is_near(F.col(_EVENT_US), first, within_us))
+    found = placed.withColumn(FIRST, F.array_min(F.transform(near, lambda first: first[SEQ])))
+    return found.drop(_SPAN, _FIRSTS)
+
+
+def _fold(within_us: int) -> Column:
+    """ARRAY<STRUCT<_arrival_seq, __event_us>> of the first ones of a chain, from its `records` and `side`."""
+    side = F.col("side")
+
+    def at(known: Column, span: Column) -> Column:
+        return F.get(F.get(known, _row(span)), _place(span))
+
+    def take(known: Column, record: Column) -> Column:
+        span = _div(record[_EVENT_US] - F.col(_CHAIN), F.lit(within_us + 1))
+        near = [_is_near(record[_EVENT_US], at(known, span + beside), within_us) for beside in (-1, 0, 1)]
+        row = F.get(known, _row(span))
+        changed = _with(row, _place(span), record)
+        return F.when(reduce(or_, near), known).otherwise(_with(known, _row(span), changed))
+
+    def _row(span: Column) -> Column:
+        return _div(span, side).cast("int")
+
+    def _place(span: Column) -> Column:
+        return F.pmod(span, side).cast("int")
+
+    def _with(array: Column, index: Column, value: Column) -> Column:
+        before, behind = F.slice(array, F.lit(1), index), F.slice(array, index + 2, side)
+        return F.concat(before, F.array(value), behind)
+
+    empty = F.array_repeat(F.array_repeat(F.lit(None).cast(_RECORD), side), side)
+    return F.aggregate(
+        "records", empty, take, lambda known: F.filter(F.flatten(known), lambda first: first.isNotNull())
+    )
+
+
+def _is_near(event_us: Column, first: Column, within_us: int) -> Column:
+    return F.coalesce(F.abs(event_us - first[_EVENT_US]) <= F.lit(within_us), F.lit(False))
+
+
+def _div(value: Column, by: Column) -> Column:
+    return F.call_function("div", value, by)
 
 
 def key_problem(kind: DataType, expression: str) -> Problem | None:

@@ -2,7 +2,7 @@
 
 Here: the one way in which an expression of a spec is evaluated on rows, by the stages, the recounts and the checks,
 and the text of what it gives: JSON, names of timelines, keys and splits. Not here: what its value means
-(events/extraction.py, windows/results.py), which part of an aggregate is evaluated on rows (aggregates.py), values of
+(events/event_time.py, windows/results.py), which part of an aggregate is evaluated on rows (aggregates.py), values of
 test cases as Python has them (cases/values.py).
 
 Spark has no "try" for every type. But `try_add` swallows an error of all that is below it, and a hash is there for

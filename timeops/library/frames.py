@@ -15,8 +15,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.errors import InputError
-from tidemark.timeops.events.adjustment import kept_together
-from tidemark.timeops.events.release import RELEASE_ORDER
+from tidemark.timeops.events.adjustment import RELEASE_ORDER, kept_together
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.library.plain_events import TAKEN, arrival_log, no_arrival
 from tidemark.timeops.materialize import computed

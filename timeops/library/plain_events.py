@@ -10,7 +10,7 @@ from pyspark.sql.types import IntegralType, MapType, StringType, TimestampType
 
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError
-from tidemark.timeops.events.instants import BAD, FAILED, US, with_instant
+from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.problems import problems_of, spec_error
 from tidemark.timeops.spec import RESERVED_COLUMNS, TimeSpec

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import T_FINAL, TIMELINE, TIMESTAMP, W_BEFORE, to_us
 from tidemark.timeops.events.adjustment import Adjusted
-from tidemark.timeops.events.extraction import timeline
+from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.grid import close_time
 from tidemark.timeops.materialize import Materialize, as_it_is
 from tidemark.timeops.spec import WindowSpec
