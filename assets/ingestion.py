@@ -37,7 +37,7 @@ from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.utc import us_of
-from tidemark.timeops.watermark.tick_clock import LastArrival
+from tidemark.timeops.watermark.log_clock import LastArrival
 
 _A = "__arrival_us"
 _FEW_BYTES = 4_000_000  # of files: how many records they hold is not known before they are read

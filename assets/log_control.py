@@ -2,7 +2,7 @@
 
 Here: their kinds, whether the log was flushed and reopened, which sources wait at a batch. Not here: the items that a
 batch writes (time_adjustment.py), which source waits (waiting_input.py), what a wait means for idleness
-(timeops/watermark/idle_clock.py).
+(timeops/watermark/clock_rules.py).
 
 A wait is an item so that idleness can be told from waiting ever after (F).
 """
@@ -18,6 +18,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.rules import TimeRules, Waits
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import us_of
+from tidemark.timeops.watermark.clock_rules import clock_rule
 
 SPEC, END_OF_INPUT, TICK, REOPEN = "spec", "end_of_input", "tick", "reopen"
 WAIT = "wait"  # from here on the sources in its argument wait, and no others
@@ -72,4 +73,4 @@ def waits_of(workspace: Workspace, plan: Plan) -> Waits:
 
 def follows_waits(spec: Spec) -> bool:
     """Whether what the sources of a spec wait has any effect on its watermarks."""
-    return spec.is_aligned and TimeRules.of(spec).clock_raises_single_timelines
+    return spec.is_aligned and clock_rule(TimeRules.of(spec)).is_by_timeline

@@ -31,7 +31,8 @@ from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.spec.window import input_of
 from tidemark.timeops.spec_check import Columns, expression_problems
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
+from tidemark.timeops.watermark.log_clock import LogClock
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA
 from tidemark.timeops.windows.drained import columns_of
 from tidemark.timeops.windows.gap_filling import seen_groups
 from tidemark.timeops.windows.membership import OPEN_IN, group_names, with_groups

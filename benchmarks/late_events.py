@@ -16,7 +16,8 @@ from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.events.adjustment import time_adjustment
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
+from tidemark.timeops.watermark.log_clock import LogClock
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA
 
 
 def by_minute(log: DataFrame) -> object:

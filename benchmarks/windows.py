@@ -21,7 +21,8 @@ from tidemark.timeops.dead_letters import time_letters
 from tidemark.timeops.events.adjustment import Adjusted, release, time_adjustment
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
+from tidemark.timeops.watermark.log_clock import LogClock
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA
 from tidemark.timeops.windows.results import window_results
 from tidemark.timeops.windows.segment import WindowSegment
 
@@ -38,7 +39,9 @@ def judged_windows(log: DataFrame, shape: dict[str, str], out: Path, *, ordered:
     window = WindowSpec(name="w", group_by=("k",), aggregates=AGGREGATES, **shape)
     rules = TimeRules(time, windows=(window,))
     clock = LogClock(log.select(F.unix_micros(F.max("_clock"))).scalar())
-    adjusted = time_adjustment(log, small_frame(log.sparkSession, [], STATE_SCHEMA), rules, clock, keep_few=kept)
+    adjusted = time_adjustment(
+        log, small_frame(log.sparkSession, [], STATE_SCHEMA), rules, clock, materialize_few=kept
+    )
     adjusted = replace(adjusted, state=F.broadcast(kept(adjusted.state)))
     results = window_results(WindowSegment(adjusted, materialize=kept), window)
     written(results, out / "windows")

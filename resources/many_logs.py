@@ -18,8 +18,8 @@ from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec, TimeSpec
-from tidemark.timeops.watermark.ticks import Ticks
-from tidemark.timeops.watermark.timelines import LogClock, clock_watermark
+from tidemark.timeops.watermark.clock_rules import clock_watermark
+from tidemark.timeops.watermark.log_clock import LogClock, Ticks
 
 LOG = "__of_log"
 IN_SEQUENCE = "__in_sequence"
@@ -97,7 +97,7 @@ def judge_segment(items: DataFrame, rules: Rules, clocks: Clocks, before: State,
         clocks.of(log_of_timeline()),
         flush=flushed,
         splits=count_splits(items, timelines, rules.time),
-        way="in_order",
+        strategy="in_order",
         materialize=in_one_part,
     )
     return outcome.with_timelines(F.broadcast(in_one_part(outcome.timelines)))

@@ -24,7 +24,7 @@ from tidemark.timeops.problems import Problem, place_text, spec_error
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.yaml_text import read_yaml
 from tidemark.timeops.utc import us_of
-from tidemark.timeops.watermark.tick_clock import LastArrival
+from tidemark.timeops.watermark.log_clock import LastArrival
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,14 +13,14 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import W_BEFORE, WATERMARK, to_instant
 from tidemark.timeops.dead_letters import time_letters, unfit_letters, unfit_results, window_letters
-from tidemark.timeops.events.adjustment import Adjusted, Released, kept_together, release, time_adjustment
+from tidemark.timeops.events.adjustment import Adjusted, Released, materialized_together, release, time_adjustment
 from tidemark.timeops.events.duplicates import first_times
 from tidemark.timeops.materialize import Materialize, as_it_is
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.spec.window import input_of, inputs_first
-from tidemark.timeops.watermark.timelines import LogClock
-from tidemark.timeops.watermark.watermarks import Way
+from tidemark.timeops.watermark.log_clock import LogClock
+from tidemark.timeops.watermark.scans import ScanStrategy
 from tidemark.timeops.windows.gap_filling import Span
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.results import (
@@ -322,7 +322,7 @@ def advance(
     *,
     flush: bool = False,
     splits: int = 1,
-    way: Way | None = None,
+    strategy: ScanStrategy | None = None,
     materialize: Materialize = as_it_is,
     is_small: bool = True,
     places_sessions: bool | None = None,
@@ -337,7 +337,7 @@ def advance(
         clock: The clock of the log around the segment.
         flush: The segment ends with a flushing end of input.
         splits: How many splits a timeline has at most, see `splits.most_splits`.
-        way: How the records are scanned, see `watermarks.Way`.
+        strategy: How the records are scanned, see `scans.ScanStrategy`.
         materialize: What is done with frames that are read several times.
         is_small: The judged records may be computed once and kept; of a large segment that is done only with what is
             small beside them, and the records are judged again by each who asks.
@@ -358,11 +358,11 @@ def advance(
         clock,
         splits=splits,
         first_times=state.first_times,
-        way=way,
-        keep=materialize if is_small else as_it_is,
-        keep_few=as_it_is if is_small else materialize,
+        strategy=strategy,
+        materialize=materialize if is_small else as_it_is,
+        materialize_few=as_it_is if is_small else materialize,
     )
     if is_small:
-        judged = kept_together(judged, materialize)
+        judged = materialized_together(judged, materialize)
     places = is_small if places_sessions is None else places_sessions
     return Outcome(judged, state, flush, materialize, places, written)

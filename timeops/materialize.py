@@ -1,6 +1,6 @@
 """What is done with a frame that is read several times, for the functions that take it as `materialize`.
 
-Here: the two ways. Not here: which of them pays off, which depends on how many rows there are (assets/).
+Here: the two ways. Not here: which of them pays off, which depends on how many rows there are (engine.py, assets/).
 """
 
 from collections.abc import Callable
@@ -17,5 +17,5 @@ def computed(frame: DataFrame) -> DataFrame:
 
 
 def as_it_is(frame: DataFrame) -> DataFrame:
-    """The frame itself: many rows are cheaper to compute again than to keep."""
+    """The frame itself: many rows are cheaper to compute again than to materialize."""
     return frame

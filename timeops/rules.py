@@ -2,7 +2,7 @@
 
 Here: what the parts of a spec mean for each other, adding up the waits of sources for others (F, alignment). Not
 here: reading a spec (spec/), what the rules do, which sources wait (watermark/alignment.py), what a silence is
-without them (watermark/idle_clock.py).
+without them (watermark/clock_rules.py).
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,6 +32,11 @@ class Waits:
     waited_us: Mapping[str, int] = field(default_factory=dict)
     any_since_us: int | None = None
     any_waited_us: int = 0
+
+    @property
+    def never(self) -> bool:
+        """Whether no source has ever waited."""
+        return not self.sources and not self.any_waited_us
 
     def from_here(self, clock_us: int | None, sources: Iterable[str]) -> "Waits":
         """The waits from a place of the log on.
@@ -137,11 +142,6 @@ class TimeRules:
     def follows_activity(self) -> bool:
         """Whether the watermark depends on more of a timeline's events than the largest t."""
         return self.uses_splits or self.closes_windows
-
-    @property
-    def clock_raises_single_timelines(self) -> bool:
-        """Whether the clock raises the watermarks of timelines one by one, not that of all by the same rule."""
-        return self.excludes_idle_splits or self.closes_windows
 
     @property
     def publishes_silences(self) -> bool:

@@ -114,7 +114,7 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
         log_clock(workspace, part.end.position, part.begin.position),
         flush=flushed,
         splits=count_splits(log, state, rules),
-        way="in_order" if part.records > MOST_RECORDS else None,
+        strategy="in_order" if part.records > MOST_RECORDS else None,
         materialize=computed,
         is_small=few,
     )

@@ -31,7 +31,7 @@ from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.watermark.timelines import clock_watermark
+from tidemark.timeops.watermark.clock_rules import clock_watermark
 
 MATERIALIZED_RECORDS = 1_000_000
 """Batches of at most so many records are judged once and kept for all stages. A larger one is judged anew by each,
@@ -170,7 +170,7 @@ class Batch(BatchWriter):
             clock_around(workspace, segment, before, reached),
             flush=self.flushes,
             splits=count_splits(self.items, start.timelines, rules),
-            way="in_order" if self.is_small else None,
+            strategy="in_order" if self.is_small else None,
             # A checkpoint rather than a cache: what follows is planned from its rows, not from what gave them.
             materialize=computed,
             is_small=records_in(plan) <= MATERIALIZED_RECORDS

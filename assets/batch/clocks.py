@@ -1,7 +1,7 @@
 """The clock of the log around a segment of it, and the tick that a live run may put behind it.
 
 Here: reading the clock, whether a tick can stand behind the log now. Not here: what timelines make of the clock
-(../state/timelines.py), the estimate of a tick's clock (timeops/watermark/tick_clock.py).
+(../state/timelines.py), the estimate of a tick's clock (timeops/watermark/log_clock.py).
 """
 
 from dataclasses import replace
@@ -19,9 +19,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import us_of
-from tidemark.timeops.watermark.tick_clock import estimated_clock
-from tidemark.timeops.watermark.ticks import Ticks
-from tidemark.timeops.watermark.timelines import LogClock
+from tidemark.timeops.watermark.log_clock import LogClock, Ticks, estimated_clock
 
 
 def why_never(spec: Spec) -> str | None:

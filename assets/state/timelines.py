@@ -1,6 +1,6 @@
 """The timelines between two batches: their state before a batch, and the rows that say how a batch left them.
 
-Here: reading and writing that state. Not here: how events move it (timeops/watermark/watermarks.py).
+Here: reading and writing that state. Not here: how events move it (timeops/watermark/timelines.py).
 
 The state of one timeline is the pipeline's row in `watermarks`. With `over`, or when a watermark is not seen at once,
 the state is a table, a base and changes: each batch adds the timelines that it moved, and every so often all of them
@@ -21,8 +21,8 @@ from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.rules import TimeRules, Waits
-from tidemark.timeops.watermark.timelines import LogClock
-from tidemark.timeops.watermark.timelines_after import under_clock, under_out_of_orderness
+from tidemark.timeops.watermark.log_clock import LogClock
+from tidemark.timeops.watermark.timelines import under_clock, under_out_of_orderness
 
 if TYPE_CHECKING:
     from tidemark.assets.batch.batch import Batch

@@ -47,7 +47,7 @@ from tidemark.timeops.events.adjustment import Released
 from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import instant_of
-from tidemark.timeops.watermark.ticks import Ticks
+from tidemark.timeops.watermark.log_clock import Ticks
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA
 from tidemark.timeops.windows.gap_filling import told_in_words
 from tidemark.timeops.windows.revisions import PASSES

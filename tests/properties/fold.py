@@ -22,8 +22,9 @@ from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.rules import SourceTime, TimeRules, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
-from tidemark.timeops.watermark.watermarks import Way
+from tidemark.timeops.watermark.log_clock import LogClock
+from tidemark.timeops.watermark.scans import ScanStrategy
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.revisions import PASSES
 
@@ -53,7 +54,7 @@ def run(
     *,
     sources: tuple[SourceTime, ...] = (),
     parts: Sequence[int | None] = (None,),
-    way: Way = "by_blocks",
+    strategy: ScanStrategy = "by_blocks",
     flush: bool = False,
     flushed_after: Sequence[int] = (),
     waits: Mapping[int | None, Waits] | None = None,
@@ -90,7 +91,7 @@ def run(
             clock,
             flush=part in flushed_after or (flush and part == parts[-1]),
             splits=count_splits(rows, state.timelines, in_part),
-            way=way,
+            strategy=strategy,
             materialize=computed,
         )
         outcome = outcome.with_timelines(F.broadcast(computed(outcome.timelines)))

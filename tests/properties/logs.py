@@ -20,7 +20,7 @@ from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.spec.window import input_of, inputs_first
-from tidemark.timeops.watermark.ticks import Ticks
+from tidemark.timeops.watermark.log_clock import Ticks
 
 BASE_US = 1_700_000_000_000_000
 SPLITS = (("s", "x"), ("s", None), ("r", None), ("s", "y"))  # source and split of generated events

@@ -5,7 +5,6 @@ the rule of release (H). Not here: duplicates (duplicates.py), windows, and anyt
 one event or the whole log.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
@@ -15,7 +14,6 @@ from tidemark.timeops.columns import (
     ADJUSTED_BY,
     ARRIVAL,
     ASKED,
-    BY_CLOCK,
     CLOCK,
     EVENT_TIME,
     LATENESS,
@@ -38,16 +36,15 @@ from tidemark.timeops.columns import (
 )
 from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import REFUSED_AT_INGESTION, extract
-from tidemark.timeops.materialize import as_it_is
+from tidemark.timeops.materialize import Materialize, as_it_is
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
 from tidemark.timeops.watermark.activity import asking_by_activity
-from tidemark.timeops.watermark.idleness import GATHERED
+from tidemark.timeops.watermark.clock_rules import clock_rule
+from tidemark.timeops.watermark.log_clock import LogClock, with_ticks
 from tidemark.timeops.watermark.periodic_emission import ended_clocks, publications, seen_by
-from tidemark.timeops.watermark.ticks import with_ticks
-from tidemark.timeops.watermark.timelines import LogClock, asking, clock_steps, steps_of
-from tidemark.timeops.watermark.timelines_after import state_after
-from tidemark.timeops.watermark.watermarks import Scanned, Way, scan, with_setter
+from tidemark.timeops.watermark.scans import Scanned, ScanStrategy, scan, with_setter
+from tidemark.timeops.watermark.timelines import asking, state_after, steps_of
 
 KEPT = "kept_out_of_order"
 
@@ -84,11 +81,12 @@ class Adjusted(JudgedRows):
         rules: What it was judged by.
         before: timelines.STATE_SCHEMA before the segment.
         state: The same after it.
-        steps: The steps in which the watermark is seen to rise, timelines.steps_of; publications.publications where
-            periods publish what the clock gave.
-        clock_steps: The same for what the clock alone gives all timelines of a log, timelines.clock_steps; None where
+        steps: The steps in which the watermark is seen to rise, timelines.steps_of; where periods publish what the
+            clock gave, periodic_emission.publications.
+        clock_steps: The same for what the clock alone gives all timelines of a log, ClockRule.steps; None where
             it gives nothing, or periods publish it.
-        ended: The clock before each period, publications.ended_clocks; None where they publish nothing of silences.
+        ended: The clock before each period, periodic_emission.ended_clocks; None where they publish nothing of
+            silences.
         items: The records of the segment.
         clock: The clock of the log.
     """
@@ -126,9 +124,9 @@ def time_adjustment(
     *,
     splits: int = 1,
     first_times: DataFrame | None = None,
-    way: Way | None = None,
-    keep: Callable[[DataFrame], DataFrame] = as_it_is,
-    keep_few: Callable[[DataFrame], DataFrame] = as_it_is,
+    strategy: ScanStrategy | None = None,
+    materialize: Materialize = as_it_is,
+    materialize_few: Materialize = as_it_is,
 ) -> Adjusted:
     """Judges every record of a segment of the log.
 
@@ -140,10 +138,11 @@ def time_adjustment(
         splits: How many splits a timeline has at most, see `splits.most_splits`.
         first_times: duplicates.FIRST_TIMES_SCHEMA before the segment, at least all within reach of its events; by
             default none.
-        way: See `watermarks.Way`; by default by blocks, with `over` in order.
-        keep: Gives a frame with the same rows, computed once: the extracted records are read several times, and so
-            is what they ask for where the rules follow activity.
-        keep_few: The same for what is small beside the records, which every use of the result would find again.
+        strategy: See `scans.ScanStrategy`; by default by blocks, with `over` in order.
+        materialize: What is done with the extracted records, which are read several times, and so is what they ask
+            for where the rules follow activity.
+        materialize_few: The same for what is small beside the records, which every use of the result would find
+            again.
 
     Returns:
         Accepted and refused records and the state after the segment.
@@ -154,18 +153,20 @@ def time_adjustment(
     timed = extract(items, rules)
     if rules.time.deduplicate_by:
         timed = with_duplicates(timed, first_times, rules.time)
-    judged = keep(_judge_arrival(timed, rules.time))
-    way = way or ("in_order" if rules.time.over else "by_blocks")
+    judged = materialize(_judge_arrival(timed, rules.time))
+    strategy = strategy or ("in_order" if rules.time.over else "by_blocks")
     if rules.follows_activity:  # an event that is refused still ends the silence of its timeline and split
         is_watched = ~F.coalesce(F.col(REASON).isin(*REFUSED_AT_INGESTION), F.lit(False))
         watched = judged.where(is_watched)
-        asked = keep(asking_by_activity(watched, state, rules, clock, splits=splits, in_blocks=way == "by_blocks"))
+        asked = materialize(
+            asking_by_activity(watched, state, rules, clock, splits=splits, in_blocks=strategy == "by_blocks")
+        )
     else:
         is_watched = F.col(REASON).isNull()
         asked = asking(judged.where(is_watched), rules)
     ended = ended_clocks(with_ticks(items, clock.ticks), rules, clock)
     published = None if ended is None else publications(asked, state, rules, clock, ended)
-    scanned = scan(asked, state, rules, way, published=published, keep_few=keep_few)
+    scanned = scan(asked, state, rules, strategy, published=published, materialize_few=materialize_few)
     nothing = F.lit(None).cast("bigint")
     refused = judged.where(~is_watched).withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
     if rules.follows_activity:
@@ -198,23 +199,23 @@ def adjusted_from(
         before=before,
         state=state_after(rows.moves, seen, before, rules, clock),
         steps=steps,
-        clock_steps=clock_steps(by_clock, rules.time, clock.log),
+        clock_steps=clock_rule(rules).steps(by_clock, clock.log),
         ended=ended,
         items=items,
         clock=clock,
     )
 
 
-def kept_together(adjusted: Adjusted, keep: Callable[[DataFrame], DataFrame]) -> Adjusted:
+def materialized_together(adjusted: Adjusted, materialize: Materialize) -> Adjusted:
     """The same segment, its rows cut out of one frame, so that they are computed once.
 
     Args:
         adjusted: The segment.
-        keep: Gives a frame with the same rows, computed now; what follows is planned from them.
+        materialize: Gives a frame with the same rows, computed now; what follows is planned from them.
     """
     accepted = adjusted.accepted.withColumn(_ACCEPTED, F.lit(True))
     refused = adjusted.refused.withColumn(_ACCEPTED, F.lit(False))
-    both = keep(accepted.unionByName(refused, allowMissingColumns=True))
+    both = materialize(accepted.unionByName(refused, allowMissingColumns=True))
     rows = JudgedRows(
         accepted=both.where(_ACCEPTED).select(*adjusted.accepted.columns),
         refused=both.where(~F.col(_ACCEPTED)).select(*adjusted.refused.columns),
@@ -278,8 +279,7 @@ def _beyond(difference_us: Column, tolerance_us: int) -> Column:
 def _more_of_moves(rules: TimeRules) -> list[str]:
     periods = [PERIOD] if rules.time.emit_every_us is not None else []
     activity = [SOURCE, SPLIT, CLOCK] if rules.follows_activity else []
-    silences = [BY_CLOCK, GATHERED] if rules.clock_raises_single_timelines else []
-    return [*periods, *activity, *silences]
+    return [*periods, *activity, *clock_rule(rules).of_steps]
 
 
 def _accepted(scanned: Scanned, time: TimeSpec) -> DataFrame:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.errors import InputError
-from tidemark.timeops.events.adjustment import RELEASE_ORDER, kept_together
+from tidemark.timeops.events.adjustment import RELEASE_ORDER, materialized_together
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.library.plain_events import TAKEN, arrival_log, no_arrival
 from tidemark.timeops.materialize import computed
@@ -26,8 +26,8 @@ from tidemark.timeops.spec import TimeSpec, WindowSpec, read_part
 from tidemark.timeops.spec.consistency import keys_by_arrival, without_event_time
 from tidemark.timeops.spec.pipeline import rules_between_parts
 from tidemark.timeops.utc import us_of
-from tidemark.timeops.watermark.ticks import Ticks
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogClock
+from tidemark.timeops.watermark.log_clock import LogClock, Ticks
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA
 from tidemark.timeops.windows.results import last_revisions, passing
 
 _EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
@@ -180,7 +180,7 @@ def windows(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> D
     read = _window(events, window)
     outcome = _with_window(events, read)
     if read.revises:  # its results are made in several steps, which all read the judged events
-        kept = kept_together(outcome.judged, computed)
+        kept = materialized_together(outcome.judged, computed)
         outcome = Outcome(kept, outcome.before, outcome.flushed, computed, places_sessions=False)
     return passing(last_revisions(outcome.results(read), read))
 

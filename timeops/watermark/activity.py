@@ -1,7 +1,7 @@
 """What events ask for where the watermark depends on all that a timeline had: its splits, its silences.
 
 Here: the running facts of a timeline just before and just after each of its events. Not here: the rules that make a
-watermark of them (splits.py, idleness.py), which scan finds the watermark of each event (watermarks.py).
+watermark of them (splits.py, clock_rules.py), which scan finds the watermark of each event (scans.py).
 
 These rules take a window by timeline with all its events in it, two numbers a split; one timeline is cut into blocks.
 """
@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from tidemark.timeops.asof import with_maxima_before
 from tidemark.timeops.columns import CLOCK, SEQ, SOURCE, SPLIT, TIMELINE, T, to_us
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.watermark.idle_clock import idle_at, last_event_at, silence_clock
-from tidemark.timeops.watermark.idleness import GATHERED, clock_gives, close_asked, gathered, may_have_raised
-from tidemark.timeops.watermark.splits import POSITION, allows, splits_of, splits_watermark
-from tidemark.timeops.watermark.timelines import LogClock, clock_watermark, with_asked
+from tidemark.timeops.watermark.clock_rules import GATHERED, ClockRule, clock_rule, close_asked, gathered
+from tidemark.timeops.watermark.log_clock import LogClock
+from tidemark.timeops.watermark.splits import POSITION, allows, idle_at, splits_of, splits_watermark
+from tidemark.timeops.watermark.timelines import with_asked
 
 _LAST, _AFTER, _ASKED = "__last_clock", "__splits_after", "__asked_by_event"
 
@@ -35,7 +35,8 @@ def asking_by_activity(
         splits: How many splits a timeline has at most, before the segment or in it.
         in_blocks: There are few timelines.
     """
-    rows, carried, own = activity, _carried(state, rules), _own(rules, splits)
+    rule = clock_rule(rules)
+    rows, carried, own = activity, _carried(state, rule), _own(rules, rule, splits)
     if rules.uses_splits:
         of_timelines = splits_of(activity, state, rules)
         rows = _with_position(activity, of_timelines, splits)
@@ -47,25 +48,24 @@ def asking_by_activity(
         after = {name: F.greatest(name, f"{name}__own") for name in own}
         rows = rows.withColumn(_AFTER, _splits(after, rules, splits))
         asked = F.when(F.col(T).isNotNull(), splits_watermark(F.col(_AFTER), clock_us, rules))
-    rows, by_clock = rows.withColumn(_ASKED, asked), clock_watermark(clock_us, rules.time)
-    if rules.clock_raises_single_timelines:
+    rows = rows.withColumn(_ASKED, asked)
+    if rule.is_by_timeline:
         before = {name: F.col(name) for name in own}
-        closes = [before[_close(number)] for number in range(len(rules.windows_to_close))]
+        closes = [before[_close(number)] for number in range(len(rule.windows))]
         known = gathered(_splits(before, rules, splits), before[_LAST], F.array(*closes).cast("array<bigint>"))
         rows = rows.withColumn(GATHERED, known)
-        by_clock = clock_gives(F.col(GATHERED), clock_us, rules)
-    found = with_asked(rows, F.col(_ASKED), by_clock, rules.time)
-    if rules.clock_raises_single_timelines:
-        silent = may_have_raised(F.col(GATHERED), clock_us, rules)
+    found = with_asked(rows, F.col(_ASKED), rule.gives(F.col(GATHERED), clock_us), rules.time)
+    if rule.is_by_timeline:
+        silent = rule.may_have_raised(F.col(GATHERED), clock_us)
         found = found.withColumn(GATHERED, F.when(silent, F.col(GATHERED)))
     return found.drop(POSITION, _AFTER, _ASKED, *own, *[f"{name}__own" for name in own])
 
 
-def _own(rules: TimeRules, splits: int) -> dict[str, Column]:
+def _own(rules: TimeRules, rule: ClockRule, splits: int) -> dict[str, Column]:
     """What an event adds to the running maxima of its timeline."""
     clock_us = to_us(CLOCK)
-    own = {_LAST: silence_clock(clock_us, rules) if rules.closes_windows else clock_us}
-    for number, window in enumerate(rules.windows_to_close):
+    own = {_LAST: rule.silence_clock(clock_us)}
+    for number, window in enumerate(rule.windows):
         own[_close(number)] = close_asked(F.col(T), window, rules)
     for number in range(splits if rules.uses_splits else 0):
         is_it = F.col(POSITION) == number
@@ -75,9 +75,9 @@ def _own(rules: TimeRules, splits: int) -> dict[str, Column]:
     return own
 
 
-def _carried(state: DataFrame, rules: TimeRules) -> DataFrame:
-    closes = [F.get("max_close", F.lit(i)).alias(_close(i)) for i in range(len(rules.windows_to_close))]
-    return state.select(TIMELINE, last_event_at(F.col("last_clock"), rules).alias(_LAST), *closes)
+def _carried(state: DataFrame, rule: ClockRule) -> DataFrame:
+    closes = [F.get("max_close", F.lit(i)).alias(_close(i)) for i in range(len(rule.windows))]
+    return state.select(TIMELINE, rule.last_event_at(F.col("last_clock")).alias(_LAST), *closes)
 
 
 def _pivoted(rules: TimeRules, clock: LogClock, splits: int) -> list[Column]:

@@ -1,7 +1,7 @@
 """What periods of emission publish of silences: the watermark that the clock gave a timeline before they began.
 
 Here: for each period in which a timeline has events, what they find published and what they ask for themselves. Not
-here: what the clock gives in a silence (idleness.py), windows that close in one (closing_by_periods.py). Rules: F
+here: what the clock gives in a silence (clock_rules.py), windows that close in one (windows/reached.py). Rules: F
 (on-periodic) together with F, A2, M (idle rules).
 
 With the first record of a period every timeline shows the watermark as it was computed behind the record before, of
@@ -27,8 +27,9 @@ from tidemark.timeops.columns import (
     to_us,
 )
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.watermark.idleness import GATHERED
-from tidemark.timeops.watermark.timelines import STEP, LogClock, clock_alone_gives, waiting
+from tidemark.timeops.watermark.clock_rules import GATHERED, clock_rule
+from tidemark.timeops.watermark.log_clock import LogClock
+from tidemark.timeops.watermark.timelines import STEP, waiting
 
 ENDED = "__ended"  # BIGINT: the clock of the last record of the log before a period, microseconds
 PREVIOUS = "__previous_period"  # BIGINT: the period of the row before
@@ -83,20 +84,18 @@ def publications(
         `__published`, null where the silence before gave nothing; where the clock raises single timelines also
         `__gathered`, as the first event found it. What was computed before the segment and not seen yet is a row too.
     """
-    gathered = [GATHERED] if rules.clock_raises_single_timelines else []
+    rule = clock_rule(rules)
     unseen = waiting(state, rules.time)
-    both = moves.select(*STEP, PERIOD, *gathered).unionByName(unseen, allowMissingColumns=True)
+    both = moves.select(*STEP, PERIOD, *rule.gathered).unionByName(unseen, allowMissingColumns=True)
     found = both.groupBy(TIMELINE, PERIOD).agg(
         F.min(SEQ).alias(SEQ),
         F.max(F.struct(ASKED, SETTER)).alias("asked"),
-        *[F.min_by(name, SEQ).alias(name) for name in gathered],
+        *[F.min_by(name, SEQ).alias(name) for name in rule.gathered],
     )
     periods = found.withColumn(LOG, clock.log).join(ended, [LOG, PERIOD], "left")
-    given = clock_alone_gives(F.col(GATHERED), F.col(ENDED), rules)
     # Else the timeline, or its state, was in this period before the segment: what it published is in the state.
-    is_fresh = F.col(GATHERED)["last"] < F.col(PERIOD) if gathered else F.col(SEQ) >= 0
-    given = F.when(is_fresh, given)
-    return periods.select(TIMELINE, PERIOD, SEQ, "asked.*", given.alias(PUBLISHED), *gathered)
+    given = F.when(F.col(SEQ) >= 0, rule.published(F.col(GATHERED), F.col(ENDED), F.col(PERIOD)))
+    return periods.select(TIMELINE, PERIOD, SEQ, "asked.*", given.alias(PUBLISHED), *rule.gathered)
 
 
 def with_asked_before(rows: DataFrame) -> DataFrame:

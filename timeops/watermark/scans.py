@@ -1,6 +1,8 @@
-"""The scans that find each event's watermark: in order, by blocks of the log, by periods of the clock.
+"""The exact watermark just before every event that it can matter for, without sorting the log.
 
-Here: running maxima. Not here: which scan serves which spec (watermarks.py).
+Here: the scans, in order, by blocks of the log, by periods of the clock; which one serves which rules; who set a
+watermark. Not here: the state that a segment of the log leaves (timelines.py), what is done with an event behind its
+watermark (events/adjustment.py).
 
 In order: one window by timeline, with all rows in it.
 
@@ -14,8 +16,8 @@ so are the rows that may move a watermark, those above their carry: whoever asks
 By periods there is nothing to order: a period's events all see what the periods before it asked for.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -32,11 +34,14 @@ from tidemark.timeops.columns import (
     TIMELINE,
     W_BEFORE,
     W_RANK,
+    W_SET_BY,
     T,
     floor_to,
 )
+from tidemark.timeops.materialize import Materialize, as_it_is
+from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.watermark.periodic_emission import asks_of, seen_in_periods
-from tidemark.timeops.watermark.timelines import STEP, carried, setter_rank
+from tidemark.timeops.watermark.timelines import STEP, carried, event_of, known_setters, setter_rank
 
 _PLACES = 56  # in a block: see `_packed`. Small blocks leave few rows doubtful, those that their own block passes.
 
@@ -47,16 +52,21 @@ _LOWEST = "__lowest_t"
 _MAX_T = "__max_t_before"  # the largest t before the block
 _IS_EVENT = "__is_event"
 
+ScanStrategy = Literal["in_order", "by_blocks"]
+"""How to find watermarks that are seen at once; the result is the same. In order serves few records, and many
+timelines. By blocks there must be few, as the blocks' carries (one per timeline and 28 or 56 rows) are broadcast."""
+
 
 @dataclass(frozen=True)
-class Found:
-    """What a scan finds.
+class Scanned:
+    """Events with their watermarks, and who set these.
 
     Attributes:
-        events: The events with `__w_before` where they may be behind it, else null; and `__w_rank`, the `__setter` of
-            that watermark, where the scan knows it.
-        setters: `_timeline`, `__asked_w`, `__setter` of the segment's events, where it must be looked up; None where
-            the events have it.
+        events: The events with `__w_before`: the watermark just before the event where the event may be behind it,
+            null where it is on time whatever the order was; and `__w_rank`, the `__setter` of that watermark, where
+            the scan knows it.
+        setters: `_timeline`, `__asked_w`, `__setter`: who first asked for a watermark that a later event may find
+            standing; several rows may name the same one. None where the events have `__w_rank`.
         moves: `_timeline`, `_arrival_seq`, `__t`, `__asked_w`, `__setter` of the events that may raise the watermark
             or the largest t, where the scan knows them; None where it may be any.
     """
@@ -66,7 +76,57 @@ class Found:
     moves: DataFrame | None = None
 
 
-def in_order(events: DataFrame, state: DataFrame) -> Found:
+def scan(
+    asked: DataFrame,
+    state: DataFrame,
+    rules: TimeRules,
+    strategy: ScanStrategy,
+    *,
+    published: DataFrame | None = None,
+    materialize_few: Materialize = as_it_is,
+) -> Scanned:
+    """Finds the watermark just before each event that may be behind it.
+
+    Args:
+        asked: Events with what `timelines.asking` or `activity.asking_by_activity` adds. One without `__t` is not
+            judged, it only asks.
+        state: timelines.STATE_SCHEMA before the first of them.
+        rules: The rules of time.
+        strategy: How to find watermarks that are seen at once.
+        published: What `periodic_emission.publications` gives; None where periods publish nothing of silences.
+        materialize_few: As for `_by_blocks`.
+    """
+    every_us = rules.time.emit_every_us
+    if published is not None:
+        found = _by_publications(asked, published, state)
+    elif every_us is not None:
+        found = _by_periods(asked, state, every_us)
+    elif strategy == "by_blocks":
+        found = _by_blocks(asked, state, clock_moves=rules.clock_moves, materialize_few=materialize_few)
+    else:
+        found = _in_order(asked, state)
+    if found.setters is None:
+        return found
+    return replace(found, setters=found.setters.unionByName(known_setters(state)))
+
+
+def with_setter(behind: DataFrame, setters: DataFrame | None) -> DataFrame:
+    """Adds `__w_set_by`: the lowest `_arrival_seq` after which the watermark had the value `__w_before`.
+
+    It is null where no event gave the watermark this value, but the clock or a change of the spec.
+
+    Args:
+        behind: Some of the scanned events; few, since each of them is looked up.
+        setters: What `scan` gave.
+    """
+    if setters is None:
+        return behind.withColumn(W_SET_BY, event_of(F.col(W_RANK)))
+    keys = [TIMELINE, W_BEFORE]
+    first = setters.groupBy(TIMELINE, F.col(ASKED).alias(W_BEFORE)).agg(F.max(SETTER).alias(W_SET_BY))
+    return behind.join(first, keys, "left").withColumn(W_SET_BY, event_of(F.col(W_SET_BY)))
+
+
+def _in_order(events: DataFrame, state: DataFrame) -> Scanned:
     """One window by timeline: a shuffle and a sort of all rows.
 
     Args:
@@ -78,23 +138,21 @@ def in_order(events: DataFrame, state: DataFrame) -> Found:
     both = marked.unionByName(carried(state).select(*STEP), allowMissingColumns=True)
     asks = F.when(F.col(ASKED).isNotNull(), F.struct(ASKED, SETTER))
     seen = both.withColumn("__seen", F.max(asks).over(earlier)).where(_IS_EVENT)
-    return Found(_seen(seen, F.col("__seen")).drop("__seen", _IS_EVENT), None)
+    return Scanned(_seen(seen, F.col("__seen")).drop("__seen", _IS_EVENT), None)
 
 
-def by_blocks(
-    events: DataFrame, state: DataFrame, *, clock_moves: bool, keep_few: Callable[[DataFrame], DataFrame]
-) -> Found:
+def _by_blocks(events: DataFrame, state: DataFrame, *, clock_moves: bool, materialize_few: Materialize) -> Scanned:
     """The pruned scan: only doubtful rows and their possible setters are shuffled.
 
     Args:
-        events: As for `in_order`.
+        events: As for `_in_order`.
         state: timelines.STATE_SCHEMA before them.
         clock_moves: The clock may be the setter of a watermark too.
-        keep_few: Gives a frame with the same rows, computed once; asked for the carries and the moves.
+        materialize_few: Gives a frame with the same rows, computed once; asked for the carries and the moves.
     """
     setters = 2 if clock_moves else 1  # of a row
     in_blocks = events.withColumn(_BLOCK, floor_to(F.col(SEQ), _PLACES // setters))
-    blocks = keep_few(_blocks(in_blocks, state, setters))
+    blocks = materialize_few(_blocks(in_blocks, state, setters))
     rows = in_blocks.join(F.broadcast(blocks), [TIMELINE, _BLOCK])
     nothing = F.lit(None).cast("bigint")
     doubtful = F.coalesce(F.col(T) < F.col(_TOP), F.lit(False))
@@ -117,8 +175,8 @@ def by_blocks(
     inside = slim.withColumn("__seen", F.max("__rising").over(earlier)).where(_IS_EVENT)
     resolved = _seen(inside, F.greatest("__seen", _CARRY)).select(*on_time.columns)
     is_largest = F.coalesce(F.col(T) > F.col(_MAX_T), F.col(T).isNotNull())
-    moves = keep_few(rows.where(rises | is_largest).select(TIMELINE, SEQ, T, ASKED, SETTER))
-    return Found(on_time.unionByName(resolved), None, moves)
+    moves = materialize_few(rows.where(rises | is_largest).select(TIMELINE, SEQ, T, ASKED, SETTER))
+    return Scanned(on_time.unionByName(resolved), None, moves)
 
 
 def _seen(rows: DataFrame, asked: Column) -> DataFrame:
@@ -132,7 +190,7 @@ def _seen(rows: DataFrame, asked: Column) -> DataFrame:
     return _only_behind(rows.withColumns({W_BEFORE: F.greatest(asked[ASKED], BY_CLOCK), W_RANK: by_event}))
 
 
-def by_periods(events: DataFrame, state: DataFrame, every_us: int) -> Found:
+def _by_periods(events: DataFrame, state: DataFrame, every_us: int) -> Scanned:
     """Periodic emission (F): the watermark as it stood after the last item of an earlier period of the clock."""
     asked = events.groupBy(TIMELINE, PERIOD).agg(F.max(F.struct(ASKED, SETTER)).alias("asked"))
     setters = asked.select(TIMELINE, "asked.*")
@@ -142,19 +200,19 @@ def by_periods(events: DataFrame, state: DataFrame, every_us: int) -> Found:
     known = periods.join(state.select(TIMELINE, "watermark"), TIMELINE, "left")
     highest, before = {W_BEFORE: F.col("__highest")}, {W_BEFORE: F.col("watermark")}
     seen = with_carried(known, highest, before, key=TIMELINE, cell=PERIOD).select(TIMELINE, PERIOD, W_BEFORE)
-    return Found(_only_behind(events.join(seen, [TIMELINE, PERIOD])), setters)
+    return Scanned(_only_behind(events.join(seen, [TIMELINE, PERIOD])), setters)
 
 
-def by_publications(events: DataFrame, published: DataFrame, state: DataFrame) -> Found:
-    """Periodic emission where the clock raises watermarks too: as `by_periods`, with what it gave by the period.
+def _by_publications(events: DataFrame, published: DataFrame, state: DataFrame) -> Scanned:
+    """Periodic emission where the clock raises watermarks too: as `_by_periods`, with what it gave by the period.
 
     Args:
-        events: As for `in_order`.
-        published: What `publications.publications` gives for them.
+        events: As for `_in_order`.
+        published: What `periodic_emission.publications` gives for them.
         state: timelines.STATE_SCHEMA before them.
     """
     seen = events.join(seen_in_periods(published, state), [TIMELINE, PERIOD])
-    return Found(_only_behind(seen), asks_of(published).select(TIMELINE, ASKED, SETTER))
+    return Scanned(_only_behind(seen), asks_of(published).select(TIMELINE, ASKED, SETTER))
 
 
 def _blocks(in_blocks: DataFrame, state: DataFrame, setters: int) -> DataFrame:

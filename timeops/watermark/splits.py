@@ -1,19 +1,21 @@
 """The splits of a timeline's input: the lowest of the active ones gives the watermark (F).
 
-Here: which splits a timeline has, what each allows, the lowest. Not here: the running maxima over events
-(activity.py), steps of the clock inside a silence (idleness.py).
+Here: which splits a timeline has, what each allows, when it is idle, the lowest. Not here: the running maxima over
+events (activity.py), steps of the clock inside a silence (clock_rules.py).
+
+Waiting is not idleness: the *idle clock* of a source is the clock of the log less the time for which alignment kept
+it from being read. The state holds idle clocks, so a wait changes no stored row.
 """
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import CLOCK, MIN_US, SOURCE, SPLIT, TIMELINE, T, to_us
+from tidemark.timeops.columns import CLOCK, MAX_US, MIN_US, SOURCE, SPLIT, TIMELINE, T, to_us
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.watermark.idle_clock import idle_at, split_read_at
 
 POSITION = "__split_position"  # of a split among those of its timeline: 0, 1, 2, …
 SPLITS_TYPE = "array<struct<source:string,split:string,max_t:bigint,last_clock:bigint>>"
-"""The splits of a timeline between two segments of the log: largest t, and the reading clock at their last event."""
+"""The splits of a timeline between two segments of the log: largest t, and the idle clock at their last event."""
 
 
 def splits_watermark(splits: Column, clock_us: Column, rules: TimeRules) -> Column:
@@ -54,6 +56,30 @@ def of_state(splits: Column, rules: TimeRules, first_clock_us: Column) -> Column
 def allows(t_us: Column, tolerance_us: Column) -> Column:
     """The watermark that a largest t allows, from the year 0001 on; null before the first."""
     return F.when(t_us.isNotNull(), F.greatest(t_us - tolerance_us, F.lit(MIN_US)))
+
+
+def split_read_at(clock_us: Column, rules: TimeRules) -> Column:
+    """The idle clock of the row's source, which has a record at this clock and so does not wait."""
+    return clock_us if rules.waits.never else clock_us - rules.waited_us()
+
+
+def idle_at(read_us: Column, rules: TimeRules, source: Column | None = None) -> Column:
+    """The clock of the log from which on a split is idle (F), microseconds.
+
+    Args:
+        read_us: The idle clock at its last event.
+        rules: The rules.
+        source: Its source; by default the row's.
+    """
+    left = read_us + rules.timeout_us(source)
+    if rules.waits.never:
+        return left
+    at = left + rules.waited_us(source)
+    if not rules.waits.sources:
+        return at
+    # A split that was idle before its source had to wait stays so.
+    never = rules.waits_now(source) & (at > F.lit(rules.waits.since_us))
+    return F.when(never, F.lit(MAX_US)).otherwise(at)
 
 
 def splits_of(activity: DataFrame, state: DataFrame, rules: TimeRules) -> DataFrame:

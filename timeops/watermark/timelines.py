@@ -1,11 +1,9 @@
 """The timelines between two segments of the log: watermark, largest t, and who set them.
 
-Here: the state, what events and the clock ask for, the steps in which events and windows see the watermark rise. Not
-here: the state behind a segment (timelines_after.py), the watermark of each event (watermarks.py). Rules: H (base
-time and range), A2, F (bounded out-of-orderness, emission on-periodic).
+Here: the state, what events and the clock ask for, the steps in which events and windows see the watermark rise, how
+timelines come out of a segment: by their own events, by the clock, by a change of the spec. Not here: the watermark
+of each event (scans.py). Rules: H (base time and range), A2, F (bounded out-of-orderness, emission on-periodic).
 """
-
-from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -15,8 +13,6 @@ from tidemark.timeops.columns import (
     ASKED,
     BY_CLOCK,
     CLOCK,
-    LOG,
-    MIN_US,
     PERIOD,
     SEQ,
     SETTER,
@@ -27,9 +23,9 @@ from tidemark.timeops.columns import (
 )
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
-from tidemark.timeops.watermark.idleness import GATHERED, clock_gives
-from tidemark.timeops.watermark.splits import allows
-from tidemark.timeops.watermark.ticks import Ticks
+from tidemark.timeops.watermark.clock_rules import clock_rule, close_asked
+from tidemark.timeops.watermark.log_clock import LogClock
+from tidemark.timeops.watermark.splits import SPLITS_TYPE, allows, of_state, splits_after, splits_watermark
 
 _SPLITS = ArrayType(
     StructType(
@@ -63,9 +59,9 @@ for the first time (null where no event did it). `computed` is the watermark tha
 where a change of the spec has just raised it, and with periodic emission, where it is seen from the next period on.
 `max_t` is the largest t, `clock` the log's clock.
 
-The others are null unless a rule asks for them: `last_clock`, the reading clock (reading_clock.py) at the timeline's
+The others are null unless a rule asks for them: `last_clock`, the idle clock (clock_rules.py) at the timeline's
 last event, dropped or not; `max_close`, per window of the spec the latest close time that its events ask for;
-`splits`, the largest t and the reading clock of each split.
+`splits`, the largest t and the idle clock of each split.
 
 Every stage joins its events with such a frame. Whoever knows that the timelines are few says so by
 `F.broadcast(state)`: the hint stays with what is derived from it."""
@@ -76,36 +72,6 @@ CLOCK_SETS = -(2**62)
 segment. So the largest is who did it first."""
 
 STEP = (TIMELINE, SEQ, ASKED, SETTER)
-
-
-def _unknown() -> Column:
-    return F.lit(None).cast("bigint")
-
-
-@dataclass(frozen=True)
-class LogClock:
-    """The clock of the log around a segment.
-
-    Attributes:
-        after: The clock behind the segment and its tick, microseconds: a literal, or an expression over `_timeline`
-            where a frame holds several logs, each with timelines of its own.
-        first: The first clock of the log, of the same kind; null before the first timed record. Only listed splits
-            ask for it.
-        log: Which log a timeline is of, an expression over `_timeline`; there is one in a pipeline.
-        ended: The clock of the last record before the period of emission in which `after` lies; null for none. This
-            and the next two are of the same kind, and only asked for where periods publish what the clock gave.
-        start: The clock before the segment.
-        start_ended: To it what `ended` is to `after`.
-        ticks: The ticks with which the segment ends; None for none.
-    """
-
-    after: Column
-    first: Column = field(default_factory=_unknown)
-    log: Column = field(default_factory=lambda: F.lit(0))
-    ended: Column = field(default_factory=_unknown)
-    start: Column = field(default_factory=_unknown)
-    start_ended: Column = field(default_factory=_unknown)
-    ticks: Ticks | None = None
 
 
 _BEFORE_ALL = -1  # stands before every _arrival_seq of a segment
@@ -120,7 +86,7 @@ def asking(events: DataFrame, rules: TimeRules) -> DataFrame:
         period of the clock, when emission is periodic.
     """
     asked = allows(F.col(T), rules.tolerance_us())
-    by_clock = clock_watermark(to_us(CLOCK), rules.time)
+    by_clock = clock_rule(rules).gives(F.lit(None), to_us(CLOCK))
     return with_asked(events, asked, by_clock, rules.time)
 
 
@@ -136,17 +102,6 @@ def with_asked(events: DataFrame, asked: Column, by_clock: Column, time: TimeSpe
     if time.emit_every_us is None:
         return found
     return found.withColumn(PERIOD, floor_to(to_us(CLOCK), time.emit_every_us))
-
-
-def clock_watermark(clock_us: Column, time: TimeSpec) -> Column:
-    """The watermark that the clock alone gives (A2: at most the late tolerance behind it), cut to the unit.
-
-    Null where there is no clock yet, or the clock moves no watermark.
-    """
-    if time.clock_tolerance_us is None:
-        return F.lit(None).cast("bigint")
-    behind = clock_us - F.lit(time.clock_tolerance_us)
-    return F.when(clock_us.isNotNull(), floor_to(F.greatest(behind, F.lit(MIN_US)), time.unit_us))
 
 
 def setter_rank(seq: Column | str) -> Column:
@@ -190,13 +145,12 @@ def steps_of(moves: DataFrame, state: DataFrame, rules: TimeRules, clock_after: 
     Returns:
         `_timeline`, `_arrival_seq` (which orders them), `__asked_w`, `__setter`. With periodic emission one row for
         each period that has ended, with `__period` and what its events asked for: it is seen from the next period
-        on. Where the clock raises single timelines also `__clock_w` and `__gathered`, see silences.py.
+        on. Where the clock raises timelines one by one also `__clock_w` and `__gathered`, see clock_rules.py.
     """
     every_us = rules.time.emit_every_us
     unseen = waiting(state, rules.time)
     if every_us is None:
-        more = (BY_CLOCK, GATHERED) if rules.clock_raises_single_timelines else ()
-        return moves.select(*STEP, *more).unionByName(unseen, allowMissingColumns=True)
+        return moves.select(*STEP, *clock_rule(rules).of_steps).unionByName(unseen, allowMissingColumns=True)
     both = moves.select(*STEP, PERIOD).unionByName(unseen)
     highest = F.max(F.struct(ASKED, SETTER)).alias("asked")
     ended = F.col(PERIOD) < floor_to(clock_after, every_us)
@@ -212,42 +166,99 @@ def waiting(state: DataFrame, time: TimeSpec) -> DataFrame:
     return unseen.withColumn(PERIOD, floor_to(F.col("clock"), time.emit_every_us)).select(*STEP, PERIOD)
 
 
-def clock_steps(items: DataFrame, time: TimeSpec, log: Column) -> DataFrame | None:
-    """The watermark that the clock alone gives all timelines of a log, at every item of a segment.
+def state_after(moves: DataFrame, seen: DataFrame, state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
+    """The timelines after a segment of the log.
 
     Args:
-        items: Records of the segment, and its tick.
-        time: The spec's `time` section.
-        log: Which log a row is of.
-
-    Returns:
-        `__log`, `_arrival_seq`, `__asked_w`; None where the clock moves no watermark, or periods publish it.
-    """
-    if time.clock_tolerance_us is None or time.emit_every_us is not None:
-        return None
-    given = clock_watermark(to_us(CLOCK), time)
-    return items.select(log.alias(LOG), SEQ, given.alias(ASKED)).where(F.col(ASKED).isNotNull())
-
-
-def clock_after_silence(clock: LogClock, rules: TimeRules) -> Column:
-    """The clock behind a segment as silences go by it, microseconds.
-
-    To windows that close in a silence a tick is like an event one microsecond later: an event at the very instant of
-    the timeout beats it, a tick does not.
-    """
-    if clock.ticks is None or not rules.closes_windows:
-        return clock.after
-    return clock.after + F.when(clock.ticks.stand, F.lit(1)).otherwise(F.lit(0))
-
-
-def clock_alone_gives(known: Column, clock_us: Column, rules: TimeRules) -> Column:
-    """The watermark that a timeline has at a clock by the clock alone, microseconds; null where it gives none.
-
-    Args:
-        known: GATHERED of the timeline, which the arrival clock does not ask for.
-        clock_us: The clock, microseconds; before the first it is null and gives nothing.
+        moves: As for `steps_of`, with `__t`; where the rules follow activity, all events of the timelines, with
+            `_source`, `_split` and `_clock`.
+        seen: What has been asked for and is seen by the end of the segment, `_timeline`, `__asked_w` and `__setter`:
+            with periodic emission what `steps_of` or `periodic_emission.seen_by` gives for them.
+        state: STATE_SCHEMA before the segment.
         rules: The rules of time.
+        clock: The clock of the log.
     """
-    if rules.clock_raises_single_timelines:
-        return F.when(clock_us.isNotNull(), clock_gives(known, clock_us, rules))
-    return clock_watermark(clock_us, rules.time)
+    moved = _highest(moves, "computed", F.max(T).alias("__max_t"))
+    both = state.join(moved, TIMELINE, "full").withColumn("max_t", F.greatest("max_t", "__max_t"))
+    if rules.follows_activity:
+        both = both.drop("last_clock", "max_close", "splits").join(_gathered_after(moves, state, rules), TIMELINE)
+    after = _raised(both, "computed")
+    if rules.time.emit_every_us is not None:
+        after = _raised(after.join(_highest(seen, "watermark"), TIMELINE, "left"), "watermark")
+    after = under_clock(after, rules, clock)
+    if rules.time.emit_every_us is None:
+        after = after.withColumns({"watermark": F.col("computed"), "watermark_set_by": F.col("computed_set_by")})
+    return after.withColumn("clock", clock.after).select(*STATE_SCHEMA.names)
+
+
+def _gathered_after(moves: DataFrame, state: DataFrame, rules: TimeRules) -> DataFrame:
+    """`_timeline`, `last_clock`, `max_close` and `splits` after a segment."""
+    rule = clock_rule(rules)
+    closes = {f"__close{i}": close_asked(F.col(T), window, rules) for i, window in enumerate(rule.windows)}
+    latest = [F.max(column).alias(name) for name, column in closes.items()]
+    fresh = moves.groupBy(TIMELINE).agg(F.max(rule.read_at(to_us(CLOCK))).alias("__last"), *latest)
+    both = state.select(TIMELINE, "last_clock", "max_close").join(fresh, TIMELINE, "full")
+    reached = [F.greatest(F.get("max_close", F.lit(i)), F.col(name)) for i, name in enumerate(closes)]
+    after = both.select(
+        TIMELINE,
+        F.greatest("last_clock", "__last").alias("last_clock"),
+        F.array(*reached).cast("array<bigint>").alias("max_close"),
+    )
+    if rules.uses_splits:
+        return after.join(splits_after(moves, state, rules), TIMELINE)
+    return after.withColumn("splits", F.lit(None).cast(SPLITS_TYPE))
+
+
+def under_clock(state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
+    """The timelines when the clock has come to a later instant and they had no event: it may raise all of them."""
+    if not rules.clock_moves:
+        return state
+    rule, every_us = clock_rule(rules), rules.time.emit_every_us
+    known = rule.of_state(clock.first)
+    published = given = rule.gives(known, rule.behind(clock))
+    if every_us is not None:
+        published = rule.published(known, clock.ended, floor_to(clock.after, every_us))
+    for name, asked_us in (("computed", given), ("watermark", published)):
+        asked = F.struct(asked_us.alias(ASKED), F.lit(CLOCK_SETS).cast("bigint").alias(SETTER))
+        state = _raised(state.withColumn(f"__new_{name}", F.when(asked_us.isNotNull(), asked)), name).drop(
+            f"__new_{name}"
+        )
+    return state
+
+
+def under_out_of_orderness(state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
+    """The timelines from the place in the log on where the out-of-orderness became another.
+
+    A smaller one raises the computed watermarks. A larger one takes effect when the largest t has moved on, as a
+    watermark never goes back.
+
+    Args:
+        state: Rows with the columns of STATE_SCHEMA, and others.
+        rules: The rules with the new one.
+        clock: The clock of the log, at the end of what was processed.
+    """
+    if rules.uses_splits:
+        asked = splits_watermark(of_state(F.col("splits"), rules, clock.first), clock.after, rules)
+    else:
+        asked = allows(F.col("max_t"), rules.tolerance_us())
+    setter = F.when(asked <= F.col("computed"), F.col("computed_set_by"))
+    return state.withColumns({"computed": F.greatest("computed", asked), "computed_set_by": setter})
+
+
+def _highest(rows: DataFrame, name: str, *more: Column) -> DataFrame:
+    """Per timeline the highest watermark that rows ask for, and who asked first, as `__new_<name>`."""
+    asked = F.when(F.col(ASKED).isNotNull(), F.struct(ASKED, SETTER))
+    return rows.groupBy(TIMELINE).agg(F.max(asked).alias(f"__new_{name}"), *more)
+
+
+def _raised(state: DataFrame, name: str) -> DataFrame:
+    """The state with a watermark and its setter raised to `__new_<name>` where that is higher."""
+    new = F.col(f"__new_{name}")
+    rose = F.coalesce(new[ASKED] > F.col(name), new.isNotNull() & F.col(name).isNull())
+    setter = event_of(new[SETTER])
+    return state.withColumns(
+        {
+            name: F.when(rose, new[ASKED]).otherwise(F.col(name)),
+            f"{name}_set_by": F.when(rose, setter).otherwise(F.col(f"{name}_set_by")),
+        }
+    )

@@ -15,7 +15,7 @@ from tidemark.timeops.grid import close_time, ends_of, last_end_of, needed_from,
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows import slices
 from tidemark.timeops.windows.aggregates import results_of
-from tidemark.timeops.windows.closing import REACHED, closing_watermarks
+from tidemark.timeops.windows.closing import closing_watermarks
 from tidemark.timeops.windows.drained import may_be_late, told_of
 from tidemark.timeops.windows.membership import (
     BY_END,
@@ -32,8 +32,9 @@ from tidemark.timeops.windows.membership import (
     place,
     with_groups,
 )
+from tidemark.timeops.windows.rises import REACHED
 from tidemark.timeops.windows.segment import WindowSegment, with_end_once
-from tidemark.timeops.windows.segment_ends import W_END, W_START, with_both_ends
+from tidemark.timeops.windows.watermark_at import W_END, W_START, with_both_ends
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from tidemark.timeops.windows.membership import (
     group_names,
     with_groups,
 )
-from tidemark.timeops.windows.segment_ends import W_END, with_end
+from tidemark.timeops.windows.watermark_at import W_END, with_end
 
 LAST_SEQ = "__last_seq"
 """BIGINT: the largest `_arrival_seq` in the window; null in one without events."""

@@ -34,11 +34,17 @@ from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import with_aggregates
 from tidemark.timeops.windows.drained import ahead, columns_of, no_seq
-from tidemark.timeops.windows.log_items import AT
 from tidemark.timeops.windows.membership import BY_END, END, START, group_names, left_out, with_groups
+from tidemark.timeops.windows.rises import AT
 from tidemark.timeops.windows.segment import WindowSegment
-from tidemark.timeops.windows.segment_ends import W_END, W_START, with_both_ends, with_end
-from tidemark.timeops.windows.watermark_at import AFTER_SEQ, watermarks_after
+from tidemark.timeops.windows.watermark_at import (
+    AFTER_SEQ,
+    W_END,
+    W_START,
+    watermarks_after,
+    with_both_ends,
+    with_end,
+)
 
 Span = tuple[int, int]
 """Windows that begin at or behind an instant and before another, microseconds."""

@@ -37,8 +37,7 @@ from tidemark.timeops.windows.revisions import (
     revised_contents,
 )
 from tidemark.timeops.windows.segment import WindowSegment
-from tidemark.timeops.windows.segment_ends import W_END
-from tidemark.timeops.windows.watermark_at import met_by
+from tidemark.timeops.windows.watermark_at import W_END, met_by
 
 _PLACE = "__place"
 _NEEDED = "__needed"

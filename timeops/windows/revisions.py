@@ -23,14 +23,21 @@ from tidemark.timeops.columns import CLOCK, LOG, SEQ, TIMELINE, W_BEFORE, WATERM
 from tidemark.timeops.events.adjustment import Adjusted
 from tidemark.timeops.grid import close_time
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.watermark.ticks import with_ticks
-from tidemark.timeops.windows.closing import REACHED, closing_watermarks
+from tidemark.timeops.watermark.log_clock import with_ticks
+from tidemark.timeops.windows.closing import closing_watermarks
 from tidemark.timeops.windows.kinds import WindowKind
-from tidemark.timeops.windows.log_items import AT, CLOCK_BEFORE, ITEM, clocks_of, first_item_at, with_clock_before
 from tidemark.timeops.windows.membership import CHANGED_BY, END, EVENT, FRESH, RANK, group_names
+from tidemark.timeops.windows.rises import (
+    AT,
+    CLOCK_BEFORE,
+    ITEM,
+    REACHED,
+    clocks_of,
+    first_item_at,
+    with_clock_before,
+)
 from tidemark.timeops.windows.segment import WindowSegment
-from tidemark.timeops.windows.segment_ends import W_END, W_START
-from tidemark.timeops.windows.watermark_at import AFTER_SEQ, watermarks_after
+from tidemark.timeops.windows.watermark_at import AFTER_SEQ, W_END, W_START, watermarks_after
 
 REVISION = "__revision"
 IS_FINAL = "__is_final"

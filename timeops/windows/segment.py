@@ -21,7 +21,7 @@ from tidemark.timeops.materialize import Materialize, as_it_is
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import timeline_columns
 from tidemark.timeops.windows.membership import END, FRESH
-from tidemark.timeops.windows.segment_ends import W_END, W_START, with_both_ends, with_end
+from tidemark.timeops.windows.watermark_at import W_END, W_START, with_both_ends, with_end
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class WindowSegment:
 
 
 def with_end_once(rows: DataFrame, state: DataFrame) -> DataFrame:
-    """Rows with `__w_end`, see segment_ends.py, which they may have already."""
+    """Rows with `__w_end`, see watermark_at.py, which they may have already."""
     return rows if W_END in rows.columns else with_end(rows, state)
 
 

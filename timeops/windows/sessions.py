@@ -19,7 +19,7 @@ from tidemark.timeops.columns import CLOCK, LATENESS, MIN_US, SEQ, T_FINAL, TIME
 from tidemark.timeops.grid import close_time
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.windows.aggregates import results_of
-from tidemark.timeops.windows.closing_any_time import with_first_watermarks
+from tidemark.timeops.windows.closing import with_first_watermarks
 from tidemark.timeops.windows.drained import refused_by_flush
 from tidemark.timeops.windows.membership import (
     BY_FLUSH,
@@ -40,8 +40,8 @@ from tidemark.timeops.windows.membership import (
     with_groups,
 )
 from tidemark.timeops.windows.segment import WindowSegment, with_end_once
-from tidemark.timeops.windows.segment_ends import W_END, with_both_ends, with_end
 from tidemark.timeops.windows.session_folds import BOUNDS, CHAIN, LAST, RISKY, bounds_of, cut_long, merge_late
+from tidemark.timeops.windows.watermark_at import W_END, with_both_ends, with_end
 
 _BEGINS = "__begins"
 _BOUNDS, _MADE_BY = "__bounds", "__made_by"

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, floor_to, same_in, to_us
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import results_of
-from tidemark.timeops.windows.closing_any_time import with_first_watermarks
+from tidemark.timeops.windows.closing import with_first_watermarks
 from tidemark.timeops.windows.drained import may_be_late, told_of
 from tidemark.timeops.windows.membership import (
     BY_END,
@@ -40,7 +40,7 @@ from tidemark.timeops.windows.membership import (
     with_groups,
 )
 from tidemark.timeops.windows.segment import WindowSegment, with_end_once
-from tidemark.timeops.windows.segment_ends import W_END, W_START, with_both_ends
+from tidemark.timeops.windows.watermark_at import W_END, W_START, with_both_ends
 
 _MADE = "__made"
 """Of an instant STRUCT<moment, fresh> of the first of the events that make it."""
