@@ -1,7 +1,6 @@
 """The `time` of a spec: what event time is, how far behind it may come, and what becomes of the rest.
 
-Here: the keys and the rules between them. Not here: their effect (events/event_time.py,
-watermark/watermarks.py).
+Here: the keys and the rules between them. Not here: their effect (events/, watermark/).
 """
 
 from collections.abc import Iterable, Sequence

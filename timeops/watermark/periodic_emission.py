@@ -131,6 +131,6 @@ def asks_of(rows: DataFrame) -> DataFrame:
 
 
 def seen_by(rows: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
-    """What is seen by the end of a segment, as `timelines_after.state_after` takes it, of rows of `publications`."""
+    """What is seen by the end of a segment, as `timelines.state_after` takes it, of rows of `publications`."""
     present = floor_to(clock.after, rules.time.emit_every_us or 1)
     return asks_of(rows).where(F.coalesce(F.col(PERIOD) < present, F.lit(True)))

@@ -2,7 +2,7 @@
 
 Here: chains of events at most a gap apart (M, F), as gaps and islands by window functions. Not here: the cases in
 which one event after the other must be looked at (session_folds.py; after a flush drained.py), when exactly a session
-closed (closing_any_time.py).
+closed (closing.py).
 
 Under drop and adjust no accepted event is behind the watermark, so none can touch a session that has closed, and the
 chains are the sessions. Under `keep` they are too, unless an event of the chain came more than the allowed lateness
