@@ -34,15 +34,15 @@ WATERMARK = "_watermark"
 T = "__t"  # event time cut to the unit and adjusted by rules 1 and 2; null when the record has none
 T_FINAL = "__timestamp"  # what becomes _timestamp
 W_BEFORE = "__w_before"  # the timeline's watermark just before the event; null where it cannot matter
-ASKED = "__asked_w"  # the watermark that an event asks for: its t minus the out-of-orderness
-SETTER = "__setter"  # who asks, so that the first to do so is the largest: see watermark/timelines.py
+PROPOSED = "__proposed_w"  # the watermark that an event proposes: its t minus the out-of-orderness
+SET_BY = "__set_by"  # who proposes, so that the first to do so is the largest: see watermark/timelines.py
 BY_CLOCK = "__clock_w"  # the watermark that the clock gives just before an event; null where it gives none
 LOG = "__log"  # which log a row is of
 PERIOD = "__period"  # start of the event's period of the clock, with periodic emission
 PUBLISHED = (
     "__published"  # what the clock gave a timeline by the beginning of a period: see watermark/periodic_emission.py
 )
-W_RANK = "__w_rank"  # the setter of __w_before, where the scan knows it
+W_RANK = "__w_rank"  # the __set_by of __w_before, where the scan knows it
 W_SET_BY = "__w_set_by"  # lowest _arrival_seq after which the watermark had that value
 REASON = "__reason"  # STRING: why rules 0 to 2 or ingestion refused the record
 LATENESS = "__lateness_us"

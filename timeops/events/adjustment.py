@@ -13,15 +13,15 @@ from pyspark.sql import functions as F
 from tidemark.timeops.columns import (
     ADJUSTED_BY,
     ARRIVAL,
-    ASKED,
     CLOCK,
     EVENT_TIME,
     LATENESS,
     MIN_US,
     PERIOD,
+    PROPOSED,
     REASON,
     SEQ,
-    SETTER,
+    SET_BY,
     SOURCE,
     SPLIT,
     T_FINAL,
@@ -39,12 +39,12 @@ from tidemark.timeops.events.event_time import REFUSED_AT_INGESTION, extract
 from tidemark.timeops.materialize import Materialize, as_it_is
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
-from tidemark.timeops.watermark.activity import asking_by_activity
+from tidemark.timeops.watermark.activity import proposing_by_activity
 from tidemark.timeops.watermark.clock_rules import clock_rule
 from tidemark.timeops.watermark.log_clock import LogClock, with_ticks
 from tidemark.timeops.watermark.periodic_emission import ended_clocks, publications, seen_by
-from tidemark.timeops.watermark.scans import Scanned, ScanStrategy, scan, with_setter
-from tidemark.timeops.watermark.timelines import asking, state_after, steps_of
+from tidemark.timeops.watermark.scans import Scanned, ScanStrategy, scan, with_set_by
+from tidemark.timeops.watermark.timelines import proposing, state_after, steps_of
 
 KEPT = "kept_out_of_order"
 
@@ -64,13 +64,14 @@ class JudgedRows:
             `__w_set_by`; with `deduplicate_by` also `__key`.
         refused: Records that do not: `__reason`, `__lateness_us`, `__w_before` and `__w_set_by`; with
             `deduplicate_by` also `__key` and `__first_seq`.
-        moves: Events that may move the watermark: `_timeline`, `_arrival_seq`, `__t`, and what `timelines.asking`
-            adds. Where the rules follow activity, all events of the timelines, with `_source`, `_split`, `_clock`.
+        advances: Events that may move the watermark: `_timeline`, `_arrival_seq`, `__t`, and what
+            `timelines.proposing` adds. Where the rules follow activity, all events of the timelines, with `_source`,
+            `_split`, `_clock`.
     """
 
     accepted: DataFrame
     refused: DataFrame
-    moves: DataFrame
+    advances: DataFrame
 
 
 @dataclass(frozen=True)
@@ -139,8 +140,8 @@ def time_adjustment(
         first_times: duplicates.FIRST_TIMES_SCHEMA before the segment, at least all within reach of its events; by
             default none.
         strategy: See `scans.ScanStrategy`; by default by blocks, with `over` in order.
-        materialize: What is done with the extracted records, which are read several times, and so is what they ask
-            for where the rules follow activity.
+        materialize: What is done with the extracted records, which are read several times, and so is what they
+            propose where the rules follow activity.
         materialize_few: The same for what is small beside the records, which every use of the result would find
             again.
 
@@ -158,15 +159,15 @@ def time_adjustment(
     if rules.follows_activity:  # an event that is refused still ends the silence of its timeline and split
         is_watched = ~F.coalesce(F.col(REASON).isin(*REFUSED_AT_INGESTION), F.lit(False))
         watched = judged.where(is_watched)
-        asked = materialize(
-            asking_by_activity(watched, state, rules, clock, splits=splits, in_blocks=strategy == "by_blocks")
+        proposed = materialize(
+            proposing_by_activity(watched, state, rules, clock, splits=splits, in_blocks=strategy == "by_blocks")
         )
     else:
         is_watched = F.col(REASON).isNull()
-        asked = asking(judged.where(is_watched), rules)
+        proposed = proposing(judged.where(is_watched), rules)
     ended = ended_clocks(with_ticks(items, clock.ticks), rules, clock)
-    published = None if ended is None else publications(asked, state, rules, clock, ended)
-    scanned = scan(asked, state, rules, strategy, published=published, materialize_few=materialize_few)
+    published = None if ended is None else publications(proposed, state, rules, clock, ended)
+    scanned = scan(proposed, state, rules, strategy, published=published, materialize_few=materialize_few)
     nothing = F.lit(None).cast("bigint")
     refused = judged.where(~is_watched).withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
     if rules.follows_activity:
@@ -174,10 +175,10 @@ def time_adjustment(
         refused = refused.unionByName(early_or_late, allowMissingColumns=True)
     if rules.time.out_of_order == "drop":
         refused = refused.unionByName(_dropped(scanned, rules), allowMissingColumns=True)
-    moves = scanned.moves
-    if moves is None or rules.follows_activity:
-        moves = asked.select(TIMELINE, SEQ, T, ASKED, SETTER, *_more_of_moves(rules))
-    return adjusted_from(JudgedRows(_accepted(scanned, rules.time), refused, moves), items, state, rules, clock)
+    advances = scanned.advances
+    if advances is None or rules.follows_activity:
+        advances = proposed.select(TIMELINE, SEQ, T, PROPOSED, SET_BY, *_more_of_advances(rules))
+    return adjusted_from(JudgedRows(_accepted(scanned, rules.time), refused, advances), items, state, rules, clock)
 
 
 def adjusted_from(
@@ -187,17 +188,17 @@ def adjusted_from(
     by_clock = with_ticks(items, clock.ticks)
     ended = ended_clocks(by_clock, rules, clock)
     if ended is None:
-        seen = steps = steps_of(rows.moves, before, rules, clock.after)
+        seen = steps = steps_of(rows.advances, before, rules, clock.after)
     else:
-        steps = publications(rows.moves, before, rules, clock, ended)
+        steps = publications(rows.advances, before, rules, clock, ended)
         seen = seen_by(steps, rules, clock)
     return Adjusted(
         accepted=rows.accepted,
         refused=rows.refused,
-        moves=rows.moves,
+        advances=rows.advances,
         rules=rules,
         before=before,
-        state=state_after(rows.moves, seen, before, rules, clock),
+        state=state_after(rows.advances, seen, before, rules, clock),
         steps=steps,
         clock_steps=clock_rule(rules).steps(by_clock, clock.log),
         ended=ended,
@@ -219,7 +220,7 @@ def materialized_together(adjusted: Adjusted, materialize: Materialize) -> Adjus
     rows = JudgedRows(
         accepted=both.where(_ACCEPTED).select(*adjusted.accepted.columns),
         refused=both.where(~F.col(_ACCEPTED)).select(*adjusted.refused.columns),
-        moves=both.where(F.col(SETTER).isNotNull()).select(*adjusted.moves.columns),
+        advances=both.where(F.col(SET_BY).isNotNull()).select(*adjusted.advances.columns),
     )
     return adjusted_from(rows, adjusted.items, adjusted.before, adjusted.rules, adjusted.clock)
 
@@ -276,7 +277,7 @@ def _beyond(difference_us: Column, tolerance_us: int) -> Column:
     return F.coalesce(difference_us > F.lit(tolerance_us), F.lit(False))
 
 
-def _more_of_moves(rules: TimeRules) -> list[str]:
+def _more_of_advances(rules: TimeRules) -> list[str]:
     periods = [PERIOD] if rules.time.emit_every_us is not None else []
     activity = [SOURCE, SPLIT, CLOCK] if rules.follows_activity else []
     return [*periods, *activity, *clock_rule(rules).of_steps]
@@ -294,7 +295,7 @@ def _accepted(scanned: Scanned, time: TimeSpec) -> DataFrame:
     final = F.when(behind, F.col(W_BEFORE)).otherwise(F.col(T)) if adjusts else F.col(T)
     on_time = scanned.events.where(~behind).withColumn(W_SET_BY, nothing)
     late = scanned.events.where(behind)
-    late = late.withColumn(W_SET_BY, nothing) if adjusts else with_setter(late, scanned.setters)
+    late = late.withColumn(W_SET_BY, nothing) if adjusts else with_set_by(late, scanned.set_by)
     return on_time.unionByName(late).withColumns(
         {
             T_FINAL: final,
@@ -305,7 +306,7 @@ def _accepted(scanned: Scanned, time: TimeSpec) -> DataFrame:
 
 
 def _dropped(scanned: Scanned, rules: TimeRules) -> DataFrame:
-    behind = with_setter(scanned.events.where(F.col(W_BEFORE).isNotNull()), scanned.setters)
+    behind = with_set_by(scanned.events.where(F.col(W_BEFORE).isNotNull()), scanned.set_by)
     late = F.col(W_BEFORE) - F.col(T)
     if rules.clock_moves:  # no tolerance lets in what the clock has passed
         late = F.when(F.col(W_SET_BY).isNotNull(), late)

@@ -1,4 +1,4 @@
-"""What events ask for where the watermark depends on all that a timeline had: its splits, its silences.
+"""What events propose where the watermark depends on all that a timeline had: its splits, its silences.
 
 Here: the running facts of a timeline just before and just after each of its events. Not here: the rules that make a
 watermark of them (splits.py, clock_rules.py), which scan finds the watermark of each event (scans.py).
@@ -17,15 +17,15 @@ from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.watermark.clock_rules import GATHERED, ClockRule, clock_rule, close_asked, gathered
 from tidemark.timeops.watermark.log_clock import LogClock
 from tidemark.timeops.watermark.splits import POSITION, allows, idle_at, splits_of, splits_watermark
-from tidemark.timeops.watermark.timelines import with_asked
+from tidemark.timeops.watermark.timelines import with_proposed
 
-_LAST, _AFTER, _ASKED = "__last_clock", "__splits_after", "__asked_by_event"
+_LAST, _AFTER, _PROPOSED = "__last_clock", "__splits_after", "__proposed_by_event"
 
 
-def asking_by_activity(
+def proposing_by_activity(
     activity: DataFrame, state: DataFrame, rules: TimeRules, clock: LogClock, *, splits: int, in_blocks: bool
 ) -> DataFrame:
-    """Adds what each event asks for, as `timelines.asking`, and `__gathered` where the clock raises timelines.
+    """Adds what each event proposes, as `timelines.proposing`, and `__gathered` where the clock raises timelines.
 
     Args:
         activity: All events of the timelines; those that move no watermark have no `__t`.
@@ -42,23 +42,23 @@ def asking_by_activity(
         rows = _with_position(activity, of_timelines, splits)
         carried = of_timelines.groupBy(TIMELINE).agg(*_pivoted(rules, clock, splits)).join(carried, TIMELINE, "left")
     rows = with_maxima_before(rows, carried, own, key=TIMELINE, place=SEQ, in_cells=in_blocks)
-    clock_us, asked = to_us(CLOCK), allows(F.col(T), rules.tolerance_us())
+    clock_us, proposed = to_us(CLOCK), allows(F.col(T), rules.tolerance_us())
     # Each step is a projection of its own, so that Spark computes it once.
     if rules.uses_splits:
         after = {name: F.greatest(name, f"{name}__own") for name in own}
         rows = rows.withColumn(_AFTER, _splits(after, rules, splits))
-        asked = F.when(F.col(T).isNotNull(), splits_watermark(F.col(_AFTER), clock_us, rules))
-    rows = rows.withColumn(_ASKED, asked)
+        proposed = F.when(F.col(T).isNotNull(), splits_watermark(F.col(_AFTER), clock_us, rules))
+    rows = rows.withColumn(_PROPOSED, proposed)
     if rule.is_by_timeline:
         before = {name: F.col(name) for name in own}
         closes = [before[_close(number)] for number in range(len(rule.windows))]
         known = gathered(_splits(before, rules, splits), before[_LAST], F.array(*closes).cast("array<bigint>"))
         rows = rows.withColumn(GATHERED, known)
-    found = with_asked(rows, F.col(_ASKED), rule.gives(F.col(GATHERED), clock_us), rules.time)
+    found = with_proposed(rows, F.col(_PROPOSED), rule.gives(F.col(GATHERED), clock_us), rules.time)
     if rule.is_by_timeline:
         silent = rule.may_have_raised(F.col(GATHERED), clock_us)
         found = found.withColumn(GATHERED, F.when(silent, F.col(GATHERED)))
-    return found.drop(POSITION, _AFTER, _ASKED, *own, *[f"{name}__own" for name in own])
+    return found.drop(POSITION, _AFTER, _PROPOSED, *own, *[f"{name}__own" for name in own])
 
 
 def _own(rules: TimeRules, rule: ClockRule, splits: int) -> dict[str, Column]:

@@ -12,7 +12,7 @@ is not idleness (F). What a segment leaves to the next are idle clocks, so a wai
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import ASKED, BY_CLOCK, CLOCK, LOG, MIN_US, SEQ, floor_to, to_us
+from tidemark.timeops.columns import BY_CLOCK, CLOCK, LOG, MIN_US, PROPOSED, SEQ, floor_to, to_us
 from tidemark.timeops.grid import end_after, last_end, last_end_of
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
@@ -101,7 +101,7 @@ class ClockRule:
             _log: Which log a row is of.
 
         Returns:
-            `__log`, `_arrival_seq`, `__asked_w`; None where the clock gives timelines nothing alike, or periods
+            `__log`, `_arrival_seq`, `__proposed_w`; None where the clock gives timelines nothing alike, or periods
             publish it.
         """
         return None
@@ -144,7 +144,7 @@ class ArrivalClock(ClockRule):
         if self._rules.time.emit_every_us is not None:
             return None
         given = clock_watermark(to_us(CLOCK), self._rules.time)
-        return items.select(log.alias(LOG), SEQ, given.alias(ASKED)).where(F.col(ASKED).isNotNull())
+        return items.select(log.alias(LOG), SEQ, given.alias(PROPOSED)).where(F.col(PROPOSED).isNotNull())
 
 
 class IdleSplits(ClockRule):

@@ -1,26 +1,26 @@
 """What periods of emission publish of silences: the watermark that the clock gave a timeline before they began.
 
-Here: for each period in which a timeline has events, what they find published and what they ask for themselves. Not
+Here: for each period in which a timeline has events, what they find published and what they propose themselves. Not
 here: what the clock gives in a silence (clock_rules.py), windows that close in one (windows/reached.py). Rules: F
 (on-periodic) together with F, A2, M (idle rules).
 
 With the first record of a period every timeline shows the watermark as it was computed behind the record before, of
 whatever timeline. That record's clock, `__ended`, is therefore all that a period needs to know of the others: in a
 silence the watermark is a function of the clock alone. A period in which a timeline has no event needs no row: what
-it publishes is at most what the timeline's next event asks for, as that includes what the clock gave by then.
+it publishes is at most what the timeline's next event proposes, as that includes what the clock gave by then.
 """
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import (
-    ASKED,
     CLOCK,
     LOG,
     PERIOD,
+    PROPOSED,
     PUBLISHED,
     SEQ,
-    SETTER,
+    SET_BY,
     TIMELINE,
     W_BEFORE,
     floor_to,
@@ -33,7 +33,7 @@ from tidemark.timeops.watermark.timelines import STEP, waiting
 
 ENDED = "__ended"  # BIGINT: the clock of the last record of the log before a period, microseconds
 PREVIOUS = "__previous_period"  # BIGINT: the period of the row before
-ASKED_BEFORE = "__asked_before"  # BIGINT: the highest watermark that the rows before ask for
+PROPOSED_BEFORE = "__proposed_before"  # BIGINT: the highest watermark that the rows before propose
 
 
 def ended_clocks(items: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame | None:
@@ -67,12 +67,12 @@ def ended_clocks(items: DataFrame, rules: TimeRules, clock: LogClock) -> DataFra
 
 
 def publications(
-    moves: DataFrame, state: DataFrame, rules: TimeRules, clock: LogClock, ended: DataFrame
+    advances: DataFrame, state: DataFrame, rules: TimeRules, clock: LogClock, ended: DataFrame
 ) -> DataFrame:
-    """What the periods of timelines find published of silences, and what their events ask for.
+    """What the periods of timelines find published of silences, and what their events propose.
 
     Args:
-        moves: As for `timelines.steps_of`.
+        advances: As for `timelines.steps_of`.
         state: timelines.STATE_SCHEMA before the segment.
         rules: The rules of time.
         clock: The clock of the log.
@@ -80,29 +80,29 @@ def publications(
 
     Returns:
         One row per timeline and period of its events: `_timeline`, `__period`, `_arrival_seq` (of the first event,
-        orders the rows), `__asked_w` and `__setter` (the highest, seen from the next period of the log on),
+        orders the rows), `__proposed_w` and `__set_by` (the highest, seen from the next period of the log on),
         `__published`, null where the silence before gave nothing; where the clock raises single timelines also
         `__gathered`, as the first event found it. What was computed before the segment and not seen yet is a row too.
     """
     rule = clock_rule(rules)
     unseen = waiting(state, rules.time)
-    both = moves.select(*STEP, PERIOD, *rule.gathered).unionByName(unseen, allowMissingColumns=True)
+    both = advances.select(*STEP, PERIOD, *rule.gathered).unionByName(unseen, allowMissingColumns=True)
     found = both.groupBy(TIMELINE, PERIOD).agg(
         F.min(SEQ).alias(SEQ),
-        F.max(F.struct(ASKED, SETTER)).alias("asked"),
+        F.max(F.struct(PROPOSED, SET_BY)).alias("proposed"),
         *[F.min_by(name, SEQ).alias(name) for name in rule.gathered],
     )
     periods = found.withColumn(LOG, clock.log).join(ended, [LOG, PERIOD], "left")
     # Else the timeline, or its state, was in this period before the segment: what it published is in the state.
     given = F.when(F.col(SEQ) >= 0, rule.published(F.col(GATHERED), F.col(ENDED), F.col(PERIOD)))
-    return periods.select(TIMELINE, PERIOD, SEQ, "asked.*", given.alias(PUBLISHED), *rule.gathered)
+    return periods.select(TIMELINE, PERIOD, SEQ, "proposed.*", given.alias(PUBLISHED), *rule.gathered)
 
 
-def with_asked_before(rows: DataFrame) -> DataFrame:
-    """Adds `__previous_period` and `__asked_before` to rows of `publications`."""
+def with_proposed_before(rows: DataFrame) -> DataFrame:
+    """Adds `__previous_period` and `__proposed_before` to rows of `publications`."""
     in_order = Window.partitionBy(TIMELINE).orderBy(SEQ)
     earlier = in_order.rowsBetween(Window.unboundedPreceding, -1)
-    return rows.withColumns({PREVIOUS: F.lag(PERIOD).over(in_order), ASKED_BEFORE: F.max(ASKED).over(earlier)})
+    return rows.withColumns({PREVIOUS: F.lag(PERIOD).over(in_order), PROPOSED_BEFORE: F.max(PROPOSED).over(earlier)})
 
 
 def seen_in_periods(rows: DataFrame, state: DataFrame) -> DataFrame:
@@ -112,20 +112,20 @@ def seen_in_periods(rows: DataFrame, state: DataFrame) -> DataFrame:
         rows: What `publications` gives.
         state: timelines.STATE_SCHEMA before the segment.
     """
-    known = with_asked_before(rows).join(state.select(TIMELINE, "watermark"), TIMELINE, "left")
-    return known.select(TIMELINE, PERIOD, F.greatest("watermark", ASKED_BEFORE, PUBLISHED).alias(W_BEFORE))
+    known = with_proposed_before(rows).join(state.select(TIMELINE, "watermark"), TIMELINE, "left")
+    return known.select(TIMELINE, PERIOD, F.greatest("watermark", PROPOSED_BEFORE, PUBLISHED).alias(W_BEFORE))
 
 
-def asks_of(rows: DataFrame) -> DataFrame:
-    """`_timeline`, `__period`, `__asked_w`, `__setter` of rows of `publications`: of events, and of the clock before.
+def proposals_of(rows: DataFrame) -> DataFrame:
+    """`_timeline`, `__period`, `__proposed_w`, `__set_by` of `publications`: of events, and of the clock before them.
 
     What the clock gave before a period was seen already in it, so `__period` is null there.
     """
-    by_events = F.struct(PERIOD, ASKED, SETTER)
+    by_events = F.struct(PERIOD, PROPOSED, SET_BY)
     by_clock = F.struct(
         F.lit(None).cast("bigint").alias(PERIOD),
-        F.col(PUBLISHED).alias(ASKED),
-        (F.lit(-2) * F.col(SEQ)).alias(SETTER),
+        F.col(PUBLISHED).alias(PROPOSED),
+        (F.lit(-2) * F.col(SEQ)).alias(SET_BY),
     )
     return rows.select(TIMELINE, F.explode(F.array(by_events, by_clock)).alias("one")).select(TIMELINE, "one.*")
 
@@ -133,4 +133,4 @@ def asks_of(rows: DataFrame) -> DataFrame:
 def seen_by(rows: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
     """What is seen by the end of a segment, as `timelines.state_after` takes it, of rows of `publications`."""
     present = floor_to(clock.after, rules.time.emit_every_us or 1)
-    return asks_of(rows).where(F.coalesce(F.col(PERIOD) < present, F.lit(True)))
+    return proposals_of(rows).where(F.coalesce(F.col(PERIOD) < present, F.lit(True)))

@@ -7,13 +7,13 @@ watermark (events/adjustment.py).
 In order: one window by timeline, with all rows in it.
 
 By blocks, for few timelines: the log is cut into blocks of consecutive `_arrival_seq`. A small aggregation gives the
-highest watermark that each block's events ask for; the highest of all earlier blocks and of the carried state is the
-block's *carry*. A row at or above the carry and everything its own block asks for is on time whatever the order
+highest watermark that each block's events propose; the highest of all earlier blocks and of the carried state is the
+block's *carry*. A row at or above the carry and everything its own block proposes is on time whatever the order
 inside the block. That is nearly every row: it needs no shuffle and no exact watermark. Only the other, *doubtful*
 rows, and those that may have set their watermark, go through a window by block. Carries are few beside the log, and
-so are the rows that may move a watermark, those above their carry: whoever asks several times keeps both.
+so are the rows that may move a watermark, those above their carry: whoever asks several times materializes both.
 
-By periods there is nothing to order: a period's events all see what the periods before it asked for.
+By periods there is nothing to order: a period's events all see what the periods before it proposed.
 """
 
 from dataclasses import dataclass, replace
@@ -24,13 +24,13 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.asof import with_carried
 from tidemark.timeops.columns import (
-    ASKED,
     BY_CLOCK,
     MAX_US,
     MIN_US,
     PERIOD,
+    PROPOSED,
     SEQ,
-    SETTER,
+    SET_BY,
     TIMELINE,
     W_BEFORE,
     W_RANK,
@@ -40,14 +40,14 @@ from tidemark.timeops.columns import (
 )
 from tidemark.timeops.materialize import Materialize, as_it_is
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.watermark.periodic_emission import asks_of, seen_in_periods
-from tidemark.timeops.watermark.timelines import STEP, carried, event_of, known_setters, setter_rank
+from tidemark.timeops.watermark.periodic_emission import proposals_of, seen_in_periods
+from tidemark.timeops.watermark.timelines import STEP, carried, event_of, known_set_by, set_by_rank
 
 _PLACES = 56  # in a block: see `_packed`. Small blocks leave few rows doubtful, those that their own block passes.
 
 _BLOCK = "__block"
-_CARRY = "__carry"  # STRUCT<__asked_w, __setter>: the highest before the block
-_TOP = "__top"  # the highest watermark asked for up to the end of the block
+_CARRY = "__carry"  # STRUCT<__proposed_w, __set_by>: the highest before the block
+_TOP = "__top"  # the highest watermark proposed up to the end of the block
 _LOWEST = "__lowest_t"
 _MAX_T = "__max_t_before"  # the largest t before the block
 _IS_EVENT = "__is_event"
@@ -63,21 +63,21 @@ class Scanned:
 
     Attributes:
         events: The events with `__w_before`: the watermark just before the event where the event may be behind it,
-            null where it is on time whatever the order was; and `__w_rank`, the `__setter` of that watermark, where
+            null where it is on time whatever the order was; and `__w_rank`, the `__set_by` of that watermark, where
             the scan knows it.
-        setters: `_timeline`, `__asked_w`, `__setter`: who first asked for a watermark that a later event may find
+        set_by: `_timeline`, `__proposed_w`, `__set_by`: who first proposed a watermark that a later event may find
             standing; several rows may name the same one. None where the events have `__w_rank`.
-        moves: `_timeline`, `_arrival_seq`, `__t`, `__asked_w`, `__setter` of the events that may raise the watermark
-            or the largest t, where the scan knows them; None where it may be any.
+        advances: `_timeline`, `_arrival_seq`, `__t`, `__proposed_w`, `__set_by` of the events that may raise the
+            watermark or the largest t, where the scan knows them; None where it may be any.
     """
 
     events: DataFrame
-    setters: DataFrame | None
-    moves: DataFrame | None = None
+    set_by: DataFrame | None
+    advances: DataFrame | None = None
 
 
 def scan(
-    asked: DataFrame,
+    proposed: DataFrame,
     state: DataFrame,
     rules: TimeRules,
     strategy: ScanStrategy,
@@ -88,8 +88,8 @@ def scan(
     """Finds the watermark just before each event that may be behind it.
 
     Args:
-        asked: Events with what `timelines.asking` or `activity.asking_by_activity` adds. One without `__t` is not
-            judged, it only asks.
+        proposed: Events with what `timelines.proposing` or `activity.proposing_by_activity` adds. One without `__t`
+            is not judged, it only proposes.
         state: timelines.STATE_SCHEMA before the first of them.
         rules: The rules of time.
         strategy: How to find watermarks that are seen at once.
@@ -98,31 +98,31 @@ def scan(
     """
     every_us = rules.time.emit_every_us
     if published is not None:
-        found = _by_publications(asked, published, state)
+        found = _by_publications(proposed, published, state)
     elif every_us is not None:
-        found = _by_periods(asked, state, every_us)
+        found = _by_periods(proposed, state, every_us)
     elif strategy == "by_blocks":
-        found = _by_blocks(asked, state, clock_moves=rules.clock_moves, materialize_few=materialize_few)
+        found = _by_blocks(proposed, state, clock_moves=rules.clock_moves, materialize_few=materialize_few)
     else:
-        found = _in_order(asked, state)
-    if found.setters is None:
+        found = _in_order(proposed, state)
+    if found.set_by is None:
         return found
-    return replace(found, setters=found.setters.unionByName(known_setters(state)))
+    return replace(found, set_by=found.set_by.unionByName(known_set_by(state)))
 
 
-def with_setter(behind: DataFrame, setters: DataFrame | None) -> DataFrame:
+def with_set_by(behind: DataFrame, set_by: DataFrame | None) -> DataFrame:
     """Adds `__w_set_by`: the lowest `_arrival_seq` after which the watermark had the value `__w_before`.
 
     It is null where no event gave the watermark this value, but the clock or a change of the spec.
 
     Args:
         behind: Some of the scanned events; few, since each of them is looked up.
-        setters: What `scan` gave.
+        set_by: What `scan` gave.
     """
-    if setters is None:
+    if set_by is None:
         return behind.withColumn(W_SET_BY, event_of(F.col(W_RANK)))
     keys = [TIMELINE, W_BEFORE]
-    first = setters.groupBy(TIMELINE, F.col(ASKED).alias(W_BEFORE)).agg(F.max(SETTER).alias(W_SET_BY))
+    first = set_by.groupBy(TIMELINE, F.col(PROPOSED).alias(W_BEFORE)).agg(F.max(SET_BY).alias(W_SET_BY))
     return behind.join(first, keys, "left").withColumn(W_SET_BY, event_of(F.col(W_SET_BY)))
 
 
@@ -130,35 +130,35 @@ def _in_order(events: DataFrame, state: DataFrame) -> Scanned:
     """One window by timeline: a shuffle and a sort of all rows.
 
     Args:
-        events: Rows with what `timelines.asking` adds.
+        events: Rows with what `timelines.proposing` adds.
         state: timelines.STATE_SCHEMA before them.
     """
     earlier = Window.partitionBy(TIMELINE).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
     marked = events.withColumn(_IS_EVENT, F.lit(True))
     both = marked.unionByName(carried(state).select(*STEP), allowMissingColumns=True)
-    asks = F.when(F.col(ASKED).isNotNull(), F.struct(ASKED, SETTER))
-    seen = both.withColumn("__seen", F.max(asks).over(earlier)).where(_IS_EVENT)
+    proposed = F.when(F.col(PROPOSED).isNotNull(), F.struct(PROPOSED, SET_BY))
+    seen = both.withColumn("__seen", F.max(proposed).over(earlier)).where(_IS_EVENT)
     return Scanned(_seen(seen, F.col("__seen")).drop("__seen", _IS_EVENT), None)
 
 
 def _by_blocks(events: DataFrame, state: DataFrame, *, clock_moves: bool, materialize_few: Materialize) -> Scanned:
-    """The pruned scan: only doubtful rows and their possible setters are shuffled.
+    """The pruned scan: only doubtful rows and those that may have set their watermarks are shuffled.
 
     Args:
         events: As for `_in_order`.
         state: timelines.STATE_SCHEMA before them.
-        clock_moves: The clock may be the setter of a watermark too.
+        clock_moves: The clock may set a watermark too.
         materialize_few: Gives a frame with the same rows, computed once; asked for the carries and the moves.
     """
-    setters = 2 if clock_moves else 1  # of a row
-    in_blocks = events.withColumn(_BLOCK, floor_to(F.col(SEQ), _PLACES // setters))
-    blocks = materialize_few(_blocks(in_blocks, state, setters))
+    proposals = 2 if clock_moves else 1  # of a row
+    in_blocks = events.withColumn(_BLOCK, floor_to(F.col(SEQ), _PLACES // proposals))
+    blocks = materialize_few(_blocks(in_blocks, state, proposals))
     rows = in_blocks.join(F.broadcast(blocks), [TIMELINE, _BLOCK])
     nothing = F.lit(None).cast("bigint")
     doubtful = F.coalesce(F.col(T) < F.col(_TOP), F.lit(False))
     on_time = rows.where(~doubtful).select(*events.columns, nothing.alias(W_BEFORE), nothing.alias(W_RANK))
-    before_block = F.col(_CARRY)[ASKED]
-    rises = F.col(ASKED).isNotNull() & F.coalesce(F.col(ASKED) > before_block, F.lit(True))
+    before_block = F.col(_CARRY)[PROPOSED]
+    rises = F.col(PROPOSED).isNotNull() & F.coalesce(F.col(PROPOSED) > before_block, F.lit(True))
     # The payload travels only with the rows that are asked about, not with those that set their watermark. Each of
     # its columns by itself: what nobody asks for is not even read.
     payload = [F.when(doubtful, F.col(name)).alias(name) for name in events.columns if name not in (TIMELINE, SEQ)]
@@ -167,7 +167,7 @@ def _by_blocks(events: DataFrame, state: DataFrame, *, clock_moves: bool, materi
         _BLOCK,
         SEQ,
         _CARRY,
-        F.when(rises, F.struct(ASKED, SETTER)).alias("__rising"),
+        F.when(rises, F.struct(PROPOSED, SET_BY)).alias("__rising"),
         doubtful.alias(_IS_EVENT),
         *payload,
     )
@@ -175,32 +175,34 @@ def _by_blocks(events: DataFrame, state: DataFrame, *, clock_moves: bool, materi
     inside = slim.withColumn("__seen", F.max("__rising").over(earlier)).where(_IS_EVENT)
     resolved = _seen(inside, F.greatest("__seen", _CARRY)).select(*on_time.columns)
     is_largest = F.coalesce(F.col(T) > F.col(_MAX_T), F.col(T).isNotNull())
-    moves = materialize_few(rows.where(rises | is_largest).select(TIMELINE, SEQ, T, ASKED, SETTER))
-    return Scanned(on_time.unionByName(resolved), None, moves)
+    advances = materialize_few(rows.where(rises | is_largest).select(TIMELINE, SEQ, T, PROPOSED, SET_BY))
+    return Scanned(on_time.unionByName(resolved), None, advances)
 
 
-def _seen(rows: DataFrame, asked: Column) -> DataFrame:
+def _seen(rows: DataFrame, proposed: Column) -> DataFrame:
     """Adds `__w_before` where the event is behind it, and `__w_rank`, who set that: other events, or the clock.
 
     Args:
         rows: Events with `__clock_w`.
-        asked: STRUCT<__asked_w, __setter>: the highest that earlier events asked for.
+        proposed: STRUCT<__proposed_w, __set_by>: the highest that earlier events proposed.
     """
-    by_event = F.when(F.coalesce(asked[ASKED] >= F.col(BY_CLOCK), F.lit(True)), asked[SETTER])
-    return _only_behind(rows.withColumns({W_BEFORE: F.greatest(asked[ASKED], BY_CLOCK), W_RANK: by_event}))
+    by_event = F.when(F.coalesce(proposed[PROPOSED] >= F.col(BY_CLOCK), F.lit(True)), proposed[SET_BY])
+    return _only_behind(rows.withColumns({W_BEFORE: F.greatest(proposed[PROPOSED], BY_CLOCK), W_RANK: by_event}))
 
 
 def _by_periods(events: DataFrame, state: DataFrame, every_us: int) -> Scanned:
     """Periodic emission (F): the watermark as it stood after the last item of an earlier period of the clock."""
-    asked = events.groupBy(TIMELINE, PERIOD).agg(F.max(F.struct(ASKED, SETTER)).alias("asked"))
-    setters = asked.select(TIMELINE, "asked.*")
-    own = asked.select(TIMELINE, PERIOD, F.col("asked")[ASKED].alias(ASKED))
-    waiting = state.select(TIMELINE, floor_to(F.col("clock"), every_us).alias(PERIOD), F.col("computed").alias(ASKED))
-    periods = own.unionByName(waiting).groupBy(TIMELINE, PERIOD).agg(F.max(ASKED).alias("__highest"))
+    proposed = events.groupBy(TIMELINE, PERIOD).agg(F.max(F.struct(PROPOSED, SET_BY)).alias("proposed"))
+    set_by = proposed.select(TIMELINE, "proposed.*")
+    own = proposed.select(TIMELINE, PERIOD, F.col("proposed")[PROPOSED].alias(PROPOSED))
+    waiting = state.select(
+        TIMELINE, floor_to(F.col("clock"), every_us).alias(PERIOD), F.col("computed").alias(PROPOSED)
+    )
+    periods = own.unionByName(waiting).groupBy(TIMELINE, PERIOD).agg(F.max(PROPOSED).alias("__highest"))
     known = periods.join(state.select(TIMELINE, "watermark"), TIMELINE, "left")
     highest, before = {W_BEFORE: F.col("__highest")}, {W_BEFORE: F.col("watermark")}
     seen = with_carried(known, highest, before, key=TIMELINE, cell=PERIOD).select(TIMELINE, PERIOD, W_BEFORE)
-    return Scanned(_only_behind(events.join(seen, [TIMELINE, PERIOD])), setters)
+    return Scanned(_only_behind(events.join(seen, [TIMELINE, PERIOD])), set_by)
 
 
 def _by_publications(events: DataFrame, published: DataFrame, state: DataFrame) -> Scanned:
@@ -212,48 +214,48 @@ def _by_publications(events: DataFrame, published: DataFrame, state: DataFrame) 
         state: timelines.STATE_SCHEMA before them.
     """
     seen = events.join(seen_in_periods(published, state), [TIMELINE, PERIOD])
-    return Scanned(_only_behind(seen), asks_of(published).select(TIMELINE, ASKED, SETTER))
+    return Scanned(_only_behind(seen), proposals_of(published).select(TIMELINE, PROPOSED, SET_BY))
 
 
-def _blocks(in_blocks: DataFrame, state: DataFrame, setters: int) -> DataFrame:
+def _blocks(in_blocks: DataFrame, state: DataFrame, proposals: int) -> DataFrame:
     """Per timeline and block: carry, the highest watermark up to its end (top), its lowest t, the largest before."""
     of_block = in_blocks.groupBy(TIMELINE, _BLOCK)
     packed = of_block.agg(
-        F.max(_packed(setters)).alias("__packed"), F.min(T).alias(_LOWEST), F.max(T).alias("__max_t")
+        F.max(_packed(proposals)).alias("__packed"), F.min(T).alias(_LOWEST), F.max(T).alias("__max_t")
     )
-    highest = packed.withColumn("__highest", _unpacked(F.col("__packed"), setters))
-    asked = F.struct(F.col("computed").alias(ASKED), setter_rank("computed_set_by").alias(SETTER))
-    before = state.select(TIMELINE, F.when(F.col("computed").isNotNull(), asked).alias("__before"), "max_t")
+    highest = packed.withColumn("__highest", _unpacked(F.col("__packed"), proposals))
+    proposed = F.struct(F.col("computed").alias(PROPOSED), set_by_rank("computed_set_by").alias(SET_BY))
+    before = state.select(TIMELINE, F.when(F.col("computed").isNotNull(), proposed).alias("__before"), "max_t")
     known = highest.join(before, TIMELINE, "left")
     values = {_CARRY: F.col("__highest"), _MAX_T: F.col("__max_t")}
     start = {_CARRY: F.col("__before"), _MAX_T: F.col("max_t")}
     blocks = with_carried(known, values, start, key=TIMELINE, cell=_BLOCK)
-    top = F.greatest(F.col(_CARRY)[ASKED], F.col("__highest")[ASKED])
+    top = F.greatest(F.col(_CARRY)[PROPOSED], F.col("__highest")[PROPOSED])
     return blocks.select(TIMELINE, _BLOCK, _CARRY, top.alias(_TOP), _LOWEST, _MAX_T)
 
 
 _MIDDLE_US = (MIN_US + MAX_US) // 2
 
 
-def _packed(setters: int) -> Column:
-    """What a row asks for and its place in the block as one BIGINT, of which the largest is who first asked most.
+def _packed(proposals: int) -> Column:
+    """What a row proposes and its place in the block as one BIGINT, of which the largest is who first proposed most.
 
     A maximum of two columns would make Spark sort all rows, one of a number is a hash aggregation. The instants of
     the years 0001 to 9999 times the places of a block fit 64 bits up to 58 places.
     """
-    in_block = -F.col(SETTER) - F.lit(2) * F.col(_BLOCK)  # of the clock before an event even, of the event odd
-    place = in_block if setters == 2 else F.shiftright(in_block, 1)
-    return (F.col(ASKED) - F.lit(_MIDDLE_US)) * F.lit(_PLACES) + (F.lit(_PLACES - 1) - place)
+    in_block = -F.col(SET_BY) - F.lit(2) * F.col(_BLOCK)  # of the clock before an event even, of the event odd
+    place = in_block if proposals == 2 else F.shiftright(in_block, 1)
+    return (F.col(PROPOSED) - F.lit(_MIDDLE_US)) * F.lit(_PLACES) + (F.lit(_PLACES - 1) - place)
 
 
-def _unpacked(packed: Column, setters: int) -> Column:
-    """STRUCT<__asked_w, __setter> of what `_packed` gave in the row's block; null of null."""
+def _unpacked(packed: Column, proposals: int) -> Column:
+    """STRUCT<__proposed_w, __set_by> of what `_packed` gave in the row's block; null of null."""
     rest = F.pmod(packed, F.lit(_PLACES))
-    asked = F.call_function("div", packed - rest, F.lit(_PLACES)) + F.lit(_MIDDLE_US)
+    proposed = F.call_function("div", packed - rest, F.lit(_PLACES)) + F.lit(_MIDDLE_US)
     place = F.lit(_PLACES - 1) - rest
-    in_block = place if setters == 2 else F.lit(2) * place + F.lit(1)
-    setter = -(in_block + F.lit(2) * F.col(_BLOCK))
-    return F.when(packed.isNotNull(), F.struct(asked.alias(ASKED), setter.alias(SETTER)))
+    in_block = place if proposals == 2 else F.lit(2) * place + F.lit(1)
+    set_by = -(in_block + F.lit(2) * F.col(_BLOCK))
+    return F.when(packed.isNotNull(), F.struct(proposed.alias(PROPOSED), set_by.alias(SET_BY)))
 
 
 def _only_behind(events: DataFrame) -> DataFrame:

@@ -1,6 +1,6 @@
 """The timelines between two segments of the log: watermark, largest t, and who set them.
 
-Here: the state, what events and the clock ask for, the steps in which events and windows see the watermark rise, how
+Here: the state, what events and the clock propose, the steps in which events and windows see the watermark rise, how
 timelines come out of a segment: by their own events, by the clock, by a change of the spec. Not here: the watermark
 of each event (scans.py). Rules: H (base time and range), A2, F (bounded out-of-orderness, emission on-periodic).
 """
@@ -10,12 +10,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from tidemark.timeops.columns import (
-    ASKED,
     BY_CLOCK,
     CLOCK,
     PERIOD,
+    PROPOSED,
     SEQ,
-    SETTER,
+    SET_BY,
     TIMELINE,
     T,
     floor_to,
@@ -67,36 +67,36 @@ Every stage joins its events with such a frame. Whoever knows that the timelines
 `F.broadcast(state)`: the hint stays with what is derived from it."""
 
 CLOCK_SETS = -(2**62)
-"""`__setter` where the clock raises a watermark behind the last event of a segment. Of an event it is
+"""`__set_by` where the clock raises a watermark behind the last event of a segment. Of an event it is
 -(2 * _arrival_seq + 1), of the clock just before this event one more, and 1 stands for what was no event before the
 segment. So the largest is who did it first."""
 
-STEP = (TIMELINE, SEQ, ASKED, SETTER)
+STEP = (TIMELINE, SEQ, PROPOSED, SET_BY)
 
 
 _BEFORE_ALL = -1  # stands before every _arrival_seq of a segment
 
 
-def asking(events: DataFrame, rules: TimeRules) -> DataFrame:
-    """Adds what each event asks for by its own t and the clock of the log.
+def proposing(events: DataFrame, rules: TimeRules) -> DataFrame:
+    """Adds what each event proposes by its own t and the clock of the log.
 
     Returns:
-        The events with `__clock_w`, the watermark that the clock gives just before the event; `__asked_w`, the
-        watermark from the event on if no other asks for more; `__setter`; and `__period`, the start of the event's
+        The events with `__clock_w`, the watermark that the clock gives just before the event; `__proposed_w`, the
+        watermark from the event on if no other proposes more; `__set_by`; and `__period`, the start of the event's
         period of the clock, when emission is periodic.
     """
-    asked = allows(F.col(T), rules.tolerance_us())
+    proposed = allows(F.col(T), rules.tolerance_us())
     by_clock = clock_rule(rules).gives(F.lit(None), to_us(CLOCK))
-    return with_asked(events, asked, by_clock, rules.time)
+    return with_proposed(events, proposed, by_clock, rules.time)
 
 
-def with_asked(events: DataFrame, asked: Column, by_clock: Column, time: TimeSpec) -> DataFrame:
-    """Adds what `asking` says, of the watermark that an event asks for and the one that the clock gives before it."""
-    first = F.when(F.coalesce(asked > F.col(BY_CLOCK), asked.isNotNull()), setter_rank(SEQ))
+def with_proposed(events: DataFrame, proposed: Column, by_clock: Column, time: TimeSpec) -> DataFrame:
+    """Adds what `proposing` says: of the watermark that an event proposes and the one that the clock gives before."""
+    first = F.when(F.coalesce(proposed > F.col(BY_CLOCK), proposed.isNotNull()), set_by_rank(SEQ))
     found = events.withColumn(BY_CLOCK, by_clock).withColumns(
         {
-            ASKED: F.greatest(asked, BY_CLOCK),
-            SETTER: F.coalesce(first, F.lit(-2) * F.col(SEQ)),
+            PROPOSED: F.greatest(proposed, BY_CLOCK),
+            SET_BY: F.coalesce(first, F.lit(-2) * F.col(SEQ)),
         }
     )
     if time.emit_every_us is None:
@@ -104,58 +104,58 @@ def with_asked(events: DataFrame, asked: Column, by_clock: Column, time: TimeSpe
     return found.withColumn(PERIOD, floor_to(to_us(CLOCK), time.emit_every_us))
 
 
-def setter_rank(seq: Column | str) -> Column:
-    """SETTER of an `_arrival_seq`; null is no event."""
+def set_by_rank(seq: Column | str) -> Column:
+    """SET_BY of an `_arrival_seq`; null is no event."""
     column = F.col(seq) if isinstance(seq, str) else seq
     return F.coalesce(F.lit(-2) * column - F.lit(1), F.lit(1).cast("bigint"))
 
 
 def event_of(rank: Column) -> Column:
-    """The `_arrival_seq` of a SETTER, null where it was no event."""
+    """The `_arrival_seq` of a SET_BY, null where it was no event."""
     is_event = (rank < 0) & (rank > CLOCK_SETS) & (F.pmod(rank, F.lit(2)) == 1)
     return F.when(is_event, F.shiftright(-rank, 1))
 
 
 def carried(state: DataFrame) -> DataFrame:
-    """The computed watermarks before a segment as what a record before all others asked for: STEP, and `clock`."""
+    """The computed watermarks before a segment as what a record before all others proposed: STEP, and `clock`."""
     return state.select(
         TIMELINE,
         F.lit(_BEFORE_ALL).cast("bigint").alias(SEQ),
-        F.col("computed").alias(ASKED),
-        setter_rank("computed_set_by").alias(SETTER),
+        F.col("computed").alias(PROPOSED),
+        set_by_rank("computed_set_by").alias(SET_BY),
         "clock",
     )
 
 
-def known_setters(state: DataFrame) -> DataFrame:
-    """Who set the watermarks before the segment: `_timeline`, `__asked_w`, `__setter`."""
-    seen = state.select(TIMELINE, F.col("watermark").alias(ASKED), setter_rank("watermark_set_by").alias(SETTER))
-    return seen.unionByName(carried(state).select(TIMELINE, ASKED, SETTER))
+def known_set_by(state: DataFrame) -> DataFrame:
+    """Who set the watermarks before the segment: `_timeline`, `__proposed_w`, `__set_by`."""
+    seen = state.select(TIMELINE, F.col("watermark").alias(PROPOSED), set_by_rank("watermark_set_by").alias(SET_BY))
+    return seen.unionByName(carried(state).select(TIMELINE, PROPOSED, SET_BY))
 
 
-def steps_of(moves: DataFrame, state: DataFrame, rules: TimeRules, clock_after: Column) -> DataFrame:
+def steps_of(advances: DataFrame, state: DataFrame, rules: TimeRules, clock_after: Column) -> DataFrame:
     """The steps in which the watermark is seen to rise in a segment.
 
     Args:
-        moves: `_timeline`, `_arrival_seq`, and what `asking` adds, of all events that move the watermark.
+        advances: `_timeline`, `_arrival_seq`, and what `proposing` adds, of all events that move the watermark.
         state: STATE_SCHEMA before the segment.
         rules: The rules of time.
         clock_after: The log's clock after the segment, microseconds, for a row with `_timeline`.
 
     Returns:
-        `_timeline`, `_arrival_seq` (which orders them), `__asked_w`, `__setter`. With periodic emission one row for
-        each period that has ended, with `__period` and what its events asked for: it is seen from the next period
+        `_timeline`, `_arrival_seq` (which orders them), `__proposed_w`, `__set_by`. With periodic emission one row
+        for each period that has ended, with `__period` and what its events proposed: it is seen from the next period
         on. Where the clock raises timelines one by one also `__clock_w` and `__gathered`, see clock_rules.py.
     """
     every_us = rules.time.emit_every_us
     unseen = waiting(state, rules.time)
     if every_us is None:
-        return moves.select(*STEP, *clock_rule(rules).of_steps).unionByName(unseen, allowMissingColumns=True)
-    both = moves.select(*STEP, PERIOD).unionByName(unseen)
-    highest = F.max(F.struct(ASKED, SETTER)).alias("asked")
+        return advances.select(*STEP, *clock_rule(rules).of_steps).unionByName(unseen, allowMissingColumns=True)
+    both = advances.select(*STEP, PERIOD).unionByName(unseen)
+    highest = F.max(F.struct(PROPOSED, SET_BY)).alias("proposed")
     ended = F.col(PERIOD) < floor_to(clock_after, every_us)
     periods = both.where(ended).groupBy(TIMELINE, PERIOD).agg(F.min(SEQ).alias(SEQ), highest)
-    return periods.select(TIMELINE, SEQ, PERIOD, "asked.*")
+    return periods.select(TIMELINE, SEQ, PERIOD, "proposed.*")
 
 
 def waiting(state: DataFrame, time: TimeSpec) -> DataFrame:
@@ -166,22 +166,24 @@ def waiting(state: DataFrame, time: TimeSpec) -> DataFrame:
     return unseen.withColumn(PERIOD, floor_to(F.col("clock"), time.emit_every_us)).select(*STEP, PERIOD)
 
 
-def state_after(moves: DataFrame, seen: DataFrame, state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
+def state_after(
+    advances: DataFrame, seen: DataFrame, state: DataFrame, rules: TimeRules, clock: LogClock
+) -> DataFrame:
     """The timelines after a segment of the log.
 
     Args:
-        moves: As for `steps_of`, with `__t`; where the rules follow activity, all events of the timelines, with
+        advances: As for `steps_of`, with `__t`; where the rules follow activity, all events of the timelines, with
             `_source`, `_split` and `_clock`.
-        seen: What has been asked for and is seen by the end of the segment, `_timeline`, `__asked_w` and `__setter`:
-            with periodic emission what `steps_of` or `periodic_emission.seen_by` gives for them.
+        seen: What has been proposed and is seen by the end of the segment, `_timeline`, `__proposed_w` and
+            `__set_by`: with periodic emission what `steps_of` or `periodic_emission.seen_by` gives for them.
         state: STATE_SCHEMA before the segment.
         rules: The rules of time.
         clock: The clock of the log.
     """
-    moved = _highest(moves, "computed", F.max(T).alias("__max_t"))
+    moved = _highest(advances, "computed", F.max(T).alias("__max_t"))
     both = state.join(moved, TIMELINE, "full").withColumn("max_t", F.greatest("max_t", "__max_t"))
     if rules.follows_activity:
-        both = both.drop("last_clock", "max_close", "splits").join(_gathered_after(moves, state, rules), TIMELINE)
+        both = both.drop("last_clock", "max_close", "splits").join(_gathered_after(advances, state, rules), TIMELINE)
     after = _raised(both, "computed")
     if rules.time.emit_every_us is not None:
         after = _raised(after.join(_highest(seen, "watermark"), TIMELINE, "left"), "watermark")
@@ -191,12 +193,12 @@ def state_after(moves: DataFrame, seen: DataFrame, state: DataFrame, rules: Time
     return after.withColumn("clock", clock.after).select(*STATE_SCHEMA.names)
 
 
-def _gathered_after(moves: DataFrame, state: DataFrame, rules: TimeRules) -> DataFrame:
+def _gathered_after(advances: DataFrame, state: DataFrame, rules: TimeRules) -> DataFrame:
     """`_timeline`, `last_clock`, `max_close` and `splits` after a segment."""
     rule = clock_rule(rules)
     closes = {f"__close{i}": close_asked(F.col(T), window, rules) for i, window in enumerate(rule.windows)}
     latest = [F.max(column).alias(name) for name, column in closes.items()]
-    fresh = moves.groupBy(TIMELINE).agg(F.max(rule.read_at(to_us(CLOCK))).alias("__last"), *latest)
+    fresh = advances.groupBy(TIMELINE).agg(F.max(rule.read_at(to_us(CLOCK))).alias("__last"), *latest)
     both = state.select(TIMELINE, "last_clock", "max_close").join(fresh, TIMELINE, "full")
     reached = [F.greatest(F.get("max_close", F.lit(i)), F.col(name)) for i, name in enumerate(closes)]
     after = both.select(
@@ -205,7 +207,7 @@ def _gathered_after(moves: DataFrame, state: DataFrame, rules: TimeRules) -> Dat
         F.array(*reached).cast("array<bigint>").alias("max_close"),
     )
     if rules.uses_splits:
-        return after.join(splits_after(moves, state, rules), TIMELINE)
+        return after.join(splits_after(advances, state, rules), TIMELINE)
     return after.withColumn("splits", F.lit(None).cast(SPLITS_TYPE))
 
 
@@ -218,9 +220,9 @@ def under_clock(state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFram
     published = given = rule.gives(known, rule.behind(clock))
     if every_us is not None:
         published = rule.published(known, clock.ended, floor_to(clock.after, every_us))
-    for name, asked_us in (("computed", given), ("watermark", published)):
-        asked = F.struct(asked_us.alias(ASKED), F.lit(CLOCK_SETS).cast("bigint").alias(SETTER))
-        state = _raised(state.withColumn(f"__new_{name}", F.when(asked_us.isNotNull(), asked)), name).drop(
+    for name, given_us in (("computed", given), ("watermark", published)):
+        proposed = F.struct(given_us.alias(PROPOSED), F.lit(CLOCK_SETS).cast("bigint").alias(SET_BY))
+        state = _raised(state.withColumn(f"__new_{name}", F.when(given_us.isNotNull(), proposed)), name).drop(
             f"__new_{name}"
         )
     return state
@@ -238,27 +240,27 @@ def under_out_of_orderness(state: DataFrame, rules: TimeRules, clock: LogClock) 
         clock: The clock of the log, at the end of what was processed.
     """
     if rules.uses_splits:
-        asked = splits_watermark(of_state(F.col("splits"), rules, clock.first), clock.after, rules)
+        proposed = splits_watermark(of_state(F.col("splits"), rules, clock.first), clock.after, rules)
     else:
-        asked = allows(F.col("max_t"), rules.tolerance_us())
-    setter = F.when(asked <= F.col("computed"), F.col("computed_set_by"))
-    return state.withColumns({"computed": F.greatest("computed", asked), "computed_set_by": setter})
+        proposed = allows(F.col("max_t"), rules.tolerance_us())
+    set_by = F.when(proposed <= F.col("computed"), F.col("computed_set_by"))
+    return state.withColumns({"computed": F.greatest("computed", proposed), "computed_set_by": set_by})
 
 
 def _highest(rows: DataFrame, name: str, *more: Column) -> DataFrame:
-    """Per timeline the highest watermark that rows ask for, and who asked first, as `__new_<name>`."""
-    asked = F.when(F.col(ASKED).isNotNull(), F.struct(ASKED, SETTER))
-    return rows.groupBy(TIMELINE).agg(F.max(asked).alias(f"__new_{name}"), *more)
+    """Per timeline the highest watermark that rows propose, and who did so first, as `__new_<name>`."""
+    proposed = F.when(F.col(PROPOSED).isNotNull(), F.struct(PROPOSED, SET_BY))
+    return rows.groupBy(TIMELINE).agg(F.max(proposed).alias(f"__new_{name}"), *more)
 
 
 def _raised(state: DataFrame, name: str) -> DataFrame:
-    """The state with a watermark and its setter raised to `__new_<name>` where that is higher."""
+    """The state with a watermark, and who set it, raised to `__new_<name>` where that is higher."""
     new = F.col(f"__new_{name}")
-    rose = F.coalesce(new[ASKED] > F.col(name), new.isNotNull() & F.col(name).isNull())
-    setter = event_of(new[SETTER])
+    rose = F.coalesce(new[PROPOSED] > F.col(name), new.isNotNull() & F.col(name).isNull())
+    set_by = event_of(new[SET_BY])
     return state.withColumns(
         {
-            name: F.when(rose, new[ASKED]).otherwise(F.col(name)),
-            f"{name}_set_by": F.when(rose, setter).otherwise(F.col(f"{name}_set_by")),
+            name: F.when(rose, new[PROPOSED]).otherwise(F.col(name)),
+            f"{name}_set_by": F.when(rose, set_by).otherwise(F.col(f"{name}_set_by")),
         }
     )

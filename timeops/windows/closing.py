@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.asof import CELL_US, with_largest_at_or_above
-from tidemark.timeops.columns import ASKED, SEQ, TIMELINE, WATERMARK
+from tidemark.timeops.columns import PROPOSED, SEQ, TIMELINE, WATERMARK
 from tidemark.timeops.events.adjustment import Adjusted
 from tidemark.timeops.grid import close_time, last_closed
 from tidemark.timeops.spec import WindowSpec
@@ -49,9 +49,9 @@ def with_first_watermarks(results: DataFrame, adjusted: Adjusted, window: Window
 
 def _at_any_time(rows: DataFrame, steps: DataFrame, of: str, more: tuple[str, ...]) -> DataFrame:
     """A `Find` by the close time itself."""
-    step = F.struct((-F.col(SEQ)).alias("negative_seq"), F.col(ASKED).alias("w"), *more)
-    asked = steps.where(F.col(ASKED).isNotNull())
-    marks = asked.groupBy(of, F.col(ASKED).alias(CLOSES_AT)).agg(F.max(step).alias(FIRST))
+    step = F.struct((-F.col(SEQ)).alias("negative_seq"), F.col(PROPOSED).alias("w"), *more)
+    asked = steps.where(F.col(PROPOSED).isNotNull())
+    marks = asked.groupBy(of, F.col(PROPOSED).alias(CLOSES_AT)).agg(F.max(step).alias(FIRST))
     return with_largest_at_or_above(rows, marks, FIRST, key=of, place=CLOSES_AT, width=CELL_US)
 
 
@@ -60,13 +60,13 @@ def _on_grid(window: WindowSpec) -> Find:
 
     Steps are first grouped by the last window that they close: so few are left that no cells are needed.
     """
-    last = last_closed(F.col(ASKED), window).alias(END)
+    last = last_closed(F.col(PROPOSED), window).alias(END)
 
     def find(rows: DataFrame, steps: DataFrame, of: str, more: tuple[str, ...]) -> DataFrame:
         # Numbers one by one: for a maximum of several Spark would sort all steps.
-        firsts = [F.min_by(name, SEQ).alias(name) for name in (ASKED, *more)]
-        by_window = steps.where(F.col(ASKED).isNotNull()).groupBy(of, last).agg(F.min(SEQ).alias(SEQ), *firsts)
-        step = F.struct((-F.col(SEQ)).alias("negative_seq"), F.col(ASKED).alias("w"), *more)
+        firsts = [F.min_by(name, SEQ).alias(name) for name in (PROPOSED, *more)]
+        by_window = steps.where(F.col(PROPOSED).isNotNull()).groupBy(of, last).agg(F.min(SEQ).alias(SEQ), *firsts)
+        step = F.struct((-F.col(SEQ)).alias("negative_seq"), F.col(PROPOSED).alias("w"), *more)
         marks = by_window.withColumn(FIRST, step)
         if of == TIMELINE:
             return with_largest_at_or_above(rows, marks, FIRST, key=of, place=END, width=None)

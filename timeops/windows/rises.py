@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.asof import CELL_US, with_largest_at_or_above, with_largest_at_or_below
 from tidemark.timeops.columns import (
-    ASKED,
     BY_CLOCK,
     CLOCK,
     LOG,
     PERIOD,
+    PROPOSED,
     PUBLISHED,
     SEQ,
     TIMELINE,
@@ -28,7 +28,7 @@ from tidemark.timeops.columns import (
 from tidemark.timeops.events.adjustment import Adjusted
 from tidemark.timeops.watermark.clock_rules import GATHERED, clock_rule
 from tidemark.timeops.watermark.log_clock import BEHIND_ALL
-from tidemark.timeops.watermark.periodic_emission import ASKED_BEFORE, ENDED, PREVIOUS, with_asked_before
+from tidemark.timeops.watermark.periodic_emission import ENDED, PREVIOUS, PROPOSED_BEFORE, with_proposed_before
 
 CLOSES_AT = "__closes_at"  # BIGINT: the watermark that is asked for
 REACHED = "__reached"  # the watermark that first reached it, at an item that may raise it further
@@ -43,8 +43,8 @@ CLOCK_BEFORE = "__clock_before"  # BIGINT: the clock just before that item
 _BEFORE, _BY_EVENTS = "__before", "__by_events"
 
 Find = Callable[[DataFrame, DataFrame, str, tuple[str, ...]], DataFrame]
-"""Adds `__first` to rows with `__closes_at`, of some steps (`__asked_w`, `_arrival_seq`) of the same timeline, or of
-the same log, with more of their columns; see closing.py."""
+"""Adds `__first` to rows with `__closes_at`, of some steps (`__proposed_w`, `_arrival_seq`) of the same timeline, or
+of the same log, with more of their columns; see closing.py."""
 
 
 class Rise:
@@ -70,7 +70,7 @@ class Rise:
 
         Returns:
             The rows with `_watermark` BIGINT, just after that item, null for no such item; and `__reached`, the
-            watermark that reached it, which is lower where the clock comes to an item first and its event asks for
+            watermark that reached it, which is lower where the clock comes to an item first and its event proposes
             more.
         """
         w = F.col(FIRST)["w"]
@@ -120,7 +120,7 @@ class _RiseInSilences(Rise):
             self.rule.gives(known, self.rule.behind(segment.clock)).alias(BY_CLOCK),
             known.alias(GATHERED),
         )
-        return segment.steps.unionByName(end.withColumn(ASKED, F.col(BY_CLOCK)), allowMissingColumns=True)
+        return segment.steps.unionByName(end.withColumn(PROPOSED, F.col(BY_CLOCK)), allowMissingColumns=True)
 
     def reaching(self, rows: DataFrame, find: Find) -> DataFrame:
         """At the first item of the log at which the silence before a step gave so much, or at the step."""
@@ -150,9 +150,9 @@ class _RiseByPeriods(Rise):
     def steps(self) -> DataFrame:
         """The periods of timelines, see `periodic_emission.publications`, and the last one of the segment.
 
-        With what `periodic_emission.with_asked_before` adds. Each stands for the periods of the log from behind the
-        row before up to its own: in these the timeline shows the higher of `__asked_before` and what the clock alone
-        gave by the period. `__published` of the last one is the watermark behind the segment.
+        With what `periodic_emission.with_proposed_before` adds. Each stands for the periods of the log from behind
+        the row before up to its own: in these the timeline shows the higher of `__proposed_before` and what the clock
+        alone gave by the period. `__published` of the last one is the watermark behind the segment.
         """
         clock = self._segment.clock
         end = self._segment.state.select(
@@ -162,27 +162,27 @@ class _RiseByPeriods(Rise):
             F.col("watermark").alias(PUBLISHED),
             *[self.rule.of_state(clock.first).alias(name) for name in self.rule.gathered],
         )
-        rows = with_asked_before(self._segment.steps.unionByName(end, allowMissingColumns=True))
+        rows = with_proposed_before(self._segment.steps.unionByName(end, allowMissingColumns=True))
         # Where the timeline has events in the last period, their row says it all.
         return rows.where(F.col(PREVIOUS).isNull() | (F.col(PREVIOUS) < F.col(PERIOD)))
 
     def reaching(self, rows: DataFrame, find: Find) -> DataFrame:
         """In the first period that shows so much.
 
-        That is the first one behind a clock: behind the period in which the timeline's events asked for so much, or
+        That is the first one behind a clock: behind the period in which the timeline's events proposed so much, or
         behind the clock that gave it.
         """
-        more = (PREVIOUS, ASKED_BEFORE, *self.rule.gathered)
-        shown = self.steps.select(TIMELINE, SEQ, F.greatest(ASKED_BEFORE, PUBLISHED).alias(ASKED), *more)
+        more = (PREVIOUS, PROPOSED_BEFORE, *self.rule.gathered)
+        shown = self.steps.select(TIMELINE, SEQ, F.greatest(PROPOSED_BEFORE, PUBLISHED).alias(PROPOSED), *more)
         found, step = find(rows, shown, TIMELINE, more), F.col(FIRST)
         known = step[GATHERED] if self.rule.is_by_timeline else F.lit(None)
-        by_events = F.coalesce(step[ASKED_BEFORE] >= F.col(CLOSES_AT), F.lit(False))
+        by_events = F.coalesce(step[PROPOSED_BEFORE] >= F.col(CLOSES_AT), F.lit(False))
         by_clock = self.rule.first_clock(known, F.col(CLOSES_AT))
         at = F.when(step.isNotNull(), F.when(by_events, step[PREVIOUS]).otherwise(by_clock))
         no_item = F.lit(None).cast("bigint").alias(SEQ)  # the periods of several timelines begin behind such a clock
         clocks = self._ended.where(F.col(ENDED).isNotNull()).select(LOG, F.col(ENDED).alias(AT), no_item)
         dated = _with_item(found.withColumns({LOG: self._segment.clock.log, AT: at}), clocks)
-        w = F.greatest(step[ASKED_BEFORE], self.rule.gives(known, F.col(ITEM)["clock"]))
+        w = F.greatest(step[PROPOSED_BEFORE], self.rule.gives(known, F.col(ITEM)["clock"]))
         return dated.withColumns({WATERMARK: w, REACHED: w}).drop(FIRST, LOG, AT, ITEM)
 
     def with_given(self, rows: DataFrame, known: Column) -> DataFrame:

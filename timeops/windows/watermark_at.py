@@ -9,11 +9,11 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.asof import CELL_ROWS, CELL_US, with_largest_at_or_above, with_largest_at_or_below
 from tidemark.timeops.columns import (
-    ASKED,
     CLOCK,
     PERIOD,
+    PROPOSED,
     SEQ,
-    SETTER,
+    SET_BY,
     TIMELINE,
     W_BEFORE,
     W_SET_BY,
@@ -23,8 +23,8 @@ from tidemark.timeops.columns import (
 )
 from tidemark.timeops.events.adjustment import Adjusted
 from tidemark.timeops.watermark.clock_rules import GATHERED
-from tidemark.timeops.watermark.scans import with_setter
-from tidemark.timeops.watermark.timelines import known_setters
+from tidemark.timeops.watermark.scans import with_set_by
+from tidemark.timeops.watermark.timelines import known_set_by
 from tidemark.timeops.windows.rises import AT, GIVEN, rise_of
 
 W_START = "__w_start"
@@ -65,11 +65,11 @@ def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
     """
     rise, every_us = rise_of(adjusted), adjusted.rules.time.emit_every_us
     step_place, wanted_place, width = F.col(SEQ), F.col(AFTER_SEQ), CELL_ROWS
-    if every_us is not None:  # what a period asked for is seen from the next one on
+    if every_us is not None:  # what a period proposed is seen from the next one on
         step_place, wanted_place, width = F.col(PERIOD), floor_to(F.col(AT), every_us) - F.lit(1), CELL_US
     steps = rise.steps.withColumn(_PLACE, step_place)
     asked = wanted.select(TIMELINE, AFTER_SEQ, AT).withColumn(_PLACE, wanted_place)
-    marks = steps.withColumn(_HIGHEST, F.col(ASKED))
+    marks = steps.withColumn(_HIGHEST, F.col(PROPOSED))
     found = with_largest_at_or_below(asked, marks, _HIGHEST, key=TIMELINE, place=_PLACE, width=width)
     if rise.rule.is_by_timeline:
         found = _with_next(found, steps, width)
@@ -79,7 +79,7 @@ def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
 
 
 def met_by(events: DataFrame, adjusted: Adjusted) -> DataFrame:
-    """Puts in `__w_before` and `__w_set_by` of events the watermark just before each, on time or not, and its setter.
+    """Puts in `__w_before` and `__w_set_by` of events the watermark just before each, on time or not, and who set it.
 
     Args:
         events: Few events of the segment; each of them is looked up.
@@ -88,8 +88,8 @@ def met_by(events: DataFrame, adjusted: Adjusted) -> DataFrame:
     asked = events.drop(W_BEFORE, W_SET_BY).withColumns({AFTER_SEQ: F.col(SEQ) - F.lit(1), AT: to_us(CLOCK)})
     found = watermarks_after(asked.select(TIMELINE, AFTER_SEQ, AT), adjusted).drop(AT)
     known = asked.join(found.withColumnRenamed(WATERMARK, W_BEFORE), [TIMELINE, AFTER_SEQ]).drop(AFTER_SEQ, AT)
-    setters = adjusted.moves.select(TIMELINE, ASKED, SETTER).unionByName(known_setters(adjusted.before))
-    return with_setter(known, setters)
+    set_by = adjusted.advances.select(TIMELINE, PROPOSED, SET_BY).unionByName(known_set_by(adjusted.before))
+    return with_set_by(known, set_by)
 
 
 def _with_next(asked: DataFrame, steps: DataFrame, width: int) -> DataFrame:
