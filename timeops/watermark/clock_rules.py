@@ -3,7 +3,7 @@
 Here: one object a rule, chosen once by `clock_rule`: the arrival clock (A2), idle splits leave the minimum (F),
 windows close (M), or none. Each says the watermark as a function of the clock in such a silence, and the clock at
 which it reaches a wanted one. Not here: when a split is idle (splits.py), the watermark of each event (scans.py), the
-items of the log (windows/reached.py).
+items of the log (windows/rises.py).
 
 A timeline may have events of any source, so its *idle clock* stands still while any source waits for others: waiting
 is not idleness (F). What a segment leaves to the next are idle clocks, so a wait changes no stored row.
@@ -203,7 +203,8 @@ class SilentWindows(ClockRule):
             latest = F.get(known["closes"], F.lit(number))
             closes_at = self._next_close(wanted, window) if window.closes_on_grid else latest
             found = F.least(found, F.when(latest >= wanted, closes_at))
-        return F.greatest(known["last"], found) + F.lit(self._rules.time.idle_timeout_us) + F.lit(1)
+        begins = F.when(found.isNotNull(), F.greatest(known["last"], found))
+        return begins + F.lit(self._rules.time.idle_timeout_us) + F.lit(1)
 
     def may_have_raised(self, known: Column, clock_us: Column, /) -> Column:
         """The timeout has passed since the timeline's last event."""

@@ -1,7 +1,7 @@
 """What periods of emission publish of silences: the watermark that the clock gave a timeline before they began.
 
 Here: for each period in which a timeline has events, what they find published and what they propose themselves. Not
-here: what the clock gives in a silence (clock_rules.py), windows that close in one (windows/reached.py). Rules: F
+here: what the clock gives in a silence (clock_rules.py), windows that close in one (windows/rises.py). Rules: F
 (on-periodic) together with F, A2, M (idle rules).
 
 With the first record of a period every timeline shows the watermark as it was computed behind the record before, of
