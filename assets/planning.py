@@ -204,7 +204,8 @@ def take_on(workspace: Workspace, segment: LogSegment, run_id: str) -> Plan:
         input={"flush": segment.flushes, **ticks, **reopening, **waiting},
         fingerprint=workspace.spec.fingerprint(),
     )
-    workspace.prepare(plan)
+    with workspace.batches.keeping_lease(plan, workspace.clock):
+        workspace.prepare(plan)
     return plan
 
 

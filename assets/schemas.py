@@ -14,9 +14,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from tidemark.assets.spec_changes import REMEDY
 from tidemark.resources import tables
-from tidemark.resources.lake.lake import OtherColumnsError
+from tidemark.resources.lake.migration import old_columns
+from tidemark.resources.lake.table_columns import OtherColumnsError
 from tidemark.resources.sources.files import payload_schema, split_of
 from tidemark.resources.spark.frames import empty_frame, small_frame
+from tidemark.resources.tables import open_in_column
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.dead_letters import time_letters
@@ -118,22 +120,53 @@ def open_columns(payload: StructType) -> list[str]:
 
 def session_columns(payload: StructType) -> list[str]:
     """Columns of the events of open sessions and sliding windows: the same, and which windows these are."""
-    return [*open_columns(payload), OPEN_IN]
+    return [*open_columns(payload), open_in_column(payload.names)]
 
 
 def revised_columns(payload: StructType) -> list[str]:
     """Columns of the events of windows that revise their results: the same, and when an event came."""
-    return [*open_columns(payload), c.CLOCK, c.W_BEFORE]
+    return [*open_columns(payload), c.CLOCK, c.WATERMARK]
 
 
 def revised_session_columns(payload: StructType) -> list[str]:
     """Columns of the events of sessions that revise their results: the same, and which windows these are."""
-    return [*revised_columns(payload), OPEN_IN]
+    return [*revised_columns(payload), open_in_column(payload.names)]
 
 
 def kept_result_columns(spec: Spec, window: WindowSpec) -> list[str]:
     """Columns, but its batch, of the table of results that a window over them still needs."""
     return [*result_columns(input_of(window, spec.windows)), c.TIMESTAMP, c.TIMELINE]
+
+
+def stored_events(events: DataFrame, payload: StructType) -> DataFrame:
+    """Adds to events of windows the columns under which what the engine knows of them is stored."""
+    known = {c.WATERMARK: c.to_instant(c.W_BEFORE)} if c.W_BEFORE in events.columns else {}
+    marks = {open_in_column(payload.names): F.col(OPEN_IN)} if OPEN_IN in events.columns else {}
+    return events.withColumns(known | marks) if known or marks else events
+
+
+def loaded_events(events: DataFrame, payload: StructType) -> DataFrame:
+    """Events of windows as the engine knows them, from a table that holds what `stored_events` gave."""
+    found = events.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
+    if c.WATERMARK in events.columns:
+        found = found.withColumn(c.W_BEFORE, c.to_us(c.WATERMARK)).drop(c.WATERMARK)
+    return found.withColumnRenamed(open_in_column(payload.names), OPEN_IN)
+
+
+def stored_name(working: str) -> str:
+    """The name under which a working column is stored in a table that has no payload: one underscore for two."""
+    return working[1:] if working.startswith("__") else working
+
+
+def stored_groups(rows: DataFrame) -> DataFrame:
+    """What is known of groups, as it is stored."""
+    return rows.withColumnsRenamed({name: stored_name(name) for name in rows.columns})
+
+
+def loaded_groups(rows: DataFrame) -> DataFrame:
+    """What is known of groups, as the engine has it, from a table that holds what `stored_groups` gave."""
+    found = rows.drop(c.BATCH)
+    return found.withColumnsRenamed({name: f"_{name}" for name in found.columns if name != c.TIMELINE})
 
 
 def create_tables(workspace: Workspace) -> None:
@@ -151,6 +184,8 @@ def create_tables(workspace: Workspace) -> None:
         workspace.lake.create(table, schema, may_grow=table == tables.FILES)  # see state/files.py
     results = set(workspace.result_tables)
     for table, schema in schemas.items():
+        if workspace.lake.exists(table) and old_columns(workspace.lake, table):
+            continue  # the next batch renames them
         try:
             workspace.lake.create(table, schema, may_grow=table in results)  # aggregates may change: spec_changes.py
         except OtherColumnsError as error:
@@ -222,16 +257,19 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
         found[tables.OPEN_EVENTS] = adjusted.accepted.select(*open_columns(payload)).schema.add(_BATCH_FIELD)
     if workspace.spec.linked_windows:
         marked = adjusted.accepted.withColumn(OPEN_IN, F.array().cast("array<string>"))
-        found[tables.SESSION_EVENTS] = marked.select(*session_columns(payload)).schema.add(_BATCH_FIELD)
+        stored = stored_events(marked, payload)
+        found[tables.SESSION_EVENTS] = stored.select(*session_columns(payload)).schema.add(_BATCH_FIELD)
     if workspace.spec.revised_by_time:
-        found[tables.REVISED_EVENTS] = adjusted.accepted.select(*revised_columns(payload)).schema.add(_BATCH_FIELD)
+        stored = stored_events(adjusted.accepted, payload)
+        found[tables.REVISED_EVENTS] = stored.select(*revised_columns(payload)).schema.add(_BATCH_FIELD)
     if workspace.spec.revised_sessions:
         marked = adjusted.accepted.withColumn(OPEN_IN, F.array().cast("array<string>"))
         columns = revised_session_columns(payload)
-        found[tables.REVISED_SESSION_EVENTS] = marked.select(*columns).schema.add(_BATCH_FIELD)
+        stored = stored_events(marked, payload)
+        found[tables.REVISED_SESSION_EVENTS] = stored.select(*columns).schema.add(_BATCH_FIELD)
     for window in workspace.spec.windows:
         if window.empty:
-            seen = seen_groups(adjusted.accepted, window)
+            seen = stored_groups(seen_groups(adjusted.accepted, window))
             found[tables.seen_groups_table(window.name)] = seen.schema.add(_BATCH_FIELD)
     if workspace.keeps_timelines:
         found[tables.TIMELINES] = StructType([*TIMELINE_SCHEMA.fields, _BATCH_FIELD])
@@ -254,7 +292,7 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
             found[tables.open_results_table(window.name)] = kept.schema.add(_BATCH_FIELD)
         groups = with_groups(segment.accepted, window).select(*group_names(window)).schema.fields
         kinds = {**{field.name: field.dataType for field in groups}, c.TIMELINE: StringType()}
-        flushed = [StructField(name, kinds.get(name, LongType())) for name in columns_of(window)]
+        flushed = [StructField(stored_name(name), kinds.get(name, LongType())) for name in columns_of(window)]
         found[tables.flushed_table(window.name)] = StructType([*flushed, _BATCH_FIELD])
         current = results.drop(LATE_EVENTS, PASSES)
         if window.history:

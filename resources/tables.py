@@ -4,17 +4,18 @@ Here: what stands where under `<warehouse>/<pipeline>/`. Not here: how it is rea
 the schemas that depend on the spec.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 import pyarrow as pa
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Version of the tables' layout and meaning. A program refuses a lake with a higher one.
 
 Since 2 `_state/files` names files by their path from the source's folder: who knows absolute ones only would read all
-of them again.
+of them again. Since 3 the tables of `_state/` have names of their own for what the engine keeps in them; batches
+rename the columns of older ones, see lake/migration.py.
 """
 
 RAW_EVENTS = "raw_events"
@@ -24,6 +25,7 @@ HELD_EVENTS = "held_events"
 DEAD_LETTERS = "dead_letters"
 WATERMARKS = "watermarks"
 BATCHES = "batches"
+STATE = "_state/"
 FILES = "_state/files"
 FIRST_TIMES = "_state/first_times"
 OPEN_EVENTS = "_state/open_events"
@@ -56,6 +58,20 @@ def history_table(name: str) -> str:
 def open_results_table(name: str) -> str:
     """Return the table of results that the window with this name still needs of the one that it goes over."""
     return f"_state/open_results/{name}"
+
+
+def open_in_column(others: Iterable[str]) -> str:
+    """Return the column that says for which windows an event of a session or sliding window is kept.
+
+    It is `_open_in`, which is no reserved name: a payload column of that name keeps it.
+
+    Args:
+        others: The other columns of the table.
+    """
+    taken, name = {other.lower() for other in others}, "_open_in"
+    while name in taken:
+        name += "_"
+    return name
 
 
 def pipeline_folder(warehouse: Path, pipeline: str) -> Path:

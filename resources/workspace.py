@@ -16,6 +16,7 @@ from tidemark.resources.batches.plans import Plan
 from tidemark.resources.clock import Clock
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.lake import Lake
+from tidemark.resources.lake.migration import migrate
 from tidemark.resources.lake.reading import without_spark
 from tidemark.resources.lake.undoing import outputs, prepare, same_rows, take_back
 from tidemark.timeops.errors import LakeError, SpecError
@@ -201,8 +202,6 @@ class Workspace:
         Where maintenance has come since, that is the newest such version: older ones may have lost their files.
         """
         committed = self.batches.base_versions([table])[table]
-        if committed == 0:
-            return committed
         try:
             key = table, committed, self.lake.version(table)
         except LakeError:  # there is no such table any more; who works on it says so
@@ -216,12 +215,13 @@ class Workspace:
         return self.lake.read(table, self.base_of(table), filters=filters)
 
     def prepare(self, plan: Plan) -> None:
-        """Take back what earlier attempts have written, in all tables.
+        """Take back what earlier attempts have written, in all tables, and bring these to the present format.
 
         Raises:
             ForeignChangeError: Somebody else has changed rows since the last commit.
         """
         prepare(self.lake, self.base(), plan.attempt)
+        migrate(self.lake, self.tables, self.tell)
 
     def ready(self, table: str, plan: Plan) -> int:
         """Version that the batch's write of a table has to expect, with what an earlier attempt wrote undone."""

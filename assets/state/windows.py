@@ -13,11 +13,15 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.schemas import (
     kept_result_columns,
+    loaded_events,
+    loaded_groups,
     open_columns,
     payload_of,
     revised_columns,
     revised_session_columns,
     session_columns,
+    stored_events,
+    stored_groups,
 )
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters, sql_condition
@@ -80,7 +84,7 @@ def seen_by_windows(workspace: Workspace) -> Mapping[str, DataFrame]:
     """The groups that windows with `empty` had seen before the batch at work."""
     return ByWindow(
         tuple(window for window in workspace.spec.windows if window.empty),
-        lambda window: once(workspace.read_base(tables.seen_groups_table(window.name)).drop(c.BATCH), window),
+        lambda window: once(loaded_groups(workspace.read_base(tables.seen_groups_table(window.name))), window),
     )
 
 
@@ -97,7 +101,7 @@ def drained_before(batch: "Batch") -> Mapping[str, DataFrame]:
         table = tables.flushed_table(window.name)
         if not workspace.lake.row_count(table, workspace.base_of(table)):
             return None
-        return workspace.read_base(table).drop(c.BATCH)
+        return loaded_groups(workspace.read_base(table))
 
     return ByWindow(workspace.spec.windows, load)
 
@@ -119,7 +123,7 @@ def write_window_state(batch: "Batch") -> None:
     for window in windows:
         drained = batch.outcome.drained_after(window)
         if drained is not None:
-            batch.replace(tables.flushed_table(window.name), drained, where=())
+            batch.replace(tables.flushed_table(window.name), stored_groups(drained), where=())
         if window.empty:
             _write_seen_groups(batch, window)
 
@@ -135,7 +139,8 @@ def _write_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> None:
         of_batch = F.col(EARLIER).isNull()
         rows = rows.where(of_batch if where is None else of_batch | F.expr(sql_condition(where)))
     columns = [F.col(f"`{name}`") for name in _columns_for(batch.workspace, windows[0])]
-    batch.replace(table, rows.select(*columns).repartitionByRange(c.TIMESTAMP), where=where)
+    stored = stored_events(rows, payload_of(batch.workspace)).select(*columns)
+    batch.replace(table, stored.repartitionByRange(c.TIMESTAMP), where=where)
 
 
 def _columns_for(workspace: Workspace, window: WindowSpec) -> Sequence[str]:
@@ -195,15 +200,14 @@ def _write_seen_groups(batch: "Batch", window: WindowSpec) -> None:
     """Adds the groups of a batch of which other windows are known now, or writes all of them when a base is due."""
     table, outcome = tables.seen_groups_table(window.name), batch.outcome
     if batch.base_is_due:
-        batch.replace(table, outcome.seen_after(window), where=())
+        batch.replace(table, stored_groups(outcome.seen_after(window)), where=())
         return
     fresh = seen_groups(outcome.segment_of(window).accepted, window)
-    batch.append(table, changed_groups(outcome.before.seen_groups[window.name], fresh, window))
+    batch.append(table, stored_groups(changed_groups(outcome.before.seen_groups[window.name], fresh, window)))
 
 
 def _rows(workspace: Workspace, table: str, *, only: Filters | None = None) -> DataFrame:
-    held = workspace.read_base(table, filters=only).drop(c.BATCH)
-    return held.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
+    return loaded_events(workspace.read_base(table, filters=only).drop(c.BATCH), payload_of(workspace))
 
 
 def _from_open_windows(workspace: Workspace, before: Position, window: WindowSpec) -> Filters:

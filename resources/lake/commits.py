@@ -17,6 +17,8 @@ _COLUMNS = "columns of "
 
 UNDOING = "undoing"
 """Mark of a commit that takes back what an unfinished attempt wrote."""
+RESHAPING = "renaming columns"
+"""Mark of a commit that gives the rows of a table other columns, and is maintenance."""
 ADDED_ROWS = "tidemark.addedRows"
 """Rows that a commit added, where it wrote others anew as well."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -206,6 +208,7 @@ def entry_of(folder: Path, version: int) -> Entry:
     return Entry(
         version,
         info,
-        changes=attempt_of(info) > 0 or any(file.get("dataChange", True) for file in files),
+        changes=attempt_of(info) > 0
+        or (info.get("userMetadata") != RESHAPING and any(file.get("dataChange", True) for file in files)),
         has_vectors=any("add" in action and action["add"].get("deletionVector") for action in actions),
     )

@@ -9,9 +9,8 @@ writers must: S3 needs conditional puts (delta-rs) and a log store that coordina
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from tidemark.resources.lake.commits import (
     ADDED_ROWS,
+    RESHAPING,
     UNDOING,
     changes_between,
     entry_of,
@@ -33,7 +33,7 @@ from tidemark.resources.lake.commits import (
 from tidemark.resources.lake.filters import Filters, arrow_condition, files_of, sql_condition
 from tidemark.resources.lake.reading import Tables
 from tidemark.resources.lake.table_columns import (
-    ColumnDifference,
+    OtherColumnsError,
     delta_columns,
     differences,
     missing_fields,
@@ -64,23 +64,6 @@ _FULL_FILE_BYTES = 8_000_000  # joining small files never rewrites more than thi
 
 class ConflictError(LakeError):
     """Somebody else has written a table since this program looked at it."""
-
-
-class OtherColumnsError(LakeError):
-    """A table is there with other columns than are wanted.
-
-    Attributes:
-        table: The table.
-        columns: The columns in which it differs.
-    """
-
-    def __init__(self, table: str, folder: Path, columns: Sequence[ColumnDifference]) -> None:
-        self.table, self.columns = table, tuple(columns)
-        super().__init__(
-            f"{folder} has other columns: {'; '.join(one.sentence for one in columns)}.",
-            expected="the columns that the spec gives",
-            remedy="Take the change of the spec back, or use another pipeline name or warehouse.",
-        )
 
 
 @dataclass(frozen=True)
@@ -251,6 +234,29 @@ class Lake(Tables):
             ) from error
         self._committed(table, delta.version())
         return delta.version()
+
+    def reshape(self, table: str, columns: Mapping[str, pc.Expression]) -> None:
+        """Write a table anew with other columns for the rows that it has, some rows at a time, in one commit.
+
+        The commit is maintenance: it changes no rows. Somebody else's maintenance in between goes first.
+
+        Raises:
+            ConflictError: It changed under every try.
+        """
+        said = CommitProperties(max_commit_retries=0, custom_metadata={"userMetadata": RESHAPING})
+        for _ in range(_TRIES):
+            delta = self.open(table)
+            rows = self.dataset(table, delta.version()).scanner(columns=dict(columns)).to_reader()
+            self._committing(table)
+            try:
+                with writing(self.path(table)):
+                    write_deltalake(delta, rows, mode="overwrite", schema_mode="overwrite", commit_properties=said)
+            except CommitFailedError as error:
+                failed = error
+                continue
+            self._committed(table, delta.version())
+            return
+        raise self._moved(table, delta.version()) from failed
 
     def compact(self, table: str) -> None:
         """Join the files of a small table, which keeps its rows. Somebody else's write in between goes first."""

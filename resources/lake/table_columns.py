@@ -4,11 +4,15 @@ Here: schemas as Delta's JSON has them. Not here: which columns a table has (tab
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
+
+from tidemark.timeops.errors import LakeError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -53,6 +57,23 @@ class ColumnDifference:
     def sentence(self) -> str:
         """The difference in words."""
         return f"{self.name} is {self.there or 'missing'}, expected {self.wanted or 'none'}"
+
+
+class OtherColumnsError(LakeError):
+    """A table is there with other columns than are wanted.
+
+    Attributes:
+        table: The table.
+        columns: The columns in which it differs.
+    """
+
+    def __init__(self, table: str, folder: Path, columns: Sequence[ColumnDifference]) -> None:
+        self.table, self.columns = table, tuple(columns)
+        super().__init__(
+            f"{folder} has other columns: {'; '.join(one.sentence for one in columns)}.",
+            expected="the columns that the spec gives",
+            remedy="Take the change of the spec back, or use another pipeline name or warehouse.",
+        )
 
 
 def differences(delta: DeltaTable, wanted: Columns, *, of_both: bool = False) -> list[ColumnDifference]:

@@ -237,7 +237,9 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
 def _tell_of_error(self: BaseServer, request: Any, client_address: Any) -> None:
     """Print what fails in PySpark's server of accumulators, but not that the JVM is gone: a query fails of that.
 
-    By default Python's servers print the traceback of each connection that ends too early.
+    By default Python's servers print the traceback of each connection that ends too early. `handle_error` is the
+    method that `socketserver` documents for changing this in a class of one's own. PySpark makes its server from its
+    own class, with no setting that names another, no logger and no hook, so the method is given to that class.
     """
     if not isinstance(sys.exception(), EOFError | ConnectionError):
         BaseServer.handle_error(self, request, client_address)

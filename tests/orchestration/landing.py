@@ -189,7 +189,7 @@ def assert_tables_equal_the_oracle(warehouse: Path, spec: Spec, *, flush: bool =
 def assert_only_open_sessions_keep_events(warehouse: Path, spec: Spec) -> None:
     """The state between batches is what open sessions hold, so it does not grow with history."""
     want = expected(warehouse, spec, flush=False)
-    kept = {row["_arrival_seq"]: row["__sessions"] for row in table(warehouse, spec, "_state/session_events")}
+    kept = {row["_arrival_seq"]: row["_open_in"] for row in table(warehouse, spec, "_state/session_events")}
     for window in (window for window in spec.windows if window.kind == "session"):
         held = {seq for *_, seqs in want.open_windows[window.name] for seq in seqs}
         assert held, "an empty state would show nothing"

@@ -24,7 +24,7 @@ BY_END: tuple[str, ...] = (TIMELINE, END)
 FILTERED = "__filtered"
 ENDS = "__ends"  # ends of the windows that an event is in
 MISSED = "__missed"  # ends of the windows that an event would be in, had they not closed
-OPEN_IN = "__sessions"
+OPEN_IN = "__open_in"
 """ARRAY<STRING> of an event that is kept between segments: the sessions and sliding windows that it is kept for;
 null for events of the segment."""
 DRAINED = "__drained"
@@ -77,7 +77,7 @@ def takes_part(events: DataFrame, window: WindowSpec) -> Column:
 
 def group_names(window: WindowSpec) -> list[str]:
     """Working names of the group columns, in order."""
-    return [f"__group{number}" for number in range(len(window.group_expressions))]
+    return [f"__group_{number}" for number in range(len(window.group_expressions))]
 
 
 def with_groups(frame: DataFrame, window: WindowSpec) -> DataFrame:
