@@ -1,11 +1,13 @@
-"""The only reader of the environment: where the warehouse, specs and Dagster's home are, and which Spark computes.
+"""What a process finds around it: the environment and the wall clock, each of which is read here only.
 
-Here: names of variables, defaults. Not here: anything a spec file says.
+Here: where the warehouse, specs and Dagster's home are, which Spark computes; the present instant, as a value that is
+handed in. Not here: anything a spec file says, time of events, watermarks, ticks (timeops/).
 """
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 SPARK_VARIABLE = "TIDEMARK_SPARK"
@@ -91,3 +93,34 @@ def make_dagster_home(home: Path) -> list[Path]:
         return []
     instance.write_text(_INSTANCE)
     return [instance]
+
+
+class Clock:
+    """The wall clock of this machine."""
+
+    def now(self) -> datetime:
+        """Return the present instant, aware and in UTC."""
+        return datetime.now(UTC)
+
+    def since(self, us: int) -> timedelta:
+        """Return how long ago an instant was, microseconds since the epoch; a watermark may be of the year 0001."""
+        return timedelta(seconds=self.now().timestamp() - us / 1e6)
+
+
+class FixedClock(Clock):
+    """A clock that stands still until it is moved: for tests and replays.
+
+    Args:
+        instant: The instant it shows, aware.
+    """
+
+    def __init__(self, instant: datetime) -> None:
+        self._instant = instant.astimezone(UTC)
+
+    def now(self) -> datetime:
+        """Return the instant that the clock was set to."""
+        return self._instant
+
+    def advance(self, by: timedelta) -> None:
+        """Move the clock on by a duration."""
+        self._instant += by

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.clock import Clock
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.migration import migrate
 from tidemark.resources.lake.reading import without_spark
 from tidemark.resources.lake.undoing import outputs, prepare, same_rows, take_back
+from tidemark.resources.settings import Clock
 from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.problems import Path as KeyPath
 from tidemark.timeops.problems import Problem, place_text, spec_error

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from tidemark.resources.batches.plans import Commit, Kind, Owner, Plan, Row, commit_from, is_gone, plan_of, row_of
-from tidemark.resources.clock import Clock
 from tidemark.resources.lake.lake import ConflictError, Lake
+from tidemark.resources.settings import Clock
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, FORMAT_VERSION
 from tidemark.timeops.errors import BusyError, FencedError, LakeError
 

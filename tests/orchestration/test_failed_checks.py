@@ -22,7 +22,7 @@ from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.assets.windows import aggregate_windows
 from tidemark.pipelines.cli import main
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.clock import FixedClock
+from tidemark.resources.settings import FixedClock
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import engine
 from tidemark.timeops.dead_letters import time_letters

@@ -19,9 +19,9 @@ import tidemark as tm
 from tidemark.resources.batches import batch_log as batches
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Kind, Owner, Plan, is_gone, this_process
-from tidemark.resources.clock import Clock, FixedClock
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.undoing import prepare
+from tidemark.resources.settings import Clock, FixedClock
 from tidemark.resources.tables import (
     BATCHES,
     BATCHES_SCHEMA,

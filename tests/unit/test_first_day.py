@@ -11,7 +11,7 @@ from tidemark.assets.backfill.partitions import EARLIEST, UNTIL_KNOWN, first_day
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import this_process
-from tidemark.resources.clock import FixedClock
+from tidemark.resources.settings import FixedClock
 from tidemark.resources.workspace import Workspace
 
 NOW = datetime(2026, 1, 1, 20, tzinfo=UTC)
