@@ -22,6 +22,7 @@ from tidemark.resources.workspace import SpecFile, Workspace
 SPEC = (
     f"name: shifts\n{LINES}"
     """\
+    rename: {id: _open_in}  # the name that the product would give a column beside it
 time:
   timestamp_by: at
   unit: millisecond
@@ -38,7 +39,7 @@ windows:
 )
 SESSIONS = "_state/session_events"
 OF_FORMAT_2 = {
-    "_open_in": "__sessions",
+    "_open_in_": "__sessions",
     "_watermark": "__w_before",
     "_group_0": "__group0",
     "_group_1": "__group1",

@@ -33,7 +33,7 @@ def arrival_log(events: DataFrame, time: TimeSpec, arrival_time: str | None) -> 
     """The events with all that a record of the log has.
 
     Args:
-        events: A DataFrame; see `library.adjust` for the columns that have a meaning.
+        events: A DataFrame; see `frames.adjust` for the columns that have a meaning.
         time: By what the events are judged.
         arrival_time: Spark SQL that says when an event arrived.
 
