@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.assets.planning import FEW_RECORDS, at_work, batch_column
 from tidemark.assets.schemas import payload_of
+from tidemark.assets.spec_changes import note_of
 from tidemark.assets.state.files import counted, write_states
 from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
 from tidemark.resources import tables
@@ -29,7 +30,6 @@ from tidemark.resources.sources.files import (
 from tidemark.resources.sources.known_files import FileRange, FileState
 from tidemark.resources.spark.frames import PART, Numbered, numbered
 from tidemark.resources.spark.session import tuned_for_few_rows
-from tidemark.resources.spec_origin import note_of
 from tidemark.resources.workspace import LAST_ARRIVAL, LAST_SEEN, WAITS, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError, UnfitFilesError

@@ -1,23 +1,24 @@
 """What of a spec differs from the one that a pipeline's tables were made for, and whether that is taken.
 
-Here: the specs that the log was processed with, which keys may change, and the sentence on those that may not. Not
-here: what a change does to event time (timeops/).
+Here: the specs that the log was processed with, the file that they stood in, which keys may change, and the sentence
+on those that may not. Not here: what a change does to event time (timeops/).
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tidemark.assets.log_control import SPEC, recorded
 from tidemark.resources import tables
-from tidemark.resources.spec_origin import other_file
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.tokens import top_level_names
-from tidemark.timeops.problems import Path
-from tidemark.timeops.spec import Spec
+from tidemark.timeops.problems import Path as KeyPath
+from tidemark.timeops.spec import Spec, parse_spec
 
 # Parts of a spec whose change makes sense from the next record on. A change of any other part would make one table
 # hold rows of two meanings.
@@ -37,6 +38,7 @@ EXPECTED = (
 )
 REMEDY = "take the change back, or give the new spec another name or warehouse, where it reads all input anew"
 _LONGEST = 160
+_NOTE = "spec_file"  # of the input of an ingestion's plan
 
 
 def ensure_taken(workspace: Workspace) -> None:
@@ -65,6 +67,35 @@ def _check_spec_file(workspace: Workspace) -> None:
             remedy="give this one a `name` of its own, or another warehouse; if it replaces the other, move that one "
             "away",
         )
+
+
+def note_of(workspace: Workspace) -> dict[str, str]:
+    """What the plan of an ingestion says of the spec file.
+
+    The path is as the operator gave it, so that it may lead over a link to the present release, and starts at the
+    pipeline's tables, so that a project may be moved or copied with them.
+    """
+    file = workspace.file
+    return {_NOTE: os.path.relpath(file.named or file.path, workspace.folder)}
+
+
+def other_file(workspace: Workspace) -> Path | None:
+    """Another spec of this name that read the pipeline's last input and is still there; None if there is none."""
+    last = workspace.batches.last_commit("ingest") if workspace.exists else None
+    noted = last.plan.input.get(_NOTE) if last else None
+    if noted is None:
+        return None
+    other = Path(os.path.normpath(workspace.folder / noted))
+    return other if _is_another(other, workspace) else None
+
+
+def _is_another(other: Path, workspace: Workspace) -> bool:
+    try:
+        if os.path.samefile(other, workspace.file.path):
+            return False
+        return parse_spec(other.read_text(encoding="utf-8"), file=str(other)).name == workspace.spec.name
+    except (OSError, UnicodeDecodeError, SpecError):  # nothing that could be run
+        return False
 
 
 def check_spec(workspace: Workspace) -> bool:
@@ -205,7 +236,7 @@ def _is_changeable(path: str) -> bool:
     return first in _CHANGEABLE
 
 
-def _keys(path: str, spec: Spec) -> Path:
+def _keys(path: str, spec: Spec) -> KeyPath:
     """The keys and positions that a path stands for in the file."""
     positions = {window.name: number for number, window in enumerate(spec.windows)}
     keys: list[str | int] = []

@@ -1,7 +1,7 @@
 """Checkpoints: the places of the log between two batches, and what the batch in front of one left there.
 
 Here: what was stored: position, timelines, first times, waits. Not here: which checkpoints matter to whom
-(log_range.py).
+(../backfill/log_range.py).
 """
 
 from collections.abc import Mapping
