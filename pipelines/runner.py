@@ -255,6 +255,7 @@ def show_on_timeline(instance: DagsterInstance, run_id: str) -> None:
     run = instance.get_run_by_id(run_id)
     if run is not None:
         origin: Any = deserialize_value(_stored_origin(run.job_name))
+        # No documented function does it: `execute_in_process` takes no origin, and the command works on a whole job.
         instance.run_storage.replace_job_origin(run, origin)
 
 
