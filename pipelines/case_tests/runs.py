@@ -24,8 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.pipelines.case_tests.differences import CaseOutcomes, Outcome, Row
-from tidemark.pipelines.case_tests.records import End, Records
-from tidemark.resources.many_logs import (
+from tidemark.pipelines.case_tests.many_logs import (
     LOG,
     Clocks,
     Rules,
@@ -38,6 +37,7 @@ from tidemark.resources.many_logs import (
     state_of,
     timeline_in_log,
 )
+from tidemark.pipelines.case_tests.records import End, Records
 from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops import columns as c
 from tidemark.timeops.cases.file import DEAD_LETTERS, FINAL, HELD, NONE, ORDERED, WINDOWS, Case

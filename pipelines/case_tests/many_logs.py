@@ -22,7 +22,6 @@ from tidemark.timeops.watermark.clock_rules import clock_watermark
 from tidemark.timeops.watermark.log_clock import LogClock, Ticks
 
 LOG = "__of_log"
-IN_SEQUENCE = "__in_sequence"
 
 _LOG_IN_PAYLOAD = rf'^\{{"{LOG}":"[^"]*",?'
 
