@@ -129,8 +129,9 @@ def test_a_warehouse_of_format_2_is_read_as_it_is_and_goes_on_as_if_it_had_been_
 
     before = tm.read(spark, older, "shifts", SESSIONS)
     assert "__sessions" in before.columns
-    for words in (["show", str(opened.path), "windows/visits"], ["show", str(opened.path), SESSIONS], ["status"]):
-        read = CliRunner().invoke(main, [*words, "--warehouse", str(older)], catch_exceptions=False)
+    for command, *words in (["show", "windows/visits"], ["show", SESSIONS], ["status"]):
+        given = [command, str(opened.path), *words, "--warehouse", str(older)]
+        read = CliRunner().invoke(main, given, catch_exceptions=False)
         assert read.exit_code == 0, read.output
 
     expected, found = run(opened.path, undisturbed), run(opened.path, older)
