@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from tidemark.assets.display.canvas import bend_upward_axis, canvas, days_of, outlying_from, png, set_time_axis
+from tidemark.assets.display.canvas import bend_upward_axis, canvas, days_of, outlying_from, set_time_axis
 from tidemark.assets.display.lateness import MOVED, ON_TIME, OUTCOMES, REFUSED, Bin, Lateness, bucket_start
 
 _BLUE, _GREEN, _ORANGE, _RED = "#4c72b0", "#55a868", "#dd8452", "#c44e52"
@@ -26,18 +26,6 @@ _COLOURS_OF_LINES = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#93
 _LABEL_LENGTH = 20
 _LONGEST_LABEL = 60
 _IN_A_LINE = 110  # letters of labels above a picture
-
-
-def watermark_picture(bins: Sequence[Bin]) -> bytes | None:
-    """The drawing of the watermark as a small PNG; None when no record has a time."""
-    figure = draw_watermark(bins)
-    return None if figure is None else png(figure)
-
-
-def lateness_picture(lateness: Lateness, tolerances: Mapping[str, float]) -> bytes | None:
-    """The drawing of lateness as a small PNG; None without events."""
-    figure = draw_lateness(lateness, tolerances)
-    return None if figure is None else png(figure)
 
 
 def draw_watermark(bins: Sequence[Bin]) -> Figure | None:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.display import metadata as show
+from tidemark.assets.display.canvas import png
 from tidemark.assets.display.lateness import (
     BINS,
     FINEST_US,
@@ -27,7 +28,7 @@ from tidemark.assets.display.lateness import (
     follows_us,
     tolerances,
 )
-from tidemark.assets.display.pictures import lateness_picture, watermark_picture
+from tidemark.assets.display.pictures import draw_lateness, draw_watermark
 from tidemark.assets.time_adjustment import TimeAdjusted
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
@@ -77,11 +78,11 @@ def _of_lateness(batch: Batch) -> show.Metadata:
             about[name] = MetadataValue.float(us / 1e6)
     if lateness.longest_us is not None:
         about["lateness_max_seconds"] = MetadataValue.float(lateness.longest_us / 1e6)
-    pictures = {
-        "watermark_against_arrival": watermark_picture(lateness.bins),
-        "lateness": lateness_picture(lateness, tolerances(batch.workspace.spec)),
+    drawn = {
+        "watermark_against_arrival": draw_watermark(lateness.bins),
+        "lateness": draw_lateness(lateness, tolerances(batch.workspace.spec)),
     }
-    return about | {name: show.picture(png, name) for name, png in pictures.items() if png is not None}
+    return about | {name: show.picture(png(figure), name) for name, figure in drawn.items() if figure is not None}
 
 
 def in_words(delay: timedelta) -> str:

@@ -18,8 +18,6 @@ from tidemark.assets.display.pictures import (
     draw_lateness,
     draw_watermark,
     draw_windows,
-    lateness_picture,
-    watermark_picture,
 )
 from tidemark.timeops.columns import MAX_US, MIN_US
 
@@ -35,10 +33,11 @@ def lateness(values: list[int]) -> Lateness:
     return Lateness((), Counter((bucket_of(us), ON_TIME) for us in values), max(values))
 
 
-def size_of(png: bytes | None) -> tuple[int, int]:
-    assert png is not None
-    assert len(png) < 30_000, "one is kept for every batch"
-    with Image.open(io.BytesIO(png)) as image:
+def size_of(figure: Figure | None) -> tuple[int, int]:
+    assert figure is not None
+    picture = png(figure)
+    assert len(picture) < 30_000, "one is kept for every batch"
+    with Image.open(io.BytesIO(picture)) as image:
         assert image.format == "PNG"
         return image.size
 
@@ -63,17 +62,17 @@ def test_the_buckets_follow_each_other_and_know_the_future_from_the_past() -> No
 def test_a_batch_without_events_has_no_pictures_and_no_quantiles() -> None:
     nothing = Lateness((Bin(9, None, None, None, 0, None),), {}, None)
     assert nothing.quantile_us(0.5) is None
-    assert watermark_picture(nothing.bins) is None
-    assert lateness_picture(nothing, {"out of orderness": 1.0}) is None
+    assert draw_watermark(nothing.bins) is None
+    assert draw_lateness(nothing, {"out of orderness": 1.0}) is None
 
 
 def test_few_refused_events_are_as_red_as_many() -> None:
     many = [*range(-240, -190, 4), *range(190, 224, 6), *range(224, 282)]
     seen = {(bucket, ON_TIME): 1_800 - 5 * abs(bucket) for bucket in many}
     seen |= {(bucket, REFUSED): 20 for bucket in range(274, 290)}
-    png = lateness_picture(Lateness((), seen, 1), {"out of orderness": 10_800.0})
-    assert png is not None
-    with Image.open(io.BytesIO(png)) as image:
+    figure = draw_lateness(Lateness((), seen, 1), {"out of orderness": 10_800.0})
+    assert figure is not None
+    with Image.open(io.BytesIO(png(figure))) as image:
         colours = [colour for _, colour in image.convert("RGB").getcolors(1 << 16) or ()]
     for wanted in ((0x55, 0xA8, 0x68), (0xC4, 0x4E, 0x52)):
         assert min(math.dist(wanted, colour) for colour in colours) < 10, wanted  # type: ignore[arg-type]
@@ -134,10 +133,10 @@ def test_pictures_are_small_whether_the_clock_moves_or_stands_still(step_us: int
         )
         for number in range(200)
     ]
-    assert size_of(watermark_picture(bins)) == (720, 320)
+    assert size_of(draw_watermark(bins)) == (720, 320)
     seen = {(bucket, kind): abs(bucket) + 1 for bucket in range(-300, 301) for kind in (ON_TIME, MOVED, REFUSED)}
     lines = {"out of orderness": 7_200.0, "early tolerance": -300.0}
-    assert size_of(lateness_picture(Lateness((), seen, HOUR), lines)) == (720, 320)
+    assert size_of(draw_lateness(Lateness((), seen, HOUR), lines)) == (720, 320)
 
 
 @pytest.mark.parametrize("instants", [(MIN_US - HOUR, 0), (0, MAX_US + 1), (MAX_US + 1,), (MIN_US, MAX_US)])
