@@ -94,7 +94,7 @@ def _unprocessed(workspace: Workspace) -> str:
 
 def _of_files(workspace: Workspace, found: Waiting) -> str:
     counts = {
-        "new": len(found.ready) + found.left,
+        "new": found.new,
         "of sources that wait for others": found.ahead,
         "with the bytes of others": len(found.copies),
         "younger than `settle`": len(found.waiting),

@@ -49,6 +49,11 @@ class Waiting(Discovery):
         return cls(**together, by_source=by_source)
 
     @property
+    def new(self) -> int:
+        """How many files this ingestion and later ones read."""
+        return len(self.ready) + self.left
+
+    @property
     def read_before(self) -> tuple[str, ...]:
         """One sentence for each copy of another file, which is not read."""
         return tuple(f"{copy.name}: the same bytes were read as {copy.copy_of}" for copy in self.copies)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tidemark.assets.changes import changes_of
 from tidemark.assets.pending_work import has_unprocessed
 from tidemark.assets.spec_changes import check_spec
-from tidemark.assets.waiting_input import waiting_input
+from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, Plan, is_gone
 from tidemark.resources.lake.undoing import foreign_error
@@ -20,21 +20,6 @@ from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.utc import instant_of
-
-
-@dataclass(frozen=True)
-class Waits:
-    """What the sources have that the log does not, in files.
-
-    Attributes:
-        new: To be read by the next runs.
-        young: Younger than `settle`.
-        held_back: That cannot be read.
-    """
-
-    new: int = 0
-    young: int = 0
-    held_back: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,7 +37,7 @@ class Status:
         dead_letters: Rows of the table.
         last: The last commit of a batch that processed records, else the last one; None before the first.
         at_work: The batch that a live process works on.
-        waits: What the sources have.
+        waiting: What the sources have that the log does not.
         wrong: A sentence or two for each thing that somebody has to look at.
     """
 
@@ -66,7 +51,7 @@ class Status:
     dead_letters: int
     last: Commit | None
     at_work: Plan | None
-    waits: Waits
+    waiting: Waiting
     wrong: tuple[str, ...]
 
 
@@ -76,7 +61,7 @@ def status_of(workspace: Workspace) -> Status:
     pending = workspace.batches.pending() if workspace.exists else None
     position = workspace.position() if last else Position()
     at_work = pending if pending is not None and not _is_left(pending, workspace.clock.now()) else None
-    waits, wrong = _waits(workspace)
+    waiting, wrong = _waiting(workspace)
     found = [*_wrong_with_batches(workspace, pending if at_work is None else None), *wrong]
     delay = _delay(workspace, position)
     return Status(
@@ -90,7 +75,7 @@ def status_of(workspace: Workspace) -> Status:
         dead_letters=_rows(workspace, tables.DEAD_LETTERS),
         last=(workspace.batches.last_commit("process") or last) if last else None,
         at_work=at_work,
-        waits=waits,
+        waiting=waiting,
         wrong=(*found, *_too_old(workspace, position, delay)),
     )
 
@@ -113,14 +98,13 @@ def _is_left(pending: Plan, now: datetime) -> bool:
     return pending.released or is_gone(pending.owner, pending.heartbeat_at, now)
 
 
-def _waits(workspace: Workspace) -> tuple[Waits, list[str]]:
+def _waiting(workspace: Workspace) -> tuple[Waiting, list[str]]:
     """What the sources have, and what is wrong with it."""
     try:
         found = waiting_input(workspace)
     except TidemarkError as error:
-        return Waits(), [str(error)]
-    errors = [str(error) for error in found.errors]
-    return Waits(len(found.ready) + found.left, len(found.waiting), len(errors)), errors
+        return Waiting.of({}), [str(error)]
+    return found, [str(error) for error in found.errors]
 
 
 def _wrong_with_batches(workspace: Workspace, left: Plan | None) -> Iterator[str]:

@@ -95,9 +95,10 @@ def _status_lines(found: "Status") -> "Iterator[tuple[str, str]]":
     if found.at_work is not None:
         plan = found.at_work
         yield "at work", f"batch {plan.batch_id} ({plan.kind}), {plan.owner}, since {second(plan.planned_at)} UTC"
-    young = f", {plural(found.waits.young, 'file')} younger than `settle`" if found.waits.young else ""
-    back = f", {found.waits.held_back:,} held back" if found.waits.held_back else ""
-    yield "waits", f"{plural(found.waits.new, 'new file') if found.waits.new else 'no new file'}{young}{back}"
+    waiting = found.waiting
+    young = f", {plural(len(waiting.waiting), 'file')} younger than `settle`" if waiting.waiting else ""
+    back = f", {len(waiting.errors):,} held back" if waiting.errors else ""
+    yield "waits", f"{plural(waiting.new, 'new file') if waiting.new else 'no new file'}{young}{back}"
     yield "tables", str(found.folder)
 
 
@@ -126,7 +127,8 @@ def _last_batch(found: "Status") -> str:
 
 def _as_json(found: "Status") -> dict[str, Any]:
     """The same for programs; instants are ISO 8601 in UTC."""
-    last, plan = found.last, found.at_work
+    last, plan, waiting = found.last, found.at_work, found.waiting
+    files = {"new": waiting.new, "young": len(waiting.waiting), "held_back": len(waiting.errors)}
     return {
         "name": found.name,
         "tables": str(found.folder),
@@ -153,7 +155,7 @@ def _as_json(found: "Status") -> dict[str, Any]:
             "owner": str(plan.owner),
             "since": plan.planned_at.isoformat(),
         },
-        "files": {"new": found.waits.new, "young": found.waits.young, "held_back": found.waits.held_back},
+        "files": files,
         "wrong": list(found.wrong),
     }
 
