@@ -11,7 +11,6 @@ from tidemark.assets.planning import next_segment
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import is_gone
 from tidemark.resources.sources.discovery import listed
 from tidemark.resources.workspace import Workspace
 
@@ -77,7 +76,7 @@ def has_unprocessed(
 
 def _at_work(workspace: Workspace) -> str:
     pending = workspace.batches.pending() if workspace.exists else None
-    if pending is None or pending.released or is_gone(pending.owner, pending.heartbeat_at, workspace.clock.now()):
+    if pending is None or pending.is_left(workspace.clock.now()):
         return ""
     return f"{pending.owner} is at work on batch {pending.batch_id}"
 

@@ -5,7 +5,7 @@ Here: the facts. Not here: what is printed (commands/looking.py), the page for t
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from tidemark.assets.changes import changes_of
@@ -13,7 +13,7 @@ from tidemark.assets.pending_work import has_unprocessed
 from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit, Plan, is_gone
+from tidemark.resources.batches.plans import Commit, Plan
 from tidemark.resources.lake.undoing import foreign_error
 from tidemark.resources.quality.data_docs import failed_checks
 from tidemark.resources.workspace import Position, Workspace
@@ -60,7 +60,7 @@ def status_of(workspace: Workspace) -> Status:
     last = workspace.batches.last_commit() if workspace.exists else None
     pending = workspace.batches.pending() if workspace.exists else None
     position = workspace.position() if last else Position()
-    at_work = pending if pending is not None and not _is_left(pending, workspace.clock.now()) else None
+    at_work = pending if pending is not None and not pending.is_left(workspace.clock.now()) else None
     waiting, wrong = _waiting(workspace)
     found = [*_wrong_with_batches(workspace, pending if at_work is None else None), *wrong]
     delay = _delay(workspace, position)
@@ -91,11 +91,6 @@ def _delay(workspace: Workspace, position: Position) -> timedelta | None:
     if position.final or position.watermark_us is None:
         return None
     return workspace.clock.since(position.watermark_us)
-
-
-def _is_left(pending: Plan, now: datetime) -> bool:
-    """Whether nobody works any more on a batch that is not committed."""
-    return pending.released or is_gone(pending.owner, pending.heartbeat_at, now)
 
 
 def _waiting(workspace: Workspace) -> tuple[Waiting, list[str]]:

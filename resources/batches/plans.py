@@ -144,6 +144,10 @@ class Plan:
     fingerprint: str
     released: bool
 
+    def is_left(self, now: datetime) -> bool:
+        """Whether nobody works on it any more."""
+        return self.released or is_gone(self.owner, self.heartbeat_at, now)
+
 
 @dataclass(frozen=True)
 class Commit:
