@@ -166,8 +166,8 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
 
 def _read(context: AssetExecutionContext, workspace: Workspace, *, reread: bool) -> Ingested | None:
     """Reads what is waiting; None where something has to be processed first."""
-    pending = workspace.batches.pending()
-    if pending is not None and pending.kind == "process":
+    pending = workspace.batches.pending("process")
+    if pending is not None:
         context.log.info("batch %s was not committed: it is finished before new input is read", pending.batch_id)
         return None
     if must_process_first(workspace):

@@ -84,8 +84,8 @@ def _at_work(workspace: Workspace) -> str:
 def _unprocessed(workspace: Workspace) -> str:
     if not has_unprocessed(workspace, flush=False):
         return ""
-    pending = workspace.batches.pending()
-    if pending is not None and pending.kind == "process":
+    pending = workspace.batches.pending("process")
+    if pending is not None:
         return f"batch {pending.batch_id} was not committed"
     records = workspace.log_end() - workspace.processed_end()
     return f"{records:,} records of the log are not processed" if records else ""

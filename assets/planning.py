@@ -101,8 +101,8 @@ def next_segment(
     Raises:
         LakeError: The pipeline was flushed and new records came since; or it was not, and is to be reopened.
     """
-    pending = workspace.batches.pending()
-    if pending is not None and pending.kind == "process":
+    pending = workspace.batches.pending("process")
+    if pending is not None:
         return segment_of(pending)
     first, end = workspace.processed_end(), workspace.log_end()
     flushed = workspace.position().final
@@ -211,10 +211,8 @@ def take_on(workspace: Workspace, segment: LogSegment, run_id: str) -> Plan:
 
 def batch_of(workspace: Workspace, run_id: str) -> Plan | None:
     """The processing batch that this run has taken on, None when it has none."""
-    pending = workspace.batches.pending()
-    if pending is None or pending.kind != "process" or pending.owner.id != run_id:
-        return None
-    return pending
+    pending = workspace.batches.pending("process")
+    return pending if pending is not None and pending.owner.id == run_id else None
 
 
 def batch_column(plan: Plan) -> Column:

@@ -70,9 +70,10 @@ class BatchLog:
         rows = self._lake.rows(BATCHES, filters=[("_batch_id", "=", batch_id), ("state", "in", list(_COMMITTED))])
         return commit_from(rows.to_pylist()[0]) if rows.num_rows else None
 
-    def pending(self) -> Plan | None:
-        """Return the plan in force that is not committed, None when there is none."""
-        return self._look().pending
+    def pending(self, kind: Kind | None = None) -> Plan | None:
+        """Return the plan in force that is not committed, of a kind if one is named; None when there is none."""
+        found = self._look().pending
+        return found if found is not None and kind in (None, found.kind) else None
 
     def history(self) -> list[Commit]:
         """Return all commits, by batch."""
