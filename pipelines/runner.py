@@ -162,8 +162,8 @@ def _last_batch(workspace: Workspace) -> int:
 
 
 def _add(report: RunReport, workspace: Workspace, *, after: int) -> None:
-    for commit in workspace.batches.history():
-        if commit.batch_id > after and commit.plan.kind == "process":
+    for commit in workspace.batches.history("process"):
+        if commit.batch_id > after:
             report.batches += 1
             for name, count in commit.counts.items():
                 report.counts[name] = report.counts.get(name, 0) + count

@@ -85,7 +85,7 @@ def show_report(workspace: Workspace, report: "RunReport") -> None:
         console.print(f"{name}: nothing new.")
         return
     console.print(f"{name}: {report.batches} batch{'es' if report.batches > 1 else ''}")
-    commits = [commit for commit in workspace.batches.history() if commit.plan.kind == "process"]
+    commits = workspace.batches.history("process")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", no_wrap=True)
     table.add_column("this run", justify="right")

@@ -46,7 +46,7 @@ def checkpoints_of(workspace: Workspace) -> list[Checkpoint]:
     version = workspace.base_of(tables.WATERMARKS)
     rows = workspace.lake.rows(tables.WATERMARKS, version, filters=[("_timeline", "=", None)]).to_pylist()
     positions = {row["_batch_id"]: Position.of(row) for row in rows}
-    done = [commit for commit in workspace.batches.history() if commit.plan.kind == "process"]
+    done = workspace.batches.history("process")
     return [
         Checkpoint(plan_end(commit.plan), positions[commit.batch_id], commit.batch_id, commit.table_versions)
         for commit in done

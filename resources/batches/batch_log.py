@@ -75,10 +75,11 @@ class BatchLog:
         found = self._look().pending
         return found if found is not None and kind in (None, found.kind) else None
 
-    def history(self) -> list[Commit]:
-        """Return all commits, by batch."""
+    def history(self, kind: Kind | None = None) -> list[Commit]:
+        """Return all commits, by batch; those of a kind if one is named."""
         rows = self._lake.rows(BATCHES, filters=[("state", "in", list(_COMMITTED))])
-        return [commit_from(row) for row in rows.sort_by("_batch_id").to_pylist()]
+        found = [commit_from(row) for row in rows.sort_by("_batch_id").to_pylist()]
+        return [commit for commit in found if kind in (None, commit.plan.kind)]
 
     def base_versions(self, tables: Iterable[str]) -> dict[str, int]:
         """Return the version of each table as of the last commit; 0, the empty table, where it names none."""
