@@ -20,7 +20,6 @@ from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.checks import expectations, run_checks
 from tidemark.assets.display import metadata as show
-from tidemark.assets.planning import is_accepted, stage_of
 from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, told_to_dagster
 from tidemark.resources.quality.checks import Checked, Expectation
 from tidemark.resources.quality.data_docs import docs_folder, write_page
@@ -56,9 +55,9 @@ def _checks_of(
                 yield _passed_idle(expectation, asset.path)
             return
         workspace, plan = batch.workspace, batch.plan
-        accepted = is_accepted(workspace, plan) is not None
+        accepted = batch.accepted_because is not None
         workspace.tell(f"batch {plan.batch_id}: checking {name}")
-        with stage_of(workspace, plan):
+        with batch.stage():
             done = run_checks(batch, name)
         page = write_page(workspace.folder, name, plan.batch_id, done, workspace.clock.now())
         about: show.Metadata = {"batch": show.number_of(plan)}

@@ -12,7 +12,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tidemark.assets.planning import FEW_RECORDS, at_work, batch_column
+from tidemark.assets.batch.batch import FEW_RECORDS, BatchWriter
+from tidemark.assets.planning import at_work
 from tidemark.assets.schemas import payload_of
 from tidemark.assets.spec_changes import note_of
 from tidemark.assets.state.files import counted, write_states
@@ -186,7 +187,7 @@ def _write_log(
                 {
                     c.ARRIVAL: c.to_instant(_A),
                     c.CLOCK: c.to_instant(_clock(log, order, before_us, clock_us)),
-                    c.BATCH: batch_column(plan),
+                    c.BATCH: BatchWriter(workspace, plan).stamp,
                 }
             ).select(*payload.names, *c.LOG_COLUMNS)
             if first_us is None:

@@ -27,7 +27,7 @@ from tidemark.assets.batch.clocks import clock_of_tick, why_never
 from tidemark.assets.display import metadata as show
 from tidemark.assets.display.time_metadata import of_time_adjustment
 from tidemark.assets.ingestion import Ingested, ingest
-from tidemark.assets.planning import LogSegment, is_accepted, next_segment, stage_of
+from tidemark.assets.planning import LogSegment, next_segment
 from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, run_tags, say_who_runs, told_to_dagster
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.spec_changes import ensure_taken
@@ -196,7 +196,7 @@ def _ordered_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         context.instance.add_run_tags(context.run.run_id, run_tags(plan))
         import_ahead()
         workspace.tell(f"batch {plan.batch_id}: judging {segment.end_seq - segment.first_seq:,} records")
-        with stage_of(workspace, plan):
+        with batch.stage():
             done = adjust_time(batch)
             about = of_time_adjustment(batch, done)
         yield MaterializeResult(metadata=about)
@@ -231,7 +231,7 @@ def _of_batch(
 
 
 def _close_windows(_context: AssetExecutionContext, batch: Batch) -> show.Metadata:
-    with stage_of(batch.workspace, batch.plan):
+    with batch.stage():
         results = aggregate_windows(batch)
     counts = batch.workspace.counts_of(batch.plan.batch_id)
     outcomes = {name.replace(".", "_"): n for name, n in counts.items() if "." in name and "refused" not in name}
@@ -243,7 +243,7 @@ def _close_windows(_context: AssetExecutionContext, batch: Batch) -> show.Metada
 
 
 def _refuse(_context: AssetExecutionContext, batch: Batch) -> show.Metadata:
-    with stage_of(batch.workspace, batch.plan):
+    with batch.stage():
         reasons = write_dead_letters(batch)
     return {
         **show.rows(sum(reasons.values())),
@@ -259,7 +259,7 @@ def _commit(context: AssetExecutionContext, batch: Batch, run: LiveRun) -> show.
     counts, versions = workspace.counts_of(plan.batch_id), workspace.outputs(plan)
     run.committed()
     now = workspace.clock.now()
-    workspace.batches.commit(plan, counts, versions, now, reason=is_accepted(workspace, plan))
+    workspace.batches.commit(plan, counts, versions, now, reason=batch.accepted_because)
     workspace.tell(_progress(workspace, plan, now))
     for name, days in (days_of_batch(batch) if spec.windows else {}).items():
         table = tables.window_table(name)

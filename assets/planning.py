@@ -5,26 +5,16 @@ Here: the moves around one batch. Not here: the protocol itself (resources/batch
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
 from tidemark.resources.batches.plans import Plan, this_process
-from tidemark.resources.spark.session import tuned_for_few_rows
-from tidemark.resources.workspace import WAITS, Workspace, plan_end, records_in, tick_of, waits_in
-from tidemark.timeops.columns import BATCH
+from tidemark.resources.workspace import WAITS, Workspace, plan_end, tick_of, waits_in
 from tidemark.timeops.errors import BusyError, LakeError
 
 MOST_RECORDS = 25_000_000
 """A longer backlog is cut into batches: each core is sent a number for every block of a batch's records, and of these
 there are then at most about a million."""
-
-FEW_RECORDS = 50_000
-"""A batch of at most so many records takes longer to plan than to compute, on two cores as on many."""
-
-BASE_EVERY = 16  # batches
 
 
 @dataclass(frozen=True)
@@ -62,23 +52,6 @@ def at_work(workspace: Workspace, plan: Plan) -> Iterator[None]:
     except Exception:
         workspace.batches.give_up(plan, workspace.clock.now())
         raise
-
-
-@contextmanager
-def stage_of(workspace: Workspace, plan: Plan) -> Iterator[None]:
-    """A stage at work on a processing batch: its lease is kept, and Spark is set for the size of it."""
-    with workspace.batches.keeping_lease(plan, workspace.clock), tuned_for(workspace, plan):
-        yield
-
-
-def tuned_for(workspace: Workspace, plan: Plan) -> AbstractContextManager[None]:
-    """Spark, set for the size of a processing batch."""
-    return tuned_for_few_rows(workspace.spark) if has_few_records(plan) else nullcontext()
-
-
-def has_few_records(plan: Plan) -> bool:
-    """Whether planning, not computing, is what a processing batch takes its time for."""
-    return records_in(plan) <= FEW_RECORDS
 
 
 def next_segment(
@@ -213,21 +186,3 @@ def batch_of(workspace: Workspace, run_id: str) -> Plan | None:
     """The processing batch that this run has taken on, None when it has none."""
     pending = workspace.batches.pending("process")
     return pending if pending is not None and pending.owner.id == run_id else None
-
-
-def batch_column(plan: Plan) -> Column:
-    """The column `_batch_id` of rows that the batch writes."""
-    return F.lit(plan.batch_id).cast("bigint").alias(BATCH)
-
-
-def base_is_due(workspace: Workspace, plan: Plan) -> bool:
-    """Whether a state that is kept as a base and changes is written anew as a base: every so many batches."""
-    last = workspace.batches.last_commit("process")
-    before = last.batch_id if last else -1
-    return plan.batch_id // BASE_EVERY != before // BASE_EVERY
-
-
-def is_accepted(workspace: Workspace, plan: Plan) -> str | None:
-    """Why an operator takes this batch although a blocking check fails; None when nobody does."""
-    accepted = workspace.accepted
-    return accepted.reason if accepted is not None and accepted.batch_id == plan.batch_id else None

@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch, BatchWriter
-from tidemark.assets.planning import tuned_for
 from tidemark.assets.state.windows import write_window_state
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
@@ -110,7 +109,7 @@ def days_of_batch(batch: BatchWriter) -> Mapping[str, Mapping[str, int]]:
         written = workspace.read_base(tables.window_table(window.name), filters=[(c.BATCH, "=", plan.batch_id)])
         rows = rows.unionByName(written.select(F.lit(window.name).alias("name"), day))
     days: dict[str, dict[str, int]] = {}
-    with tuned_for(workspace, plan):
+    with batch.tuned():
         counted = rows.groupBy("name", "day").agg(F.count("*").alias("n")).orderBy("day").collect()
     for row in counted:
         days.setdefault(row["name"], {})[row["day"]] = row["n"]

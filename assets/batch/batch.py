@@ -5,6 +5,8 @@ attempt: each write is one commit of a table, stamped, counted, and safe to repe
 (timeops/engine.py), which rows a stage writes (../), how a commit is made safe (resources/lake/).
 """
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,7 +16,7 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.batch.clocks import clock_around, clocks_behind
 from tidemark.assets.log_control import waits_of, was_reopened
-from tidemark.assets.planning import base_is_due, batch_column, has_few_records, segment_of
+from tidemark.assets.planning import segment_of
 from tidemark.assets.state.dedup import Span, known_first_times, spans_of
 from tidemark.assets.state.releases import held_before
 from tidemark.assets.state.timelines import joined_fast, one_timeline, timelines_before
@@ -24,6 +26,7 @@ from tidemark.resources.batches.plans import Plan
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.lake import Written
 from tidemark.resources.spark.frames import count_splits
+from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import Position, Workspace, plan_end, records_in
 from tidemark.timeops import columns as c
 from tidemark.timeops.columns import BATCH
@@ -32,6 +35,11 @@ from tidemark.timeops.materialize import computed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.clock_rules import clock_watermark
+
+FEW_RECORDS = 50_000
+"""A batch of at most so many records takes longer to plan than to compute, on two cores as on many."""
+
+BASE_EVERY = 16  # batches
 
 MATERIALIZED_RECORDS = 1_000_000
 """Batches of at most so many records are judged once and kept for all stages. A larger one is judged anew by each,
@@ -55,12 +63,12 @@ class BatchWriter:
     @property
     def stamp(self) -> Column:
         """The column `_batch_id` of its rows."""
-        return batch_column(self.plan)
+        return F.lit(self.plan.batch_id).cast("bigint").alias(BATCH)
 
     @property
     def is_small(self) -> bool:
         """Whether planning, not computing, is what the batch takes its time for."""
-        return has_few_records(self.plan)
+        return records_in(self.plan) <= FEW_RECORDS
 
     @property
     def flushes(self) -> bool:
@@ -69,8 +77,26 @@ class BatchWriter:
 
     @property
     def base_is_due(self) -> bool:
-        """Whether state that is kept as a base and changes is written anew as a base."""
-        return base_is_due(self.workspace, self.plan)
+        """Whether state that is kept as a base and changes is written anew as a base: every so many batches."""
+        last = self.workspace.batches.last_commit("process")
+        before = last.batch_id if last else -1
+        return self.plan.batch_id // BASE_EVERY != before // BASE_EVERY
+
+    @property
+    def accepted_because(self) -> str | None:
+        """Why an operator takes the batch although a blocking check fails; None when nobody does."""
+        accepted = self.workspace.accepted
+        return accepted.reason if accepted is not None and accepted.batch_id == self.plan.batch_id else None
+
+    @contextmanager
+    def stage(self) -> Iterator[None]:
+        """A stage at work on the batch: its lease is kept, and Spark is set for its size."""
+        with self.workspace.batches.keeping_lease(self.plan, self.workspace.clock), self.tuned():
+            yield
+
+    def tuned(self) -> AbstractContextManager[None]:
+        """Spark, set for the size of the batch."""
+        return tuned_for_few_rows(self.workspace.spark) if self.is_small else nullcontext()
 
     def written(self, table: str) -> DataFrame:
         """The rows that the batch has written of a table."""

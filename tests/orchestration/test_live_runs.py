@@ -15,7 +15,7 @@ from tests.orchestration.landing import (
 )
 from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
 from tests.orchestration.running import SPEC, go, materialize_days, pipeline, without_batch
-from tidemark.assets import planning
+from tidemark.assets.batch import batch as batch_at_work
 from tidemark.assets.state import windows as window_state
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
@@ -93,7 +93,7 @@ def test_adjusted_events_equal_the_oracle_and_a_live_owner_keeps_a_second_run_ou
 def test_every_substream_has_a_watermark_of_its_own_and_the_clock_moves_those_of_silent_ones_too(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "BASE_EVERY", 2)  # batch 1 writes a base, 2 another, 3 changes
+    monkeypatch.setattr(batch_at_work, "BASE_EVERY", 2)  # batch 1 writes a base, 2 another, 3 changes
     by_clock = "late: {tolerance: 20 s, policy: adjust}\n  idle: {advance: arrival_clock}"
     file, settings = made = pipeline(tmp_path, "devices", "keep", over="k", time=by_clock, sessions=True)
     land(tmp_path / "in_devices", 300, seed=7)
