@@ -29,7 +29,6 @@ from tidemark.resources.spark.frames import count_splits
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import Position, Workspace, plan_end, records_in
 from tidemark.timeops import columns as c
-from tidemark.timeops.columns import BATCH
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.rules import TimeRules
@@ -63,7 +62,7 @@ class BatchWriter:
     @property
     def stamp(self) -> Column:
         """The column `_batch_id` of its rows."""
-        return F.lit(self.plan.batch_id).cast("bigint").alias(BATCH)
+        return F.lit(self.plan.batch_id).cast("bigint").alias(c.BATCH)
 
     @property
     def is_small(self) -> bool:
@@ -100,7 +99,7 @@ class BatchWriter:
 
     def written(self, table: str) -> DataFrame:
         """The rows that the batch has written of a table."""
-        return self.workspace.lake.read(table, filters=[(BATCH, "=", self.plan.batch_id)])
+        return self.workspace.lake.read(table, filters=[(c.BATCH, "=", self.plan.batch_id)])
 
     def append(self, table: str, rows: DataFrame, *, grows: bool = False, are_few: bool | None = None) -> Written:
         """Adds rows, with the number of the batch.
@@ -123,7 +122,7 @@ class BatchWriter:
         are_few: bool | None = None,
     ) -> Written:
         """Deletes rows and adds others, in one commit; arguments as of `append` and of `Lake.replace`."""
-        stamped = rows if BATCH in rows.columns else rows.withColumn(BATCH, self.stamp)
+        stamped = rows if c.BATCH in rows.columns else rows.withColumn(c.BATCH, self.stamp)
         ready = self.workspace.ready_for(table, self.plan, stamped) if grows else self._ready(table)
         few = self.is_small if are_few is None else are_few
         return self.workspace.lake.replace(
