@@ -1,7 +1,7 @@
 """Checks of the windows that a batch wrote: one final row each, revisions without gaps, results computed once more.
 
 Here: the expectations, and what each counts. Not here: how results are computed once more (windows.py), checks
-of other tables (checks.py).
+of other tables (../checks.py).
 """
 
 from collections.abc import Sequence

@@ -91,7 +91,7 @@ def differences(expected: Expected, found: Outcome, place: str) -> Iterator[Diff
     """Everything in which an outcome differs from what is expected of it.
 
     Args:
-        expected: Its rows hold values as `case_values.read_value` gives them.
+        expected: Its rows hold values as `values.read_value` gives them.
         found: What stands in the tables; of its columns those that are not written are not looked at.
         place: Where this is, for the reader.
     """

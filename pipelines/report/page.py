@@ -1,7 +1,7 @@
 """The page itself: what is read of a pipeline, filled into the template.
 
 Here: the parts of the page, and the promise that it needs nothing else and runs no script but its own. Not here: what
-stands in a part (its siblings), where the page is written (commands/looking.py).
+stands in a part (its siblings), where the page is written (../commands/looking.py).
 """
 
 import base64
