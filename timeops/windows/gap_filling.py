@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.timeops.asof import with_largest_at_or_above
 from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, WATERMARK, same_in, to_instant, to_us
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.expressions.try_expression import as_json
@@ -234,18 +235,16 @@ def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, segment: Window
         `membership.BY_END` and `__reached_w` BIGINT, the watermark just after the item; null where that was before
         the segment.
     """
-    item = F.struct(F.col(SEQ).alias("seq"), to_us(CLOCK).alias("at"))
-    before = F.struct(F.lit(-1).cast("bigint").alias("seq"), F.lit(None).cast("bigint").alias("at"))
+    item = F.struct((-F.col(SEQ)).alias("negative_seq"), to_us(CLOCK).alias("at"))  # the first is the largest
+    before = F.struct(F.lit(1).cast("bigint").alias("negative_seq"), F.lit(None).cast("bigint").alias("at"))
     marks = fresh.select(TIMELINE, F.col(LAST_END).alias(END), item.alias(_REACHED_BY)).unionByName(
         seen.select(TIMELINE, F.col(LAST_END).alias(END), before.alias(_REACHED_BY))
     )
-    firsts = marks.groupBy(*BY_END).agg(F.min(_REACHED_BY).alias(_REACHED_BY))
-    asked = owed.select(*BY_END).distinct().withColumn("__asked", F.lit(True))
-    from_above = Window.partitionBy(TIMELINE).orderBy(F.desc(END))  # with peers: the window itself counts
-    both = asked.unionByName(firsts, allowMissingColumns=True)
-    found = both.withColumn(_REACHED_BY, F.min(_REACHED_BY).over(from_above)).where("__asked")
+    firsts = marks.groupBy(*BY_END).agg(F.max(_REACHED_BY).alias(_REACHED_BY))
+    asked = owed.select(*BY_END).distinct()
+    found = with_largest_at_or_above(asked, firsts, _REACHED_BY, key=TIMELINE, place=END, width=None)
     by_item = found.select(
-        *BY_END, F.col(_REACHED_BY)["seq"].alias(AFTER_SEQ), F.col(_REACHED_BY)["at"].alias(AT)
+        *BY_END, (-F.col(_REACHED_BY)["negative_seq"]).alias(AFTER_SEQ), F.col(_REACHED_BY)["at"].alias(AT)
     ).where(F.col(AFTER_SEQ) >= 0)
     places = by_item.select(TIMELINE, AFTER_SEQ, AT).distinct()
     stood = watermarks_after(places, segment.adjusted).select(TIMELINE, AFTER_SEQ, F.col(WATERMARK).alias(REACHED_W))
