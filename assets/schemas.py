@@ -37,6 +37,7 @@ from tidemark.timeops.watermark.log_clock import LogClock
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA
 from tidemark.timeops.windows.drained import columns_of
 from tidemark.timeops.windows.gap_filling import seen_groups
+from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import OPEN_IN, group_names, with_groups
 from tidemark.timeops.windows.results import window_results
 from tidemark.timeops.windows.revisions import LATE_EVENTS, PASSES, changes
@@ -118,24 +119,17 @@ def open_columns(payload: StructType) -> list[str]:
     return [*payload.names, *EVENT_COLUMNS, c.ADJUSTED_BY, c.SOURCE, c.SPLIT]
 
 
-def session_columns(payload: StructType) -> list[str]:
-    """Columns of the events of open sessions and sliding windows: the same, and which windows these are."""
-    return [*open_columns(payload), open_in_column(payload.names)]
+def needed_columns(spec: Spec, payload: StructType, window: WindowSpec) -> list[str]:
+    """Columns of `tables.needed_table`, but its batch.
 
-
-def revised_columns(payload: StructType) -> list[str]:
-    """Columns of the events of windows that revise their results: the same, and when an event came."""
-    return [*open_columns(payload), c.CLOCK, c.WATERMARK]
-
-
-def revised_session_columns(payload: StructType) -> list[str]:
-    """Columns of the events of sessions that revise their results: the same, and which windows these are."""
-    return [*revised_columns(payload), open_in_column(payload.names)]
-
-
-def kept_result_columns(spec: Spec, window: WindowSpec) -> list[str]:
-    """Columns, but its batch, of the table of results that a window over them still needs."""
-    return [*result_columns(input_of(window, spec.windows)), c.TIMESTAMP, c.TIMELINE]
+    Events that revise results are stored with when they came; where others of its group say if an event is needed,
+    with the windows that it is kept for.
+    """
+    if window.input is not None:
+        return [*result_columns(input_of(window, spec.windows)), c.TIMESTAMP, c.TIMELINE]
+    came = [c.CLOCK, c.WATERMARK] if window.revises else []
+    kept = [open_in_column(payload.names)] if kind_of(window).needs_others else []
+    return [*open_columns(payload), *came, *kept]
 
 
 def stored_events(events: DataFrame, payload: StructType) -> DataFrame:
@@ -253,20 +247,10 @@ def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
 def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType) -> dict[str, StructType]:
     """Schemas of what is kept between batches."""
     found: dict[str, StructType] = {}
-    if workspace.spec.grid_windows:
-        found[tables.OPEN_EVENTS] = adjusted.accepted.select(*open_columns(payload)).schema.add(_BATCH_FIELD)
-    if workspace.spec.linked_windows:
-        marked = adjusted.accepted.withColumn(OPEN_IN, F.array().cast("array<string>"))
-        stored = stored_events(marked, payload)
-        found[tables.SESSION_EVENTS] = stored.select(*session_columns(payload)).schema.add(_BATCH_FIELD)
-    if workspace.spec.revised_by_time:
-        stored = stored_events(adjusted.accepted, payload)
-        found[tables.REVISED_EVENTS] = stored.select(*revised_columns(payload)).schema.add(_BATCH_FIELD)
-    if workspace.spec.revised_sessions:
-        marked = adjusted.accepted.withColumn(OPEN_IN, F.array().cast("array<string>"))
-        columns = revised_session_columns(payload)
-        stored = stored_events(marked, payload)
-        found[tables.REVISED_SESSION_EVENTS] = stored.select(*columns).schema.add(_BATCH_FIELD)
+    events = stored_events(adjusted.accepted.withColumn(OPEN_IN, F.array().cast("array<string>")), payload)
+    for table, window in {tables.needed_table(window): window for window in workspace.spec.event_windows}.items():
+        columns = [F.col(quoted(name)) for name in needed_columns(workspace.spec, payload, window)]
+        found[table] = events.select(*columns).schema.add(_BATCH_FIELD)
     for window in workspace.spec.windows:
         if window.empty:
             seen = stored_groups(seen_groups(adjusted.accepted, window))
@@ -288,8 +272,8 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
         results = empty_frame(workspace.spark, window_results(WindowSegment(segment), window).schema)
         events[window.name] = with_results(adjusted, as_events(results, window, spec.windows, spec.time.over))
         if window.input is not None:
-            kept = segment.accepted.select(*[F.col(f"`{name}`") for name in kept_result_columns(spec, window)])
-            found[tables.open_results_table(window.name)] = kept.schema.add(_BATCH_FIELD)
+            columns = [F.col(quoted(name)) for name in needed_columns(spec, StructType(), window)]
+            found[tables.needed_table(window)] = segment.accepted.select(*columns).schema.add(_BATCH_FIELD)
         groups = with_groups(segment.accepted, window).select(*group_names(window)).schema.fields
         kinds = {**{field.name: field.dataType for field in groups}, c.TIMELINE: StringType()}
         flushed = [StructField(stored_name(name), kinds.get(name, LongType())) for name in columns_of(window)]

@@ -10,6 +10,8 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
+from tidemark.timeops.spec import WindowSpec
+
 FORMAT_VERSION = 3
 """Version of the tables' layout and meaning. A program refuses a lake with a higher one.
 
@@ -57,6 +59,15 @@ def history_table(name: str) -> str:
 def open_results_table(name: str) -> str:
     """Return the table of results that the window with this name still needs of the one that it goes over."""
     return f"_state/open_results/{name}"
+
+
+def needed_table(window: WindowSpec) -> str:
+    """Return the table of the earlier events, or results, that a window still needs; several may share one."""
+    if window.input is not None:
+        return open_results_table(window.name)
+    if window.revises:
+        return REVISED_SESSION_EVENTS if window.kind == "session" else REVISED_EVENTS
+    return SESSION_EVENTS if window.is_linked else OPEN_EVENTS
 
 
 def open_in_column(others: Iterable[str]) -> str:

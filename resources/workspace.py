@@ -151,11 +151,7 @@ class Workspace:
     def tables(self) -> tuple[str, ...]:
         """Every table of the pipeline but `batches`, which is the log of the others."""
         released = (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if self.spec.outputs.ordered_events else ()
-        open_events = (tables.OPEN_EVENTS,) if self.spec.grid_windows else ()
-        session_events = (tables.SESSION_EVENTS,) if self.spec.linked_windows else ()
-        revised = (tables.REVISED_EVENTS,) if self.spec.revised_by_time else ()
-        revised_sessions = (tables.REVISED_SESSION_EVENTS,) if self.spec.revised_sessions else ()
-        results = [tables.open_results_table(window.name) for window in self.spec.chained_windows]
+        needed = dict.fromkeys(tables.needed_table(window) for window in self.spec.windows)
         flushed = [tables.flushed_table(window.name) for window in self.spec.windows]
         seen = tuple(tables.seen_groups_table(window.name) for window in self.spec.windows if window.empty)
         timelines = (tables.TIMELINES,) if self.keeps_timelines else ()
@@ -163,11 +159,7 @@ class Workspace:
         return (
             *(tables.RAW_EVENTS, tables.LOG_CONTROL, tables.DEAD_LETTERS, tables.WATERMARKS, tables.FILES),
             *released,
-            *open_events,
-            *session_events,
-            *revised,
-            *revised_sessions,
-            *results,
+            *needed,
             *seen,
             *flushed,
             *timelines,

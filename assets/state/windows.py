@@ -12,14 +12,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.schemas import (
-    kept_result_columns,
     loaded_events,
     loaded_groups,
-    open_columns,
+    needed_columns,
     payload_of,
-    revised_columns,
-    revised_session_columns,
-    session_columns,
     stored_events,
     stored_groups,
 )
@@ -29,6 +25,7 @@ from tidemark.resources.lake.lake import FEW_ROWS
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import EARLIER, sharing
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.gap_filling import changed_groups, once, seen_groups
@@ -73,9 +70,9 @@ def needed_by(batch: "Batch", after: Position) -> Mapping[str, DataFrame]:
 
     def load(window: WindowSpec) -> DataFrame:
         only = _up_to_watermark(batch, after, (window,))
-        if only is not None and kept_for(window) == tables.OPEN_EVENTS:
+        if only is not None and tables.needed_table(window) == tables.OPEN_EVENTS:
             only = [*only, *_from_open_windows(workspace, batch.before, window)]
-        return _rows(workspace, kept_for(window), only=only)
+        return _rows(workspace, tables.needed_table(window), only=only)
 
     return ByWindow(workspace.spec.windows, load)
 
@@ -106,15 +103,6 @@ def drained_before(batch: "Batch") -> Mapping[str, DataFrame]:
     return ByWindow(workspace.spec.windows, load)
 
 
-def kept_for(window: WindowSpec) -> str:
-    """The table of what earlier batches left for a window."""
-    if window.revises:
-        return tables.REVISED_SESSION_EVENTS if window.kind == "session" else tables.REVISED_EVENTS
-    if window.input is not None:
-        return tables.open_results_table(window.name)
-    return tables.SESSION_EVENTS if window.is_linked else tables.OPEN_EVENTS
-
-
 def write_window_state(batch: "Batch") -> None:
     """Writes what windows need behind a batch."""
     windows = batch.workspace.spec.windows
@@ -130,7 +118,7 @@ def write_window_state(batch: "Batch") -> None:
 
 def _write_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> None:
     """Writes the events that windows which share a table need: the batch's own, and earlier ones that it deletes."""
-    table = kept_for(windows[0])
+    table = tables.needed_table(windows[0])
     where, known = (_around_watermark if kind_of(windows[0]).needs_others else _behind_watermark)(
         batch, table, windows
     )
@@ -138,19 +126,10 @@ def _write_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> None:
     if known is not None:
         of_batch = F.col(EARLIER).isNull()
         rows = rows.where(of_batch if where is None else of_batch | F.expr(sql_condition(where)))
-    columns = [F.col(f"`{name}`") for name in _columns_for(batch.workspace, windows[0])]
-    stored = stored_events(rows, payload_of(batch.workspace)).select(*columns)
+    payload = payload_of(batch.workspace)
+    columns = [F.col(quoted(name)) for name in needed_columns(batch.workspace.spec, payload, windows[0])]
+    stored = stored_events(rows, payload).select(*columns)
     batch.replace(table, stored.repartitionByRange(c.TIMESTAMP), where=where)
-
-
-def _columns_for(workspace: Workspace, window: WindowSpec) -> Sequence[str]:
-    """The columns, but `_batch_id`, of the table of what is kept for a window."""
-    payload = payload_of(workspace)
-    if window.revises:
-        return revised_session_columns(payload) if window.kind == "session" else revised_columns(payload)
-    if window.input is not None:
-        return kept_result_columns(workspace.spec, window)
-    return session_columns(payload) if window.is_linked else open_columns(payload)
 
 
 def _behind_watermark(

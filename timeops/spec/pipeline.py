@@ -130,11 +130,6 @@ class Spec(SpecModel):
         return tuple(window for window in inputs_first(self.windows) if window.input is not None)
 
     @property
-    def grid_windows(self) -> tuple[WindowSpec, ...]:
-        """The windows in which an event is by its own time alone, and which give one result."""
-        return tuple(window for window in self.event_windows if not window.is_linked and not window.revises)
-
-    @property
     def revised_windows(self) -> tuple[WindowSpec, ...]:
         """The windows that give results before they close."""
         return tuple(window for window in self.windows if window.revises)
@@ -143,16 +138,6 @@ class Spec(SpecModel):
     def revised_sessions(self) -> tuple[WindowSpec, ...]:
         """Those of them that are sessions."""
         return tuple(window for window in self.revised_windows if window.kind == "session")
-
-    @property
-    def revised_by_time(self) -> tuple[WindowSpec, ...]:
-        """The others, which need an event by its own time alone."""
-        return tuple(window for window in self.revised_windows if window.kind != "session")
-
-    @property
-    def linked_windows(self) -> tuple[WindowSpec, ...]:
-        """Sessions and sliding windows of events, which are where they are by several, and which give one result."""
-        return tuple(window for window in self.event_windows if window.is_linked and not window.revises)
 
     def canonical_json(self) -> str:
         """Return the spec as JSON that is equal for specs of equal meaning.
