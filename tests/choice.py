@@ -38,10 +38,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not (config.option.all or named):
         longs = [item for item in items if item.get_closest_marker("long")]
         workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-        seconds = (config.option.sample or 0) * 60 * workers
-        kept = sample(
-            {item.nodeid: known.get(item.nodeid, UNKNOWN_SECONDS) for item in longs}, seconds, config.option.seed
-        )
+        seconds = (config.option.sample or 0) * 60
+        took = {item.nodeid: known.get(item.nodeid, UNKNOWN_SECONDS) for item in longs}
+        in_time = {name: one for name, one in took.items() if one <= seconds}  # no worker takes longer than asked for
+        kept = sample(in_time, seconds * workers, config.option.seed)
         left_out = [item for item in longs if item.nodeid not in kept]
         config.hook.pytest_deselected(items=left_out)
         gone = {item.nodeid for item in left_out}
