@@ -119,17 +119,18 @@ def open_columns(payload: StructType) -> list[str]:
     return [*payload.names, *EVENT_COLUMNS, c.ADJUSTED_BY, c.SOURCE, c.SPLIT]
 
 
-def needed_columns(spec: Spec, payload: StructType, window: WindowSpec) -> list[str]:
-    """Columns of `tables.needed_table`, but its batch.
+def needed_of(events: DataFrame, spec: Spec, payload: StructType, window: WindowSpec) -> DataFrame:
+    """Events or results with the columns of `tables.needed_table`, but its batch.
 
     Events that revise results are stored with when they came; where others of its group say if an event is needed,
     with the windows that it is kept for.
     """
     if window.input is not None:
-        return [*result_columns(input_of(window, spec.windows)), c.TIMESTAMP, c.TIMELINE]
+        columns = [*result_columns(input_of(window, spec.windows)), c.TIMESTAMP, c.TIMELINE]
+        return events.select(*map(quoted, columns))
     came = [c.CLOCK, c.WATERMARK] if window.revises else []
     kept = [open_in_column(payload.names)] if kind_of(window).needs_others else []
-    return [*open_columns(payload), *came, *kept]
+    return events.select(*map(quoted, [*open_columns(payload), *came, *kept]))
 
 
 def stored_events(events: DataFrame, payload: StructType) -> DataFrame:
@@ -249,8 +250,7 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
     found: dict[str, StructType] = {}
     events = stored_events(adjusted.accepted.withColumn(OPEN_IN, F.array().cast("array<string>")), payload)
     for table, window in {tables.needed_table(window): window for window in workspace.spec.event_windows}.items():
-        columns = [F.col(quoted(name)) for name in needed_columns(workspace.spec, payload, window)]
-        found[table] = events.select(*columns).schema.add(_BATCH_FIELD)
+        found[table] = needed_of(events, workspace.spec, payload, window).schema.add(_BATCH_FIELD)
     for window in workspace.spec.windows:
         if window.empty:
             seen = stored_groups(seen_groups(adjusted.accepted, window))
@@ -272,8 +272,8 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
         results = empty_frame(workspace.spark, window_results(WindowSegment(segment), window).schema)
         events[window.name] = with_results(adjusted, as_events(results, window, spec.windows, spec.time.over))
         if window.input is not None:
-            columns = [F.col(quoted(name)) for name in needed_columns(spec, StructType(), window)]
-            found[tables.needed_table(window)] = segment.accepted.select(*columns).schema.add(_BATCH_FIELD)
+            needed = needed_of(segment.accepted, spec, StructType(), window)
+            found[tables.needed_table(window)] = needed.schema.add(_BATCH_FIELD)
         groups = with_groups(segment.accepted, window).select(*group_names(window)).schema.fields
         kinds = {**{field.name: field.dataType for field in groups}, c.TIMELINE: StringType()}
         flushed = [StructField(stored_name(name), kinds.get(name, LongType())) for name in columns_of(window)]

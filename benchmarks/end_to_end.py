@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
@@ -45,8 +46,8 @@ files, kind, out, jitter = sys.argv[1:]
 spark = local_session(session_config() | {"spark.master": "local[2]"})
 events = spark.readStream.format(kind).schema("t TIMESTAMP, k STRING, v DOUBLE, at TIMESTAMP").load(files)
 found = (events.withWatermark("t", jitter + " milliseconds").groupBy(F.window("t", "1 minute"), "k")
-    .agg(F.count("*"), F.sum("v").alias("total"), F.min("v").alias("lowest"), F.max("v").alias("highest"),
-         F.avg("v").alias("mean")).withColumnRenamed("count(1)", "n"))
+    .agg(F.count("*").alias("n"), F.sum("v").alias("total"), F.min("v").alias("lowest"), F.max("v").alias("highest"),
+         F.avg("v").alias("mean")))
 (found.writeStream.format("delta").outputMode("append").option("checkpointLocation", out + "/checkpoint")
     .trigger(availableNow=True).start(out + "/windows").awaitTermination())
 """
@@ -87,10 +88,8 @@ def run_cold(command: Sequence[str], cwd: Path) -> tuple[float, float]:
 
 def _watch(process: psutil.Process, peaks: list[int]) -> None:
     while process.is_running():
-        try:
+        with suppress(psutil.NoSuchProcess):  # one of them ended while they were counted
             peaks.append(sum(one.memory_info().rss for one in [process, *process.children(recursive=True)]))
-        except psutil.NoSuchProcess:
-            continue
         time.sleep(0.2)
 
 
@@ -115,23 +114,18 @@ def main(*, events: int, rounds: int, kind: str, tidemark: str, logs: Path, into
     table = Table(
         "", "s", "from", "to", "ratio", "peak GB", "ratio", title=f"{events:,} events, {kind}, 2 cores, cold"
     )
-    rows = {
-        name: {
-            "seconds": [round(seconds, 2) for seconds, _ in measured],
-            "ratio": round(median(s for s, _ in measured) / median(s for s, _ in taken[PEER]), 2),
-            "peak_gb": [round(gb, 2) for _, gb in measured],
-            "peak_ratio": round(median(gb for _, gb in measured) / median(gb for _, gb in taken[PEER]), 2),
-        }
-        for name, measured in taken.items()
-    }
+    figures = {}
+    peer_s, peer_gb = (median(column) for column in zip(*taken[PEER], strict=True))
     for name, measured in taken.items():
-        seconds, peaks = [s for s, _ in measured], [gb for _, gb in measured]
+        seconds, peaks = zip(*measured, strict=True)
+        ratio, peak_ratio = median(seconds) / peer_s, median(peaks) / peer_gb
+        figures[name] = {"seconds": seconds, "ratio": ratio, "peak_gb": peaks, "peak_ratio": peak_ratio}
         spread = [f"{one:.1f}" for one in (median(seconds), min(seconds), max(seconds))]
-        ratios = rows[name]["ratio"], f"{median(peaks):.2f}", rows[name]["peak_ratio"]
-        table.add_row(name, *spread, *map(str, ratios))
+        table.add_row(name, *spread, f"{ratio:.2f}", f"{median(peaks):.2f}", f"{peak_ratio:.2f}")
     Console().print(table)
     if into is not None:
-        into.write_text(json.dumps({"events": events, "format": kind, "rounds": rounds, "commands": rows}, indent=2))
+        about = {"events": events, "format": kind, "rounds": rounds, "commands": figures}
+        into.write_text(json.dumps(about, indent=2), encoding="utf-8")
 
 
 def _command(name: str, files: Path, kind: str, tidemark: str, work: Path) -> list[str]:

@@ -5,7 +5,6 @@ Here: the work that is timed. Each piece reads a Delta log, and writes what it f
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -17,14 +16,13 @@ from benchmarks.timing import seconds, show
 from tidemark.resources.spark.frames import numbered, small_frame
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.columns import RELEASE_SEQ, SEQ, TIMESTAMP
-from tidemark.timeops.dead_letters import time_letters
-from tidemark.timeops.events.adjustment import Adjusted, release, time_adjustment
+from tidemark.timeops.engine import State, advance
+from tidemark.timeops.events.adjustment import Released
+from tidemark.timeops.materialize import computed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.watermark.log_clock import LogClock
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA
-from tidemark.timeops.windows.results import window_results
-from tidemark.timeops.windows.segment import WindowSegment
 
 AGGREGATES = {"n": "count(*)", "total": "sum(v)", "lowest": "min(v)", "highest": "max(v)", "mean": "avg(v)"}
 TUMBLING = {"kind": "tumbling", "size": "1 minute"}
@@ -39,25 +37,17 @@ def judged_windows(log: DataFrame, shape: dict[str, str], out: Path, *, ordered:
     window = WindowSpec(name="w", group_by=("k",), aggregates=AGGREGATES, **shape)
     rules = TimeRules(time, windows=(window,))
     clock = LogClock(log.select(F.unix_micros(F.max("_clock"))).scalar())
-    adjusted = time_adjustment(
-        log, small_frame(log.sparkSession, [], STATE_SCHEMA), rules, clock, materialize_few=kept
-    )
-    adjusted = replace(adjusted, state=F.broadcast(kept(adjusted.state)))
-    results = window_results(WindowSegment(adjusted, materialize=kept), window)
-    written(results, out / "windows")
-    written(time_letters(adjusted.refused, PAYLOAD, rules), out / "dead_letters")
+    start = State(small_frame(log.sparkSession, [], STATE_SCHEMA))
+    outcome = advance(log, start, rules, clock, materialize=computed, is_small=False)
+    outcome = outcome.with_timelines(F.broadcast(computed(outcome.timelines)))
+    written(outcome.results(window), out / "windows")
+    written(outcome.dead_letters(PAYLOAD), out / "dead_letters")
     if ordered:
-        write_in_order(adjusted, out)
+        write_in_order(outcome.released, out)
 
 
-def kept(frame: DataFrame) -> DataFrame:
-    """The same rows, computed now, as the stages of a pipeline keep them."""
-    return frame.localCheckpoint()
-
-
-def write_in_order(adjusted: Adjusted, out: Path) -> None:
+def write_in_order(released: Released, out: Path) -> None:
     """Released events, numbered, and those that are held."""
-    released = release(adjusted.accepted, adjusted.state)
     with numbered(released.sequence, [F.col(TIMESTAMP), F.col(SEQ)], start=0, name=RELEASE_SEQ) as sequence:
         written(sequence.frame.select(*PAYLOAD, TIMESTAMP, SEQ, RELEASE_SEQ), out / "ordered_events")
     written(released.held.select(*PAYLOAD, TIMESTAMP, SEQ), out / "held_events")

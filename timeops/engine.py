@@ -133,22 +133,23 @@ class Outcome:
         """The spec's `time`."""
         return self.judged.rules.time
 
+    @property
+    def accepted(self) -> DataFrame:
+        """Accepted events of the segment, with the `_watermark` that each met."""
+        return self.judged.accepted.withColumn(WATERMARK, to_instant(W_BEFORE))
+
     @cached_property
     def released(self) -> Released:
         """Accepted events, also those held before, by what becomes of them, with the `_watermark` that each met."""
         if self.before.held is None:
             return self.released_of_segment
-        events = self.before.held.unionByName(self._accepted, allowMissingColumns=True)
+        events = self.before.held.unionByName(self.accepted, allowMissingColumns=True)
         return release(events, self.judged.state, flushed=self.flushed)
 
     @cached_property
     def released_of_segment(self) -> Released:
         """The same of the events of the segment alone."""
-        return release(self._accepted, self.judged.state, flushed=self.flushed)
-
-    @property
-    def _accepted(self) -> DataFrame:
-        return self.judged.accepted.withColumn(WATERMARK, to_instant(W_BEFORE))
+        return release(self.accepted, self.judged.state, flushed=self.flushed)
 
     def segment_of(self, window: WindowSpec) -> Adjusted:
         """The segment as a window sees it: of a window over another one the events are the results of that one."""

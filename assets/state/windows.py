@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from tidemark.assets.schemas import (
     loaded_events,
     loaded_groups,
-    needed_columns,
+    needed_of,
     payload_of,
     stored_events,
     stored_groups,
@@ -25,7 +25,6 @@ from tidemark.resources.lake.lake import FEW_ROWS
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import EARLIER, sharing
-from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.gap_filling import changed_groups, once, seen_groups
@@ -127,8 +126,7 @@ def _write_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> None:
         of_batch = F.col(EARLIER).isNull()
         rows = rows.where(of_batch if where is None else of_batch | F.expr(sql_condition(where)))
     payload = payload_of(batch.workspace)
-    columns = [F.col(quoted(name)) for name in needed_columns(batch.workspace.spec, payload, windows[0])]
-    stored = stored_events(rows, payload).select(*columns)
+    stored = needed_of(stored_events(rows, payload), batch.workspace.spec, payload, windows[0])
     batch.replace(table, stored.repartitionByRange(c.TIMESTAMP), where=where)
 
 

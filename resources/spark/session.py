@@ -131,7 +131,9 @@ def session_config(master: str | None = None, *, small: bool = False, ui: bool =
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.adaptive.enabled": "false",
-            "spark.driver.extraJavaOptions": f"{java} -Xms2g",
+            # For the first minutes the JVM would optimize the code of Spark's planner rather than run it.
+            "spark.driver.extraJavaOptions": f"{java} -Xms2g -XX:Tier4InvocationThreshold=30000 "
+            "-XX:Tier4MinInvocationThreshold=5000 -XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=300000",
         }
     return config
 

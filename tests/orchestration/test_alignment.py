@@ -109,6 +109,7 @@ def test_without_alignment_a_fast_source_is_held_until_a_slow_one_comes(spark: S
     assert_tables_equal_the_oracle(settings.warehouse, alone.spec, flush=True)
 
 
+@pytest.mark.long
 def test_a_fast_source_waits_for_a_slow_one_so_that_less_is_held_at_once(spark: SparkSession, tmp_path: Path) -> None:
     land_both(tmp_path)
     file, settings = made(tmp_path, "together", ALIGNED)

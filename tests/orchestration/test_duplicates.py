@@ -52,6 +52,7 @@ def test_a_duplicate_ends_a_silence_and_moves_no_watermark_of_its_split(spark: S
     assert letters_of(table(settings.warehouse, file.spec, "dead_letters"))
 
 
+@pytest.mark.long
 def test_what_is_kept_of_a_batch_far_from_the_rest_stands_in_files_of_its_own(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -112,6 +112,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
+@pytest.mark.long
 def test_a_project_with_packages_of_the_same_names_runs_its_own_asset_and_a_pipeline(
     tmp_path: Path, project: Path
 ) -> None:

@@ -99,6 +99,7 @@ def results(warehouse: Path, spec: Spec) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.long
 def test_every_timeline_goes_on_from_its_own_watermark_and_is_flushed_again_in_one_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

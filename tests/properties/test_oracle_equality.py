@@ -127,7 +127,7 @@ def session_spec(dice: Dice, turn: int, policy: str) -> WindowSpec:
 STRATEGIES: tuple[ScanStrategy, ...] = ("by_blocks", "in_order")
 # A log that is cut is judged whole by the oracle, so nearly all modes run always there.
 WHOLE = [pytest.param(mode, marks=pytest.mark.long) for mode in MODES]
-LATER = ("periods", "idle_duplicates")
+LATER = ("periods", "idle_duplicates", "idle_splits")
 CUT = [pytest.param(mode, marks=[pytest.mark.long] if mode in LATER else []) for mode in MODES]
 
 

@@ -72,6 +72,7 @@ def logs_of(cases: Sequence[Sequence[int]], *, cut: bool) -> list[Log]:
     ]
 
 
+@pytest.mark.long
 def test_events_on_every_edge_in_every_order_give_the_oracles_windows(spark: SparkSession) -> None:
     time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep")
     windows = (
@@ -178,6 +179,7 @@ MERGED = {
 }
 
 
+@pytest.mark.long
 def test_windows_by_slices_hold_what_they_hold_by_assignment(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +270,7 @@ def _months(zone: str) -> WindowSpec:
     return window("month", kind="tumbling", size="1 month", time_zone=zone)
 
 
+@pytest.mark.long
 def test_days_of_23_and_25_hours_and_months_give_the_oracles_windows(spark: SparkSession) -> None:
     logs, seqs = [], count()
     for number, first in enumerate([datetime(2026, 3, 27, tzinfo=UTC), datetime(2026, 10, 23, tzinfo=UTC)]):

@@ -178,7 +178,9 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("mode", SETTINGS)
+@pytest.mark.parametrize(
+    "mode", ["clock", *(pytest.param(mode, marks=pytest.mark.long) for mode in SETTINGS if mode != "clock")]
+)
 def test_a_log_that_is_cut_at_every_record_gives_what_the_whole_gives(spark: SparkSession, mode: str) -> None:
     rng = random.Random(7)
     lines, clock = [], 0

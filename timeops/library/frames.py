@@ -112,17 +112,17 @@ def adjust(
         <BLANKLINE>
     """
     check_session(events.sparkSession)
-    rules = time if isinstance(time, TimeSpec) else read_part("time", time)
-    _refuse(rules)
-    log = arrival_log(events, rules, arrival_time)
+    spec = time if isinstance(time, TimeSpec) else read_part("time", time)
+    _refuse(spec)
+    rules = TimeRules(spec)
+    log = arrival_log(events, spec, arrival_time)
     payload = tuple(name for name in events.columns if name not in TAKEN)
     no_state = [F.lit(None).cast(field.dataType).alias(field.name) for field in STATE_SCHEMA]
     start = State(events.sparkSession.range(0).select(*no_state))
-    clock = _clock_of(log, TimeRules(rules), tick)
-    flushed = rules.flushes()
-    outcome = advance(log, start, TimeRules(rules), clock, flush=flushed, is_small=False)
+    clock = _clock_of(log, rules, tick)
+    flushed = spec.flushes()
+    outcome = advance(log, start, rules, clock, flush=flushed, is_small=False)
     released = outcome.released
-    accepted = outcome.judged.accepted.withColumn(c.WATERMARK, c.to_instant(F.col(c.W_BEFORE)))
     columns = [*map(quoted, payload), *_EVENT_COLUMNS]
     last = [c.ADJUSTED_BY, c.WATERMARK]
     place = F.row_number().over(Window.partitionBy(c.TIMELINE).orderBy(*RELEASE_ORDER[1:])).cast("bigint") - 1
@@ -130,7 +130,7 @@ def adjust(
     ordered = numbered.unionByName(released.passed, allowMissingColumns=True)
     watermark = F.lit(None).cast("timestamp") if flushed else c.to_instant("watermark")
     return AdjustedEvents(
-        accepted=accepted.select(*columns, *last),
+        accepted=outcome.accepted.select(*columns, *last),
         ordered=ordered.select(*columns, c.RELEASE_SEQ, *last).orderBy(
             c.TIMELINE, F.col(c.RELEASE_SEQ).asc_nulls_last(), c.SEQ
         ),
@@ -142,7 +142,7 @@ def adjust(
             c.to_instant("max_t").alias("max_timestamp"),
             "watermark_set_by",
         ),
-        time=rules,
+        time=spec,
         _outcome=outcome,
         _payload=payload,
         _has_arrival=arrival_time is not None or c.ARRIVAL in events.columns,
