@@ -40,7 +40,7 @@ from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.log_clock import LastArrival
 
-_A = "__arrival_us"
+_A = "__tm_arrival_us"
 _FEW_BYTES = 4_000_000  # of files: how many records they hold is not known before they are read
 
 

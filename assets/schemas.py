@@ -27,7 +27,7 @@ from tidemark.timeops.events.adjustment import Adjusted, time_adjustment
 from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA
 from tidemark.timeops.events.event_time import with_instant
 from tidemark.timeops.expressions.refusals import first_sentence
-from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.expressions.tokens import WORKING, quoted
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec, WindowSpec
@@ -149,8 +149,8 @@ def loaded_events(events: DataFrame, payload: StructType) -> DataFrame:
 
 
 def stored_name(working: str) -> str:
-    """The name under which a working column is stored in a table that has no payload: one underscore for two."""
-    return working[1:] if working.startswith("__") else working
+    """The name under which a working column is stored in a table that has no payload: `_end` for `__tm_end`."""
+    return f"_{working.removeprefix(WORKING)}" if working.startswith(WORKING) else working
 
 
 def stored_groups(rows: DataFrame) -> DataFrame:
@@ -161,7 +161,7 @@ def stored_groups(rows: DataFrame) -> DataFrame:
 def loaded_groups(rows: DataFrame) -> DataFrame:
     """What is known of groups, as the engine has it, from a table that holds what `stored_groups` gave."""
     found = rows.drop(c.BATCH)
-    return found.withColumnsRenamed({name: f"_{name}" for name in found.columns if name != c.TIMELINE})
+    return found.withColumnsRenamed({name: WORKING + name[1:] for name in found.columns if name != c.TIMELINE})
 
 
 def create_tables(workspace: Workspace) -> None:

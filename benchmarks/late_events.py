@@ -32,8 +32,8 @@ def late(log: DataFrame, *, over: tuple[str, ...] = (), setters: bool = False) -
     time = TimeSpec(timestamp_by="t", over=over, out_of_orderness=f"{JITTER_MS} ms", out_of_order="drop")
     clock = LogClock(F.lit(0).cast("bigint"))  # only periodic emission asks for it
     adjusted = time_adjustment(log, small_frame(log.sparkSession, [], STATE_SCHEMA), TimeRules(time), clock)
-    asked = [F.count("*"), F.sum("__lateness_us"), *([F.sum("__w_set_by")] if setters else [])]
-    return adjusted.refused.where("__w_before IS NOT NULL").agg(*asked).collect()
+    asked = [F.count("*"), F.sum("__tm_lateness_us"), *([F.sum("__tm_w_set_by")] if setters else [])]
+    return adjusted.refused.where("__tm_w_before IS NOT NULL").agg(*asked).collect()
 
 
 @click.command()

@@ -20,10 +20,10 @@ from tidemark.timeops.columns import floor_to
 CELL_ROWS = 65_536  # of places in the log
 CELL_US = 60_000_000  # of places in time
 
-_CELL = "__cell"
-_IS_MARK = "__is_mark"
-_IS_LAST = "__is_last"
-_SEEN = "__seen"
+_CELL = "__tm_cell"
+_IS_MARK = "__tm_is_mark"
+_IS_LAST = "__tm_is_last"
+_SEEN = "__tm_seen"
 _FIRST, _ALL_BEFORE = Window.unboundedPreceding, -1
 
 
@@ -57,7 +57,7 @@ def with_maxima_before(
         in_cells: There are few keys, so each is cut into cells. Their maxima are broadcast.
 
     Returns:
-        The rows with the new columns, and each row's own number as `<name>__own`.
+        The rows with the new columns, and each row's own number as `<name>__tm_own`.
     """
     numbered = rows.withColumns({f"{name}__own": value for name, value in own.items()})
     before = carried.select(key, *[F.col(name).alias(f"{name}__carried") for name in own])
@@ -73,7 +73,7 @@ def with_maxima_before(
 
 
 def _maxima_of_cells(numbered: DataFrame, before: DataFrame, names: tuple[str, ...], key: str) -> DataFrame:
-    """Per key and cell the maxima before it, as `<name>__carried`."""
+    """Per key and cell the maxima before it, as `<name>__tm_carried`."""
     highest = numbered.groupBy(key, _CELL).agg(*[F.max(f"{name}__own").alias(name) for name in names])
     values = {f"{name}__carried": F.col(name) for name in names}
     start = {name: F.col(name) for name in values}

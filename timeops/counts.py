@@ -25,7 +25,7 @@ FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US = "furthest_ahead_us", "furthest_ahead_
 its time, microseconds."""
 
 REFUSED = "refused."  # how the count of a reason begins
-_LATE = "__late"
+_LATE = "__tm_late"
 
 
 def refused_tally(refused: DataFrame) -> DataFrame:
@@ -73,7 +73,7 @@ def accepted_tally(
         fails = unfit(accepted, window)
         found["bad_expression"] = F.lit(False)
         if fails is not None:
-            own = f"__unfit{number}"
+            own = f"__tm_unfit{number}"
             placed = placed.withColumn(own, fails)
             found |= {"bad_expression": F.col(own), "filtered": found["filtered"] & ~F.col(own)}
         counts |= {f"{window.name}.{name}": condition for name, condition in found.items()}

@@ -33,7 +33,7 @@ from tidemark.timeops.windows.results import (
 )
 from tidemark.timeops.windows.segment import WindowSegment, as_events, with_results
 
-EARLIER = "__earlier"
+EARLIER = "__tm_earlier"
 """Of an event that a window needs: true if it came in an earlier segment, null in this one."""
 
 

@@ -37,7 +37,7 @@ from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec
 
-_KEY = "__key"
+_KEY = "__tm_key"
 _STORABLE = (StringType, BooleanType, NumericType, DateType, TimestampType, TimestampNTZType, BinaryType)
 
 Judge = Callable[[DataType, str], Problem | None]
@@ -209,7 +209,7 @@ class _Check:
 
 def _column(place: Place) -> Column:
     # In brackets `n total`, a name without AS, is no expression; the line end closes a comment.
-    return F.expr(f"({place.text}\n)").alias(place.name or "__e")
+    return F.expr(f"({place.text}\n)").alias(place.name or "__tm_e")
 
 
 def _problem(error: Exception, asked: Asked, frame: DataFrame) -> Problem:

@@ -173,7 +173,7 @@ def _gathered(batch: Batch, width: int) -> DataFrame:
     return batch.outcome.judged.items.sparkSession.sql(
         """
 SELECT bin, bucket, outcome, count(*) AS n, max(lateness) AS longest,
-  unix_micros(max(_clock)) AS clock, max(moving) AS newest, max(__w_before) AS watermark,
+  unix_micros(max(_clock)) AS clock, max(moving) AS newest, max(__tm_w_before) AS watermark,
   count_if(outcome = 'refused' AND t IS NOT NULL) AS refused,
   min(t - unix_micros(_clock)) FILTER (WHERE outcome = 'refused') AS lowest,
   max(t - unix_micros(_clock)) FILTER (WHERE outcome = 'refused') AS highest

@@ -142,24 +142,24 @@ def _doubled(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:
     """Windows and groups with several rows; of those that are revised, the table holds the last alone."""
     rows = _since(workspace, tables.window_table(window.name), look)
     keys = [F.col(f"`{name}`") for name in window.key_columns]  # with the end: sessions may share their start
-    doubled = rows.groupBy(*keys).agg(F.count("*").alias("__rows")).where("__rows > 1")
-    return doubled.select(*_named(window, "window_start"), F.col("__rows").alias("rows"))
+    doubled = rows.groupBy(*keys).agg(F.count("*").alias("__tm_rows")).where("__tm_rows > 1")
+    return doubled.select(*_named(window, "window_start"), F.col("__tm_rows").alias("rows"))
 
 
 def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -> DataFrame:
     """Windows and groups of the batch of whose revisions one is missing, in the history or behind it."""
     keys = [F.col(f"`{name}`") for name in window.key_columns]
     rows = _since(workspace, tables.window_table(window.name), look).where(F.col(c.BATCH) == plan.batch_id)
-    now = rows.select(*keys, F.col("_revision").alias("__last"))
+    now = rows.select(*keys, F.col("_revision").alias("__tm_last"))
     history = _since(workspace, tables.history_table(window.name), look)
     history = history.where(~F.col(CHANGE).isin(PREIMAGE, DELETE))
-    given = history.groupBy(*keys).agg(F.count("*").alias("__n"), F.max("_revision").alias("__highest"))
+    given = history.groupBy(*keys).agg(F.count("*").alias("__tm_n"), F.max("_revision").alias("__tm_highest"))
     both = now.alias("now").join(given.alias("given"), c.same_in("now", "given", window.key_columns), "left")
     # Of revisions that did not pass `having` there are no rows.
-    all_there = F.lit(True) if window.having else F.col("__n") == F.col("__last") + 1
-    gap = ~F.coalesce(all_there & (F.col("__highest") == F.col("__last")), F.lit(False))
-    shown = both.where(gap).select("now.*", "__n")
-    counts = (F.col("__last").alias("last"), F.col("__n").alias("n"))
+    all_there = F.lit(True) if window.having else F.col("__tm_n") == F.col("__tm_last") + 1
+    gap = ~F.coalesce(all_there & (F.col("__tm_highest") == F.col("__tm_last")), F.lit(False))
+    shown = both.where(gap).select("now.*", "__tm_n")
+    counts = (F.col("__tm_last").alias("last"), F.col("__tm_n").alias("n"))
     return shown.select(*_named(window, "window_start", "window_end"), *counts)
 
 

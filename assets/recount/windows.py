@@ -33,11 +33,11 @@ _COMPARISONS = 2_000_000  # about what a second is enough for
 _FEWEST, _MOST = 12, 1_000
 
 _START, _END = "window_start", "window_end"
-_FROM, _TO = "__from", "__to"  # start and end of a window that is computed again
-_HERE = "__here"
-_UNSURE = "__unsure"  # which events a session holds, their times do not tell
-_TOO_LARGE = "__too_large"  # aggregates in which a sum of BIGINT does not fit
-_MAY_PASS = "__may_pass"  # whether a result passes `having` depends on the order of summation
+_FROM, _TO = "__tm_from", "__tm_to"  # start and end of a window that is computed again
+_HERE = "__tm_here"
+_UNSURE = "__tm_unsure"  # which events a session holds, their times do not tell
+_TOO_LARGE = "__tm_too_large"  # aggregates in which a sum of BIGINT does not fit
+_MAY_PASS = "__tm_may_pass"  # whether a result passes `having` depends on the order of summation
 
 Span = tuple[int, int]
 """Start and end, microseconds."""
@@ -189,16 +189,16 @@ def compared(batch: Batch, window: WindowSpec, look: Look) -> Compared:
     )
     keys = [F.coalesce(f"old.`{name}`", f"again.`{name}`").alias(name) for name in names]
     shown = [named, F.col(_START), F.col(_END), group_values(window.group_columns)]
-    too_large = both.where(in_both).select(*keys, F.explode(_TOO_LARGE).alias("__aggregate"))
+    too_large = both.where(in_both).select(*keys, F.explode(_TOO_LARGE).alias("__tm_aggregate"))
     return Compared(
         counts.select(named, "*"),
         both.where(wrong & sure).select(*keys).select(*shown),
-        too_large.select(*shown, F.col("__aggregate").alias("aggregate")),
+        too_large.select(*shown, F.col("__tm_aggregate").alias("aggregate")),
     )
 
 
 def _events(workspace: Workspace, window: WindowSpec, spans: Sequence[Span]) -> DataFrame:
-    """The events of the time of some windows, with `__at` and `__met`, the watermark behind which one came."""
+    """The events of the time of some windows, with `__tm_at` and `__tm_met`, the watermark behind which one came."""
 
     def within(name: str, column: str) -> DataFrame:
         first, last = min(start for start, _ in spans), max(end for _, end in spans)
@@ -207,11 +207,11 @@ def _events(workspace: Workspace, window: WindowSpec, spans: Sequence[Span]) -> 
 
     if window.input is not None:
         results = within(tables.window_table(window.input), _END).where("_is_final")
-        return results.withColumns({"__at": F.col(_END), "__met": F.lit(None).cast("timestamp")})
+        return results.withColumns({"__tm_at": F.col(_END), "__tm_met": F.lit(None).cast("timestamp")})
     ordered, held = within(tables.ORDERED_EVENTS, c.TIMESTAMP), within(tables.HELD_EVENTS, c.TIMESTAMP)
     both = ordered.drop(c.RELEASE_SEQ).unionByName(held)
     met = F.when(F.array_contains(c.ADJUSTED_BY, KEPT), F.col(c.WATERMARK))
-    return both.withColumns({"__at": F.col(c.TIMESTAMP), "__met": met})
+    return both.withColumns({"__tm_at": F.col(c.TIMESTAMP), "__tm_met": met})
 
 
 def _again(events: DataFrame, asked: DataFrame, window: WindowSpec, moved: Mapping[str, Moved]) -> DataFrame:
@@ -221,7 +221,7 @@ def _again(events: DataFrame, asked: DataFrame, window: WindowSpec, moved: Mappi
         passing = passing.where(F.coalesce(null_if_it_fails(events, window.where), F.lit(False)))
     if (fails := any_fails(events, on_rows(window.aggregates.values()))) is not None:
         passing = passing.where(~fails)
-    groups = {f"__of_{name}": null_if_it_fails(events, text) for name, text in window.group_expressions}
+    groups = {f"__tm_of_{name}": null_if_it_fails(events, text) for name, text in window.group_expressions}
     placed = passing.select("*", *[value.alias(name) for name, value in groups.items()]).join(asked, _is_in(window))
     named = [F.col(f"`{of}`").alias(name) for of, name in zip(groups, window.group_columns, strict=True)]
     texts = dict(window.aggregates)
@@ -251,7 +251,7 @@ def _passes(found: DataFrame, window: WindowSpec, moved: Mapping[str, Moved]) ->
 
 def _moved(name: str, number: int) -> str:
     """Name of an aggregate with one of its sums moved."""
-    return f"__moved{number}_{name}"
+    return f"__tm_moved{number}_{name}"
 
 
 def _may_overlap(window: WindowSpec) -> Column:
@@ -264,7 +264,7 @@ def _may_overlap(window: WindowSpec) -> Column:
     if window.kind != "session":
         return F.lit(False)
     lateness, gap = (F.expr(f"INTERVAL {us} MICROSECONDS") for us in (window.allowed_lateness_us, window.gap_us))
-    return F.coalesce(F.col("__met") > F.greatest(F.col("__at"), F.col(_FROM) + gap) + lateness, F.lit(False))
+    return F.coalesce(F.col("__tm_met") > F.greatest(F.col("__tm_at"), F.col(_FROM) + gap) + lateness, F.lit(False))
 
 
 def _not_flushed(again: DataFrame, flushed: DataFrame | None, window: WindowSpec) -> DataFrame:
@@ -279,10 +279,10 @@ def _not_flushed(again: DataFrame, flushed: DataFrame | None, window: WindowSpec
 
 def _is_in(window: WindowSpec) -> Column:
     """BOOLEAN: an event is in a window by its time, and did not come when that one had closed."""
-    at, start, end = F.col("__at"), F.col(_FROM), F.col(_TO)
+    at, start, end = F.col("__tm_at"), F.col(_FROM), F.col(_TO)
     inside = (at >= start if window.begins_inside else at > start) & (at <= end if window.ends_inside else at < end)
     lasts = end + F.expr(f"INTERVAL {window.allowed_lateness_us} MICROSECONDS")
-    had_closed = F.col("__met") > lasts if window.ends_inside else F.col("__met") >= lasts
+    had_closed = F.col("__tm_met") > lasts if window.ends_inside else F.col("__tm_met") >= lasts
     return inside & ~F.coalesce(had_closed, F.lit(False))
 
 

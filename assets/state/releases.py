@@ -67,14 +67,14 @@ def write_released(batch: "Batch", *, kept: int) -> int:
 
 def with_released(batch: "Batch") -> DataFrame:
     """State of every timeline after the batch, schemas.TIMELINE_SCHEMA."""
-    before = batch.timelines.select(c.TIMELINE, F.col(RELEASED).alias("__before"))
+    before = batch.timelines.select(c.TIMELINE, F.col(RELEASED).alias("__tm_before"))
     state = batch.outcome.timelines.join(before, c.TIMELINE, "left")
-    known = F.coalesce("__before", F.lit(0).cast("bigint"))
+    known = F.coalesce("__tm_before", F.lit(0).cast("bigint"))
     if not batch.workspace.spec.outputs.ordered_events:
-        return state.withColumn(RELEASED, known).drop("__before")
-    fresh = batch.outcome.released.sequence.groupBy(c.TIMELINE).agg(F.count("*").alias("__fresh"))
+        return state.withColumn(RELEASED, known).drop("__tm_before")
+    fresh = batch.outcome.released.sequence.groupBy(c.TIMELINE).agg(F.count("*").alias("__tm_fresh"))
     counted = state.join(fresh, c.TIMELINE, "left")
-    return counted.withColumn(RELEASED, known + F.coalesce("__fresh", F.lit(0))).drop("__before", "__fresh")
+    return counted.withColumn(RELEASED, known + F.coalesce("__tm_fresh", F.lit(0))).drop("__tm_before", "__tm_fresh")
 
 
 @contextmanager
@@ -86,10 +86,10 @@ def _sequence(batch: "Batch") -> Iterator[tuple[DataFrame, int | None]]:
         with numbered(released, order, start=batch.before.released, name=c.RELEASE_SEQ) as sequence:
             yield sequence.frame, sequence.rows
         return
-    before = batch.timelines.select(c.TIMELINE, F.coalesce(RELEASED, F.lit(0)).alias("__before"))
+    before = batch.timelines.select(c.TIMELINE, F.coalesce(RELEASED, F.lit(0)).alias("__tm_before"))
     place = F.row_number().over(Window.partitionBy(c.TIMELINE).orderBy(c.TIMESTAMP, c.SEQ)) - 1
     counted = released.join(before, c.TIMELINE, "left")
-    yield counted.withColumn(c.RELEASE_SEQ, F.coalesce("__before", F.lit(0)) + place), None
+    yield counted.withColumn(c.RELEASE_SEQ, F.coalesce("__tm_before", F.lit(0)) + place), None
 
 
 def _no_longer_held(after: Position) -> Filters | None:

@@ -131,8 +131,8 @@ def write_timelines(batch: "Batch", after: DataFrame) -> None:
         return
     state = F.struct("max_t", "watermark", "computed", "last_clock", "max_close", "splits", RELEASED)
     unmoved = under_clock(batch.timelines, batch.outcome.judged.rules, log_clock(workspace, batch.after))
-    joined = after.join(unmoved.select(c.TIMELINE, state.alias("__before")), c.TIMELINE, "left")
-    batch.append(tables.TIMELINES, joined.where(~F.col("__before").eqNullSafe(state)).drop("__before"))
+    joined = after.join(unmoved.select(c.TIMELINE, state.alias("__tm_before")), c.TIMELINE, "left")
+    batch.append(tables.TIMELINES, joined.where(~F.col("__tm_before").eqNullSafe(state)).drop("__tm_before"))
 
 
 def watermark_rows(before: DataFrame, after: DataFrame, clock: Column, *, final: bool) -> DataFrame:
@@ -145,9 +145,9 @@ def watermark_rows(before: DataFrame, after: DataFrame, clock: Column, *, final:
         final: The batch flushed: no watermark is stored.
     """
     earlier = before.select(
-        c.TIMELINE, F.col("max_t").alias("__t"), F.coalesce(RELEASED, F.lit(0)).alias("__released")
+        c.TIMELINE, F.col("max_t").alias("__tm_t"), F.coalesce(RELEASED, F.lit(0)).alias("__tm_released")
     )
-    moved = after.join(earlier, c.TIMELINE, "left").where(~F.col("max_t").eqNullSafe(F.col("__t")))
+    moved = after.join(earlier, c.TIMELINE, "left").where(~F.col("max_t").eqNullSafe(F.col("__tm_t")))
     watermark = F.lit(None).cast("timestamp") if final else c.to_instant("watermark")
     return moved.select(
         c.TIMELINE,
@@ -157,5 +157,5 @@ def watermark_rows(before: DataFrame, after: DataFrame, clock: Column, *, final:
         "watermark_set_by",
         RELEASED,
         F.lit(final).alias("final"),
-        F.create_map(F.lit("released"), F.col(RELEASED) - F.coalesce("__released", F.lit(0))).alias("counts"),
+        F.create_map(F.lit("released"), F.col(RELEASED) - F.coalesce("__tm_released", F.lit(0))).alias("counts"),
     )

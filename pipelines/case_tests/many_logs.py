@@ -21,7 +21,7 @@ from tidemark.timeops.spec import Spec, TimeSpec
 from tidemark.timeops.watermark.clock_rules import clock_watermark
 from tidemark.timeops.watermark.log_clock import LogClock, Ticks
 
-LOG = "__of_log"
+LOG = "__tm_of_log"
 
 _LOG_IN_PAYLOAD = rf'^\{{"{LOG}":"[^"]*",?'
 
@@ -164,6 +164,6 @@ def log_watermarks(state: DataFrame, clocks: DataFrame, time: TimeSpec) -> DataF
     Returns:
         `log` and `watermark`, microseconds; null where there is none yet.
     """
-    highest = state.groupBy(log_of_timeline().alias(LOG)).agg(F.max("watermark").alias("__highest"))
+    highest = state.groupBy(log_of_timeline().alias(LOG)).agg(F.max("watermark").alias("__tm_highest"))
     by_clock = clock_watermark(F.col("clock_us"), time)
-    return clocks.join(highest, LOG, "left").select(LOG, F.greatest("__highest", by_clock).alias("watermark"))
+    return clocks.join(highest, LOG, "left").select(LOG, F.greatest("__tm_highest", by_clock).alias("watermark"))

@@ -28,12 +28,12 @@ from tidemark.timeops.utc import EPOCH, us_of
 
 _LINES = pa.schema(
     {
-        "__case": pa.int32(),
+        "__tm_case": pa.int32(),
         c.SEQ: pa.int64(),
-        "__record": pa.string(),
-        "__given": pa.list_(pa.string()),
-        "__arrival": pa.int64(),
-        "__ticked": pa.int64(),
+        "__tm_record": pa.string(),
+        "__tm_given": pa.list_(pa.string()),
+        "__tm_arrival": pa.int64(),
+        "__tm_ticked": pa.int64(),
         c.SOURCE: pa.string(),
         c.SPLIT: pa.string(),
         c.FILE: pa.string(),
@@ -50,7 +50,7 @@ class Records:
     """The records of all cases.
 
     Attributes:
-        frame: Items of the arrival log with `__case`, the position of their case.
+        frame: Items of the arrival log with `__tm_case`, the position of their case.
         payload: The payload columns.
         arrivals: Arrival of each record by case, microseconds; None without one.
         ticks: By case the ticks: behind how many records, and their clock.
@@ -93,19 +93,19 @@ def read_records(spark: SparkSession, spec: Spec, file: CasesFile, payload: Stru
     file.complain(list(_unquoted(file.cases, payload)))
     lines = [line for number, case in enumerate(file.cases) for line in _lines(number, case, spec)]
     written = spark.createDataFrame(pa.Table.from_pylist(lines, schema=_LINES))
-    parsed = written.withColumn("__read", F.from_json("__record", payload)).select("*", "__read.*")
+    parsed = written.withColumn("__tm_read", F.from_json("__tm_record", payload)).select("*", "__tm_read.*")
     timed = reduce(DataFrame.unionByName, (_with_arrival(parsed, source, spec) for source in spec.sources))
     misfits = F.array_compact(F.array(*[_misfit(name) for name in payload.names]))
-    known = timed.withColumn("__misfits", misfits).coalesce(1).localCheckpoint()
+    known = timed.withColumn("__tm_misfits", misfits).coalesce(1).localCheckpoint()
     arrivals: list[list[int | None]] = [[] for _ in file.cases]
     places = [list(case.places()) for case in file.cases]
     problems = []
-    for row in known.select("__case", c.SEQ, "__arrival", "__misfits").orderBy("__case", c.SEQ).collect():
-        arrivals[row["__case"]].append(row["__arrival"])
-        at, record = places[row["__case"]][row[c.SEQ]]
-        for name in row["__misfits"]:
+    for row in known.select("__tm_case", c.SEQ, "__tm_arrival", "__tm_misfits").orderBy("__tm_case", c.SEQ).collect():
+        arrivals[row["__tm_case"]].append(row["__tm_arrival"])
+        at, record = places[row["__tm_case"]][row[c.SEQ]]
+        for name in row["__tm_misfits"]:
             kind = payload[name].dataType.simpleString().upper()
-            place: Path = ("cases", row["__case"], *at, name)
+            place: Path = ("cases", row["__tm_case"], *at, name)
             problems.append(Problem(f"found {show(record[name])}", expected=f"a value of {kind}", at=place))
     file.complain(problems)
     ticks = [[(place, us_of(clock)) for place, clock in case.ticks] for case in file.cases]
@@ -130,12 +130,12 @@ def _lines(number: int, case: Case, spec: Spec) -> Iterator[dict[str, Any]]:
         arrival = read_instant(record[c.ARRIVAL]) if c.ARRIVAL in record else arrival
         payload = _payload_of(record)
         yield {
-            "__case": number,
+            "__tm_case": number,
             c.SEQ: seq,
-            "__record": json.dumps(payload),
-            "__given": [name for name, value in payload.items() if value is not None],
-            "__arrival": us_of(arrival),
-            "__ticked": max((us_of(clock) for place, clock in case.ticks if place <= seq), default=None),
+            "__tm_record": json.dumps(payload),
+            "__tm_given": [name for name, value in payload.items() if value is not None],
+            "__tm_arrival": us_of(arrival),
+            "__tm_ticked": max((us_of(clock) for place, clock in case.ticks if place <= seq), default=None),
             c.SOURCE: record.get(c.SOURCE, spec.sources[0].name),
             c.SPLIT: record.get(c.SPLIT),
             c.FILE: record.get(c.FILE),
@@ -147,7 +147,7 @@ def _payload_of(record: Row) -> Mapping[str, Any]:
 
 
 def _with_arrival(parsed: DataFrame, source: FilesSource, spec: Spec) -> DataFrame:
-    """The records of one source; `__arrival` is what its expression gives where it has one."""
+    """The records of one source; `__tm_arrival` is what its expression gives where it has one."""
     own = parsed.where(F.col(c.SOURCE) == source.name)
     if source.split is not None:
         own = own.withColumn(c.SPLIT, F.coalesce(c.SPLIT, split_of(own, source)))
@@ -155,22 +155,22 @@ def _with_arrival(parsed: DataFrame, source: FilesSource, spec: Spec) -> DataFra
         return own
     where = f"sources[{source.name}].arrival_time"
     read = with_instant(own, source.arrival_time, source.time_zone or spec.time.time_zone, where=where)
-    return read.withColumn("__arrival", F.col(US)).drop(US, FAILED, BAD)
+    return read.withColumn("__tm_arrival", F.col(US)).drop(US, FAILED, BAD)
 
 
 def _misfit(name: str) -> Any:
-    lost = F.array_contains("__given", name) & F.col(f"`{name}`").isNull()
+    lost = F.array_contains("__tm_given", name) & F.col(f"`{name}`").isNull()
     return F.when(lost, F.lit(name))
 
 
 def _items(known: DataFrame, payload: StructType) -> DataFrame:
-    earlier = Window.partitionBy("__case").orderBy(c.SEQ).rowsBetween(Window.unboundedPreceding, 0)
+    earlier = Window.partitionBy("__tm_case").orderBy(c.SEQ).rowsBetween(Window.unboundedPreceding, 0)
     return known.select(
-        "__case",
+        "__tm_case",
         *[F.col(f"`{name}`") for name in payload.names],
         c.SEQ,
-        c.to_instant("__arrival").alias(c.ARRIVAL),
-        c.to_instant(F.max(F.greatest("__arrival", "__ticked")).over(earlier)).alias(c.CLOCK),
+        c.to_instant("__tm_arrival").alias(c.ARRIVAL),
+        c.to_instant(F.max(F.greatest("__tm_arrival", "__tm_ticked")).over(earlier)).alias(c.CLOCK),
         c.SOURCE,
         c.SPLIT,
         F.col(c.SEQ).alias(c.POSITION),

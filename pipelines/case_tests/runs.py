@@ -56,8 +56,8 @@ MOST_CUTS = 32
 """Places at which a case is cut; of a longer one those at the ends of its steps and so many others, evenly spread."""
 
 _TIMELINES, _LOGS = "timelines", "logs"  # beside the tables: watermarks of both
-_SEGMENT = "__segment"  # of a row that was written
-_IN_SEQUENCE = "__in_sequence"  # of a released event: false for those that pass outside the sequence
+_SEGMENT = "__tm_segment"  # of a row that was written
+_IN_SEQUENCE = "__tm_in_sequence"  # of a released event: false for those that pass outside the sequence
 
 
 @dataclass(frozen=True)
@@ -168,10 +168,10 @@ def _fold(
 ) -> list[_Segment]:
     last = _last(logs)
     places = [(log.case, log.name, json.dumps([log.end(part)[0] for part in range(last)])) for log in logs]
-    cut = small_frame(spark, places, f"__case INT, {LOG} STRING, __ends STRING")
-    items = records.frame.join(F.broadcast(cut), "__case")
-    passed = F.filter(F.from_json("__ends", "array<bigint>"), lambda end: end <= F.col(c.SEQ))
-    items = items.withColumn("__part", F.size(passed))
+    cut = small_frame(spark, places, f"__tm_case INT, {LOG} STRING, __tm_ends STRING")
+    items = records.frame.join(F.broadcast(cut), "__tm_case")
+    passed = F.filter(F.from_json("__tm_ends", "array<bigint>"), lambda end: end <= F.col(c.SEQ))
+    items = items.withColumn("__tm_part", F.size(passed))
     parts = last + 1
     if flushing and (len(flushing) < len(logs) or any(log.ticks for log in logs)):  # these go on to the end of input
         parts += 1
@@ -186,7 +186,7 @@ def _fold(
             state = (state_of(flushing, state) if number > last else state).materialized(in_one_part)
         known = {log.name: records.clock_us(log.case, log.end(number)) for log in logs}
         ended = {log.name: records.ended_clock_us(log.case, log.end(number), every_us) for log in logs}
-        rows = items.where(F.col("__part") == number).drop("__case", "__ends", "__part")
+        rows = items.where(F.col("__tm_part") == number).drop("__tm_case", "__tm_ends", "__tm_part")
         ticked = {log.name: known[log.name] for log in logs if log.ticks_in(number)}
         clocks = Clocks(_map(known), firsts, _map(ended), clocks, _ticks(spark, ticked))
         outcome = judge_segment(rows, rules, clocks, state, flushed=flushed)

@@ -52,10 +52,10 @@ def old_columns(lake: Lake, table: str) -> dict[str, str]:
             for name in there
             if name.startswith("__")
         }
-    known = {}
-    if table in _WITH_WINDOWS:
+    known = {}  # a payload, which comes first, may have columns of these names
+    if table in _WITH_WINDOWS and "__sessions" in there[-2:]:
         known["__sessions"] = tables.open_in_column(there)
-    if table in _WITH_WATERMARK:
+    if table in _WITH_WATERMARK and _WATERMARK not in there:
         known["__w_before"] = _WATERMARK
     return {name: new for name, new in known.items() if name in there}
 

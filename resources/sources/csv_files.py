@@ -49,7 +49,7 @@ class Layout:
     @property
     def parsed(self) -> str:
         """The column that holds its parsed lines."""
-        return f"__parsed_{self.number}"
+        return f"__tm_parsed_{self.number}"
 
     @property
     def ddl(self) -> str:

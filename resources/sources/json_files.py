@@ -26,7 +26,7 @@ from tidemark.resources.sources.lines import LINE, RAW, Numbered, Part, parser_o
 from tidemark.timeops.expressions.try_expression import holds_floats
 from tidemark.timeops.spec import FilesSource
 
-_PARSED = "__parsed"
+_PARSED = "__tm_parsed"
 _INFINITIES = ("Infinity", "+Infinity", "-Infinity", "+INF", "-INF")
 _BARE_INFINITIES = ('"Infinity"', '"-Infinity"')  # as Spark shows a number that is infinite, whatever was written
 _BARE = r"[:\[,]\s*[+-]?Infinity\b"

@@ -17,25 +17,25 @@ from tidemark.resources.sources.local_files import path_of_url, spark_path
 from tidemark.timeops.spec import FilesSource
 
 FILE, POSITION, MODIFIED = "_file", "_position", "_modified"
-GROUP = "__group"
-_URL, _BLOCK, _ID = "__url", "__block", "__id"
+GROUP = "__tm_group"
+_URL, _BLOCK, _ID = "__tm_url", "__tm_block", "__tm_id"
 _BLOCKS = StructType(
     [
         StructField(_URL, StringType()),
         StructField(_BLOCK, LongType()),
-        StructField("__lowest", LongType()),
-        StructField("__before", LongType()),
-        StructField("__lines", LongType()),
-        StructField("__is_last", BooleanType()),
-        StructField("__skip", LongType()),
-        StructField("__modified_us", LongType()),
+        StructField("__tm_lowest", LongType()),
+        StructField("__tm_before", LongType()),
+        StructField("__tm_lines", LongType()),
+        StructField("__tm_is_last", BooleanType()),
+        StructField("__tm_skip", LongType()),
+        StructField("__tm_modified_us", LongType()),
         StructField(FILE, StringType()),
         StructField(GROUP, IntegerType()),
     ]
 )
 MALFORMED, RESCUED = "_malformed", "_rescued"
-LINE = "__line"
-RAW = "__raw"  # the column in which Spark's parsers report a record that they could not parse
+LINE = "__tm_line"
+RAW = "__tm_raw"  # the column in which Spark's parsers report a record that they could not parse
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Numbered:
     """Records with their place.
 
     Attributes:
-        records: The columns of the scan, `_file`, `_position` (1-based), `_modified`, and `__group`.
+        records: The columns of the scan, `_file`, `_position` (1-based), `_modified`, and `__tm_group`.
         counts: Records of each path, those left out included.
     """
 
@@ -97,8 +97,8 @@ def number(spark: SparkSession, scan: DataFrame, parts: Sequence[Part]) -> Numbe
         tagged.join(blocks, [_URL, _BLOCK], "left")
         .withColumn(POSITION, _position())
         # Rows of blocks that were not counted stay, else the optimizer would drop them before they raise.
-        .where(F.col("__lines").isNull() | _belongs())
-        .withColumn(MODIFIED, F.timestamp_micros("__modified_us"))
+        .where(F.col("__tm_lines").isNull() | _belongs())
+        .withColumn(MODIFIED, F.timestamp_micros("__tm_modified_us"))
         .select(*scan.columns, FILE, POSITION, MODIFIED, GROUP)
     )
     return Numbered(records, counts)
@@ -122,20 +122,20 @@ def _block_table(
 
 def _position() -> Column:
     """Lines of earlier blocks + place within the block; never a guess when the splits are not those counted."""
-    offset = F.col(_ID) - F.col("__lowest")
-    overfull = ~F.col("__is_last") & (offset >= F.col("__lines"))
-    unknown = F.col("__lowest").isNull() | (offset < 0) | overfull
+    offset = F.col(_ID) - F.col("__tm_lowest")
+    overfull = ~F.col("__tm_is_last") & (offset >= F.col("__tm_lines"))
+    unknown = F.col("__tm_lowest").isNull() | (offset < 0) | overfull
     error = F.concat(F.lit("The splits changed between counting and reading "), F.col(_URL))
-    return F.when(unknown, F.raise_error(error).cast("bigint")).otherwise(F.col("__before") + offset + 1)
+    return F.when(unknown, F.raise_error(error).cast("bigint")).otherwise(F.col("__tm_before") + offset + 1)
 
 
 def _belongs() -> Column:
     """A line of this ingestion: neither read before nor added since the count."""
-    return (F.col(POSITION) > F.col("__skip")) & (F.col(POSITION) <= F.col("__before") + F.col("__lines"))
+    return (F.col(POSITION) > F.col("__tm_skip")) & (F.col(POSITION) <= F.col("__tm_before") + F.col("__tm_lines"))
 
 
 def read_lines(spark: SparkSession, parts: Sequence[Part]) -> Numbered:
-    """The lines of text files with their numbers, in column `__line`; what is no UTF-8 is replaced in it."""
+    """The lines of text files with their numbers, in column `__tm_line`; what is no UTF-8 is replaced in it."""
     numbered = number(spark, spark.read.text([spark_path(part.file.path) for part in parts]), parts)
     lines = numbered.records.withColumn(LINE, F.make_valid_utf8("value")).drop("value")
     return Numbered(lines, numbered.counts)

@@ -42,7 +42,7 @@ _UNSIGNED: Mapping[pa.DataType, T.DataType] = {
     pa.uint32(): T.LongType(),
     pa.uint64(): T.DecimalType(20, 0),
 }
-_URL = "__url"
+_URL = "__tm_url"
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _read_group(
     unknown = StructType([StructField(name, kind) for name, kind in layout.unknown])
     scan = spark.read.schema(StructType([*shape, *unknown])).parquet(*(spark_path(file.path) for file in files))
     place = scan.metadataColumn("_metadata")  # also where a column of the file has this name
-    values = {name: f"__value_{number}" for number, name in enumerate(scan.columns)}  # no name is that of a place
+    values = {name: f"__tm_value_{number}" for number, name in enumerate(scan.columns)}  # no name is that of a place
     rows = scan.select(
         *(F.col(quoted(name)).alias(value) for name, value in values.items()),
         place["file_path"].alias(_URL),
@@ -163,8 +163,8 @@ def _read_group(
         for file in [by_path[path_of_url(listed)]]
         for url in {listed, listed.replace("file:///", "file:/", 1)}  # the spelling of `_metadata.file_path`
     ]
-    table = spark.createDataFrame(places, f"{_URL} STRING, {FILE} STRING, __modified_us BIGINT")
-    placed = rows.join(F.broadcast(table), _URL).withColumn(MODIFIED, F.timestamp_micros("__modified_us"))
+    table = spark.createDataFrame(places, f"{_URL} STRING, {FILE} STRING, __tm_modified_us BIGINT")
+    placed = rows.join(F.broadcast(table), _URL).withColumn(MODIFIED, F.timestamp_micros("__tm_modified_us"))
     others = [F.col(values[name]).alias(name) for name in unknown.names]
     kept = F.to_json(F.struct(*others), EVERY_MICROSECOND) if others else F.lit(None)
     return to_records(

@@ -21,8 +21,8 @@ from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.watermark.splits import most_splits
 
 Value = str | int | bool | None
-PART = "__part"
-_ROW = "__row"
+PART = "__tm_part"
+_ROW = "__tm_row"
 _ROW_MASK = (1 << 33) - 1  # the low bits of monotonically_increasing_id: the row's place in its partition
 MOST_SPLITS = 1_000
 
@@ -76,7 +76,7 @@ class Numbered:
     """Rows in order, numbered.
 
     Attributes:
-        frame: The rows with the number column and `__part`, the partition they were sorted in.
+        frame: The rows with the number column and `__tm_part`, the partition they were sorted in.
         rows: How many there are.
         highest: Largest value of the measured expression (None where there is none) by partition, in order.
     """

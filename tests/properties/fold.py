@@ -121,7 +121,7 @@ def _gather_released(released: Released, out: Gathered) -> None:
     for rows, in_sequence in ((released.sequence, True), (released.passed, False)):
         shown = rows.withColumn("ts", to_us("_timestamp")).orderBy("_timeline", "_timestamp", "_arrival_seq")
         for row in shown.collect():
-            w = row["__w_before"] if set(row["_adjusted_by"]) & {"out_of_order", "kept_out_of_order"} else None
+            w = row["__tm_w_before"] if set(row["_adjusted_by"]) & {"out_of_order", "kept_out_of_order"} else None
             out.ordered[row["case"]].append(
                 (row["_arrival_seq"], row["ts"], in_sequence, tuple(row["_adjusted_by"]), w)
             )

@@ -37,7 +37,7 @@ IN_WINDOWS: list[tuple[str, Any, str]] = [
     ("where", "s.b > 1", "`s.b > 1` names the field `b`, which its column does not have"),
     ("where", "k.b > 1", "`k.b > 1` takes a part of `k`, which is STRING"),
     ("where", "_position > 1", "names `_position`, which is no column here"),
-    ("where", "__timestamp > 1", "names `__timestamp`, which is no column here"),
+    ("where", "__tm_timestamp > 1", "names `__tm_timestamp`, which is no column here"),
     ("where", "x -> x", "Spark cannot compute `x -> x`"),
     ("group_by", ["kk"], "`kk` is no column here"),
     ("group_by", ["max(n) AS g"], "is an aggregate, and"),

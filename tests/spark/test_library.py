@@ -118,6 +118,23 @@ def test_numbers_are_enough_where_no_rule_goes_by_arrival(events: DataFrame) -> 
         tm.windows(found, window)
 
 
+def test_columns_may_be_called_as_nearly_anything_even_with_two_underscores(events: DataFrame) -> None:
+    own = {name: F.lit(number) for number, name in enumerate(("__t", "__seen", "__reason", "__block", "__w_before"))}
+    judged = tm.adjust(events.withColumns(own), {"timestamp_by": "at", "out_of_order": "keep"}, arrival_time="came")
+    rows = judged.accepted.collect()
+    assert len(rows) == 3
+    assert {tuple(row[name] for name in own) for row in rows} == {(0, 1, 2, 3, 4)}
+    window = {
+        "name": "w",
+        "kind": "tumbling",
+        "size": "1 hour",
+        "group_by": ["__t"],
+        "aggregates": {"n": "sum(__seen)"},
+    }
+    flushed = tm.adjust(events.withColumns(own), {"timestamp_by": "at", "end_of_input": "flush"}, arrival_time="came")
+    assert [(row["__t"], row["n"]) for row in tm.windows(flushed, window).collect()] == [(0, 2)]
+
+
 def test_the_clock_and_periods_go_by_arrival(events: DataFrame) -> None:
     late = {"tolerance": "5 s", "policy": "adjust"}
     clock = {"timestamp_by": "at", "late": late, "idle": {"advance": "arrival_clock"}}

@@ -116,6 +116,14 @@ def test_a_table_of_many_rows_keeps_them_in_their_order(tmp_path: Path) -> None:
     assert found["n"].to_pylist() == list(range(many))
 
 
+def test_a_payload_may_have_the_names_of_earlier_columns_of_state(tmp_path: Path) -> None:
+    lake, text = Lake(tmp_path / "shop"), pa.string()
+    kept = {"_timeline": text, "_watermark": pa.timestamp("us", "UTC"), "_open_in": _WINDOWS, "_batch_id": pa.int64()}
+    schema = pa.schema({"__sessions": text, "__w_before": text} | kept)
+    lake.create(tables.REVISED_SESSION_EVENTS, schema)
+    assert old_columns(lake, tables.REVISED_SESSION_EVENTS) == {}
+
+
 def test_no_column_of_the_payload_has_the_name_of_the_windows_that_keep_an_event() -> None:
     assert open_in_column(["id", "k"]) == "_open_in"
     assert open_in_column(["_OPEN_IN", "_open_in_", "k"]) == "_open_in__"

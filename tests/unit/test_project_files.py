@@ -10,6 +10,7 @@ from tidemark.assets import checks
 from tidemark.pipelines.cli import main
 from tidemark.resources import tables
 from tidemark.timeops import columns
+from tidemark.timeops.expressions.tokens import WORKING
 from tidemark.timeops.spec import parse_spec
 from tools import spec_reference
 
@@ -162,3 +163,13 @@ def test_every_file_of_the_code_that_is_named_is_there(page: Path) -> None:
         r"`((?:assets|benchmarks|pipelines|resources|tests|timeops|tools)/[\w/]*(?:\.py)?)`", read(page)
     )
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_columns_that_exist_only_while_spark_computes_have_names_that_no_column_of_a_user_has() -> None:
+    folders = ("timeops", "assets", "resources", "pipelines")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    paths.remove(ROOT / "resources/lake/migration.py")  # what earlier versions stored
+    text = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+    names = {name for name in re.findall(r"""["'`]__[a-z]\w*""", text) if not name.endswith("__")}
+    assert len(names) > 100
+    assert [name for name in names if not name[1:].startswith(WORKING)] == []

@@ -619,6 +619,7 @@ BAD_FOR_PARSER_ONLY = [
     ("windows.0.group_by", ["uuid() AS u"], "windows[0].group_by[0]", "is random"),
     ("windows.0.group_by", ["`a b`"], "windows[0].group_by[0]", "AS another_name"),
     ("windows.0.group_by", ["_source"], "windows[0].group_by[0]", "reserved"),
+    ("windows.0.group_by", ["x AS __tm_t"], "windows[0].group_by[0]", "reserved"),
     ("windows.0.group_by", ["x AS window_end"], "windows[0].group_by[0]", "reserved"),
     ("windows.0.group_by", ["x", "t AS X"], "windows[0].group_by[1]", "two columns of this window"),
     ("windows.0.group_by", ["x AS N"], "windows[0].aggregates.n", "two columns of this window"),
@@ -942,6 +943,7 @@ def test_schema_names_a_column_as_the_file_does_or_as_the_tables_do(
     ("schema", "rename", "found", "remedy"),
     [
         ("_timestamp INT", {}, "`_timestamp` is reserved", "add `rename: {_timestamp: timestamp}`"),
+        ("__TM_t INT", {}, "`__TM_t` is reserved", "add `rename: {__TM_t: TM_t}`"),
         ("_TimeStamp INT, timestamp INT", {}, "`_TimeStamp` is", "add `rename: {_TimeStamp: TimeStamp_2}`"),
         ("`a b` INT, `c,d` INT", {}, "'a b' holds ' '", 'add `rename: {"a b": a_b, "c,d": c_d}`'),
         ("`a=b` INT, x INT", {"x": "a_b"}, "holds '='", 'add `rename: {x: a_b, "a=b": a_b_2}`'),

@@ -51,7 +51,7 @@ KEPT = "kept_out_of_order"
 RELEASE_ORDER = (TIMELINE, TIMESTAMP, SEQ)
 """Released events of a timeline form one sequence in this order; ties keep arrival order."""
 
-_ACCEPTED = "__accepted"
+_ACCEPTED = "__tm_accepted"
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class JudgedRows:
     """The judged rows of a segment of the log.
 
     Attributes:
-        accepted: The events that go on: `_timestamp`, `_event_time`, `_timeline`, `_adjusted_by`, `__timestamp` and
-            `__w_before` (microseconds; the latter null where the event is on time for certain), and under `keep`
-            `__w_set_by`; with `deduplicate_by` also `__key`.
-        refused: Records that do not: `__reason`, `__lateness_us`, `__w_before` and `__w_set_by`; with
-            `deduplicate_by` also `__key` and `__first_seq`.
-        advances: Events that may move the watermark: `_timeline`, `_arrival_seq`, `__t`, and what
+        accepted: The events that go on: `_timestamp`, `_event_time`, `_timeline`, `_adjusted_by`, `__tm_timestamp`
+            and `__tm_w_before` (microseconds; the latter null where the event is on time for certain), and under
+            `keep` `__tm_w_set_by`; with `deduplicate_by` also `__tm_key`.
+        refused: Records that do not: `__tm_reason`, `__tm_lateness_us`, `__tm_w_before` and `__tm_w_set_by`; with
+            `deduplicate_by` also `__tm_key` and `__tm_first_seq`.
+        advances: Events that may move the watermark: `_timeline`, `_arrival_seq`, `__tm_t`, and what
             `timelines.proposing` adds. Where the rules follow activity, all events of the timelines, with `_source`,
             `_split`, `_clock`.
     """
@@ -235,8 +235,9 @@ def _judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
         time: The spec's `time` section.
 
     Returns:
-        `events` with `__reason` set to `early` or `late_arrival` where an event is refused, `__t` moved where
-        one is adjusted, `_adjusted_by` ARRAY<STRING>, and `__lateness_us`: by how much the tolerance was too small.
+        `events` with `__tm_reason` set to `early` or `late_arrival` where an event is refused, `__tm_t` moved where
+        one is adjusted, `_adjusted_by` ARRAY<STRING>, and `__tm_lateness_us`: by how much the tolerance was too
+        small.
     """
     ahead = to_us(EVENT_TIME) - to_us(ARRIVAL)
     is_early = _beyond(ahead, time.early.tolerance_us) if time.early else F.lit(False)

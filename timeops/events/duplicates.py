@@ -42,17 +42,17 @@ FIRST_TIMES_SCHEMA = StructType(
 """Records that are no duplicates: key, event time in microseconds, place in the log. Those of a key are more than
 `within` apart."""
 
-KEY = "__key"  # STRING: the values of `deduplicate_by`; null where a record has none
-FIRST = "__first_seq"  # the lowest _arrival_seq of those whose duplicate a record is, or its own
+KEY = "__tm_key"  # STRING: the values of `deduplicate_by`; null where a record has none
+FIRST = "__tm_first_seq"  # the lowest _arrival_seq of those whose duplicate a record is, or its own
 
-_EVENT_US = "__event_us"
-_CHAIN = "__chain_us"  # the first time of the record's chain, which names it among those of its key
-_IS_NEW_TIME = "__is_new_time"  # no earlier record of the key has this very time
-_IS_KNOWN = "__is_known"
-_ALONE = "__alone"  # the _arrival_seq of a record without a key: it is in a chain of its own
-_LAST = "__last_us"
-_SPAN = "__span"
-_FIRSTS = "__firsts"
+_EVENT_US = "__tm_event_us"
+_CHAIN = "__tm_chain_us"  # the first time of the record's chain, which names it among those of its key
+_IS_NEW_TIME = "__tm_is_new_time"  # no earlier record of the key has this very time
+_IS_KNOWN = "__tm_is_known"
+_ALONE = "__tm_alone"  # the _arrival_seq of a record without a key: it is in a chain of its own
+_LAST = "__tm_last_us"
+_SPAN = "__tm_span"
+_FIRSTS = "__tm_firsts"
 _RECORD = f"struct<{SEQ}:bigint,{_EVENT_US}:bigint>"
 
 
@@ -65,8 +65,8 @@ def with_duplicates(events: DataFrame, known: DataFrame | None, time: TimeSpec) 
         time: The spec's `time` section; it has `deduplicate_by`.
 
     Returns:
-        `events` with `__reason` set to `duplicate` where a record is one, `__key`, and `__first_seq`: of a record
-        with a key the lowest `_arrival_seq` of those whose duplicate it is, or its own.
+        `events` with `__tm_reason` set to `duplicate` where a record is one, `__tm_key`, and `__tm_first_seq`: of a
+        record with a key the lowest `_arrival_seq` of those whose duplicate it is, or its own.
 
     Raises:
         SpecError: An expression of `deduplicate_by` does not fit the columns.
@@ -123,23 +123,23 @@ def _chained(rows: DataFrame, within_us: int) -> DataFrame:
     """Adds the chain of each row, whether it is the first of its time, the chain's last time and first record."""
     in_time = Window.partitionBy(KEY, _ALONE).orderBy(_EVENT_US, SEQ)
     step = F.col(_EVENT_US) - F.lag(_EVENT_US).over(in_time)
-    stepped = rows.withColumn("__step", step)
-    begins = F.coalesce(F.col("__step") > F.lit(within_us), F.lit(True))
+    stepped = rows.withColumn("__tm_step", step)
+    begins = F.coalesce(F.col("__tm_step") > F.lit(within_us), F.lit(True))
     chain = F.max(F.when(begins, F.col(_EVENT_US))).over(in_time)
-    named = stepped.withColumns({_CHAIN: chain, _IS_NEW_TIME: F.coalesce(F.col("__step") > 0, F.lit(True))})
+    named = stepped.withColumns({_CHAIN: chain, _IS_NEW_TIME: F.coalesce(F.col("__tm_step") > 0, F.lit(True))})
     whole = Window.partitionBy(KEY, _ALONE, _CHAIN)
-    return named.withColumns({_LAST: F.max(_EVENT_US).over(whole), FIRST: F.min(SEQ).over(whole)}).drop("__step")
+    return named.withColumns({_LAST: F.max(_EVENT_US).over(whole), FIRST: F.min(SEQ).over(whole)}).drop("__tm_step")
 
 
 def _first_of_several(chains: DataFrame, within_us: int) -> DataFrame:
     """Finds the first ones of chains with several times.
 
     Args:
-        chains: Records with `__key`, `__event_us`, `__chain_us`, `__is_new_time`.
+        chains: Records with `__tm_key`, `__tm_event_us`, `__tm_chain_us`, `__tm_is_new_time`.
         within_us: How far apart the event times of duplicates are at most.
 
     Returns:
-        The records with `__first_seq`.
+        The records with `__tm_first_seq`.
     """
     span = _div(F.col(_EVENT_US) - F.col(_CHAIN), F.lit(within_us + 1))
     new_times = chains.where(_IS_NEW_TIME).groupBy(KEY, _CHAIN)  # records of one time share their fate
@@ -159,7 +159,7 @@ def _first_of_several(chains: DataFrame, within_us: int) -> DataFrame:
 
 
 def _fold(within_us: int) -> Column:
-    """ARRAY<STRUCT<_arrival_seq, __event_us>> of the first ones of a chain, from its `records` and `side`."""
+    """ARRAY<STRUCT<_arrival_seq, __tm_event_us>> of the first ones of a chain, from its `records` and `side`."""
     side = F.col("side")
 
     def at(known: Column, span: Column) -> Column:

@@ -37,8 +37,8 @@ _ISO = r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?( ?(Z|[+-]\d\d(:?\d\d)?
 _PLAIN = r"^.{19}([.]|$|[Z +-])"  # what Spark's cast reads as it stands
 _NO_SECONDS = r"^(.{16})(?=$| |[Z+-])"
 
-US, FAILED, BAD = "__instant_us", "__instant_failed", "__instant_bad"
-_TEXT, _LOCAL, _RAW = "__instant_text", "__instant_local", "__instant_raw"
+US, FAILED, BAD = "__tm_instant_us", "__tm_instant_failed", "__tm_instant_bad"
+_TEXT, _LOCAL, _RAW = "__tm_instant_text", "__tm_instant_local", "__tm_instant_raw"
 
 
 def extract(items: DataFrame, rules: TimeRules) -> DataFrame:
@@ -49,8 +49,8 @@ def extract(items: DataFrame, rules: TimeRules) -> DataFrame:
         rules: The rules of time.
 
     Returns:
-        `items` with `_event_time` TIMESTAMP (null without one), `__t` (cut down to the unit, H), `_timeline`
-        STRING, and `__reason`: `malformed`, `no_arrival_time`, `bad_expression`, `bad_timestamp`,
+        `items` with `_event_time` TIMESTAMP (null without one), `__tm_t` (cut down to the unit, H), `_timeline`
+        STRING, and `__tm_reason`: `malformed`, `no_arrival_time`, `bad_expression`, `bad_timestamp`,
         `no_timestamp` or null.
 
     Raises:
@@ -118,10 +118,10 @@ def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: st
         where: Key of the spec, for messages.
 
     Returns:
-        `frame` with `__instant_us` BIGINT (microseconds; null when there is no usable instant),
-        `__instant_failed` BOOLEAN (the expression failed on this row) and `__instant_bad` BOOLEAN (it gave a string
-        that is no time, or an instant outside the years 0001 to 9999). Each step is a projection of its own, so
-        that Spark evaluates the expression once.
+        `frame` with `__tm_instant_us` BIGINT (microseconds; null when there is no usable instant),
+        `__tm_instant_failed` BOOLEAN (the expression failed on this row) and `__tm_instant_bad` BOOLEAN (it gave a
+        string that is no time, or an instant outside the years 0001 to 9999). Each step is a projection of its own,
+        so that Spark evaluates the expression once.
 
     Raises:
         SpecError: The expression does not fit the columns, or gives neither a time nor a string.

@@ -129,7 +129,7 @@ def calls_of(aggregate: str, functions: Collection[str]) -> list[AggregateCall]:
     return [one for one in found if len(one.arguments) == 1 and one.argument]
 
 
-def cut(aggregate: str, name: str = "__sum") -> Cut:
+def cut(aggregate: str, name: str = "__tm_sum") -> Cut:
     """Cut an aggregate; the working names begin with `name`."""
     found = aggregate_calls(aggregate)
     sums = {f"{name}{number}": aggregate[one.start : one.stop] for number, one in enumerate(found)}

@@ -11,6 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
+from tidemark.timeops.expressions.tokens import WORKING
 from tidemark.timeops.problems import Problem, did_you_mean
 
 REFUSALS = (PySparkException, Py4JJavaError)
@@ -38,7 +39,7 @@ class Asked:
     @property
     def named(self) -> str:
         """The columns, for messages."""
-        names = [name for name in self.columns if not name.startswith("__")]
+        names = [name for name in self.columns if not name.startswith(WORKING)]
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         return ", ".join(names[:_MOST_NAMES]) + more
 

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+WORKING = "__tm_"
+"""How the names of columns begin that exist only while Spark computes; no column of a user begins so."""
+
 _TOKEN = re.compile(
     r"""(?P<space>\s+)
     |(?P<comment>--(?:\\\n|[^\r\n])*)

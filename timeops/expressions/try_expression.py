@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 from tidemark.timeops.expressions.clock_texts import check_built_texts
 from tidemark.timeops.expressions.tokens import Token, tokenize
 
-_TRIED = "__tried"
+_TRIED = "__tm_tried"
 _END = "\n"  # of an expression, which may end in a comment
 _TOTAL_TYPES = (NumericType, StringType, BooleanType)
 _TOTAL_WORDS = frozenset(
@@ -90,8 +90,8 @@ def _is_number(token: Token) -> bool:
 
 def attempt_sql(frame: DataFrame, expression: str) -> str:
     """SQL of an ARRAY with the value of `expression` on a row of `frame`; empty where it fails."""
-    tried = f"filter(array(0), __row -> {_has_value([_typed(frame, expression)])})"
-    return f"transform({tried}, __row -> {_on_row(f'({expression}{_END})')})"
+    tried = f"filter(array(0), __tm_row -> {_has_value([_typed(frame, expression)])})"
+    return f"transform({tried}, __tm_row -> {_on_row(f'({expression}{_END})')})"
 
 
 def guarded_sql(frame: DataFrame, expression: str) -> str:
@@ -112,7 +112,7 @@ def any_fails(frame: DataFrame, expressions: Sequence[str]) -> Column | None:
     if not risky:
         return None
     fine = _has_value([_typed(frame, expression) for expression in risky])
-    return F.expr(f"size(filter(array(0), __row -> {fine})) = 0")
+    return F.expr(f"size(filter(array(0), __tm_row -> {fine})) = 0")
 
 
 def with_attempt(frame: DataFrame, expression: str, value: str, failed: str) -> DataFrame:
@@ -130,18 +130,18 @@ def _typed(frame: DataFrame, expression: str) -> tuple[str, DataType]:
 
 
 def _has_value(expressions: Sequence[tuple[str, DataType]]) -> str:
-    """SQL of a BOOLEAN, never null, for the body of a lambda function of `__row`: all can be computed on the row."""
+    """SQL of a BOOLEAN, never null, for the body of a lambda of `__tm_row`: all can be computed on the row."""
     hashed = ", ".join(_on_row(_hashable(text, kind)) for text, kind in expressions)
     return f"try_add(timestamp_micros(xxhash64({hashed}) & 1), INTERVAL '0' SECOND) IS NOT NULL"
 
 
 def _on_row(expression: str) -> str:
-    """SQL of an expression in the body of a lambda function of `__row`.
+    """SQL of an expression in the body of a lambda function of `__tm_row`.
 
     The `if` is always true. It keeps Spark from computing a constant before there is a row, when nothing swallows
     its error.
     """
-    return f"if(__row = 0, {expression}, NULL)"
+    return f"if(__tm_row = 0, {expression}, NULL)"
 
 
 def _hashable(text: str, kind: DataType) -> str:

@@ -12,7 +12,14 @@ from typing import Annotated
 from pydantic import BeforeValidator
 
 from tidemark.timeops.expressions.determinism import determinism_problems, order_problems
-from tidemark.timeops.expressions.tokens import is_number, plain_column, split_alias, top_level_names, top_level_parts
+from tidemark.timeops.expressions.tokens import (
+    WORKING,
+    is_number,
+    plain_column,
+    split_alias,
+    top_level_names,
+    top_level_parts,
+)
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, raise_any, show
 from tidemark.timeops.spec.fields import read_text, text_schema
 
@@ -94,7 +101,7 @@ def _group_item(value: object) -> str:
 
 def column_name_problems(name: str, remedy: str) -> list[Problem]:
     """Return why a column of a table may not have this name."""
-    if name.lower() in RESERVED_COLUMNS:
+    if name.lower() in RESERVED_COLUMNS or name.lower().startswith(WORKING):
         return [Problem(f"the name `{name}` is reserved for a column of Tidemark", remedy=remedy)]
     illegal = sorted(ILLEGAL_IN_COLUMNS & set(name))
     if illegal or not name:

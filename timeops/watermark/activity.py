@@ -19,16 +19,16 @@ from tidemark.timeops.watermark.log_clock import LogClock
 from tidemark.timeops.watermark.splits import POSITION, allows, idle_at, splits_of, splits_watermark
 from tidemark.timeops.watermark.timelines import with_proposed
 
-_LAST, _AFTER, _PROPOSED = "__last_clock", "__splits_after", "__proposed_by_event"
+_LAST, _AFTER, _PROPOSED = "__tm_last_clock", "__tm_splits_after", "__tm_proposed_by_event"
 
 
 def proposing_by_activity(
     activity: DataFrame, state: DataFrame, rules: TimeRules, clock: LogClock, *, splits: int, in_blocks: bool
 ) -> DataFrame:
-    """Adds what each event proposes, as `timelines.proposing`, and `__gathered` where the clock raises timelines.
+    """Adds what each event proposes, as `timelines.proposing`, and `__tm_gathered` where the clock raises timelines.
 
     Args:
-        activity: All events of the timelines; those that move no watermark have no `__t`.
+        activity: All events of the timelines; those that move no watermark have no `__tm_t`.
         state: timelines.STATE_SCHEMA before them.
         rules: The rules of time.
         clock: The clock of the log.
@@ -97,14 +97,17 @@ def _with_position(activity: DataFrame, of_timelines: DataFrame, splits: int) ->
     beyond = F.raise_error(F.lit(f"more than {splits} splits in a timeline: they were counted on other records"))
     place = F.when(F.col(POSITION) < splits, F.col(POSITION)).otherwise(beyond)
     known = of_timelines.select(
-        F.col(TIMELINE).alias("__of"), F.col(SOURCE).alias("__source"), F.col(SPLIT).alias("__split"), POSITION
+        F.col(TIMELINE).alias("__tm_of"),
+        F.col(SOURCE).alias("__tm_source"),
+        F.col(SPLIT).alias("__tm_split"),
+        POSITION,
     )
     same = (
-        (F.col(TIMELINE) == F.col("__of"))
-        & (F.col(SOURCE) == F.col("__source"))
-        & F.col(SPLIT).eqNullSafe(F.col("__split"))
+        (F.col(TIMELINE) == F.col("__tm_of"))
+        & (F.col(SOURCE) == F.col("__tm_source"))
+        & F.col(SPLIT).eqNullSafe(F.col("__tm_split"))
     )
-    return activity.join(known, same).withColumn(POSITION, place).drop("__of", "__source", "__split")
+    return activity.join(known, same).withColumn(POSITION, place).drop("__tm_of", "__tm_source", "__tm_split")
 
 
 def _splits(values: Mapping[str, Column], rules: TimeRules, splits: int) -> Column:
@@ -122,12 +125,12 @@ def _splits(values: Mapping[str, Column], rules: TimeRules, splits: int) -> Colu
 
 
 def _allows(number: int) -> str:
-    return f"__allows{number}"
+    return f"__tm_allows{number}"
 
 
 def _idle_at(number: int) -> str:
-    return f"__idle_at{number}"
+    return f"__tm_idle_at{number}"
 
 
 def _close(number: int) -> str:
-    return f"__close{number}"
+    return f"__tm_close{number}"

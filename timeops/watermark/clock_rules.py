@@ -19,7 +19,7 @@ from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.watermark.log_clock import LogClock
 from tidemark.timeops.watermark.splits import of_state, splits_watermark
 
-GATHERED = "__gathered"
+GATHERED = "__tm_gathered"
 """STRUCT<splits, last, closes>: what a timeline's events have left. `splits` as `splits.splits_watermark` takes them,
 `last` the clock at the last event, `closes` per window of the spec the latest close time that its events ask for."""
 
@@ -101,8 +101,8 @@ class ClockRule:
             _log: Which log a row is of.
 
         Returns:
-            `__log`, `_arrival_seq`, `__proposed_w`; None where the clock gives timelines nothing alike, or periods
-            publish it.
+            `__tm_log`, `_arrival_seq`, `__tm_proposed_w`; None where the clock gives timelines nothing alike, or
+            periods publish it.
         """
         return None
 

@@ -5,7 +5,7 @@ here: what the clock gives in a silence (clock_rules.py), windows that close in 
 (on-periodic) together with F, A2, M (idle rules).
 
 With the first record of a period every timeline shows the watermark as it was computed behind the record before, of
-whatever timeline. That record's clock, `__ended`, is therefore all that a period needs to know of the others: in a
+whatever timeline. That record's clock, `__tm_ended`, is therefore all that a period needs to know of the others: in a
 silence the watermark is a function of the clock alone. A period in which a timeline has no event needs no row: what
 it publishes is at most what the timeline's next event proposes, as that includes what the clock gave by then.
 """
@@ -31,9 +31,9 @@ from tidemark.timeops.watermark.clock_rules import GATHERED, clock_rule
 from tidemark.timeops.watermark.log_clock import LogClock
 from tidemark.timeops.watermark.timelines import STEP, waiting
 
-ENDED = "__ended"  # BIGINT: the clock of the last record of the log before a period, microseconds
-PREVIOUS = "__previous_period"  # BIGINT: the period of the row before
-PROPOSED_BEFORE = "__proposed_before"  # BIGINT: the highest watermark that the rows before propose
+ENDED = "__tm_ended"  # BIGINT: the clock of the last record of the log before a period, microseconds
+PREVIOUS = "__tm_previous_period"  # BIGINT: the period of the row before
+PROPOSED_BEFORE = "__tm_proposed_before"  # BIGINT: the highest watermark that the rows before propose
 
 
 def ended_clocks(items: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame | None:
@@ -45,8 +45,8 @@ def ended_clocks(items: DataFrame, rules: TimeRules, clock: LogClock) -> DataFra
         clock: The clock of the log.
 
     Returns:
-        `__log`, `__period`, `__ended` (null in the first period of a log); None where periods publish nothing of
-        silences.
+        `__tm_log`, `__tm_period`, `__tm_ended` (null in the first period of a log); None where periods publish
+        nothing of silences.
     """
     every_us = rules.time.emit_every_us
     if every_us is None or not rules.publishes_silences:
@@ -54,15 +54,15 @@ def ended_clocks(items: DataFrame, rules: TimeRules, clock: LogClock) -> DataFra
     timed = items.where(F.col(CLOCK).isNotNull()).select(
         clock.log.alias(LOG),
         floor_to(to_us(CLOCK), every_us).alias(PERIOD),
-        to_us(CLOCK).alias("__last"),
-        clock.start.alias("__start"),
-        clock.start_ended.alias("__start_ended"),
+        to_us(CLOCK).alias("__tm_last"),
+        clock.start.alias("__tm_start"),
+        clock.start_ended.alias("__tm_start_ended"),
     )
-    latest = [F.max(name).alias(name) for name in ("__last", "__start", "__start_ended")]
+    latest = [F.max(name).alias(name) for name in ("__tm_last", "__tm_start", "__tm_start_ended")]
     periods = timed.groupBy(LOG, PERIOD).agg(*latest)
     # Where the segment begins within a period, that was published before the segment.
-    at_start = F.when(F.col("__start") < F.col(PERIOD), F.col("__start")).otherwise(F.col("__start_ended"))
-    before = F.lag("__last").over(Window.partitionBy(LOG).orderBy(PERIOD))  # one row a period
+    at_start = F.when(F.col("__tm_start") < F.col(PERIOD), F.col("__tm_start")).otherwise(F.col("__tm_start_ended"))
+    before = F.lag("__tm_last").over(Window.partitionBy(LOG).orderBy(PERIOD))  # one row a period
     return periods.select(LOG, PERIOD, F.coalesce(before, at_start).alias(ENDED))
 
 
@@ -79,10 +79,11 @@ def publications(
         ended: What `ended_clocks` gives.
 
     Returns:
-        One row per timeline and period of its events: `_timeline`, `__period`, `_arrival_seq` (of the first event,
-        orders the rows), `__proposed_w` and `__set_by` (the highest, seen from the next period of the log on),
-        `__published`, null where the silence before gave nothing; where the clock raises single timelines also
-        `__gathered`, as the first event found it. What was computed before the segment and not seen yet is a row too.
+        One row per timeline and period of its events: `_timeline`, `__tm_period`, `_arrival_seq` (of the first event,
+        orders the rows), `__tm_proposed_w` and `__tm_set_by` (the highest, seen from the next period of the log on),
+        `__tm_published`, null where the silence before gave nothing; where the clock raises single timelines also
+        `__tm_gathered`, as the first event found it. What was computed before the segment and not seen yet is a row
+        too.
     """
     rule = clock_rule(rules)
     unseen = waiting(state, rules.time)
@@ -99,14 +100,14 @@ def publications(
 
 
 def with_proposed_before(rows: DataFrame) -> DataFrame:
-    """Adds `__previous_period` and `__proposed_before` to rows of `publications`."""
+    """Adds `__tm_previous_period` and `__tm_proposed_before` to rows of `publications`."""
     in_order = Window.partitionBy(TIMELINE).orderBy(SEQ)
     earlier = in_order.rowsBetween(Window.unboundedPreceding, -1)
     return rows.withColumns({PREVIOUS: F.lag(PERIOD).over(in_order), PROPOSED_BEFORE: F.max(PROPOSED).over(earlier)})
 
 
 def seen_in_periods(rows: DataFrame, state: DataFrame) -> DataFrame:
-    """The watermark that the events of each period see: `_timeline`, `__period`, `__w_before`.
+    """The watermark that the events of each period see: `_timeline`, `__tm_period`, `__tm_w_before`.
 
     Args:
         rows: What `publications` gives.
@@ -117,9 +118,9 @@ def seen_in_periods(rows: DataFrame, state: DataFrame) -> DataFrame:
 
 
 def proposals_of(rows: DataFrame) -> DataFrame:
-    """`_timeline`, `__period`, `__proposed_w`, `__set_by` of `publications`: of events, and of the clock before them.
+    """`_timeline`, `__tm_period`, `__tm_proposed_w`, `__tm_set_by` of `publications`: of events, and of the clock.
 
-    What the clock gave before a period was seen already in it, so `__period` is null there.
+    What the clock gave before a period was seen already in it, so `__tm_period` is null there.
     """
     by_events = F.struct(PERIOD, PROPOSED, SET_BY)
     by_clock = F.struct(

@@ -45,12 +45,12 @@ from tidemark.timeops.watermark.timelines import STEP, carried, event_of, known_
 
 _PLACES = 56  # in a block: see `_packed`. Small blocks leave few rows doubtful, those that their own block passes.
 
-_BLOCK = "__block"
-_CARRY = "__carry"  # STRUCT<__proposed_w, __set_by>: the highest before the block
-_TOP = "__top"  # the highest watermark proposed up to the end of the block
-_LOWEST = "__lowest_t"
-_MAX_T = "__max_t_before"  # the largest t before the block
-_IS_EVENT = "__is_event"
+_BLOCK = "__tm_block"
+_CARRY = "__tm_carry"  # STRUCT<__tm_proposed_w, __tm_set_by>: the highest before the block
+_TOP = "__tm_top"  # the highest watermark proposed up to the end of the block
+_LOWEST = "__tm_lowest_t"
+_MAX_T = "__tm_max_t_before"  # the largest t before the block
+_IS_EVENT = "__tm_is_event"
 
 ScanStrategy = Literal["in_order", "by_blocks"]
 """How to find watermarks that are seen at once; the result is the same. In order serves few records, and many
@@ -62,13 +62,13 @@ class Scanned:
     """Events with their watermarks, and who set these.
 
     Attributes:
-        events: The events with `__w_before`: the watermark just before the event where the event may be behind it,
-            null where it is on time whatever the order was; and `__w_rank`, the `__set_by` of that watermark, where
-            the scan knows it.
-        set_by: `_timeline`, `__proposed_w`, `__set_by`: who first proposed a watermark that a later event may find
-            standing; several rows may name the same one. None where the events have `__w_rank`.
-        advances: `_timeline`, `_arrival_seq`, `__t`, `__proposed_w`, `__set_by` of the events that may raise the
-            watermark or the largest t, where the scan knows them; None where it may be any.
+        events: The events with `__tm_w_before`: the watermark just before the event where the event may be behind it,
+            null where it is on time whatever the order was; and `__tm_w_rank`, the `__tm_set_by` of that watermark,
+            where the scan knows it.
+        set_by: `_timeline`, `__tm_proposed_w`, `__tm_set_by`: who first proposed a watermark that a later event may
+            find standing; several rows may name the same one. None where the events have `__tm_w_rank`.
+        advances: `_timeline`, `_arrival_seq`, `__tm_t`, `__tm_proposed_w`, `__tm_set_by` of the events that may raise
+            the watermark or the largest t, where the scan knows them; None where it may be any.
     """
 
     events: DataFrame
@@ -88,8 +88,8 @@ def scan(
     """Finds the watermark just before each event that may be behind it.
 
     Args:
-        proposed: Events with what `timelines.proposing` or `activity.proposing_by_activity` adds. One without `__t`
-            is not judged, it only proposes.
+        proposed: Events with what `timelines.proposing` or `activity.proposing_by_activity` adds. One without
+            `__tm_t` is not judged, it only proposes.
         state: timelines.STATE_SCHEMA before the first of them.
         rules: The rules of time.
         strategy: How to find watermarks that are seen at once.
@@ -111,7 +111,7 @@ def scan(
 
 
 def with_set_by(behind: DataFrame, set_by: DataFrame | None) -> DataFrame:
-    """Adds `__w_set_by`: the lowest `_arrival_seq` after which the watermark had the value `__w_before`.
+    """Adds `__tm_w_set_by`: the lowest `_arrival_seq` after which the watermark had the value `__tm_w_before`.
 
     It is null where no event gave the watermark this value, but the clock or a change of the spec.
 
@@ -137,8 +137,8 @@ def _in_order(events: DataFrame, state: DataFrame) -> Scanned:
     marked = events.withColumn(_IS_EVENT, F.lit(True))
     both = marked.unionByName(carried(state).select(*STEP), allowMissingColumns=True)
     proposed = F.when(F.col(PROPOSED).isNotNull(), F.struct(PROPOSED, SET_BY))
-    seen = both.withColumn("__seen", F.max(proposed).over(earlier)).where(_IS_EVENT)
-    return Scanned(_seen(seen, F.col("__seen")).drop("__seen", _IS_EVENT), None)
+    seen = both.withColumn("__tm_seen", F.max(proposed).over(earlier)).where(_IS_EVENT)
+    return Scanned(_seen(seen, F.col("__tm_seen")).drop("__tm_seen", _IS_EVENT), None)
 
 
 def _by_blocks(events: DataFrame, state: DataFrame, *, clock_moves: bool, materialize_few: Materialize) -> Scanned:
@@ -167,24 +167,24 @@ def _by_blocks(events: DataFrame, state: DataFrame, *, clock_moves: bool, materi
         _BLOCK,
         SEQ,
         _CARRY,
-        F.when(rises, F.struct(PROPOSED, SET_BY)).alias("__rising"),
+        F.when(rises, F.struct(PROPOSED, SET_BY)).alias("__tm_rising"),
         doubtful.alias(_IS_EVENT),
         *payload,
     )
     earlier = Window.partitionBy(TIMELINE, _BLOCK).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
-    inside = slim.withColumn("__seen", F.max("__rising").over(earlier)).where(_IS_EVENT)
-    resolved = _seen(inside, F.greatest("__seen", _CARRY)).select(*on_time.columns)
+    inside = slim.withColumn("__tm_seen", F.max("__tm_rising").over(earlier)).where(_IS_EVENT)
+    resolved = _seen(inside, F.greatest("__tm_seen", _CARRY)).select(*on_time.columns)
     is_largest = F.coalesce(F.col(T) > F.col(_MAX_T), F.col(T).isNotNull())
     advances = materialize_few(rows.where(rises | is_largest).select(TIMELINE, SEQ, T, PROPOSED, SET_BY))
     return Scanned(on_time.unionByName(resolved), None, advances)
 
 
 def _seen(rows: DataFrame, proposed: Column) -> DataFrame:
-    """Adds `__w_before` where the event is behind it, and `__w_rank`, who set that: other events, or the clock.
+    """Adds `__tm_w_before` where the event is behind it, and `__tm_w_rank`, who set that: other events, or the clock.
 
     Args:
-        rows: Events with `__clock_w`.
-        proposed: STRUCT<__proposed_w, __set_by>: the highest that earlier events proposed.
+        rows: Events with `__tm_clock_w`.
+        proposed: STRUCT<__tm_proposed_w, __tm_set_by>: the highest that earlier events proposed.
     """
     by_event = F.when(F.coalesce(proposed[PROPOSED] >= F.col(BY_CLOCK), F.lit(True)), proposed[SET_BY])
     return _only_behind(rows.withColumns({W_BEFORE: F.greatest(proposed[PROPOSED], BY_CLOCK), W_RANK: by_event}))
@@ -198,9 +198,9 @@ def _by_periods(events: DataFrame, state: DataFrame, every_us: int) -> Scanned:
     waiting = state.select(
         TIMELINE, floor_to(F.col("clock"), every_us).alias(PERIOD), F.col("computed").alias(PROPOSED)
     )
-    periods = own.unionByName(waiting).groupBy(TIMELINE, PERIOD).agg(F.max(PROPOSED).alias("__highest"))
+    periods = own.unionByName(waiting).groupBy(TIMELINE, PERIOD).agg(F.max(PROPOSED).alias("__tm_highest"))
     known = periods.join(state.select(TIMELINE, "watermark"), TIMELINE, "left")
-    highest, before = {W_BEFORE: F.col("__highest")}, {W_BEFORE: F.col("watermark")}
+    highest, before = {W_BEFORE: F.col("__tm_highest")}, {W_BEFORE: F.col("watermark")}
     seen = with_carried(known, highest, before, key=TIMELINE, cell=PERIOD).select(TIMELINE, PERIOD, W_BEFORE)
     return Scanned(_only_behind(events.join(seen, [TIMELINE, PERIOD])), set_by)
 
@@ -221,16 +221,16 @@ def _blocks(in_blocks: DataFrame, state: DataFrame, proposals: int) -> DataFrame
     """Per timeline and block: carry, the highest watermark up to its end (top), its lowest t, the largest before."""
     of_block = in_blocks.groupBy(TIMELINE, _BLOCK)
     packed = of_block.agg(
-        F.max(_packed(proposals)).alias("__packed"), F.min(T).alias(_LOWEST), F.max(T).alias("__max_t")
+        F.max(_packed(proposals)).alias("__tm_packed"), F.min(T).alias(_LOWEST), F.max(T).alias("__tm_max_t")
     )
-    highest = packed.withColumn("__highest", _unpacked(F.col("__packed"), proposals))
+    highest = packed.withColumn("__tm_highest", _unpacked(F.col("__tm_packed"), proposals))
     proposed = F.struct(F.col("computed").alias(PROPOSED), set_by_rank("computed_set_by").alias(SET_BY))
-    before = state.select(TIMELINE, F.when(F.col("computed").isNotNull(), proposed).alias("__before"), "max_t")
+    before = state.select(TIMELINE, F.when(F.col("computed").isNotNull(), proposed).alias("__tm_before"), "max_t")
     known = highest.join(before, TIMELINE, "left")
-    values = {_CARRY: F.col("__highest"), _MAX_T: F.col("__max_t")}
-    start = {_CARRY: F.col("__before"), _MAX_T: F.col("max_t")}
+    values = {_CARRY: F.col("__tm_highest"), _MAX_T: F.col("__tm_max_t")}
+    start = {_CARRY: F.col("__tm_before"), _MAX_T: F.col("max_t")}
     blocks = with_carried(known, values, start, key=TIMELINE, cell=_BLOCK)
-    top = F.greatest(F.col(_CARRY)[PROPOSED], F.col("__highest")[PROPOSED])
+    top = F.greatest(F.col(_CARRY)[PROPOSED], F.col("__tm_highest")[PROPOSED])
     return blocks.select(TIMELINE, _BLOCK, _CARRY, top.alias(_TOP), _LOWEST, _MAX_T)
 
 
@@ -249,7 +249,7 @@ def _packed(proposals: int) -> Column:
 
 
 def _unpacked(packed: Column, proposals: int) -> Column:
-    """STRUCT<__proposed_w, __set_by> of what `_packed` gave in the row's block; null of null."""
+    """STRUCT<__tm_proposed_w, __tm_set_by> of what `_packed` gave in the row's block; null of null."""
     rest = F.pmod(packed, F.lit(_PLACES))
     proposed = F.call_function("div", packed - rest, F.lit(_PLACES)) + F.lit(_MIDDLE_US)
     place = F.lit(_PLACES - 1) - rest
@@ -259,5 +259,5 @@ def _unpacked(packed: Column, proposals: int) -> Column:
 
 
 def _only_behind(events: DataFrame) -> DataFrame:
-    """`__w_before` only where the event is behind it."""
+    """`__tm_w_before` only where the event is behind it."""
     return events.withColumn(W_BEFORE, F.when(F.col(T) < F.col(W_BEFORE), F.col(W_BEFORE)))

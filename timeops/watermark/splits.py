@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops.columns import CLOCK, MAX_US, MIN_US, SOURCE, SPLIT, TIMELINE, T, to_us
 from tidemark.timeops.rules import TimeRules
 
-POSITION = "__split_position"  # of a split among those of its timeline: 0, 1, 2, …
+POSITION = "__tm_split_position"  # of a split among those of its timeline: 0, 1, 2, …
 SPLITS_TYPE = "array<struct<source:string,split:string,max_t:bigint,last_clock:bigint>>"
 """The splits of a timeline between two segments of the log: largest t, and the idle clock at their last event."""
 
@@ -91,8 +91,8 @@ def splits_of(activity: DataFrame, state: DataFrame, rules: TimeRules) -> DataFr
         rules: The rules.
 
     Returns:
-        `_timeline`, `_source`, `_split`, `__split_position`, `max_t`, `last_clock`. Listed splits come first, and are
-        there before they have an event.
+        `_timeline`, `_source`, `_split`, `__tm_split_position`, `max_t`, `last_clock`. Listed splits come first, and
+        are there before they have an event.
     """
     nothing = F.lit(None).cast("bigint")
     rows = activity.select(TIMELINE, SOURCE, SPLIT).distinct().withColumns({"max_t": nothing, "last_clock": nothing})
@@ -104,10 +104,10 @@ def splits_of(activity: DataFrame, state: DataFrame, rules: TimeRules) -> DataFr
     known = rows.groupBy(TIMELINE, SOURCE, SPLIT).agg(
         F.max("max_t").alias("max_t"), F.max("last_clock").alias("last_clock")
     )
-    order = (F.desc("__listed"), SOURCE, F.col(SPLIT).asc_nulls_first())
+    order = (F.desc("__tm_listed"), SOURCE, F.col(SPLIT).asc_nulls_first())
     place = F.row_number().over(Window.partitionBy(TIMELINE).orderBy(*order))
-    known = known.withColumn("__listed", rules.is_listed())
-    return known.withColumn(POSITION, place - 1).drop("__listed")
+    known = known.withColumn("__tm_listed", rules.is_listed())
+    return known.withColumn(POSITION, place - 1).drop("__tm_listed")
 
 
 def most_splits(items: DataFrame, state: DataFrame, rules: TimeRules) -> DataFrame:
@@ -122,7 +122,7 @@ def splits_after(activity: DataFrame, state: DataFrame, rules: TimeRules) -> Dat
     """`_timeline` and `splits` (SPLITS_TYPE) of every timeline after a segment of the log.
 
     Args:
-        activity: Events with `_timeline`, `_source`, `_split`, `_clock`, and `__t` where they move the watermark.
+        activity: Events with `_timeline`, `_source`, `_split`, `_clock`, and `__tm_t` where they move the watermark.
         state: timelines.STATE_SCHEMA before them.
         rules: The rules.
     """

@@ -67,7 +67,7 @@ Every stage joins its events with such a frame. Whoever knows that the timelines
 `F.broadcast(state)`: the hint stays with what is derived from it."""
 
 CLOCK_SETS = -(2**62)
-"""`__set_by` where the clock raises a watermark behind the last event of a segment. Of an event it is
+"""`__tm_set_by` where the clock raises a watermark behind the last event of a segment. Of an event it is
 -(2 * _arrival_seq + 1), of the clock just before this event one more, and 1 stands for what was no event before the
 segment. So the largest is who did it first."""
 
@@ -81,9 +81,9 @@ def proposing(events: DataFrame, rules: TimeRules) -> DataFrame:
     """Adds what each event proposes by its own t and the clock of the log.
 
     Returns:
-        The events with `__clock_w`, the watermark that the clock gives just before the event; `__proposed_w`, the
-        watermark from the event on if no other proposes more; `__set_by`; and `__period`, the start of the event's
-        period of the clock, when emission is periodic.
+        The events with `__tm_clock_w`, the watermark that the clock gives just before the event; `__tm_proposed_w`,
+        the watermark from the event on if no other proposes more; `__tm_set_by`; and `__tm_period`, the start of the
+        event's period of the clock, when emission is periodic.
     """
     proposed = allows(F.col(T), rules.tolerance_us())
     by_clock = clock_rule(rules).gives(F.lit(None), to_us(CLOCK))
@@ -128,7 +128,7 @@ def carried(state: DataFrame) -> DataFrame:
 
 
 def known_set_by(state: DataFrame) -> DataFrame:
-    """Who set the watermarks before the segment: `_timeline`, `__proposed_w`, `__set_by`."""
+    """Who set the watermarks before the segment: `_timeline`, `__tm_proposed_w`, `__tm_set_by`."""
     seen = state.select(TIMELINE, F.col("watermark").alias(PROPOSED), set_by_rank("watermark_set_by").alias(SET_BY))
     return seen.unionByName(carried(state).select(TIMELINE, PROPOSED, SET_BY))
 
@@ -143,9 +143,10 @@ def steps_of(advances: DataFrame, state: DataFrame, rules: TimeRules, clock_afte
         clock_after: The log's clock after the segment, microseconds, for a row with `_timeline`.
 
     Returns:
-        `_timeline`, `_arrival_seq` (which orders them), `__proposed_w`, `__set_by`. With periodic emission one row
-        for each period that has ended, with `__period` and what its events proposed: it is seen from the next period
-        on. Where the clock raises timelines one by one also `__clock_w` and `__gathered`, see clock_rules.py.
+        `_timeline`, `_arrival_seq` (which orders them), `__tm_proposed_w`, `__tm_set_by`. With periodic emission one
+        row for each period that has ended, with `__tm_period` and what its events proposed: it is seen from the next
+        period on. Where the clock raises timelines one by one also `__tm_clock_w` and `__tm_gathered`, see
+        clock_rules.py.
     """
     every_us = rules.time.emit_every_us
     unseen = waiting(state, rules.time)
@@ -159,7 +160,7 @@ def steps_of(advances: DataFrame, state: DataFrame, rules: TimeRules, clock_afte
 
 
 def waiting(state: DataFrame, time: TimeSpec) -> DataFrame:
-    """What was computed before a segment and is not seen yet: STEP, with periodic emission also `__period`."""
+    """What was computed before a segment and is not seen yet: STEP, with periodic emission also `__tm_period`."""
     unseen = carried(state.where("computed > coalesce(watermark, computed - 1)"))
     if time.emit_every_us is None:
         return unseen.select(*STEP)
@@ -172,16 +173,16 @@ def state_after(
     """The timelines after a segment of the log.
 
     Args:
-        advances: As for `steps_of`, with `__t`; where the rules follow activity, all events of the timelines, with
+        advances: As for `steps_of`, with `__tm_t`; where the rules follow activity, all events of the timelines, with
             `_source`, `_split` and `_clock`.
-        seen: What has been proposed and is seen by the end of the segment, `_timeline`, `__proposed_w` and
-            `__set_by`: with periodic emission what `steps_of` or `periodic_emission.seen_by` gives for them.
+        seen: What has been proposed and is seen by the end of the segment, `_timeline`, `__tm_proposed_w` and
+            `__tm_set_by`: with periodic emission what `steps_of` or `periodic_emission.seen_by` gives for them.
         state: STATE_SCHEMA before the segment.
         rules: The rules of time.
         clock: The clock of the log.
     """
-    moved = _highest(advances, "computed", F.max(T).alias("__max_t"))
-    both = state.join(moved, TIMELINE, "full").withColumn("max_t", F.greatest("max_t", "__max_t"))
+    moved = _highest(advances, "computed", F.max(T).alias("__tm_max_t"))
+    both = state.join(moved, TIMELINE, "full").withColumn("max_t", F.greatest("max_t", "__tm_max_t"))
     if rules.follows_activity:
         both = both.drop("last_clock", "max_close", "splits").join(_gathered_after(advances, state, rules), TIMELINE)
     after = _raised(both, "computed")
@@ -196,14 +197,14 @@ def state_after(
 def _gathered_after(advances: DataFrame, state: DataFrame, rules: TimeRules) -> DataFrame:
     """`_timeline`, `last_clock`, `max_close` and `splits` after a segment."""
     rule = clock_rule(rules)
-    closes = {f"__close{i}": close_asked(F.col(T), window, rules) for i, window in enumerate(rule.windows)}
+    closes = {f"__tm_close{i}": close_asked(F.col(T), window, rules) for i, window in enumerate(rule.windows)}
     latest = [F.max(column).alias(name) for name, column in closes.items()]
-    fresh = advances.groupBy(TIMELINE).agg(F.max(rule.read_at(to_us(CLOCK))).alias("__last"), *latest)
+    fresh = advances.groupBy(TIMELINE).agg(F.max(rule.read_at(to_us(CLOCK))).alias("__tm_last"), *latest)
     both = state.select(TIMELINE, "last_clock", "max_close").join(fresh, TIMELINE, "full")
     reached = [F.greatest(F.get("max_close", F.lit(i)), F.col(name)) for i, name in enumerate(closes)]
     after = both.select(
         TIMELINE,
-        F.greatest("last_clock", "__last").alias("last_clock"),
+        F.greatest("last_clock", "__tm_last").alias("last_clock"),
         F.array(*reached).cast("array<bigint>").alias("max_close"),
     )
     if rules.uses_splits:
@@ -222,8 +223,8 @@ def under_clock(state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFram
         published = rule.published(known, clock.ended, floor_to(clock.after, every_us))
     for name, given_us in (("computed", given), ("watermark", published)):
         proposed = F.struct(given_us.alias(PROPOSED), F.lit(CLOCK_SETS).cast("bigint").alias(SET_BY))
-        state = _raised(state.withColumn(f"__new_{name}", F.when(given_us.isNotNull(), proposed)), name).drop(
-            f"__new_{name}"
+        state = _raised(state.withColumn(f"__tm_new_{name}", F.when(given_us.isNotNull(), proposed)), name).drop(
+            f"__tm_new_{name}"
         )
     return state
 
@@ -248,14 +249,14 @@ def under_out_of_orderness(state: DataFrame, rules: TimeRules, clock: LogClock) 
 
 
 def _highest(rows: DataFrame, name: str, *more: Column) -> DataFrame:
-    """Per timeline the highest watermark that rows propose, and who did so first, as `__new_<name>`."""
+    """Per timeline the highest watermark that rows propose, and who did so first, as `__tm_new_<name>`."""
     proposed = F.when(F.col(PROPOSED).isNotNull(), F.struct(PROPOSED, SET_BY))
-    return rows.groupBy(TIMELINE).agg(F.max(proposed).alias(f"__new_{name}"), *more)
+    return rows.groupBy(TIMELINE).agg(F.max(proposed).alias(f"__tm_new_{name}"), *more)
 
 
 def _raised(state: DataFrame, name: str) -> DataFrame:
-    """The state with a watermark, and who set it, raised to `__new_<name>` where that is higher."""
-    new = F.col(f"__new_{name}")
+    """The state with a watermark, and who set it, raised to `__tm_new_<name>` where that is higher."""
+    new = F.col(f"__tm_new_{name}")
     rose = F.coalesce(new[PROPOSED] > F.col(name), new.isNotNull() & F.col(name).isNull())
     set_by = event_of(new[SET_BY])
     return state.withColumns(

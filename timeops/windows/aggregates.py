@@ -31,7 +31,7 @@ def with_aggregates(groups: GroupedData, aggregates: Mapping[str, str], *more: C
         aggregates: Spark SQL by the name of the result.
         more: Other aggregates, last in the frame.
     """
-    cuts = {name: cut(text, f"__sum_{number}_") for number, (name, text) in enumerate(aggregates.items())}
+    cuts = {name: cut(text, f"__tm_sum_{number}_") for number, (name, text) in enumerate(aggregates.items())}
     sums: list[Column] = []
     for name, one in cuts.items():
         if one.result is None:
@@ -104,7 +104,7 @@ def partials_of(aggregates: Mapping[str, str], events: DataFrame) -> dict[str, P
     """
     found: dict[str, Partial] = {}
     for number, (name, text) in enumerate(aggregates.items()):
-        partial = _partial(f"__part{number}", text, events)
+        partial = _partial(f"__tm_part{number}", text, events)
         if partial is None:
             return None
         found[name] = partial

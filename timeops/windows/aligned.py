@@ -53,7 +53,7 @@ class AlignedWindows:
         return start_of(end_us, self.window)
 
     def with_start(self, rows: DataFrame) -> DataFrame:
-        """Adds `__start` to rows with `__end`."""
+        """Adds `__tm_start` to rows with `__tm_end`."""
         return rows.withColumn(START, self.start_of(F.col(END)))
 
     def place(self, events: DataFrame) -> DataFrame:
@@ -79,7 +79,7 @@ class AlignedWindows:
         return segment.materialize(found)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
-        """Adds `__start` and `_watermark`, just after the item that closed the window."""
+        """Adds `__tm_start` and `_watermark`, just after the item that closed the window."""
         wanted = results.select(*BY_END).distinct()
         closed = closing_watermarks(wanted, segment.adjusted, self.window).drop(REACHED)
         return self.with_start(results.join(closed, [*BY_END], "left"))
@@ -109,7 +109,7 @@ class AlignedWindows:
         return needed_from(watermark_us, self.window)
 
     def _in_windows(self, events: DataFrame) -> DataFrame:
-        """The events with the `__end` of each window that they are in; in short where an event is in one at most."""
+        """The events with the `__tm_end` of each of their windows; in short where an event is in one at most."""
         if self.window.overlaps or DRAINED in events.columns:
             return self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
         passing = events.where(~left_out(events, self.window))

@@ -20,13 +20,13 @@ def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec
     """When windows on a grid closed.
 
     Args:
-        wanted: `_timeline`, `__end` of windows that close in the segment, each once.
+        wanted: `_timeline`, `__tm_end` of windows that close in the segment, each once.
         adjusted: The segment.
         window: The window.
 
     Returns:
-        `wanted` with `_watermark` BIGINT: null for a window that no item closed (a flush does); and `__reached`, the
-        watermark that closed it, see `rises.Rise.reaching`.
+        `wanted` with `_watermark` BIGINT: null for a window that no item closed (a flush does); and `__tm_reached`,
+        the watermark that closed it, see `rises.Rise.reaching`.
     """
     closed = wanted.select(TIMELINE, END).withColumn(CLOSES_AT, close_time(F.col(END), window))
     return rise_of(adjusted).reaching(closed, _on_grid(window)).select(TIMELINE, END, WATERMARK, REACHED)
@@ -36,7 +36,7 @@ def with_first_watermarks(results: DataFrame, adjusted: Adjusted, window: Window
     """Adds the watermark just after the item of the log that closed each window.
 
     Args:
-        results: Rows with `_timeline` and `__end`, of windows that close at any time: sessions, sliding windows.
+        results: Rows with `_timeline` and `__tm_end`, of windows that close at any time: sessions, sliding windows.
         adjusted: The segment.
         window: The window.
 

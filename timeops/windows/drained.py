@@ -31,7 +31,7 @@ from tidemark.timeops.windows.membership import (
 )
 from tidemark.timeops.windows.watermark_at import W_END, with_end
 
-LAST_SEQ = "__last_seq"
+LAST_SEQ = "__tm_last_seq"
 """BIGINT: the largest `_arrival_seq` in the window; null in one without events."""
 
 _SPANS = "array<struct<first: bigint, last: bigint>>"
@@ -47,8 +47,8 @@ def of_contents(contents: DataFrame, state: DataFrame, window: WindowSpec) -> Da
     """The windows that a flush at the end of a segment closes, each once.
 
     Args:
-        contents: Events of the windows that close in the segment, one row per window that holds them, with `__start`,
-            `__end` and the group columns.
+        contents: Events of the windows that close in the segment, one row per window that holds them, with
+            `__tm_start`, `__tm_end` and the group columns.
         state: The timelines' state after the segment.
         window: The window.
     """
@@ -105,7 +105,7 @@ def refused_by_flush(events: DataFrame, drained: DataFrame, window: WindowSpec) 
         window: The window.
 
     Returns:
-        `_arrival_seq`, `__missed_from` and `__end`: the session that each would have given.
+        `_arrival_seq`, `__tm_missed_from` and `__tm_end`: the session that each would have given.
     """
     groups = group_names(window)
     is_fresh = F.col(OPEN_IN).isNull() if OPEN_IN in events.columns else F.lit(True)

@@ -50,15 +50,21 @@ from tidemark.timeops.windows.watermark_at import (
 Span = tuple[int, int]
 """Windows that begin at or behind an instant and before another, microseconds."""
 
-FIRST_END = "__first_end"
+FIRST_END = "__tm_first_end"
 """BIGINT: end of the first window that held an event of the group, microseconds."""
-LAST_END = "__last_end"
+LAST_END = "__tm_last_end"
 """BIGINT: the same of the last."""
 
-_REACH_BEFORE, _REACH_AFTER = "__reach_before", "__reach_after"
-_BEHIND, _UPTO, _HELD = "__behind", "__upto", "__held"  # of the ends of windows: from, to, and how many hold events
-_REACHED_BY = "__reached_by"
-REACHED_W = "__reached_w"  # BIGINT: the watermark just after the item at which a row was owed; null for no such item
+_REACH_BEFORE, _REACH_AFTER = "__tm_reach_before", "__tm_reach_after"
+_BEHIND, _UPTO, _HELD = (
+    "__tm_behind",
+    "__tm_upto",
+    "__tm_held",
+)  # of the ends of windows: from, to, and how many hold events
+_REACHED_BY = "__tm_reached_by"
+REACHED_W = (
+    "__tm_reached_w"  # BIGINT: the watermark just after the item at which a row was owed; null for no such item
+)
 _OWED = "rows for windows with no event, more than its `empty_max`"
 
 
@@ -70,7 +76,7 @@ def reaching(events: DataFrame, window: WindowSpec) -> DataFrame:
         window: The window, on a grid.
 
     Returns:
-        The events with the group columns of `membership.with_groups`, and `__first_end` and `__last_end` of the
+        The events with the group columns of `membership.with_groups`, and `__tm_first_end` and `__tm_last_end` of the
         windows that each reaches: of those that it is in, the ones that had not closed.
     """
     earliest = end_after(F.col(T_FINAL) - F.lit(window.ends_inside_us), window)
@@ -88,7 +94,8 @@ def seen_groups(events: DataFrame, window: WindowSpec) -> DataFrame:
         window: The window, on a grid.
 
     Returns:
-        `_timeline`, the group columns of `membership.group_names`, `__first_end`, `__last_end`; each group once.
+        `_timeline`, the group columns of `membership.group_names`, `__tm_first_end`, `__tm_last_end`; each group
+        once.
     """
     return once(reaching(events, window), window)
 
@@ -117,11 +124,11 @@ def drained_of_groups(seen: DataFrame, state: DataFrame, window: WindowSpec) -> 
         state: The timelines' state after it.
         window: The window.
     """
-    reach = seen.groupBy(TIMELINE).agg(F.max(LAST_END).alias("__reach"))
+    reach = seen.groupBy(TIMELINE).agg(F.max(LAST_END).alias("__tm_reach"))
     known = with_end(seen.join(reach, TIMELINE), state)
     behind = F.greatest(F.col(FIRST_END) - F.lit(1), last_closed(F.col(W_END), window))
-    spans = known.withColumn("__behind", behind).where(F.col("__behind") < F.col("__reach"))
-    ends = F.explode(ends_between(F.col("__behind"), F.col("__reach"), window)).alias(END)
+    spans = known.withColumn("__tm_behind", behind).where(F.col("__tm_behind") < F.col("__tm_reach"))
+    ends = F.explode(ends_between(F.col("__tm_behind"), F.col("__tm_reach"), window)).alias(END)
     each = spans.select(TIMELINE, *group_names(window), ends).withColumn(START, start_of(F.col(END), window))
     return ahead(each.select("*", no_seq()), state, window).select(*columns_of(window))
 
@@ -137,8 +144,8 @@ def empty_rows(found: DataFrame, segment: WindowSegment, window: WindowSpec, onl
         only: Windows that are asked for, of which any number may be empty; None for all, of which `empty_max` may.
 
     Returns:
-        Rows of the columns of `found`, and `__reached_w`, see `given_watermark`. Computing them fails where a group
-        is owed too many: see `told_in_words`.
+        Rows of the columns of `found`, and `__tm_reached_w`, see `given_watermark`. Computing them fails where a
+        group is owed too many: see `told_in_words`.
     """
     accepted = segment.adjusted.accepted
     fresh = reaching(accepted, window)
@@ -212,8 +219,8 @@ def _given_between(seen: DataFrame, fresh: DataFrame, segment: WindowSegment, wi
     """By timeline where the ends lie of the windows that the segment gives rows of, empty ones and others.
 
     Returns:
-        `_timeline`, `__behind` (null: from the first on), `__upto`: before and after the segment, the end of the last
-        window that is closed and that no event is missing for.
+        `_timeline`, `__tm_behind` (null: from the first on), `__tm_upto`: before and after the segment, the end of
+        the last window that is closed and that no event is missing for.
     """
     nothing = F.lit(None).cast("bigint")
     earlier = seen.select(TIMELINE, F.col(LAST_END).alias(_REACH_BEFORE), F.col(LAST_END).alias(_REACH_AFTER))
@@ -232,7 +239,7 @@ def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, segment: Window
     """When an event of the segment came into owed windows or later ones of their timelines.
 
     Returns:
-        `membership.BY_END` and `__reached_w` BIGINT, the watermark just after the item; null where that was before
+        `membership.BY_END` and `__tm_reached_w` BIGINT, the watermark just after the item; null where that was before
         the segment.
     """
     item = F.struct((-F.col(SEQ)).alias("negative_seq"), to_us(CLOCK).alias("at"))  # the first is the largest
@@ -252,7 +259,7 @@ def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, segment: Window
 
 
 def _unless_too_many(window: WindowSpec) -> Column:
-    """`__upto`; where a group would be owed too many rows, computing it fails, before there are any."""
+    """`__tm_upto`; where a group would be owed too many rows, computing it fails, before there are any."""
     count = count_between(F.col(_BEHIND), F.col(_UPTO), window) - F.col(_HELD)
     groups = [F.col(of).alias(name) for of, name in zip(group_names(window), window.group_columns, strict=True)]
     group = [F.lit(" to the group "), as_json(*groups)] if groups else []

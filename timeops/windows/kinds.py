@@ -26,7 +26,7 @@ class WindowKind(Protocol):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns that tell the windows of one group from one another: `_timeline`, `__end`, maybe `__start`."""
+        """The columns that tell the windows of a group apart: `_timeline`, `__tm_end`, maybe `__tm_start`."""
 
     @property
     def merges(self) -> bool:
@@ -38,13 +38,13 @@ class WindowKind(Protocol):
         """Start of the window with this end; of a session that of one event."""
 
     def with_start(self, rows: DataFrame) -> DataFrame:
-        """Adds `__start` to rows by `keys`, unless it is one of them."""
+        """Adds `__tm_start` to rows by `keys`, unless it is one of them."""
 
     def place(self, events: DataFrame) -> DataFrame:
-        """Adds to accepted events, as far as each alone says, `__filtered`, `__ends` and `__missed`.
+        """Adds to accepted events, as far as each alone says, `__tm_filtered`, `__tm_ends` and `__tm_missed`.
 
         The first says that the window leaves the event out; the others are the ends of windows that it is in, and of
-        those that had closed when it came, by the watermark or, where the events have `__drained`, by a flush.
+        those that had closed when it came, by the watermark or, where the events have `__tm_drained`, by a flush.
         """
 
     def placed(self, segment: WindowSegment, /) -> DataFrame | None:
@@ -59,7 +59,7 @@ class WindowKind(Protocol):
         """The aggregates of the same, one row per window and group."""
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
-        """Adds to results of closed windows `__start`, and `_watermark` BIGINT, just after the item that closed each.
+        """Adds to results of closed windows `__tm_start`, and `_watermark` BIGINT: after the item that closed each.
 
         It is null where no item did: a flush.
         """
@@ -78,9 +78,9 @@ class WindowKind(Protocol):
         """
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
-        """Accepted events for which every window had closed when they came, with `__missed` and `__lateness_us`.
+        """Accepted events all of whose windows had closed when they came, with `__tm_missed` and `__tm_lateness_us`.
 
-        With drained windows also with `__by_flush`: a flush had closed the last one, the watermark had not.
+        With drained windows also with `__tm_by_flush`: a flush had closed the last one, the watermark had not.
         """
 
     # What it needs of the past.

@@ -16,34 +16,34 @@ from tidemark.timeops.expressions.try_expression import any_fails, null_if_it_fa
 from tidemark.timeops.grid import close_time
 from tidemark.timeops.spec import WindowSpec
 
-START = "__start"  # of a window, microseconds
-END = "__end"
+START = "__tm_start"  # of a window, microseconds
+END = "__tm_end"
 BY_END: tuple[str, ...] = (TIMELINE, END)
 """Which window of its group a row is of, where its end says so."""
 
-FILTERED = "__filtered"
-ENDS = "__ends"  # ends of the windows that an event is in
-MISSED = "__missed"  # ends of the windows that an event would be in, had they not closed
-OPEN_IN = "__open_in"
+FILTERED = "__tm_filtered"
+ENDS = "__tm_ends"  # ends of the windows that an event is in
+MISSED = "__tm_missed"  # ends of the windows that an event would be in, had they not closed
+OPEN_IN = "__tm_open_in"
 """ARRAY<STRING> of an event that is kept between segments: the sessions and sliding windows that it is kept for;
 null for events of the segment."""
-DRAINED = "__drained"
+DRAINED = "__tm_drained"
 """ARRAY<STRUCT<start, end, seq>> of an event: the windows of its group that an earlier flush closed, `seq` the
 largest `_arrival_seq` in each; see drained.py. No such column where there are none."""
-BY_FLUSH = "__by_flush"  # BOOLEAN of a late event: a flush had closed its last window, the watermark had not
-MISSED_FROM = "__missed_from"  # of such an event of a session: where the session that it missed begins
+BY_FLUSH = "__tm_by_flush"  # BOOLEAN of a late event: a flush had closed its last window, the watermark had not
+MISSED_FROM = "__tm_missed_from"  # of such an event of a session: where the session that it missed begins
 
-FRESH = "__fresh"  # BOOLEAN of an event beside those of earlier segments: it came in this one
-RANK = "__rank"
+FRESH = "__tm_fresh"  # BOOLEAN of an event beside those of earlier segments: it came in this one
+RANK = "__tm_rank"
 """BIGINT: orders the moments at which a window that revises its results gives one, see revisions.py."""
 Rank = Callable[[Column, Column, Column], Column]
 """The first moment behind an event of a row with END, by the clock, the watermark that it met, and its place in the
 log."""
-CHANGED_BY = "__changed_by"
+CHANGED_BY = "__tm_changed_by"
 """Of bounds of a session the event of the segment that changed them, an EVENT; null where they last."""
 EVENT = "struct<seq: bigint, t: bigint, w: bigint, clock: bigint, fresh: boolean>"
 
-_ALL = "__all"
+_ALL = "__tm_all"
 
 
 def filtered(frame: DataFrame, window: WindowSpec) -> Column:
@@ -77,7 +77,7 @@ def takes_part(events: DataFrame, window: WindowSpec) -> Column:
 
 def group_names(window: WindowSpec) -> list[str]:
     """Working names of the group columns, in order."""
-    return [f"__group_{number}" for number in range(len(window.group_expressions))]
+    return [f"__tm_group_{number}" for number in range(len(window.group_expressions))]
 
 
 def with_groups(frame: DataFrame, window: WindowSpec) -> DataFrame:
@@ -110,14 +110,14 @@ def place(events: DataFrame, ends_us: Column, window: WindowSpec) -> DataFrame:
     """Adds the windows that each event is in, and those that it missed.
 
     Args:
-        events: Events with `__w_before` (microseconds; null: on time for certain), and where the pipeline was
-            reopened with `__drained`.
+        events: Events with `__tm_w_before` (microseconds; null: on time for certain), and where the pipeline was
+            reopened with `__tm_drained`.
         ends_us: ARRAY<BIGINT>: the ends of the windows that hold its time.
         window: The window.
 
     Returns:
-        `events` with `__filtered` BOOLEAN (the window leaves the event out), `__ends` and `__missed` ARRAY<BIGINT>,
-        ends of windows (both empty when filtered, or in a gap).
+        `events` with `__tm_filtered` BOOLEAN (the window leaves the event out), `__tm_ends` and `__tm_missed`
+        ARRAY<BIGINT>, ends of windows (both empty when filtered, or in a gap).
     """
     placed = events.withColumn(FILTERED, left_out(events, window))
     placed = placed.withColumn(_ALL, F.when(F.col(FILTERED), no_ends()).otherwise(ends_us))
@@ -133,10 +133,10 @@ def place(events: DataFrame, ends_us: Column, window: WindowSpec) -> DataFrame:
 
 
 def late_of(placed: DataFrame, window: WindowSpec) -> DataFrame:
-    """Those of placed events that missed their only window, or all of several, with `__lateness_us`.
+    """Those of placed events that missed their only window, or all of several, with `__tm_lateness_us`.
 
-    Where they have `__drained`, also `__by_flush`: the watermark had not closed the last of them, so `__lateness_us`
-    is null.
+    Where they have `__tm_drained`, also `__tm_by_flush`: the watermark had not closed the last of them, so
+    `__tm_lateness_us` is null.
     """
     late = placed.where((F.size(MISSED) > 0) & (F.size(ENDS) == 0))
     last = close_time(F.element_at(MISSED, -1), window)

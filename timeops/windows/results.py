@@ -39,8 +39,8 @@ from tidemark.timeops.windows.revisions import (
 from tidemark.timeops.windows.segment import WindowSegment
 from tidemark.timeops.windows.watermark_at import W_END, met_by
 
-_PLACE = "__place"
-_NEEDED = "__needed"
+_PLACE = "__tm_place"
+_NEEDED = "__tm_needed"
 
 
 def window_results(segment: WindowSegment, window: WindowSpec, *, only: Span | None = None) -> DataFrame:
@@ -57,7 +57,7 @@ def window_results(segment: WindowSegment, window: WindowSpec, *, only: Span | N
         `window_end`, group columns, aggregates, `_revision` INT, `_is_final` BOOLEAN, `_watermark` (just after the
         item at which it was given; null where a flush gave it); with `history` also `_late_events`. Revisions that
         do not pass `having` are rows too, and so is what takes back the results of a session that is no more: where
-        there may be such rows, `__passes` tells; see `passing`.
+        there may be such rows, `__tm_passes` tells; see `passing`.
     """
     give = _in_revisions if window.revises else _once
     return give(segment, kind_of(window), only)
@@ -143,9 +143,9 @@ def late_for_windows(segment: WindowSegment, window: WindowSpec) -> DataFrame:
         window: The window.
 
     Returns:
-        The events with `__missed` (ends), `__w_before`, `__w_set_by`, and `__lateness_us`: the least extra
-        allowed lateness that would have let the event into its last window; null where the clock closed it, or a
-        flush. With drained windows also `__by_flush` and, of sessions, `__missed_from`.
+        The events with `__tm_missed` (ends), `__tm_w_before`, `__tm_w_set_by`, and `__tm_lateness_us`: the least
+        extra allowed lateness that would have let the event into its last window; null where the clock closed it, or
+        a flush. With drained windows also `__tm_by_flush` and, of sessions, `__tm_missed_from`.
     """
     late = kind_of(window).late_events(segment)
     if segment.drained is not None:

@@ -39,11 +39,11 @@ from tidemark.timeops.windows.rises import (
 from tidemark.timeops.windows.segment import WindowSegment
 from tidemark.timeops.windows.watermark_at import AFTER_SEQ, W_END, W_START, watermarks_after
 
-REVISION = "__revision"
-IS_FINAL = "__is_final"
-IS_TAKEN_BACK = "__is_taken_back"
+REVISION = "__tm_revision"
+IS_FINAL = "__tm_is_final"
+IS_TAKEN_BACK = "__tm_is_taken_back"
 """BOOLEAN: not a result, but the end of those that a session gave at bounds which an event has changed."""
-CAUSE = "__cause"
+CAUSE = "__tm_cause"
 """BIGINT: of a late event that is new in a revision its place in the log, or that of the event which takes results
 back; null of all others."""
 
@@ -51,29 +51,29 @@ CHANGE = "_change_type"  # STRING: insert, update_preimage, update_postimage or 
 PREIMAGE, DELETE = "update_preimage", "delete"
 LATE_EVENTS = "_late_events"
 """ARRAY<BIGINT>: the `_arrival_seq` of the late events that a revision has and the one before had not."""
-PASSES = "__passes"
+PASSES = "__tm_passes"
 """BOOLEAN, never null: a revision passes `having`. One that does not takes away the row of those that did."""
 
 # Ranks of moments; that of a period is its end on the clock, that of one event its place in the log.
 _ON_TIME, _TAKEN_BACK, _FINAL = -(2**62), 2**61, 2**62
-_CLOCK_START = "__clock_start"
-_GIVEN, _NOW = "__given", "__now"
-_BEFORE, _AFTER, _SIDE, _CAME = "__before", "__after", "__side", "__came"
-_PREVIOUS = "__previous_rank"  # of the result before; null of the first
-_IS_KNOWN, _REPLACED = "__is_known", "__replaced"
+_CLOCK_START = "__tm_clock_start"
+_GIVEN, _NOW = "__tm_given", "__tm_now"
+_BEFORE, _AFTER, _SIDE, _CAME = "__tm_before", "__tm_after", "__tm_side", "__tm_came"
+_PREVIOUS = "__tm_previous_rank"  # of the result before; null of the first
+_IS_KNOWN, _REPLACED = "__tm_is_known", "__tm_replaced"
 
 
 def revised_contents(segment: WindowSegment, kind: WindowKind) -> DataFrame:
     """Events of the results that windows give in a segment, one row per result that holds them.
 
     Args:
-        segment: The segment; its known events have `__w_before` and `_clock` as they came.
+        segment: The segment; its known events have `__tm_w_before` and `_clock` as they came.
         kind: The window's.
 
     Returns:
-        The rows with `kind.keys`, the group columns of `membership.with_groups`, `__revision`, `__is_final`,
-        `__is_taken_back`, `__cause`, and `_watermark` BIGINT, just after the item at which the result was given; null
-        where a flush gave it.
+        The rows with `kind.keys`, the group columns of `membership.with_groups`, `__tm_revision`, `__tm_is_final`,
+        `__tm_is_taken_back`, `__tm_cause`, and `_watermark` BIGINT, just after the item at which the result was
+        given; null where a flush gave it.
     """
     rows = segment.materialize(_ranked(segment, kind))
     moments = _moments(rows, segment, kind)
@@ -116,7 +116,7 @@ def _reached(watermark_us: Column, window: WindowSpec, end_us: Column | None = N
 
 
 def _moments(rows: DataFrame, segment: WindowSegment, kind: WindowKind) -> DataFrame:
-    """The moments of the segment at which windows give a result: their keys, `__rank`, and what makes it a row."""
+    """The moments of the segment at which windows give a result: their keys, `__tm_rank`, and what makes it a row."""
     adjusted, window, keys = segment.adjusted, kind.window, _keys(kind)
     own = rows.groupBy(*keys, RANK, W_START, W_END, _CLOCK_START, CHANGED_BY).agg(F.max(FRESH).alias(FRESH))
     closes = F.lit(True) if segment.flushed else close_time(F.col(END), window) <= F.col(W_END)
@@ -206,11 +206,11 @@ def _watermarks_around(ends: DataFrame, adjusted: Adjusted) -> DataFrame:
     """The watermarks just before and just after the first item of the log behind the end of a period.
 
     Args:
-        ends: `_timeline`, `__rank` (the end, by the clock), `__clock_start`; each once.
+        ends: `_timeline`, `__tm_rank` (the end, by the clock), `__tm_clock_start`; each once.
         adjusted: The segment.
 
     Returns:
-        `_timeline`, `__rank`, `__before`, `__after`; no row where no item of the segment comes so far.
+        `_timeline`, `__tm_rank`, `__tm_before`, `__tm_after`; no row where no item of the segment comes so far.
     """
     log = adjusted.clock.log
     ends = ends.withColumn(LOG, log)

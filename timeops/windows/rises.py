@@ -30,21 +30,21 @@ from tidemark.timeops.watermark.clock_rules import GATHERED, clock_rule
 from tidemark.timeops.watermark.log_clock import BEHIND_ALL
 from tidemark.timeops.watermark.periodic_emission import ENDED, PREVIOUS, PROPOSED_BEFORE, with_proposed_before
 
-CLOSES_AT = "__closes_at"  # BIGINT: the watermark that is asked for
-REACHED = "__reached"  # the watermark that first reached it, at an item that may raise it further
-GIVEN = "__given_by_clock"
-FIRST = "__first"
+CLOSES_AT = "__tm_closes_at"  # BIGINT: the watermark that is asked for
+REACHED = "__tm_reached"  # the watermark that first reached it, at an item that may raise it further
+GIVEN = "__tm_given_by_clock"
+FIRST = "__tm_first"
 """STRUCT<negative_seq, w, …>: the first of some steps that reaches a watermark, of several the largest struct."""
 
-AT = "__at"  # BIGINT: microseconds of a clock
-ITEM = "__item"  # STRUCT<clock, seq>
-CLOCK_BEFORE = "__clock_before"  # BIGINT: the clock just before that item
+AT = "__tm_at"  # BIGINT: microseconds of a clock
+ITEM = "__tm_item"  # STRUCT<clock, seq>
+CLOCK_BEFORE = "__tm_clock_before"  # BIGINT: the clock just before that item
 
-_BEFORE, _BY_EVENTS = "__before", "__by_events"
+_BEFORE, _BY_EVENTS = "__tm_before", "__tm_by_events"
 
 Find = Callable[[DataFrame, DataFrame, str, tuple[str, ...]], DataFrame]
-"""Adds `__first` to rows with `__closes_at`, of some steps (`__proposed_w`, `_arrival_seq`) of the same timeline, or
-of the same log, with more of their columns; see closing.py."""
+"""Adds `__tm_first` to rows with `__tm_closes_at`, of some steps (`__tm_proposed_w`, `_arrival_seq`) of the same
+timeline, or of the same log, with more of their columns; see closing.py."""
 
 
 class Rise:
@@ -65,11 +65,11 @@ class Rise:
         It is a step of the timeline, or of the clock. Of one item the higher counts.
 
         Args:
-            rows: `_timeline`, `__closes_at`, and what `find` asks for.
+            rows: `_timeline`, `__tm_closes_at`, and what `find` asks for.
             find: See `Find`.
 
         Returns:
-            The rows with `_watermark` BIGINT, just after that item, null for no such item; and `__reached`, the
+            The rows with `_watermark` BIGINT, just after that item, null for no such item; and `__tm_reached`, the
             watermark that reached it, which is lower where the clock comes to an item first and its event proposes
             more.
         """
@@ -77,10 +77,10 @@ class Rise:
         return find(rows, self.steps, TIMELINE, ()).withColumns({WATERMARK: w, REACHED: w}).drop(FIRST)
 
     def with_given(self, rows: DataFrame, known: Column) -> DataFrame:
-        """Adds `__given_by_clock`: what the clock alone gives a timeline by a place of the log, microseconds.
+        """Adds `__tm_given_by_clock`: what the clock alone gives a timeline by a place of the log, microseconds.
 
         Args:
-            rows: `_timeline` and `__at`, the clock there.
+            rows: `_timeline` and `__tm_at`, the clock there.
             known: What the timeline had gathered by then, GATHERED; where the clock raises all alike of no matter.
         """
         return rows.withColumn(GIVEN, self.rule.gives(known, F.col(AT)))
@@ -151,8 +151,8 @@ class _RiseByPeriods(Rise):
         """The periods of timelines, see `periodic_emission.publications`, and the last one of the segment.
 
         With what `periodic_emission.with_proposed_before` adds. Each stands for the periods of the log from behind
-        the row before up to its own: in these the timeline shows the higher of `__proposed_before` and what the clock
-        alone gave by the period. `__published` of the last one is the watermark behind the segment.
+        the row before up to its own: in these the timeline shows the higher of `__tm_proposed_before` and what the
+        clock alone gave by the period. `__tm_published` of the last one is the watermark behind the segment.
         """
         clock = self._segment.clock
         end = self._segment.state.select(
@@ -204,7 +204,7 @@ def rise_of(segment: Adjusted) -> Rise:
 
 
 def clocks_of(items: DataFrame, log: Column) -> DataFrame:
-    """`__log`, `__at`, `_arrival_seq`: for each clock of a segment the first item that has it.
+    """`__tm_log`, `__tm_at`, `_arrival_seq`: for each clock of a segment the first item that has it.
 
     Args:
         items: Records with `_arrival_seq` and `_clock`.
@@ -218,11 +218,11 @@ def first_item_at(wanted: DataFrame, clocks: DataFrame) -> DataFrame:
     """The first item of the log whose clock has come to an instant.
 
     Args:
-        wanted: `__log`, `__at`; each pair once.
+        wanted: `__tm_log`, `__tm_at`; each pair once.
         clocks: Rows of `clocks_of`.
 
     Returns:
-        `wanted` with `__item`, null where no item of the segment comes so far.
+        `wanted` with `__tm_item`, null where no item of the segment comes so far.
     """
     marks = clocks.withColumn(
         ITEM, F.struct((-F.col(AT)).alias("negative_clock"), (-F.col(SEQ)).alias("negative_seq"))
@@ -233,10 +233,10 @@ def first_item_at(wanted: DataFrame, clocks: DataFrame) -> DataFrame:
 
 
 def with_clock_before(wanted: DataFrame, clocks: DataFrame) -> DataFrame:
-    """Adds `__clock_before`: the latest clock of the segment before an instant, null for none.
+    """Adds `__tm_clock_before`: the latest clock of the segment before an instant, null for none.
 
     Args:
-        wanted: Rows with `__log`, `__at`.
+        wanted: Rows with `__tm_log`, `__tm_at`.
         clocks: Rows of `clocks_of`.
     """
     marks = clocks.select(LOG, F.col(AT).alias(_BEFORE), F.col(AT).alias(CLOCK_BEFORE))
@@ -246,6 +246,6 @@ def with_clock_before(wanted: DataFrame, clocks: DataFrame) -> DataFrame:
 
 
 def _with_item(rows: DataFrame, clocks: DataFrame) -> DataFrame:
-    """Adds `__item` to rows with `__log` and `__at`, null where they ask for none."""
+    """Adds `__tm_item` to rows with `__tm_log` and `__tm_at`, null where they ask for none."""
     wanted = rows.where(F.col(AT).isNotNull()).select(LOG, AT).distinct()
     return rows.join(first_item_at(wanted, clocks), [LOG, AT], "left")

@@ -31,7 +31,7 @@ class WindowSegment:
     Attributes:
         adjusted: The segment; of a window over another one its events are results of that one, see `with_results`.
         known: Events of earlier segments that the window still needs; None for none. Of a window that revises its
-            results they have `__w_before` and `_clock` as they came.
+            results they have `__tm_w_before` and `_clock` as they came.
         drained: Windows that earlier flushes closed and the watermark had not passed, see drained.py; None for none.
         seen: With `empty` the groups that earlier segments have seen, see gap_filling.py; None for none.
         flushed: The segment ends with a flushing end of input: every window closes.
@@ -49,7 +49,7 @@ class WindowSegment:
 
     @property
     def events(self) -> DataFrame:
-        """The accepted events of the segment and the known ones, which were on time: their `__w_before` is null."""
+        """The accepted events of the segment and the known ones, which were on time: `__tm_w_before` is null."""
         if self.known is None:
             return self.adjusted.accepted
         known = self.known.withColumn(W_BEFORE, F.lit(None).cast("bigint"))
@@ -71,7 +71,7 @@ class WindowSegment:
         return self.known.withColumn(FRESH, F.lit(False)).unionByName(fresh, allowMissingColumns=True)
 
     def closing(self, rows: DataFrame, window: WindowSpec) -> DataFrame:
-        """Those of the rows, by `_timeline` and `__end`, whose window closes in the segment."""
+        """Those of the rows, by `_timeline` and `__tm_end`, whose window closes in the segment."""
         known = with_both_ends(rows, self.adjusted)
         closes_at = close_time(F.col(END), window)
         not_before = F.coalesce(closes_at > F.col(W_START), F.lit(True))
@@ -80,7 +80,7 @@ class WindowSegment:
 
 
 def with_end_once(rows: DataFrame, state: DataFrame) -> DataFrame:
-    """Rows with `__w_end`, see watermark_at.py, which they may have already."""
+    """Rows with `__tm_w_end`, see watermark_at.py, which they may have already."""
     return rows if W_END in rows.columns else with_end(rows, state)
 
 
@@ -101,8 +101,8 @@ def as_events(
         over: The spec's `time.over`.
 
     Returns:
-        `result_columns`, `_timeline`, `_timestamp` (the end of the window), `__timestamp`, and a null `__w_before`:
-        none is late.
+        `result_columns`, `_timeline`, `_timestamp` (the end of the window), `__tm_timestamp`, and a null
+        `__tm_w_before`: none is late.
     """
     final = results.where("_is_final").select(*[F.col(f"`{name}`") for name in result_columns(window)])
     return final.withColumns(

@@ -15,16 +15,16 @@ from tidemark.timeops.columns import SEQ, T_FINAL, W_BEFORE, computed_once, floo
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.membership import END, EVENT, START
 
-CHAIN = "__chain"
+CHAIN = "__tm_chain"
 """Names a chain of events at most a gap apart: their lowest `_arrival_seq`, with `over` and the timeline; of results
 timeline, group and start."""
-LAST = "__last"  # its latest time
-RISKY = "__risky"  # an event of it came so late that it may find closed sessions within its gap
+LAST = "__tm_last"  # its latest time
+RISKY = "__tm_risky"  # an event of it came so late that it may find closed sessions within its gap
 
-_BUCKET = "__bucket"
-_SPANS = "__spans"
-_OWN = "__own"
-_HOPELESS = "__hopeless"
+_BUCKET = "__tm_bucket"
+_SPANS = "__tm_spans"
+_OWN = "__tm_own"
+_HOPELESS = "__tm_hopeless"
 _SPAN = "struct<first: bigint, last: bigint>"
 _BUNDLE = 1_000  # an array is copied whenever it grows, so a long one is made of short ones
 _SPAN_UNTIL = "struct<first: bigint, last: bigint, until: bigint>"
@@ -38,11 +38,11 @@ def cut_long(chains: DataFrame, window: WindowSpec) -> DataFrame:
     """Cuts chains into sessions of at most `max_duration`; the first event behind that begins the next one.
 
     Args:
-        chains: Events with `__start`, `__last` and `__chain`.
+        chains: Events with `__tm_start`, `__tm_last` and `__tm_chain`.
         window: The window; it has a longest duration.
 
     Returns:
-        The events with `__start` and `__end` of their sessions.
+        The events with `__tm_start` and `__tm_end` of their sessions.
     """
     longest_us = window.max_duration_us
     assert longest_us is not None  # who calls has seen that
@@ -92,11 +92,11 @@ def merge_late(chains: DataFrame, window: WindowSpec) -> DataFrame:
     """Finds the sessions of chains that may hold late events for which a session had closed.
 
     Args:
-        chains: Events with `__start`, `__last`, `__chain`, `__risky`, and `__w_before`.
+        chains: Events with `__tm_start`, `__tm_last`, `__tm_chain`, `__tm_risky`, and `__tm_w_before`.
         window: The window.
 
     Returns:
-        The events with `__start` and `__end` of their sessions, null where the session had closed.
+        The events with `__tm_start` and `__tm_end` of their sessions, null where the session had closed.
     """
     to_close = F.lit(window.gap_us + window.allowed_lateness_us)
     earlier = Window.partitionBy(CHAIN).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
@@ -132,7 +132,7 @@ def _fold(events: Column, window: WindowSpec) -> Column:
     """What becomes of a chain: STRUCT<closed, open ARRAY<STRUCT<first, last, until>>, refused ARRAY<ARRAY<BIGINT>>>.
 
     Args:
-        events: ARRAY<STRUCT<_arrival_seq, __timestamp, __w_before>> of the chain in order.
+        events: ARRAY<STRUCT<_arrival_seq, __tm_timestamp, __tm_w_before>> of the chain in order.
         window: The window.
 
     Returns:

@@ -43,8 +43,8 @@ from tidemark.timeops.windows.segment import WindowSegment, with_end_once
 from tidemark.timeops.windows.session_folds import BOUNDS, CHAIN, LAST, RISKY, bounds_of, cut_long, merge_late
 from tidemark.timeops.windows.watermark_at import W_END, with_both_ends, with_end
 
-_BEGINS = "__begins"
-_BOUNDS, _MADE_BY = "__bounds", "__made_by"
+_BEGINS = "__tm_begins"
+_BOUNDS, _MADE_BY = "__tm_bounds", "__tm_made_by"
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Sessions:
         return sessions_of(segment.events, self.window, segment.adjusted.rules.time, segment.drained)
 
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
-        """Events of the sessions that close in the segment, with `__start` and `__end`."""
+        """Events of the sessions that close in the segment, with `__tm_start` and `__tm_end`."""
         found = self._placed(segment.events, segment).where(F.col(START).isNotNull())
         if segment.flushed:
             return found
@@ -114,10 +114,10 @@ class Sessions:
         return came.withColumn(FRESH, F.col(FRESH) | is_fresh).drop(_MADE_BY)
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
-        """Events that came when their session had closed, with `__missed` (its end) and `__lateness_us`.
+        """Events that came when their session had closed, with `__tm_missed` (its end) and `__tm_lateness_us`.
 
         No open session was within the gap of such an event, so the session would have held it alone. With drained
-        sessions also events that the flush keeps out, with `__by_flush`, and `__missed_from`, where the session
+        sessions also events that the flush keeps out, with `__tm_by_flush`, and `__tm_missed_from`, where the session
         begins that each would have given: others may be in it.
         """
         window = self.window
@@ -156,7 +156,7 @@ class Sessions:
         return sessions_of(events, self.window, segment.adjusted.rules.time, segment.drained)
 
     def _by_bounds(self, segment: WindowSegment) -> DataFrame:
-        """The events once for each bounds at which they are in the session, with `__made_by` and CHANGED_BY."""
+        """The events once for each bounds at which they are in the session, with `__tm_made_by` and CHANGED_BY."""
         window = self.window
         placed = sessions_of(segment.fresh_and_known, window, segment.adjusted.rules.time)
         found = segment.materialize(placed.where(F.col(START).isNotNull()))
@@ -191,16 +191,16 @@ def sessions_of(events: DataFrame, window: WindowSpec, time: TimeSpec, drained: 
     """The session of every event that takes part, as it is after the segment.
 
     Args:
-        events: Events that earlier segments kept, with `membership.OPEN_IN` and null `__w_before`, and the accepted
-            ones of this segment.
+        events: Events that earlier segments kept, with `membership.OPEN_IN` and null `__tm_w_before`, and the
+            accepted ones of this segment.
         window: The window.
         time: The spec's `time` section, for its policy.
         drained: Sessions that an earlier flush closed, see drained.py; by default none.
 
     Returns:
         The events that pass the window's filter and belong to no session that had closed before the segment, with
-        the group columns of `membership.with_groups`, `__start` and `__end` (microseconds; both null of an event that
-        came too late). Those that only a flush keeps out are not among them.
+        the group columns of `membership.with_groups`, `__tm_start` and `__tm_end` (microseconds; both null of an
+        event that came too late). Those that only a flush keeps out are not among them.
     """
     passing = with_groups(events.where(takes_part(events, window)), window)
     if drained is not None:
@@ -216,7 +216,7 @@ def sessions_of(events: DataFrame, window: WindowSpec, time: TimeSpec, drained: 
 
 
 def _chains(events: DataFrame, window: WindowSpec, time: TimeSpec) -> DataFrame:
-    """Adds the chain of each event: `__start`, `__last`, `__chain`, which names it, and `__risky`.
+    """Adds the chain of each event: `__tm_start`, `__tm_last`, `__tm_chain`, which names it, and `__tm_risky`.
 
     One shuffle by timeline and group serves all of it, and what is then aggregated by session.
     """

@@ -39,7 +39,7 @@ MOST_ASSIGNED = 3
 MOST_JOINED = 10
 """As many spans are joined in one step: more of them take longer than another step."""
 
-_SLICE = "__slice"  # an instant in the slice, or in the first one of a span
+_SLICE = "__tm_slice"  # an instant in the slice, or in the first one of a span
 
 
 def partials_by_slice(events: DataFrame, window: WindowSpec) -> dict[str, Partial] | None:
@@ -55,7 +55,7 @@ def sliced_results(
     """The aggregates of the windows that close in the segment, by `membership.BY_END` and `group_names`.
 
     Args:
-        events: The segment's, with `__drained` where there are drained windows.
+        events: The segment's, with `__tm_drained` where there are drained windows.
         segment: The segment.
         window: The window.
         partials: What `partials_by_slice` gave.
@@ -78,7 +78,7 @@ def sliced_results(
 
 
 def _given_to_windows(of_slices: DataFrame, window: WindowSpec, partials: dict[str, Partial]) -> DataFrame:
-    """The slices, or spans of them, one row for each window that holds them, by `__end` instead of `__slice`."""
+    """The slices, or spans of them, one row for each window that holds them: `__tm_end` for `__tm_slice`."""
     width = _width(window)
     if window.kind != "hopping" or width != window.end_step_us:  # else each slice begins a window
         return of_slices.withColumn(END, F.explode(ends_of(F.col(_SLICE), window))).drop(_SLICE)

@@ -42,9 +42,9 @@ from tidemark.timeops.windows.membership import (
 from tidemark.timeops.windows.segment import WindowSegment, with_end_once
 from tidemark.timeops.windows.watermark_at import W_END, W_START, with_both_ends
 
-_MADE = "__made"
+_MADE = "__tm_made"
 """Of an instant STRUCT<moment, fresh> of the first of the events that make it."""
-_CELL = "__cell"  # instants and events meet in segments of one size
+_CELL = "__tm_cell"  # instants and events meet in segments of one size
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class SlidingWindows:
         return end_us - F.lit(self.window.size_us)
 
     def with_start(self, rows: DataFrame) -> DataFrame:
-        """Adds `__start` to rows with `__end`, the instant."""
+        """Adds `__tm_start` to rows with `__tm_end`, the instant."""
         return rows.withColumn(START, self.start_of(F.col(END)))
 
     def place(self, events: DataFrame) -> DataFrame:
@@ -107,7 +107,7 @@ class SlidingWindows:
         return results_of(self.closed_contents(segment), self.keys, self.window)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
-        """Adds `__start` and `_watermark`, just after the item that closed the instant."""
+        """Adds `__tm_start` and `_watermark`, just after the item that closed the instant."""
         return self.with_start(with_first_watermarks(results, segment.adjusted, self.window))
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
@@ -179,7 +179,7 @@ def _with_cell(instants: DataFrame, window: WindowSpec) -> DataFrame:
 
 
 def _held_at(instants: DataFrame, passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:
-    """The events in `(instant - size, instant]` that came when it was open; with `__end` and more of the instant."""
+    """The events in `(instant - size, instant]` that came when it was open, with `__tm_end` and more."""
     cell = floor_to(F.col(T_FINAL), window.size_us)
     near = passing.withColumn(_CELL, F.explode(F.array(cell, cell + F.lit(window.size_us))))
     at, event = instants.alias("at"), near.alias("event")

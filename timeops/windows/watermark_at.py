@@ -27,28 +27,28 @@ from tidemark.timeops.watermark.scans import with_set_by
 from tidemark.timeops.watermark.timelines import known_set_by
 from tidemark.timeops.windows.rises import AT, GIVEN, rise_of
 
-W_START = "__w_start"
+W_START = "__tm_w_start"
 """BIGINT: the watermark of the row's timeline before the segment; null before its first."""
-W_END = "__w_end"
+W_END = "__tm_w_end"
 """BIGINT: the same behind it."""
-AFTER_SEQ = "__after_seq"  # the item, by its place in the log; AT is the clock there
+AFTER_SEQ = "__tm_after_seq"  # the item, by its place in the log; AT is the clock there
 
-_PLACE = "__place"  # orders steps and wanted places: by the log, or by periods of the clock
-_HIGHEST, _NEXT = "__highest", "__next"
+_PLACE = "__tm_place"  # orders steps and wanted places: by the log, or by periods of the clock
+_HIGHEST, _NEXT = "__tm_highest", "__tm_next"
 
 
 def with_start(rows: DataFrame, before: DataFrame) -> DataFrame:
-    """Adds `__w_start` to rows with `_timeline`; `before` is the timelines' state before the segment."""
+    """Adds `__tm_w_start` to rows with `_timeline`; `before` is the timelines' state before the segment."""
     return rows.join(before.select(TIMELINE, F.col("watermark").alias(W_START)), TIMELINE, "left")
 
 
 def with_end(rows: DataFrame, state: DataFrame) -> DataFrame:
-    """Adds `__w_end` to rows with `_timeline`; `state` is the timelines' state after the segment."""
+    """Adds `__tm_w_end` to rows with `_timeline`; `state` is the timelines' state after the segment."""
     return rows.join(state.select(TIMELINE, F.col("watermark").alias(W_END)), TIMELINE, "left")
 
 
 def with_both_ends(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
-    """Adds `__w_start` and `__w_end` to rows with `_timeline`."""
+    """Adds `__tm_w_start` and `__tm_w_end` to rows with `_timeline`."""
     return with_end(with_start(rows, adjusted.before), adjusted.state)
 
 
@@ -56,7 +56,7 @@ def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
     """Adds to places in the log the watermark that the next item finds.
 
     Args:
-        wanted: `_timeline`, `__after_seq` and `__at` (the clock there, microseconds), each once; places of the
+        wanted: `_timeline`, `__tm_after_seq` and `__tm_at` (the clock there, microseconds), each once; places of the
             segment, or the one before its first record.
         adjusted: The segment.
 
@@ -79,7 +79,7 @@ def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
 
 
 def met_by(events: DataFrame, adjusted: Adjusted) -> DataFrame:
-    """Puts in `__w_before` and `__w_set_by` of events the watermark just before each, on time or not, and who set it.
+    """Gives `__tm_w_before` and `__tm_w_set_by` to all events, on time or not: the watermark before each, who set it.
 
     Args:
         events: Few events of the segment; each of them is looked up.
