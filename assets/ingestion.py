@@ -29,7 +29,7 @@ from tidemark.resources.sources.files import (
     unreadable,
 )
 from tidemark.resources.sources.known_files import FileRange, FileState
-from tidemark.resources.spark.frames import PART, Numbered, numbered
+from tidemark.resources.spark.numbering import PART, Numbered, numbered
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import LAST_ARRIVAL, LAST_SEEN, WAITS, Workspace
 from tidemark.timeops import columns as c
@@ -178,10 +178,14 @@ def _write_log(
     """Writes the records, numbered; returns how many, and the first and the last clock of the log if there is one."""
     order = workspace.spec.sources[0].order
     before_us, first_us = workspace.log_clock_us(), workspace.first_clock_us()
-    with numbered(records, log_order(order), start=plan.first_seq, name=c.SEQ, measure=F.col(_A)) as log:
+    by_arrival = order == "arrival_time"
+    instant_us = F.col(_A) if by_arrival else None
+    with numbered(
+        records, log_order(order), start=plan.first_seq, name=c.SEQ, instant_us=instant_us, measure=F.col(_A)
+    ) as log:
         highest = [us for us in (before_us, *log.highest.values()) if us is not None]
         clock_us = max(highest, default=None)
-        ensure_unchanged(ranges)  # by now every record has been read, and none is stored yet
+        ensure_unchanged(ranges)  # by now every record has been counted, and none is stored yet
         if log.rows:
             rows = log.frame.withColumns(
                 {
@@ -190,11 +194,14 @@ def _write_log(
                     c.BATCH: BatchWriter(workspace, plan).stamp,
                 }
             ).select(*payload.names, *c.LOG_COLUMNS)
-            if first_us is None:
+            if first_us is None and by_arrival:
+                first_us = log.lowest
+            elif first_us is None:
                 first_us = rows.agg(F.min(c.to_us(c.CLOCK)).alias("first")).collect()[0]["first"]
             expect = workspace.ready(tables.RAW_EVENTS, plan)
             few = log.rows <= FEW_RECORDS
             workspace.lake.append(tables.RAW_EVENTS, rows, attempt=plan.attempt, expect=expect, are_few=few)
+            ensure_unchanged(ranges)  # they were read once more
         arrivals = _last_arrivals(workspace, plan, log)
     clocks = {"clock_us": clock_us, "first_clock_us": first_us}
     return log.rows, {name: us for name, us in clocks.items() if us is not None} | arrivals

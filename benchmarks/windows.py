@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 
 from benchmarks.logs import JITTER_MS, log_of
 from benchmarks.timing import seconds, show
-from tidemark.resources.spark.frames import numbered, small_frame
+from tidemark.resources.spark.frames import small_frame
+from tidemark.resources.spark.numbering import numbered
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.columns import RELEASE_SEQ, SEQ, TIMESTAMP
 from tidemark.timeops.engine import State, advance
@@ -48,7 +49,8 @@ def judged_windows(log: DataFrame, shape: dict[str, str], out: Path, *, ordered:
 
 def write_in_order(released: Released, out: Path) -> None:
     """Released events, numbered, and those that are held."""
-    with numbered(released.sequence, [F.col(TIMESTAMP), F.col(SEQ)], start=0, name=RELEASE_SEQ) as sequence:
+    order, at = [F.col(TIMESTAMP), F.col(SEQ)], F.unix_micros(TIMESTAMP)
+    with numbered(released.sequence, order, start=0, name=RELEASE_SEQ, instant_us=at) as sequence:
         written(sequence.frame.select(*PAYLOAD, TIMESTAMP, SEQ, RELEASE_SEQ), out / "ordered_events")
     written(released.held.select(*PAYLOAD, TIMESTAMP, SEQ), out / "held_events")
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from tidemark.assets.schemas import RELEASED, held_columns, ordered_columns, payload_of
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
-from tidemark.resources.spark.frames import numbered
+from tidemark.resources.spark.numbering import numbered
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import RELEASE_ORDER
@@ -83,7 +83,8 @@ def _sequence(batch: "Batch") -> Iterator[tuple[DataFrame, int | None]]:
     released = batch.outcome.released.sequence.select(*held_columns(payload_of(batch.workspace)))
     if not batch.workspace.spec.time.over:
         order = [F.col(name) for name in RELEASE_ORDER]
-        with numbered(released, order, start=batch.before.released, name=c.RELEASE_SEQ) as sequence:
+        at, start = c.to_us(c.TIMESTAMP), batch.before.released
+        with numbered(released, order, start=start, name=c.RELEASE_SEQ, instant_us=at) as sequence:
             yield sequence.frame, sequence.rows
         return
     before = batch.timelines.select(c.TIMELINE, F.coalesce(RELEASED, F.lit(0)).alias("__tm_before"))

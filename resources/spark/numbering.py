@@ -1,0 +1,159 @@
+"""Dense numbers in a total order: 0, 1, 2, … over all partitions, never one sorted stream on one core.
+
+Here: cutting rows into parts that follow one another in the order, and numbering each from the count of those before
+it. Not here: what an order means, where numbers begin (assets/).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from math import ceil
+from typing import NamedTuple
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.timeops.columns import floor_to
+
+PART = "__tm_part"
+_ROW = "__tm_row"
+_ROW_MASK = (1 << 33) - 1  # the low bits of monotonically_increasing_id: the row's place in its partition
+_MINUTE_US = 60_000_000
+_LEAST_ROWS = 100_000  # of a part: fewer are sorted in less time than another task takes
+_MOST_UNEVEN = 4  # a minute may have so many times the rows that a part should have
+
+
+class Counted(NamedTuple):
+    """Rows that follow one another in the order.
+
+    Attributes:
+        place: Where they stand: the start of their minute, None behind all others; or their partition.
+        rows: How many there are.
+        highest: Largest value of the measured expression; None where there is none.
+        lowest: Smallest value of it.
+    """
+
+    place: int | None
+    rows: int
+    highest: int | None
+    lowest: int | None
+
+    def with_next(self, after: "Counted") -> "Counted":
+        """These rows and those behind them, at the place of the latter."""
+        highest = [us for us in (self.highest, after.highest) if us is not None]
+        lowest = [us for us in (self.lowest, after.lowest) if us is not None]
+        return Counted(after.place, self.rows + after.rows, max(highest, default=None), min(lowest, default=None))
+
+
+NO_ROWS = Counted(None, 0, None, None)
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Rows in order, numbered.
+
+    Attributes:
+        frame: The rows with the number column and `__tm_part`, the part of the order that they are in.
+        rows: How many there are.
+        highest: Largest value of the measured expression (None where there is none) by part, in order.
+        lowest: Smallest value of it.
+    """
+
+    frame: DataFrame
+    rows: int
+    highest: Mapping[int, int | None]
+    lowest: int | None
+
+
+@contextmanager
+def numbered(
+    frame: DataFrame,
+    order: Sequence[Column],
+    *,
+    start: int,
+    name: str,
+    instant_us: Column | None = None,
+    measure: Column | None = None,
+) -> Iterator[Numbered]:
+    """Numbers the rows of a frame in a total order.
+
+    Rows that are ordered by an instant first are counted by the minute, then sent to where they are sorted: the frame
+    is computed twice, and nothing is kept. Other rows, and those of a few crowded minutes, are cut by a sample and
+    sorted, and kept on disk while the caller writes them.
+
+    Args:
+        frame: The rows. They must be the same whenever they are computed.
+        order: Sort expressions that order them totally.
+        start: The first number.
+        name: Name of the number column (BIGINT).
+        instant_us: Where `order` begins with an instant, nulls last: the same as BIGINT.
+        measure: A BIGINT expression whose largest value by part, and smallest value, are wanted.
+    """
+    if instant_us is not None:
+        minute = floor_to(instant_us, _MINUTE_US)
+        tasks = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+        parts = parts_of(_counted(frame, minute, measure), tasks)
+        if parts is not None:
+            placed = frame.withColumn(PART, _part_of(minute, parts)).repartitionById(max(len(parts), 1), PART)
+            yield _numbered(placed.sortWithinPartitions(*order), parts, start, name)
+            return
+    in_order = frame.repartitionByRange(*order).sortWithinPartitions(*order)
+    kept = in_order.withColumns({PART: F.spark_partition_id(), _ROW: _row()}).persist(StorageLevel.DISK_ONLY)
+    try:
+        found = {part.place: part for part in _counted(kept, F.col(PART), measure)}
+        last = max((place for place in found if place is not None), default=-1)
+        yield _numbered(kept, [found.get(place, NO_ROWS) for place in range(last + 1)], start, name)
+    finally:
+        kept.unpersist()
+
+
+def parts_of(minutes: Sequence[Counted], tasks: int) -> list[Counted] | None:
+    """Minutes in parts of nearly equal size, each at the place of its last minute; None where they are too uneven.
+
+    Args:
+        minutes: The counts of minutes, in any order.
+        tasks: How many parts are wanted; fewer where there are few rows.
+    """
+    size = max(ceil(sum(minute.rows for minute in minutes) / tasks), _LEAST_ROWS)
+    if any(minute.rows > _MOST_UNEVEN * size for minute in minutes):
+        return None
+    parts: list[Counted] = []
+    for minute in sorted(minutes, key=lambda one: (one.place is None, one.place or 0)):
+        if parts and parts[-1].rows + minute.rows <= size:
+            parts[-1] = parts[-1].with_next(minute)
+        else:
+            parts.append(minute)
+    return parts
+
+
+def _counted(frame: DataFrame, place: Column, measure: Column | None) -> list[Counted]:
+    of = F.lit(None).cast("bigint") if measure is None else measure
+    counts = F.count("*").alias("rows"), F.max(of).alias("highest"), F.min(of).alias("lowest")
+    return [Counted(**row) for row in frame.groupBy(place.alias("place")).agg(*counts).toArrow().to_pylist()]
+
+
+def _part_of(minute: Column, parts: Sequence[Counted]) -> Column:
+    """The number of the part that a row is in: the first that its minute does not lie behind."""
+    found = F.lit(max(len(parts) - 1, 0))
+    for number in range(len(parts) - 2, -1, -1):
+        found = F.when(minute <= F.lit(parts[number].place), F.lit(number)).otherwise(found)
+    return found
+
+
+def _numbered(rows: DataFrame, parts: Sequence[Counted], start: int, name: str) -> Numbered:
+    """The rows, each part of which is a partition in order."""
+    *firsts, end = accumulate((part.rows for part in parts), initial=start)
+    first = F.element_at(F.array(*[F.lit(one).cast("bigint") for one in (*firsts, end)]), F.col(PART) + 1)
+    row = F.col(_ROW) if _ROW in rows.columns else _row()
+    whole = NO_ROWS
+    for part in parts:
+        whole = whole.with_next(part)
+    highest = {number: part.highest for number, part in enumerate(parts)}
+    return Numbered(rows.withColumn(name, first + row).drop(_ROW), end - start, highest, whole.lowest)
+
+
+def _row() -> Column:
+    """The place of a row in its partition."""
+    return F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_MASK))

@@ -1,0 +1,68 @@
+"""Dense numbers: rows cut by minutes or by a sample of them are numbered as if they were sorted in one list."""
+
+import random
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tidemark.resources.spark import numbering
+from tidemark.resources.spark.numbering import Counted, numbered, parts_of
+
+MINUTE = 60_000_000
+
+
+@pytest.fixture
+def adaptive(spark: SparkSession) -> SparkSession:
+    """As a pipeline has it: Spark may join partitions that turn out small."""
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+    spark.conf.set("spark.sql.shuffle.partitions", "7")
+    return spark
+
+
+@pytest.mark.parametrize("by", ["minutes", "crowded minutes", "a sample"])
+def test_rows_are_numbered_as_if_sorted_in_one_list(
+    adaptive: SparkSession, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    monkeypatch.setattr(numbering, "_LEAST_ROWS", 20)
+    dice = random.Random(1)
+    minutes = 1 if by == "crowded minutes" else 40
+    rows = [(dice.choice([None, *[dice.randrange(-minutes, minutes) * MINUTE] * 9]), number) for number in range(400)]
+    frame = adaptive.createDataFrame(rows, "us BIGINT, id BIGINT").repartition(5)
+    instant = None if by == "a sample" else F.col("us")
+    order = [F.col("us").asc_nulls_last(), F.col("id")]
+    with numbered(frame, order, start=100, name="n", instant_us=instant, measure=F.col("us")) as found:
+        listed = [(row["us"], row["id"], row["n"]) for row in found.frame.drop(numbering.PART).collect()]
+        parts = found.frame.groupBy(numbering.PART).agg(F.max("us")).collect()
+    ordered = sorted(rows, key=lambda row: (row[0] is None, row[0] or 0, row[1]))
+    assert sorted(listed, key=lambda row: row[2]) == [(*row, 100 + n) for n, row in enumerate(ordered)]
+    times = [us for us, _ in rows if us is not None]
+    assert (found.rows, found.lowest, max(us for us in found.highest.values() if us is not None)) == (
+        400,
+        min(times),
+        max(times),
+    )
+    assert {part: us for part, us in found.highest.items() if part in dict(parts)} == dict(parts)
+    assert len(parts) > 2, "several tasks share the sort"
+
+
+def test_no_rows_are_numbered_too(spark: SparkSession) -> None:
+    none = spark.createDataFrame([], "us BIGINT")
+    with numbered(none, [F.col("us")], start=5, name="n", instant_us=F.col("us"), measure=F.col("us")) as found:
+        assert (found.rows, found.lowest, found.frame.count()) == (0, None, 0)
+
+
+def test_minutes_are_joined_to_parts_of_nearly_equal_size_and_few_rows_stay_together() -> None:
+    minutes = [Counted(place * MINUTE, 50_000, place, place) for place in range(8)]
+    parts = parts_of([*reversed(minutes), Counted(None, 10, None, None)], 4)
+    assert parts is not None
+    assert [(part.place, part.rows) for part in parts] == [
+        (MINUTE, 100_000),
+        (3 * MINUTE, 100_000),
+        (5 * MINUTE, 100_000),
+        (7 * MINUTE, 100_000),
+        (None, 10),
+    ]
+    assert [(part.lowest, part.highest) for part in parts[:2]] == [(0, 1), (2, 3)]
+    assert parts_of([Counted(0, 30_000, 1, 1), Counted(MINUTE, 30_000, 2, 2)], 4) == [Counted(MINUTE, 60_000, 2, 1)]
+    assert parts_of([Counted(0, 1_000_000, 1, 1), Counted(MINUTE, 10, 2, 2)], 8) is None
