@@ -194,10 +194,9 @@ def _write_log(
                     c.BATCH: BatchWriter(workspace, plan).stamp,
                 }
             ).select(*payload.names, *c.LOG_COLUMNS)
-            if first_us is None and by_arrival:
-                first_us = log.lowest
-            elif first_us is None:
-                first_us = rows.agg(F.min(c.to_us(c.CLOCK)).alias("first")).collect()[0]["first"]
+            if first_us is None:
+                lowest = F.min(c.to_us(c.CLOCK)).alias("lowest")
+                first_us = log.lowest if by_arrival else rows.agg(lowest).collect()[0]["lowest"]
             expect = workspace.ready(tables.RAW_EVENTS, plan)
             few = log.rows <= FEW_RECORDS
             workspace.lake.append(tables.RAW_EVENTS, rows, attempt=plan.attempt, expect=expect, are_few=few)

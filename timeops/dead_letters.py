@@ -30,10 +30,10 @@ from tidemark.timeops.columns import (
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.events.duplicates import FIRST
 from tidemark.timeops.expressions.aggregates import on_rows
-from tidemark.timeops.expressions.tokens import WORKING, mentions
+from tidemark.timeops.expressions.tokens import mentions
 from tidemark.timeops.expressions.try_expression import any_fails, as_json
 from tidemark.timeops.rules import SourceTime, TimeRules
-from tidemark.timeops.spec import RESERVED_COLUMNS, WindowSpec
+from tidemark.timeops.spec import WindowSpec, is_reserved
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import BY_FLUSH, MISSED, MISSED_FROM, unfit
 
@@ -150,7 +150,7 @@ def unfit_results(results: DataFrame, window: WindowSpec) -> DataFrame | None:
         results: Rows of `segment.as_events`.
         window: The window.
     """
-    payload = [name for name in results.columns if name not in RESERVED_COLUMNS and not name.startswith(WORKING)]
+    payload = [name for name in results.columns if not is_reserved(name)]
     nowhere = {SEQ: "bigint", POSITION: "bigint", ARRIVAL: "timestamp", EVENT_TIME: "timestamp"}
     nowhere |= dict.fromkeys((SOURCE, SPLIT, FILE, MALFORMED), "string")
     known = {name: F.lit(None).cast(kind) for name, kind in nowhere.items()}

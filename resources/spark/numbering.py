@@ -7,6 +7,7 @@ it. Not here: what an order means, where numbers begin (assets/).
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
@@ -97,10 +98,10 @@ def numbered(
         parts = parts_of(_counted(frame, minute, measure), tasks)
         if parts is not None:
             placed = frame.withColumn(PART, _part_of(minute, parts)).repartitionById(max(len(parts), 1), PART)
-            yield _numbered(placed.sortWithinPartitions(*order), parts, start, name)
+            yield _numbered(_in_order(placed, order), parts, start, name)
             return
-    in_order = frame.repartitionByRange(*order).sortWithinPartitions(*order)
-    kept = in_order.withColumns({PART: F.spark_partition_id(), _ROW: _row()}).persist(StorageLevel.DISK_ONLY)
+    in_order = _in_order(frame.repartitionByRange(*order), order)
+    kept = in_order.withColumn(PART, F.spark_partition_id()).persist(StorageLevel.DISK_ONLY)
     try:
         found = {part.place: part for part in _counted(kept, F.col(PART), measure)}
         last = max((place for place in found if place is not None), default=-1)
@@ -144,16 +145,14 @@ def _part_of(minute: Column, parts: Sequence[Counted]) -> Column:
 
 def _numbered(rows: DataFrame, parts: Sequence[Counted], start: int, name: str) -> Numbered:
     """The rows, each part of which is a partition in order."""
-    *firsts, end = accumulate((part.rows for part in parts), initial=start)
-    first = F.element_at(F.array(*[F.lit(one).cast("bigint") for one in (*firsts, end)]), F.col(PART) + 1)
-    row = F.col(_ROW) if _ROW in rows.columns else _row()
-    whole = NO_ROWS
-    for part in parts:
-        whole = whole.with_next(part)
+    firsts = list(accumulate((part.rows for part in parts), initial=start))
+    first = F.element_at(F.array(*[F.lit(one).cast("bigint") for one in firsts]), F.col(PART) + 1)
+    whole = reduce(Counted.with_next, parts, NO_ROWS)
     highest = {number: part.highest for number, part in enumerate(parts)}
-    return Numbered(rows.withColumn(name, first + row).drop(_ROW), end - start, highest, whole.lowest)
+    return Numbered(rows.withColumn(name, first + F.col(_ROW)).drop(_ROW), whole.rows, highest, whole.lowest)
 
 
-def _row() -> Column:
-    """The place of a row in its partition."""
-    return F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_MASK))
+def _in_order(rows: DataFrame, order: Sequence[Column]) -> DataFrame:
+    """Each partition in order, with the place of each row in it."""
+    place = F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_MASK))
+    return rows.sortWithinPartitions(*order).withColumn(_ROW, place)

@@ -11,9 +11,9 @@ from pyspark.sql.types import IntegralType, MapType, StringType, TimestampType
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
-from tidemark.timeops.expressions.tokens import WORKING, quoted
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.problems import problems_of, spec_error
-from tidemark.timeops.spec import RESERVED_COLUMNS, TimeSpec
+from tidemark.timeops.spec import TimeSpec, is_reserved
 from tidemark.timeops.spec.consistency import keys_by_arrival
 from tidemark.timeops.spec.expressions import InstantExpression
 
@@ -62,11 +62,7 @@ def arrival_log(events: DataFrame, time: TimeSpec, arrival_time: str | None) -> 
 
 
 def _check_columns(events: DataFrame, arrival_time: str | None) -> None:
-    taken = sorted(
-        name
-        for name in events.columns
-        if name.lower() in RESERVED_COLUMNS - set(TAKEN) or name.lower().startswith(WORKING)
-    )
+    taken = sorted(name for name in events.columns if is_reserved(name) and name.lower() not in TAKEN)
     if taken:
         raise InputError(
             f"the events have the column {', '.join(f'`{name}`' for name in taken)}, a name that Tidemark reserves",

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from tidemark.timeops.problems import Path, Problem, problems_of, spec_error
 from tidemark.timeops.spec.automation import AgeLevels, Alerts, ShareLevels
 from tidemark.timeops.spec.event_time import Idle, TimeSpec, TolerancePolicy
-from tidemark.timeops.spec.expressions import RESERVED_COLUMNS
+from tidemark.timeops.spec.expressions import RESERVED_COLUMNS, is_reserved
 from tidemark.timeops.spec.json_schema import spec_json_schema
 from tidemark.timeops.spec.pipeline import Outputs, Partitions, Spec, rules_between_parts
 from tidemark.timeops.spec.source import Alignment, FilesSource, SourceIdle
@@ -29,6 +29,7 @@ __all__ = [
     "TimeSpec",
     "TolerancePolicy",
     "WindowSpec",
+    "is_reserved",
     "name_with",
     "parse_spec",
     "read_part",

@@ -99,9 +99,14 @@ def _group_item(value: object) -> str:
     return text
 
 
+def is_reserved(name: str) -> bool:
+    """Whether a name, in any case, is for columns of Tidemark alone: those that it writes and those it works with."""
+    return name.lower() in RESERVED_COLUMNS or name.lower().startswith(WORKING)
+
+
 def column_name_problems(name: str, remedy: str) -> list[Problem]:
     """Return why a column of a table may not have this name."""
-    if name.lower() in RESERVED_COLUMNS or name.lower().startswith(WORKING):
+    if is_reserved(name):
         return [Problem(f"the name `{name}` is reserved for a column of Tidemark", remedy=remedy)]
     illegal = sorted(ILLEGAL_IN_COLUMNS & set(name))
     if illegal or not name:

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from tidemark.timeops.durations import format_duration, micros
-from tidemark.timeops.expressions.tokens import WORKING, mentions, normal_form, plain_column, split_alias
+from tidemark.timeops.expressions.tokens import mentions, normal_form, plain_column, split_alias
 from tidemark.timeops.problems import Path, Problem, ProblemsError, did_you_mean, raise_any
-from tidemark.timeops.spec.expressions import RESERVED_COLUMNS, Aggregate, Expression, GroupItem
+from tidemark.timeops.spec.expressions import RESERVED_COLUMNS, Aggregate, Expression, GroupItem, is_reserved
 from tidemark.timeops.spec.fields import (
     ALIAS,
     Alias,
@@ -215,7 +215,7 @@ class WindowSpec(WindowEmission):
             *((alias, ("aggregates", alias)) for alias in self.aggregates),
         ]
         for name, at in named:
-            if name.lower() in RESERVED_IN_WINDOWS or name.lower().startswith(WORKING):
+            if is_reserved(name) or name.lower() in RESERVED_IN_WINDOWS:
                 found = f"the name `{name}` is reserved for a column of Tidemark"
                 problems.append(Problem(found, remedy="choose another name", at=at))
             elif name.lower() in seen:
