@@ -20,7 +20,7 @@ demo: setup ## run the demo pipeline and print what came out
 # Files stay whole, as their tests share what they look at; the longest come first, so that both processes end together.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test: setup ## run the short tests, of every layer: 10 minutes on two cores; SAMPLE=10 adds as many of the long ones
+test: setup ## run the short tests, of every layer: 7 minutes on two cores; SAMPLE=10 adds as many of the long ones
 	@$(PYTEST) $(if $(SAMPLE),--sample $(SAMPLE))
 
 test-all: setup ## run all tests, also the long ones: hours

@@ -41,12 +41,11 @@ def test_a_log_in_batches_then_flushed_gives_the_oracles_tables_and_days_recompu
         asked = AssetKey(["kept", "windows", "per_minute"])
         assert instance.get_materialized_partitions(asked) == {"2026-01-01", "2026-01-02"}
 
-        for name in ("per_minute", "visits"):
-            live = table(settings.warehouse, file.spec, f"windows/{name}")
-            materialize_days(made, instance, name)
-            rebuilt = table(settings.warehouse, file.spec, f"windows/{name}")
-            assert {row["_batch_id"] for row in rebuilt} != {row["_batch_id"] for row in live}
-            assert without_batch(rebuilt) == without_batch(live)
+        live = table(settings.warehouse, file.spec, "windows/per_minute")
+        materialize_days(made, instance)
+        rebuilt = table(settings.warehouse, file.spec, "windows/per_minute")
+        assert {row["_batch_id"] for row in rebuilt} != {row["_batch_id"] for row in live}
+        assert without_batch(rebuilt) == without_batch(live)
 
         assert go(made, instance, RunOptions(end_of_input="flush")).batches == 1
         assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)

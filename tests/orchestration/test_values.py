@@ -42,6 +42,7 @@ def rows_of(made: tuple[SpecFile, Settings], name: str) -> list[dict[str, Any]]:
     return table(settings.warehouse, file.spec, name)
 
 
+@pytest.mark.long
 def test_instants_keep_their_microseconds_and_minus_zero_is_zero_in_groups_timelines_and_keys(
     spark: SparkSession, tmp_path: Path
 ) -> None:

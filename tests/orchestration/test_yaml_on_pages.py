@@ -27,7 +27,7 @@ BLOCKS = {
     for number, text in enumerate(re.findall(r"^```ya?ml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL))
 }
 README = BLOCKS["README-0"]
-LATER = ("docs/reference/spec-0",)  # a pipeline with every key is run
+LATER = ("docs/reference/spec-0", "docs/how-to/test-a-spec-0")  # these run a pipeline with every key, and many cases
 QUAKES = """\
 time,mag,net,id,updated,place
 2026-01-01T12:10:00Z,4.1,us,e1,2026-01-01T12:11:00Z,here

@@ -60,7 +60,9 @@ def test_the_watermark_never_goes_back(spark: SparkSession) -> None:
     assert found[0] != found[2], "watermarks that stand still would show nothing"
 
 
-@pytest.mark.parametrize("reason", ["out_of_order", "late_arrival", "early"])
+@pytest.mark.parametrize(
+    "reason", ["out_of_order", *(pytest.param(late, marks=pytest.mark.long) for late in ("late_arrival", "early"))]
+)
 def test_the_lateness_of_a_dead_letter_is_the_least_tolerance_that_admits_it(
     spark: SparkSession, reason: str
 ) -> None:

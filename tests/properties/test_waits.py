@@ -60,7 +60,7 @@ def waits_by_part() -> Mapping[int | None, Waits]:
 
 
 @pytest.mark.parametrize(
-    "mode", ["listed_splits", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("splits", "silence"))]
+    "mode", ["splits", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("listed_splits", "silence"))]
 )
 def test_logs_with_waits_give_what_the_oracle_gives(spark: SparkSession, mode: str, dice: Dice) -> None:
     keys, listed, windows = MODES[mode]

@@ -112,7 +112,8 @@ def over(source: str, name: str, lateness: str = "0 us", **keys: str) -> WindowS
     return WindowSpec(aggregates=aggregates, **({"group_by": ("case",)} | shape))
 
 
-@pytest.mark.parametrize("policy", ["keep", pytest.param("adjust", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["keep", "adjust"])
 def test_sessions_and_sliding_windows_over_results_are_the_oracles_wherever_a_log_is_cut(
     spark: SparkSession, policy: str
 ) -> None:
@@ -149,7 +150,7 @@ def test_the_last_revision_is_the_one_result_of_a_window_that_gives_one(spark: S
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("parts", [(0, 1, 2), pytest.param((None,), marks=pytest.mark.long)])
+@pytest.mark.parametrize("parts", [(0, 1, 2), (None,)])
 def test_early_results_go_on_behind_the_end_while_late_events_are_taken(
     spark: SparkSession, parts: Sequence[int | None]
 ) -> None:

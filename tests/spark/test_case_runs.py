@@ -127,6 +127,7 @@ def test_a_bad_spec_and_a_missing_file_exit_with_2(spark: SparkSession) -> None:
     assert (second.exit_code, second.stdout) == (2, "")
 
 
+@pytest.mark.long
 def test_a_case_on_which_spark_fails_is_found_among_the_others(spark: SparkSession) -> None:
     """Sketches of different sizes have no union: no single record is at fault."""
     [sizes] = spark.sql("SELECT hex(hll_sketch_agg(1, 8)) AS small, hex(hll_sketch_agg(1, 12)) AS large").collect()
@@ -178,9 +179,8 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize(
-    "mode", ["clock", *(pytest.param(mode, marks=pytest.mark.long) for mode in SETTINGS if mode != "clock")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("mode", SETTINGS)
 def test_a_log_that_is_cut_at_every_record_gives_what_the_whole_gives(spark: SparkSession, mode: str) -> None:
     rng = random.Random(7)
     lines, clock = [], 0

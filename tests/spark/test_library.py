@@ -216,6 +216,7 @@ def test_revised_results_of_any_events_are_their_last_revisions(spark: SparkSess
     assert [(row["n"], row["_revision"]) for row in sessions.collect()] == [(2, 0)], "the last has not ended"
 
 
+@pytest.mark.long
 def test_a_tick_lets_the_clock_go_on_behind_the_last_event(events: DataFrame) -> None:
     late = {"late": {"tolerance": "5 s", "policy": "adjust"}, "idle": {"advance": "arrival_clock"}}
     window = {"name": "w", "kind": "tumbling", "size": "10 s", "aggregates": {"n": "count(*)"}}
