@@ -80,9 +80,9 @@ def numbered(
 ) -> Iterator[Numbered]:
     """Numbers the rows of a frame in a total order.
 
-    Rows that are ordered by an instant first are counted by the minute, then sent to where they are sorted: the frame
-    is computed twice, and nothing is kept. Other rows, and those of a few crowded minutes, are cut by a sample and
-    sorted, and kept on disk while the caller writes them.
+    Where several tasks share the work, rows that are ordered by an instant first are counted by the minute, then sent
+    to where they are sorted: the frame is computed twice, and nothing is kept. Other rows, and those of a few crowded
+    minutes, are cut by a sample and sorted, and kept on disk while the caller writes them.
 
     Args:
         frame: The rows. They must be the same whenever they are computed.
@@ -92,9 +92,9 @@ def numbered(
         instant_us: Where `order` begins with an instant, nulls last: the same as BIGINT.
         measure: A BIGINT expression whose largest value by part, and smallest value, are wanted.
     """
-    if instant_us is not None:
+    tasks = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    if instant_us is not None and tasks > 1:
         minute = floor_to(instant_us, _MINUTE_US)
-        tasks = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
         parts = parts_of(_counted(frame, minute, measure), tasks)
         if parts is not None:
             placed = frame.withColumn(PART, _part_of(minute, parts)).repartitionById(max(len(parts), 1), PART)

@@ -20,11 +20,13 @@ def adaptive(spark: SparkSession) -> SparkSession:
     return spark
 
 
-@pytest.mark.parametrize("by", ["minutes", "crowded minutes", "a sample"])
+@pytest.mark.parametrize("by", ["minutes", "crowded minutes", "a sample", "one task"])
 def test_rows_are_numbered_as_if_sorted_in_one_list(
     adaptive: SparkSession, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     monkeypatch.setattr(numbering, "_LEAST_ROWS", 20)
+    if by == "one task":
+        adaptive.conf.set("spark.sql.shuffle.partitions", "1")
     dice = random.Random(1)
     minutes = 1 if by == "crowded minutes" else 40
     rows = [(dice.choice([None, *[dice.randrange(-minutes, minutes) * MINUTE] * 9]), number) for number in range(400)]
@@ -43,7 +45,7 @@ def test_rows_are_numbered_as_if_sorted_in_one_list(
         max(times),
     )
     assert {part: us for part, us in found.highest.items() if part in dict(parts)} == dict(parts)
-    assert len(parts) > 2, "several tasks share the sort"
+    assert len(parts) == 1 if by == "one task" else len(parts) > 2, "several tasks share the sort"
 
 
 def test_no_rows_are_numbered_too(spark: SparkSession) -> None:
