@@ -34,10 +34,10 @@ def run(root: Path, batches: int, events: int, *, warm: bool) -> list[tuple[floa
     use_dagster_home(home)
     workspace = Workspace(read_spec(root / "micro.yaml"), warehouse)
     with ExitStack() as stack:
+        instance = stack.enter_context(DagsterInstance.get())  # before the daemon: only one may make its databases
         if warm:
             stack.enter_context(warm_spark(home, root))
         stack.enter_context(daemon(home, root, warehouse))
-        instance = stack.enter_context(DagsterInstance.get())
         taken = []
         for number in range(batches):
             land(root / "in", number * events, events, f"{number:04}.parquet")

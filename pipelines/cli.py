@@ -18,6 +18,7 @@ import click
 from tidemark.pipelines.command_line import (
     BAD_SPEC,
     FAILED,
+    dagster_instance,
     each_spec,
     known_settings,
     overrides_option,
@@ -213,14 +214,12 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
 
 def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> bool:
     """Runs a pipeline and shows what it did; False when files were held back."""
-    from dagster import DagsterInstance
-
     from tidemark.pipelines.runner import run_pipeline
     from tidemark.pipelines.terminal import show_report, telling
     from tidemark.resources.workspace import Workspace
 
     name = file.spec.name
-    with DagsterInstance.get() as instance, telling(name) as tell:
+    with dagster_instance(settings) as instance, telling(name) as tell:
         done = run_pipeline(file, settings, options, instance=instance, tell=tell)
     show_report(Workspace(file, settings.warehouse), done)
     if options.reopen is not None and not done.batches:

@@ -19,6 +19,8 @@ import click
 from tidemark.timeops.errors import SpecError, TidemarkError
 
 if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
     from tidemark.resources.settings import Settings
     from tidemark.resources.workspace import SpecFile
 
@@ -57,6 +59,21 @@ def settings_of(warehouse: Path | None = None, *, spark_ui: bool = False) -> "Se
     settings = known_settings(warehouse, spark_ui=spark_ui)
     use_dagster_home(settings.dagster_home)
     return settings
+
+
+@contextmanager
+def dagster_instance(settings: "Settings") -> Iterator["DagsterInstance"]:
+    """Dagster's instance at the home of this process.
+
+    In a new home Dagster makes its databases, and fails where another process is making them: one at a time opens it.
+    """
+    from dagster import DagsterInstance
+    from filelock import FileLock
+
+    with FileLock(settings.dagster_home / ".tidemark.lock"):
+        instance = DagsterInstance.get()
+    with instance:
+        yield instance
 
 
 def known_settings(warehouse: Path | None = None, *, spark_ui: bool = False) -> "Settings":

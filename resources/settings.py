@@ -91,7 +91,9 @@ def make_dagster_home(home: Path) -> list[Path]:
     instance = home / "dagster.yaml"
     if instance.exists():
         return []
-    instance.write_text(_INSTANCE)
+    unfinished = home / f".dagster.yaml.{os.getpid()}"
+    unfinished.write_text(_INSTANCE)
+    unfinished.rename(instance)  # whole, for whoever starts at the same moment
     return [instance]
 
 

@@ -16,6 +16,7 @@ import click
 from tidemark.pipelines.command_line import (
     FAILED,
     INTERRUPTED,
+    dagster_instance,
     known_settings,
     overrides_option,
     read_specs,
@@ -137,8 +138,6 @@ def backfill(
 
     Exit status: 0 done; 2 bad spec, days or usage; 1 a failure.
     """
-    from dagster import DagsterInstance
-
     from tidemark.pipelines.days import chosen_windows, rebuild
     from tidemark.pipelines.terminal import telling
 
@@ -146,7 +145,7 @@ def backfill(
     chosen_windows(file.spec, windows)
     settings = settings_of(warehouse, spark_ui=spark_ui)
     days = first.date(), last.date()
-    with DagsterInstance.get() as instance, telling(file.spec.name) as tell:
+    with dagster_instance(settings) as instance, telling(file.spec.name) as tell:
         rows = rebuild(file, settings, windows, *days, instance=instance, tell=tell)
     _show_days(file.spec.name, *days, rows)
 
@@ -230,15 +229,13 @@ def maintain(*, specs: tuple[Path, ...], warehouse: Path | None, retain: str, ov
         kept = parse_duration(retain)
     except SpecError as error:
         raise click.BadParameter(str(error), param_hint="--retain") from error
-    from dagster import DagsterInstance
-
     from tidemark.pipelines.terminal import telling
     from tidemark.pipelines.upkeep import maintain as look_after
 
     files = read_specs(specs, overrides)
     settings = settings_of(warehouse)
     for file in files:
-        with DagsterInstance.get() as instance, telling(file.spec.name) as tell:
+        with dagster_instance(settings) as instance, telling(file.spec.name) as tell:
             done = look_after(file, settings, kept, instance=instance, tell=tell)
         _show_upkeep(file.spec.name, format_duration(kept), done)
 

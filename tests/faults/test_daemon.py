@@ -33,10 +33,10 @@ def test_files_that_keep_coming_for_ten_minutes_become_windows_with_no_further_c
     use_dagster_home(settings.dagster_home)
     workspace = Workspace(file, settings.warehouse)
     with ExitStack() as stack:
+        instance = stack.enter_context(DagsterInstance.get())  # before the daemon: only one may make its databases
         if warm:
             stack.enter_context(warm_spark(settings.dagster_home, tmp_path))
         stack.enter_context(daemon(settings.dagster_home, tmp_path, settings.warehouse))
-        instance = stack.enter_context(DagsterInstance.get())
         dropped = []
         for number in range(FILES):
             drop(tmp_path / "in_steady", number)
