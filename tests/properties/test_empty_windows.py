@@ -33,7 +33,7 @@ MODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "clock": (
         {"late": {"tolerance": "7 us", "policy": "adjust"}, "idle": {"advance": "arrival_clock"}},
-        {"kind": "hopping", "size": "4 us", "hop": "10 us", "closed": "right", "group_by": ("case",)},
+        {"kind": "hopping", "size": "4 us", "hop": "10 us", "closed": "right"},
     ),
     "idle_splits": (
         {"out_of_order": "keep", "idle": {"advance": "exclude_split", "timeout": "6 us"}},
@@ -58,9 +58,9 @@ def test_rows_without_an_event_are_those_of_the_oracle_wherever_the_log_is_cut(
     window = emptied("w", **keys)
     first = SourceTime("s", "e", "UTC", 0, 6)
     sources = (first, replace(first, name="r")) if mode == "idle_splits" else ()
-    logs = [replace(log, cuts=log.cuts[:1]) for log in near(generate(dice.seed(turn), CASES))]
+    logs = [replace(log, cuts=log.cuts[:2]) for log in near(generate(dice.seed(turn), CASES))]
     flush = bool(turn % 2)
-    out = run(spark, logs, time, (window,), sources=sources, parts=(0, 1), flush=flush)
+    out = run(spark, logs, time, (window,), sources=sources, parts=(0, 1, 2), flush=flush)
     for log in logs:
         assert_equal_to_oracle(log, out, time, (window,), sources, flush=flush)
     assert_nothing_lost(logs, out)
