@@ -5,11 +5,12 @@ Here: the pieces. Not here: the commands (cli.py and the files that it names).
 # ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
 
 import logging
+import os
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -66,11 +67,13 @@ def dagster_instance(settings: "Settings") -> Iterator["DagsterInstance"]:
     """Dagster's instance at the home of this process.
 
     In a new home Dagster makes its databases, and fails where another process is making them: one at a time opens it.
+    A home that cannot be written has its databases elsewhere.
     """
     from dagster import DagsterInstance
     from filelock import FileLock
 
-    with FileLock(settings.dagster_home / ".tidemark.lock"):
+    home = settings.dagster_home
+    with FileLock(home / ".tidemark.lock") if os.access(home, os.W_OK) else nullcontext():
         instance = DagsterInstance.get()
     with instance:
         yield instance

@@ -89,6 +89,7 @@ def differences(spark: SparkSession, one: Workspace, other: Workspace) -> dict[s
     return found
 
 
+@pytest.mark.long
 def test_a_run_makes_the_commits_that_the_tests_kill_it_after(undisturbed: Undisturbed) -> None:
     assert undisturbed.commits == COMMITS
 

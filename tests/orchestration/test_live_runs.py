@@ -138,6 +138,7 @@ def test_events_that_no_window_needs_any_more_may_stay_for_some_batches_and_chan
     assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
 
 
+@pytest.mark.long
 def test_windows_that_a_change_of_the_spec_closes_are_closed_by_it(spark: SparkSession, tmp_path: Path) -> None:
     """At 12:01:40 the watermark is 12:00:40. With 10 seconds instead of 60 it is 12:01:30, past the first window."""
     path = tmp_path / "changed.yaml"

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from dagster import AssetCheckKey, AssetKey, DagsterInstance, TableMetadataValue
 from pyspark.sql import SparkSession
 
@@ -23,6 +24,7 @@ from tidemark.resources.workspace import Workspace
 CONSERVATION = AssetCheckKey(AssetKey(["shown", "dead_letters"]), "conservation")
 
 
+@pytest.mark.long
 def test_the_gathered_numbers_are_those_of_the_events(spark: SparkSession, tmp_path: Path) -> None:
     file, settings = pipeline(tmp_path, "gathered", "drop", sparse=False)
     land(tmp_path / "in_gathered", 500, seed=6)

@@ -190,6 +190,7 @@ def test_an_event_stays_named_when_the_clock_comes_to_the_same_watermark_after_i
         assert_equal_to_oracle(log, out, time, (), flush=False)
 
 
+@pytest.mark.long
 def test_the_arrival_clock_raises_the_watermark_of_splits_too(spark: SparkSession) -> None:
     """The slowest split allows 105, the clock at record 2 gives 120."""
     came = [(100, 105, "x"), (130, 131, "y"), (112, 110, "x")]

@@ -60,7 +60,7 @@ def waits_by_part() -> Mapping[int | None, Waits]:
 
 
 @pytest.mark.parametrize(
-    "mode", ["splits", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("listed_splits", "silence"))]
+    "mode", ["silence", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("splits", "listed_splits"))]
 )
 def test_logs_with_waits_give_what_the_oracle_gives(spark: SparkSession, mode: str, dice: Dice) -> None:
     keys, listed, windows = MODES[mode]

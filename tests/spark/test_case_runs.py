@@ -77,6 +77,7 @@ def test_cases_that_fail_are_shown_row_by_row_and_exit_with_1(spark: SparkSessio
     assert sorted(path.name for path in folder.iterdir()) == ["cases.yaml", "shop.yaml"], "nothing was written"
 
 
+@pytest.mark.long
 def test_a_record_says_its_file_where_the_time_of_arrival_stands_in_the_name(
     spark: SparkSession, folder: Path
 ) -> None:
@@ -147,6 +148,7 @@ cases:
     assert "1 of 2 hold, 1 FAIL" in done.stdout
 
 
+@pytest.mark.long
 def test_the_cases_of_the_page_hold_for_the_spec_of_the_readme(spark: SparkSession) -> None:
     [spec] = re.findall(r"^```yaml\n(name:.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     page = (ROOT / "docs" / "how-to" / "test-a-spec.md").read_text()
