@@ -80,6 +80,7 @@ def land_meters(folder: Path, records: int, seed: int) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.long
 def test_two_sources_with_splits_and_settings_of_their_own_give_the_oracles_tables_in_batches(
     spark: SparkSession, tmp_path: Path
 ) -> None:
