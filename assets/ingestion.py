@@ -5,7 +5,7 @@ are found and parsed (resources/sources), what becomes of a record's event time.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
@@ -28,8 +28,10 @@ from tidemark.resources.sources.files import (
     split_of,
     unreadable,
 )
-from tidemark.resources.sources.known_files import FileRange, FileState
-from tidemark.resources.spark.numbering import PART, Numbered, numbered
+from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.order import Stretch, stretches_in_order
+from tidemark.resources.spark.frames import small_frame
+from tidemark.resources.spark.numbering import PART, Counted, Numbered, numbered, numbered_as_they_lie
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import LAST_ARRIVAL, LAST_SEEN, WAITS, Workspace
 from tidemark.timeops import columns as c
@@ -109,7 +111,7 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
         with _naming_bad_files(workspace, found):
             records, states = _read_sources(workspace, found, payload)
             records, before_start = _from_start(records, workspace.spec.time.read_from_us)
-            rows, clocks = _write_log(workspace, plan, records, payload, found.ready)
+            rows, clocks = _write_log(workspace, plan, found, records, payload)
         write_states(workspace, plan, states)
         counts = {"records": rows, "files": len(found.ready), "before_start": before_start, **clocks}
         versions = workspace.outputs(plan)
@@ -173,24 +175,21 @@ def _from_start(records: DataFrame, from_us: int | None) -> tuple[DataFrame, int
 
 
 def _write_log(
-    workspace: Workspace, plan: Plan, records: DataFrame, payload: StructType, ranges: Sequence[FileRange]
+    workspace: Workspace, plan: Plan, found: Waiting, records: DataFrame, payload: StructType
 ) -> tuple[int, dict[str, int]]:
     """Writes the records, numbered; returns how many, and the first and the last clock of the log if there is one."""
-    order = workspace.spec.sources[0].order
     before_us, first_us = workspace.log_clock_us(), workspace.first_clock_us()
-    by_arrival = order == "arrival_time"
-    instant_us = F.col(_A) if by_arrival else None
-    with numbered(
-        records, log_order(order), start=plan.first_seq, name=c.SEQ, instant_us=instant_us, measure=F.col(_A)
-    ) as log:
+    stretches = _stretches(workspace, found)
+    by_arrival = stretches is not None or workspace.spec.sources[0].order == "arrival_time"
+    with _numbered(workspace, plan, records, stretches) as log:
         highest = [us for us in (before_us, *log.highest.values()) if us is not None]
         clock_us = max(highest, default=None)
-        ensure_unchanged(ranges)  # by now every record has been counted, and none is stored yet
+        ensure_unchanged(found.ready)  # by now every record has been counted, and none is stored yet
         if log.rows:
             rows = log.frame.withColumns(
                 {
                     c.ARRIVAL: c.to_instant(_A),
-                    c.CLOCK: c.to_instant(_clock(log, order, before_us, clock_us)),
+                    c.CLOCK: c.to_instant(_clock(log, before_us, clock_us, by_arrival=by_arrival)),
                     c.BATCH: BatchWriter(workspace, plan).stamp,
                 }
             ).select(*payload.names, *c.LOG_COLUMNS)
@@ -200,10 +199,44 @@ def _write_log(
             expect = workspace.ready(tables.RAW_EVENTS, plan)
             few = log.rows <= FEW_RECORDS
             workspace.lake.append(tables.RAW_EVENTS, rows, attempt=plan.attempt, expect=expect, are_few=few)
-            ensure_unchanged(ranges)  # they were read once more
+            ensure_unchanged(found.ready)  # they were read once more
         arrivals = _last_arrivals(workspace, plan, log)
     clocks = {"clock_us": clock_us, "first_clock_us": first_us}
     return log.rows, {name: us for name, us in clocks.items() if us is not None} | arrivals
+
+
+def _stretches(workspace: Workspace, found: Waiting) -> list[Stretch] | None:
+    """The files one behind the other, where their records lie in the order of the log; None where they do not."""
+    spec = workspace.spec
+    read = [(source, found.by_source[source.name].ready) for source in spec.sources]
+    stretches = stretches_in_order(read, by_arrival=spec.sources[0].order == "arrival_time")
+    from_us = spec.time.read_from_us
+    if stretches is None or from_us is None:
+        return stretches
+    return stretches if all(one.first_us >= from_us for one in stretches) else None  # else some are left out
+
+
+def _numbered(
+    workspace: Workspace, plan: Plan, records: DataFrame, stretches: Sequence[Stretch] | None
+) -> AbstractContextManager[Numbered]:
+    """The records with their numbers: as they lie, else sorted."""
+    if stretches is None:
+        order = workspace.spec.sources[0].order
+        return numbered(
+            records,
+            log_order(order),
+            start=plan.first_seq,
+            name=c.SEQ,
+            instant_us=F.col(_A) if order == "arrival_time" else None,
+            measure=F.col(_A),
+            is_costly=any(source.format != "parquet" for source in workspace.spec.sources),
+        )
+    rows = [(one.source, one.name, number) for number, one in enumerate(stretches)]
+    table = small_frame(workspace.spark, rows, f"{c.SOURCE} STRING, {c.FILE} STRING, {PART} INT")
+    parts = [Counted(number, one.rows, one.last_us, one.first_us) for number, one in enumerate(stretches)]
+    placed = records.join(F.broadcast(table), [c.SOURCE, c.FILE])
+    place = F.col(c.POSITION) - F.lit(1)
+    return nullcontext(numbered_as_they_lie(placed, place, parts, start=plan.first_seq, name=c.SEQ))
 
 
 def _last_arrivals(workspace: Workspace, plan: Plan, log: Numbered) -> dict[str, int]:
@@ -245,10 +278,10 @@ def log_order(order: str) -> tuple[Column, ...]:
     return (F.col(_A).asc_nulls_last(), *place)
 
 
-def _clock(log: Numbered, order: str, before_us: int | None, clock_us: int | None) -> Column:
+def _clock(log: Numbered, before_us: int | None, clock_us: int | None, *, by_arrival: bool) -> Column:
     """The running maximum of arrival over the whole log."""
     before = F.lit(before_us).cast("bigint")
-    if order == "arrival_time":  # the records lie by arrival, so it is their own, or all of it behind them
+    if by_arrival:  # the records lie by arrival, so it is their own, or all of it behind them
         return F.greatest(before, F.coalesce(F.col(_A), F.lit(clock_us).cast("bigint")))
     earlier: list[Column] = []
     reached = before_us

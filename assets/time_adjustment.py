@@ -26,12 +26,11 @@ from tidemark.resources.batches.plans import Plan
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import (
-    FURTHEST_SEQ,
-    FURTHEST_T_US,
     FURTHEST_US,
     MOVED,
     REFUSED,
     accepted_tally,
+    ahead_of_clock,
     dead_letters_by_reason,
     furthest_ahead,
     of_source,
@@ -98,12 +97,11 @@ def _counts(batch: Batch) -> tuple[dict[str, int], dict[str, Met]]:
     sources = [source.name for source in spec.sources]
     by_source = Counter({(r["source"], r["reason"]): r["n"] for r in refused_tally(outcome.judged.refused).collect()})
     late = {window.name: outcome.late_for(window) for window in outcome.may_be_late_for if kind_of(window).merges}
-    tally = accepted_tally(
-        outcome.judged.accepted, spec.event_windows, late, sources, outcome.before.drained, also=furthest_ahead()
-    )
+    accepted = outcome.judged.accepted
+    ahead = F.max(ahead_of_clock()).alias(FURTHEST_US)
+    tally = accepted_tally(accepted, spec.time, spec.event_windows, late, sources, outcome.before.drained, also=[ahead])
     found = tally.collect()[0].asDict()
-    furthest = {name: found.pop(name) for name in (FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US)}
-    is_far = (furthest[FURTHEST_US] or 0) > micros(spec.alerts.far_ahead)
+    is_far = (found.pop(FURTHEST_US) or 0) > micros(spec.alerts.far_ahead)
     moved = {(source, name): found.pop(of_source(name, source)) for source in sources for name in MOVED}
     refused: Counter[str] = Counter()
     for (_, reason), n in by_source.items():
@@ -117,7 +115,7 @@ def _counts(batch: Batch) -> tuple[dict[str, int], dict[str, Met]]:
         for source in sources
     }
     counts = {"records": found["accepted"] + refused.total(), **found, **refused}
-    return counts | (furthest if is_far else {}), met
+    return counts | (furthest_ahead(accepted).collect()[0].asDict() if is_far else {}), met
 
 
 def write_dead_letters(batch: Batch) -> Mapping[str, int]:

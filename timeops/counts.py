@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import ADJUSTED_BY, CLOCK, REASON, SEQ, SOURCE, T
 from tidemark.timeops.events.adjustment import KEPT
-from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.windows.drained import told_of
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import DRAINED, ENDS, FILTERED, MISSED, unfit
@@ -26,6 +26,7 @@ its time, microseconds."""
 
 REFUSED = "refused."  # how the count of a reason begins
 _LATE = "__tm_late"
+_OUTCOMES = ("in_windows", "in_gap", "filtered", "bad_expression", "window_closed", "missed_some")
 
 
 def refused_tally(refused: DataFrame) -> DataFrame:
@@ -35,6 +36,7 @@ def refused_tally(refused: DataFrame) -> DataFrame:
 
 def accepted_tally(
     accepted: DataFrame,
+    time: TimeSpec,
     windows: tuple[WindowSpec, ...],
     late: Mapping[str, DataFrame],
     sources: Sequence[str] = (),
@@ -46,6 +48,7 @@ def accepted_tally(
 
     Args:
         accepted: The events.
+        time: The spec's `time`.
         windows: The spec's windows.
         late: By window of a kind that merges, those of the events that came too late for it; under drop and adjust
             there are some only where a flush had closed windows before.
@@ -60,13 +63,17 @@ def accepted_tally(
         `.window_closed` (these five add up to `accepted`) and
         `.missed_some` (in some window, late for another); BIGINT counts of events. And what else was asked.
     """
-    counts = {name: F.array_contains(ADJUSTED_BY, name) for name in MOVED}
+    may_be = _moved_under(time)
+    counts = {name: F.array_contains(ADJUSTED_BY, name) if name in may_be else F.lit(False) for name in MOVED}
     counts |= {of_source(name, one): counts[name] & (F.col(SOURCE) == one) for name in MOVED for one in sources}
     placed = accepted
     for number, window in enumerate(windows):
         names = {name: f"{name}{number}" for name in (ENDS, MISSED, FILTERED)}
         kind = kind_of(window)
         of_window = None if kind.merges else (drained or {}).get(window.name)  # else `late` says it
+        if of_window is None and unfit(accepted, window) is None and _holds_all(window, time):
+            counts |= {f"{window.name}.{name}": F.lit(name == "in_windows") for name in _OUTCOMES}
+            continue
         told = kind.place(told_of(placed, of_window, window))
         placed = told.drop(DRAINED).withColumnsRenamed(names)
         found = _of_window(names)
@@ -87,15 +94,32 @@ def accepted_tally(
     return tally
 
 
-def furthest_ahead() -> list[Column]:
-    """FURTHEST_US, FURTHEST_SEQ and FURTHEST_T_US of accepted events; null without any."""
-    ahead = F.col(T) - F.unix_micros(CLOCK)
-    first = F.struct(ahead, -F.col(SEQ))  # of several the first that came
-    names = {FURTHEST_SEQ: F.col(SEQ), FURTHEST_T_US: F.col(T)}
-    return [
-        F.max(ahead).alias(FURTHEST_US),
-        *[F.max_by(column, first).alias(name) for name, column in names.items()],
-    ]
+def _moved_under(time: TimeSpec) -> set[str]:
+    """What may move an event that is accepted, or keep it: one of MOVED by its name in `_adjusted_by`."""
+    found = {"adjust": {"out_of_order"}, "keep": {KEPT}, "drop": set[str]()}[time.out_of_order]
+    policies = {"early": time.early, "late": time.late}
+    return found | {name for name, policy in policies.items() if policy and policy.policy == "adjust"}
+
+
+def _holds_all(window: WindowSpec, time: TimeSpec) -> bool:
+    """Whether a window of every accepted event holds it, or can tell by others alone that it is late."""
+    has_gaps = window.kind == "hopping" and window.end_step_us > window.size_us
+    return time.out_of_order != "keep" and window.where is None and not has_gaps
+
+
+def ahead_of_clock() -> Column:
+    """By how much the time of an accepted event was ahead of the clock as it came, microseconds."""
+    return F.col(T) - F.unix_micros(CLOCK)
+
+
+def furthest_ahead(accepted: DataFrame) -> DataFrame:
+    """FURTHEST_US, FURTHEST_SEQ and FURTHEST_T_US of accepted events, one row; null without any."""
+    first = F.struct(ahead_of_clock(), -F.col(SEQ))  # of several the first that came
+    return accepted.agg(
+        F.max(ahead_of_clock()).alias(FURTHEST_US),
+        F.max_by(SEQ, first).alias(FURTHEST_SEQ),
+        F.max_by(T, first).alias(FURTHEST_T_US),
+    )
 
 
 def of_source(moved_by: str, source: str) -> str:

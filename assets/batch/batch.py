@@ -30,6 +30,7 @@ from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import Position, Workspace, plan_end, records_in
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome, State, advance
+from tidemark.timeops.events.adjustment import Adjusted
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
@@ -207,7 +208,9 @@ class Batch(BatchWriter):
         state = judged.timelines
         if workspace.keeps_timelines:
             state = state.localCheckpoint()
-        after = self._position_behind(reached, state, rules)
+        after, with_time = self._position_behind(reached, state, judged.judged)
+        if with_time == records_in(plan) and judged.judged.behind is not None:
+            judged = replace(judged, judged=replace(judged.judged, refused=judged.judged.behind))
         if workspace.keeps_timelines:
             known = joined_fast(state, timelines + records_in(plan))
         else:
@@ -221,16 +224,18 @@ class Batch(BatchWriter):
         )
         return replace(judged.with_timelines(known), before=stored), after
 
-    def _position_behind(self, reached: Position, state: DataFrame, rules: TimeRules) -> Position:
-        """The position behind the segment, found by one small job."""
+    def _position_behind(self, reached: Position, state: DataFrame, judged: Adjusted) -> tuple[Position, int | None]:
+        """The position behind the segment, and `judged.with_time`, found by one small job."""
+        rules = judged.rules
         seen_us = reached.clock_before_period_us if rules.publishes_silences else reached.clock_us
         by_clock = clock_watermark(F.lit(seen_us).cast("bigint"), rules.time)
-        row = state.agg(
+        found = state.agg(
             F.max("max_t").alias("max_t"),
             F.greatest(F.max("watermark"), by_clock).alias("watermark"),
             F.when(F.count("*") == 1, F.any_value("watermark_set_by")).alias("set_by"),
-        ).collect()[0]
-        return replace(
+        )
+        row = (found if judged.with_time is None else found.crossJoin(judged.with_time)).collect()[0].asDict()
+        after = replace(
             reached,
             watermark_us=row["watermark"],
             max_t_us=row["max_t"],
@@ -238,6 +243,22 @@ class Batch(BatchWriter):
             released=self.before.released,
             final=self.flushes,
         )
+        return after, row.get("rows")
+
+    def may_reach(self, us: int) -> Column:
+        """BOOLEAN, never null: false only of records of the segment whose event time is before an instant.
+
+        These are the records before the first one that comes to the instant: a large batch, which judges its records
+        anew for each who asks, need not read them.
+        """
+        before_us, workspace = self.before.max_t_us, self.workspace
+        # An event that is adjusted takes the time of the watermark, which an earlier batch may have left.
+        may_be_any = workspace.spec.time.out_of_order == "adjust" or (before_us is not None and before_us >= us)
+        if may_be_any or workspace.keeps_timelines or records_in(self.plan) <= MATERIALIZED_RECORDS:
+            return F.lit(True)
+        advances = self.outcome.judged.advances.where(F.col(c.T) >= F.lit(us))
+        first_seq = advances.agg(F.min(c.SEQ).alias("first")).collect()[0]["first"]
+        return F.col(c.SEQ) >= F.lit(plan_end(self.plan) if first_seq is None else first_seq)
 
     def _results_of_batch(self, window: WindowSpec) -> DataFrame:
         """The final results that the batch has written of a window, for windows over it."""

@@ -5,11 +5,12 @@ takes one Spark job. Not here: the numbers of lateness themselves (lateness.py),
 """
 
 import math
-from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+import pyarrow.compute as pc
 from dagster import MetadataValue
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch
@@ -41,6 +42,12 @@ from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec.consistency import has_event_time
 
 _SHOWN_QUANTILES = {"lateness_p50_seconds": 0.5, "lateness_p90_seconds": 0.9, "lateness_p99_seconds": 0.99}
+_JOINED = [
+    *[(name, "max") for name in ("clock", "newest", "watermark", "highest")],
+    ("lowest", "min"),
+    ("refused", "sum"),
+]
+"""What the rows of a piece have together, whatever their lateness and outcome."""
 _HEAD = ("| what can cause it | here |", "|---|---|")
 
 
@@ -148,18 +155,15 @@ def lateness_of(batch: Batch) -> Lateness:
     if not records:
         return Lateness((), {}, None)
     width = math.ceil(records / BINS)
-    found = _gathered(batch, width).collect()
-    places = sorted((row for row in found if row["bin"] is not None), key=lambda row: int(row["bin"]))
-    histogram: Counter[tuple[int, str]] = Counter()
-    for row in found:
-        if row["bucket"] is not None:
-            histogram[row["bucket"], row["outcome"]] += row["n"]
-    longest = max((row["longest"] for row in found if row["longest"] is not None), default=None)
-    return Lateness(_bins(batch, places, width, records), dict(histogram), longest)
+    found = _gathered(batch, width).toArrow()
+    by_place = found.filter(pc.is_valid(found["bin"])).group_by("bin").aggregate(_JOINED).sort_by("bin").to_pylist()
+    by_bucket = found.filter(pc.is_valid(found["bucket"])).group_by(["bucket", "outcome"]).aggregate([("n", "sum")])
+    histogram = {(row["bucket"], row["outcome"]): row["n_sum"] for row in by_bucket.to_pylist()}
+    return Lateness(_bins(batch, by_place, width, records), histogram, pc.max(found["longest"]).as_py())
 
 
 def _gathered(batch: Batch, width: int) -> DataFrame:
-    """A row for each piece of the batch, and one for each bucket of lateness and outcome."""
+    """A row for each piece of the batch, bucket of lateness and outcome."""
     lateness = F.unix_micros(c.ARRIVAL) - F.unix_micros(c.EVENT_TIME)
     rows = _rows(batch).withColumns(
         {
@@ -177,7 +181,7 @@ SELECT bin, bucket, outcome, count(*) AS n, max(lateness) AS longest,
   count_if(outcome = 'refused' AND t IS NOT NULL) AS refused,
   min(t - unix_micros(_clock)) FILTER (WHERE outcome = 'refused') AS lowest,
   max(t - unix_micros(_clock)) FILTER (WHERE outcome = 'refused') AS highest
-FROM {rows} GROUP BY GROUPING SETS ((bin), (bucket, outcome))""",
+FROM {rows} GROUP BY bin, bucket, outcome""",
         rows=rows.withColumn("bucket", signed.cast("int")),
     )
 
@@ -197,17 +201,20 @@ def _rows(batch: Batch) -> DataFrame:
     return accepted.unionByName(refused)
 
 
-def _bins(batch: Batch, places: list[Row], width: int, records: int) -> tuple[Bin, ...]:
+def _bins(
+    batch: Batch, places: Sequence[Mapping[str, int | None]], width: int, records: int
+) -> tuple[Bin, ...]:
     """The pieces, with the newest event and the watermark carried on from one to the next."""
     pieces = (
         Bin(
-            last=min((int(row["bin"]) + 1) * width, records) - 1,
-            clock_us=row["clock"],
-            newest_us=row["newest"],
-            watermark_us=row["watermark"],
-            refused=row["refused"],
-            refused_behind_us=(row["lowest"], row["highest"]) if row["lowest"] is not None else None,
+            last=min(((row["bin"] or 0) + 1) * width, records) - 1,
+            clock_us=row["clock_max"],
+            newest_us=row["newest_max"],
+            watermark_us=row["watermark_max"],
+            refused=row["refused_sum"] or 0,
+            refused_behind_us=None if low is None or high is None else (low, high),
         )
         for row in places
+        for low, high in [(row["lowest_min"], row["highest_max"])]
     )
     return carried_on(pieces, batch.before, follows_us(batch.outcome.judged.rules))

@@ -60,7 +60,11 @@ def write_released(batch: "Batch", *, kept: int) -> int:
     # Of one timeline a watermark releases all that lies behind it: what was held before need not be read again.
     several = bool(batch.workspace.spec.time.over)
     released = batch.outcome.released if several else batch.outcome.released_of_segment
-    held = released.held.select(*held_columns(payload)).repartitionByRange(c.TIMESTAMP)
+    held = released.held.select(*held_columns(payload))
+    watermark_us = batch.after.watermark_us
+    if not several and watermark_us is not None and not batch.flushes:
+        held = held.where(batch.may_reach(watermark_us))
+    held = held.repartitionByRange(c.TIMESTAMP)
     batch.replace(tables.HELD_EVENTS, held, where=_no_longer_held(batch.after))
     return written - kept
 

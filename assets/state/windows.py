@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.schemas import (
@@ -122,12 +122,24 @@ def _write_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> None:
         batch, table, windows
     )
     rows = batch.outcome.needed_after(windows, None if known is None else known.withColumn(EARLIER, F.lit(True)))
-    if known is not None:
+    may_be_needed = _may_be_needed(batch, windows)
+    if known is None:
+        rows = rows.where(may_be_needed)
+    else:
+        rows = rows.where(F.col(EARLIER).isNotNull() | may_be_needed)
         of_batch = F.col(EARLIER).isNull()
         rows = rows.where(of_batch if where is None else of_batch | F.expr(sql_condition(where)))
     payload = payload_of(batch.workspace)
     stored = needed_of(stored_events(rows, payload), batch.workspace.spec, payload, windows[0])
     batch.replace(table, stored.repartitionByRange(c.TIMESTAMP), where=where)
+
+
+def _may_be_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> Column:
+    """BOOLEAN, never null: false only of records of the batch that no window needs, as they lie before all open ones."""
+    watermark_us = batch.after.watermark_us
+    if watermark_us is None or batch.flushes:
+        return F.lit(True)
+    return batch.may_reach(min(kind_of(window).needed_from(watermark_us) for window in windows))
 
 
 def _behind_watermark(

@@ -40,6 +40,7 @@ from tidemark.resources.lake.table_columns import (
     with_columns_of,
 )
 from tidemark.resources.machine import writing
+from tidemark.resources.tables import STATISTICS
 from tidemark.timeops.errors import FencedError, LakeError
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
@@ -48,13 +49,12 @@ if TYPE_CHECKING:  # reading control tables must not wait for PySpark
 
 _PROPERTIES = {
     "delta.enableDeletionVectors": "false",
-    # Statistics of every column: the ones that ranges prune by stand behind the payload, maybe past the 32nd.
-    "delta.dataSkippingNumIndexedCols": "-1",
     # A batch that fails is undone by going back to the last commit, however long ago that was.
     "delta.enableExpiredLogCleanup": "false",
     # Opening a table reads its log from the last checkpoint on; delta-rs makes one every hundred commits by default.
     "delta.checkpointInterval": "10",
 }
+_ALL_STATISTICS = {"delta.dataSkippingNumIndexedCols": "-1"}  # not of the first 32 columns alone
 FEW_ROWS = 50_000
 """So many rows this process takes from Spark to write them by itself."""
 
@@ -89,12 +89,14 @@ class Lake(Tables):
             OtherColumnsError: The table is there with other columns.
         """
         wanted = delta_columns(schema)
+        ranges = [name for name in STATISTICS.get(table, ()) if name in schema.names]
+        statistics = {"delta.dataSkippingStatsColumns": ",".join(ranges)} if ranges else _ALL_STATISTICS
         with writing(self.path(table)):
             DeltaTable.create(
                 str(self.path(table)),
                 Schema.from_json(json.dumps(wanted)),
                 mode="ignore",
-                configuration=_PROPERTIES,
+                configuration=_PROPERTIES | statistics,
             )
         wrong = differences(self.open(table), wanted, of_both=may_grow)
         if wrong:

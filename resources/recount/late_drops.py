@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from tidemark.resources.recount.idleness import EndsOfWindow, before_and_after, watched_with_watchers
 from tidemark.resources.recount.records import FIRST_US, SourceRules, by_source, event_us, key_of, marked, text_of
 
-_BLOCK_ROWS = 4096
+_BLOCK_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -115,16 +115,17 @@ WITH timed AS (
   SELECT *, clock_now AS own_clock, IF(untimed OR duplicate OR is_early AND {_is(rules.early_policy)}
     OR is_late AND {_is(rules.late_policy)}, NULL, chosen - pmod(chosen, {unit}L)) AS t
   FROM judged
-), {_behind(rules)}
-SELECT count(*) AS records,
-  count_if(untimed) AS untimed,
-  count_if(duplicate <> mistaken) AS duplicate,
-  count_if(mistaken) AS mistaken,
-  count_if(is_early AND {_is(rules.early_policy)}) AS early,
-  count_if(is_late AND {_is(rules.late_policy)}) AS late_arrival,
-  (SELECT CASE WHEN {_is(rules.out_of_order)} THEN n ELSE 0L END FROM behind) AS out_of_order,
-  (SELECT n FROM behind) AS behind
-FROM judged
+), {_behind(rules)}, counts AS (
+  SELECT count(*) AS records,
+    count_if(untimed) AS untimed,
+    count_if(duplicate <> mistaken) AS duplicate,
+    count_if(mistaken) AS mistaken,
+    count_if(is_early AND {_is(rules.early_policy)}) AS early,
+    count_if(is_late AND {_is(rules.late_policy)}) AS late_arrival
+  FROM judged
+)
+SELECT counts.*, IF({_is(rules.out_of_order)}, n, 0L) AS out_of_order, n AS behind
+FROM counts CROSS JOIN behind
 """
 
 
@@ -135,21 +136,54 @@ def _behind(rules: RecountRules) -> str:
         return f"{watched}, {_asked(rules)}, {_behind_asked(rules)}"
     if rules.uses_splits or rules.idle is not None:
         return f"{_asked(rules)}, {_behind_asked(rules)}"
-    block, own, before = _what_events_see(rules)
     tolerance = by_source({source.name: source.out_of_orderness_us for source in rules.sources})
-    return f"""moving AS (
-  SELECT *, {block} AS block, {tolerance} AS tolerance FROM watched WHERE t IS NOT NULL
+    blocks = f"""moving AS (
+  SELECT *, {_block(rules)} AS block, {tolerance} AS tolerance FROM watched WHERE t IS NOT NULL
 ), blocks AS (
-  SELECT line, block,
+  SELECT line, block, max(t) AS top,
     max(max(t)) OVER (PARTITION BY line ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS carried
   FROM moving GROUP BY line, block
-), behind AS (
-  SELECT count(*) AS n FROM (
-    SELECT line, t, clock_now, block, tolerance, greatest(carried, {own}) AS largest
-    FROM moving JOIN blocks USING (line, block)) LEFT JOIN {{timelines}} ON line = _timeline
-  WHERE t < greatest({before}, greatest(largest - tolerance,
-    CASE WHEN largest IS NOT NULL THEN {FIRST_US}L END), {_by_clock(rules)})
 )"""
+    earlier = "PARTITION BY line, block ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    if rules.emit_every_us is not None:
+        known = "moving JOIN blocks USING (line, block) LEFT JOIN {timelines} ON line = _timeline"
+        last = _period("clock", rules.emit_every_us)
+        before = f"CASE WHEN block > {last} THEN greatest(watermark, computed) ELSE watermark END"
+        return f"{blocks}, {_count_if(_is_behind('carried', before, rules), known)}"
+    if rules.over:  # many timelines share the work among the cores
+        known = f"(SELECT *, max(t) OVER ({earlier}) AS largest FROM moving) LEFT JOIN {{timelines}} ON line = _timeline"
+        return f"{blocks}, {_count_if(_is_behind('largest', 'computed', rules), known)}"
+    # Nearly every event is on time whatever the order in its block was. The others have to be looked at in order,
+    # with those above all earlier blocks, as only these can be what an event of their block is behind.
+    return f"""{blocks}, near AS (
+  SELECT /*+ BROADCAST(blocks) */ moving.*, computed, carried, coalesce(t > carried, true) AS rises,
+    coalesce({_is_behind("greatest(carried, top)", "computed", rules)}, false) AS asked
+  FROM moving JOIN blocks USING (line, block) LEFT JOIN {{timelines}} ON line = _timeline
+), seen AS (
+  SELECT *, greatest(carried, max(IF(rises, t, NULL)) OVER ({earlier})) AS largest FROM near WHERE asked OR rises
+), {_count_if(f"asked AND {_is_behind('largest', 'computed', rules)}", "seen")}"""
+
+
+def _count_if(condition: str, rows: str) -> str:
+    return f"behind AS (SELECT count_if({condition}) AS n FROM {rows})"
+
+
+def _is_behind(largest: str, before: str, rules: RecountRules) -> str:
+    """SQL: an event is behind the watermark, by the largest t that it sees and the watermark before the range."""
+    by_events = f"greatest({largest} - tolerance, IF({largest} IS NULL, NULL, {FIRST_US}L))"
+    return f"t < greatest({before}, {by_events}, {_by_clock(rules)})"
+
+
+def _block(rules: RecountRules) -> str:
+    """SQL of an event's block, of which it sees all earlier ones."""
+    if rules.emit_every_us is not None:
+        return _period("clock_now", rules.emit_every_us)
+    return "0L" if rules.over else f"seq div {_BLOCK_ROWS}"
+
+
+def _period(clock: str, every_us: int) -> str:
+    """SQL of the start of a period of emission."""
+    return f"{clock} - pmod({clock}, {every_us}L)"
 
 
 def _asked(rules: RecountRules) -> str:
@@ -173,31 +207,14 @@ def _behind_asked(rules: RecountRules) -> str:
         earlier = "PARTITION BY line ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
         seen = f"greatest(computed, max(greatest(before, after)) OVER ({earlier}), before)"
     else:
-        period = f"%s - pmod(%s, {rules.emit_every_us}L)"
-        own = period % ("clock_now", "clock_now")
+        own = _period("clock_now", rules.emit_every_us)
         earlier = f"PARTITION BY line ORDER BY {own} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-        waiting = f"IF({own} > {period % ('clock', 'clock')}, computed, NULL)"
+        waiting = f"IF({own} > {_period('clock', rules.emit_every_us)}, computed, NULL)"
         seen = f"greatest(watermark, {waiting}, max(greatest(before, after)) OVER ({earlier}))"
     return f"""behind AS (
   SELECT count_if(t < seen) AS n
   FROM (SELECT t, {seen} AS seen FROM asked LEFT JOIN {{timelines}} ON line = _timeline)
 )"""
-
-
-def _what_events_see(rules: RecountRules) -> tuple[str, str, str]:
-    """SQL of an event's block, of the largest t in it that the event sees, and of the watermark before the range.
-
-    Every event sees all earlier blocks.
-    """
-    earlier = "PARTITION BY line, block ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-    if rules.emit_every_us is None:
-        # Blocks share the work on few timelines among the cores; many timelines do so themselves.
-        block = "0L" if rules.over else f"seq div {_BLOCK_ROWS}"
-        return block, f"max(t) OVER ({earlier})", "computed"
-    period = f"%s - pmod(%s, {rules.emit_every_us}L)"
-    last = period % ("clock", "clock")
-    seen = f"CASE WHEN block > {last} THEN greatest(watermark, computed) ELSE watermark END"
-    return period % ("clock_now", "clock_now"), "CAST(NULL AS BIGINT)", seen
 
 
 def _by_clock(rules: RecountRules) -> str:

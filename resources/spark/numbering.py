@@ -5,7 +5,7 @@ it. Not here: what an order means, where numbers begin (assets/).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
@@ -77,6 +77,7 @@ def numbered(
     name: str,
     instant_us: Column | None = None,
     measure: Column | None = None,
+    is_costly: bool = False,
 ) -> Iterator[Numbered]:
     """Numbers the rows of a frame in a total order.
 
@@ -91,23 +92,45 @@ def numbered(
         name: Name of the number column (BIGINT).
         instant_us: Where `order` begins with an instant, nulls last: the same as BIGINT.
         measure: A BIGINT expression whose largest value by part, and smallest value, are wanted.
+        is_costly: To compute the rows takes longer than to write them to disk and read them again.
     """
     tasks = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     if instant_us is not None and tasks > 1:
         minute = floor_to(instant_us, _MINUTE_US)
-        parts = parts_of(_counted(frame, minute, measure), tasks)
-        if parts is not None:
-            placed = frame.withColumn(PART, _part_of(minute, parts)).repartitionById(max(len(parts), 1), PART)
-            yield _numbered(_in_order(placed, order), parts, start, name)
-            return
+        with _set_aside(frame) if is_costly else nullcontext(frame) as rows:
+            parts = parts_of(_counted(rows, minute, measure), tasks)
+            if parts is not None:
+                placed = rows.withColumn(PART, _part_of(minute, parts)).repartitionById(max(len(parts), 1), PART)
+                yield _numbered(_in_order(placed, order), parts, start, name)
+                return
     in_order = _in_order(frame.repartitionByRange(*order), order)
-    kept = in_order.withColumn(PART, F.spark_partition_id()).persist(StorageLevel.DISK_ONLY)
-    try:
+    with _set_aside(in_order.withColumn(PART, F.spark_partition_id())) as kept:
         found = {part.place: part for part in _counted(kept, F.col(PART), measure)}
         last = max((place for place in found if place is not None), default=-1)
         yield _numbered(kept, [found.get(place, NO_ROWS) for place in range(last + 1)], start, name)
+
+
+@contextmanager
+def _set_aside(frame: DataFrame) -> Iterator[DataFrame]:
+    """The rows, on disk from the first time that they are computed."""
+    kept = frame.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield kept
     finally:
         kept.unpersist()
+
+
+def numbered_as_they_lie(frame: DataFrame, place: Column, parts: Sequence[Counted], *, start: int, name: str) -> Numbered:
+    """Numbers rows that lie in order already, part behind part.
+
+    Args:
+        frame: The rows, with the number of their part in PART.
+        place: BIGINT, 0 for the first row of a part.
+        parts: The rows of each part, in order.
+        start: The first number.
+        name: Name of the number column (BIGINT).
+    """
+    return _numbered(frame.withColumn(_ROW, place), parts, start, name)
 
 
 def parts_of(minutes: Sequence[Counted], tasks: int) -> list[Counted] | None:

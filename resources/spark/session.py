@@ -22,12 +22,14 @@ from filelock import FileLock, Timeout
 from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.sql import SparkSession
 
+from tidemark.resources.spark.delta_jars import known_jars, on_class_path, remember_jars
 from tidemark.resources.spark.network import bound_to_loopback, check_secret, is_local, network_settings
 from tidemark.timeops.errors import MachineError
 from tidemark.timeops.session import SESSION_SETTINGS
 
 _PREFIX = "tidemark-spark-"
 _LOCK = "in_use"
+_PACKAGES = "spark.jars.packages"
 OLDEST_JAVA = 17
 _INSTALL_JAVA = (
     "Install Java 17 or 21, for example `apt install openjdk-17-jre-headless` or `brew install openjdk@17`, "
@@ -107,7 +109,7 @@ def session_config(master: str | None = None, *, small: bool = False, ui: bool =
         "spark.app.name": "tidemark",
         "spark.master": master,
         **network_settings(master, ui=ui),
-        "spark.jars.packages": delta_package(),
+        _PACKAGES: delta_package(),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         **SERVED_SETTINGS,
@@ -215,15 +217,19 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
     starts = SparkSession.getActiveSession() is None
     if starts:
         check_java()
+    package = config.get(_PACKAGES, "")
+    jars = known_jars(package) if starts and package and is_local(config.get("spark.master", "")) else []
     with (
         _one_start_at_a_time() if starts else nullcontext(),
         bound_to_loopback(config),
+        on_class_path(jars),
         tempfile.TemporaryFile() as said,
         _stderr_to(said),
     ):
         builder = SparkSession.builder
         for key, value in (_of_this_process(config) if starts else config).items():
-            builder = builder.config(key, value)
+            if not (jars and key == _PACKAGES):
+                builder = builder.config(key, value)
         try:
             session = builder.getOrCreate()
         except Exception as error:
@@ -232,6 +238,8 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
                 remedy="See the last lines above. The first start downloads Delta Lake: it needs the network, or a "
                 "Maven mirror named in spark.jars.repositories.",
             ) from error
+        if starts and package and not jars:
+            remember_jars(package, session.sparkContext.getConf().get("spark.jars") or "")
     AccumulatorTCPServer.handle_error = _tell_of_error  # type: ignore[method-assign]
     return session
 

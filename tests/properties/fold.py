@@ -110,7 +110,7 @@ def _gather(outcome: Outcome, out: Gathered) -> None:
     of_events = tuple(window for window in outcome.windows if window.input is None)
     late_for_sessions = {w.name: outcome.late_for(w) for w in outcome.may_be_late_for if kind_of(w).merges}
     drained = outcome.before.drained
-    counts = accepted_tally(outcome.judged.accepted, of_events, late_for_sessions, drained=drained)
+    counts = accepted_tally(outcome.judged.accepted, outcome.time, of_events, late_for_sessions, drained=drained)
     for name, count in counts.collect()[0].asDict().items():
         out.tally[name] = out.tally.get(name, 0) + count
     for window in outcome.windows:

@@ -273,6 +273,20 @@ def test_a_filtered_read_opens_only_files_that_may_hold_such_rows(lake: Lake) ->
     assert lake.read(EVENTS, filters=[("k", "=", 9)]).collect() == []
 
 
+def test_bounds_of_events_are_kept_for_the_columns_that_ranges_prune_by(lake: Lake) -> None:
+    rows = pa.table({"_arrival_seq": [1, 2], "amount": [2.5, 3.5]})
+    for table, attempt in (("raw_events", 1), ("windows/w", 2)):
+        lake.create(table, rows.schema)
+        lake.append_rows(table, rows, attempt=attempt, expect=0)
+        by_spark = lake.read(table).repartition(1)
+        lake.append(table, by_spark, attempt=attempt + 2, expect=1)
+    for table, expected in (("raw_events", {"min._arrival_seq"}), ("windows/w", {"min._arrival_seq", "min.amount"})):
+        known = pa.table(DeltaTable(str(lake.path(table))).get_add_actions(flatten=True))
+        assert {name for name in known.column_names if name.startswith("min.")} == expected
+        assert [known[name].null_count for name in sorted(expected)] == [0] * len(expected)
+        assert lake.row_count(table) == 4
+
+
 def test_names_of_folders_above_a_table_are_no_columns_and_no_patterns(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "day=1" / "{a,b}* 100%" / "shop", lambda: spark)
     lake.create(EVENTS, SCHEMA)

@@ -54,7 +54,7 @@ RELEASE_ORDER = (TIMELINE, TIMESTAMP, SEQ)
 _ACCEPTED = "__tm_accepted"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JudgedRows:
     """The judged rows of a segment of the log.
 
@@ -67,14 +67,19 @@ class JudgedRows:
         advances: Events that may move the watermark: `_timeline`, `_arrival_seq`, `__tm_t`, and what
             `timelines.proposing` adds. Where the rules follow activity, all events of the timelines, with `_source`,
             `_split`, `_clock`.
+        behind: Of `refused` those that were behind the watermark; None where they are not told apart.
+        with_time: One row with `rows` BIGINT: how many records have a time and were no duplicate, early or late; None
+            where that is not known. If it is all of them, `behind` is all of `refused`.
     """
 
     accepted: DataFrame
     refused: DataFrame
     advances: DataFrame
+    behind: DataFrame | None = None
+    with_time: DataFrame | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Adjusted(JudgedRows):
     """What a segment of the log becomes.
 
@@ -173,12 +178,22 @@ def time_adjustment(
     if rules.follows_activity:
         early_or_late = scanned.events.where(F.col(REASON).isNotNull()).withColumn(W_SET_BY, nothing)
         refused = refused.unionByName(early_or_late, allowMissingColumns=True)
+    behind = refused.where(F.lit(False))
     if rules.time.out_of_order == "drop":
+        behind = behind.unionByName(_dropped(scanned, rules), allowMissingColumns=True)
         refused = refused.unionByName(_dropped(scanned, rules), allowMissingColumns=True)
     advances = scanned.advances
     if advances is None or rules.follows_activity:
         advances = proposed.select(TIMELINE, SEQ, T, PROPOSED, SET_BY, *_more_of_advances(rules))
-    return adjusted_from(JudgedRows(_accepted(scanned, rules.time), refused, advances), items, state, rules, clock)
+    with_time = None if rules.follows_activity else scanned.rows
+    rows = JudgedRows(
+        accepted=_accepted(scanned, rules.time),
+        refused=refused,
+        advances=advances,
+        behind=behind,
+        with_time=with_time,
+    )
+    return adjusted_from(rows, items, state, rules, clock)
 
 
 def adjusted_from(
@@ -196,6 +211,8 @@ def adjusted_from(
         accepted=rows.accepted,
         refused=rows.refused,
         advances=rows.advances,
+        behind=rows.behind,
+        with_time=rows.with_time,
         rules=rules,
         before=before,
         state=state_after(rows.advances, seen, before, rules, clock),

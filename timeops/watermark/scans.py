@@ -50,7 +50,11 @@ _CARRY = "__tm_carry"  # STRUCT<__tm_proposed_w, __tm_set_by>: the highest befor
 _TOP = "__tm_top"  # the highest watermark proposed up to the end of the block
 _LOWEST = "__tm_lowest_t"
 _MAX_T = "__tm_max_t_before"  # the largest t before the block
-_IS_EVENT = "__tm_is_event"
+_ROWS = "__tm_rows"  # of the block
+_RISING = "__tm_rising"  # STRUCT<__tm_proposed_w, __tm_set_by> of a row above the carry
+_MAY_BE_SEEN = "__tm_may_be_seen"  # BOOLEAN of such a row: a doubtful row of its block may meet what it proposes
+_ADVANCES = "__tm_advances"  # BOOLEAN: the row may raise the watermark, or the largest t
+_IS_EVENT = "__tm_is_event"  # BOOLEAN: the row is asked about, rather than there for what it proposes
 
 ScanStrategy = Literal["in_order", "by_blocks"]
 """How to find watermarks that are seen at once; the result is the same. In order serves few records, and many
@@ -69,11 +73,13 @@ class Scanned:
             find standing; several rows may name the same one. None where the events have `__tm_w_rank`.
         advances: `_timeline`, `_arrival_seq`, `__tm_t`, `__tm_proposed_w`, `__tm_set_by` of the events that may raise
             the watermark or the largest t, where the scan knows them; None where it may be any.
+        rows: One row with `rows` BIGINT: how many events were scanned, where that is known without another scan.
     """
 
     events: DataFrame
     set_by: DataFrame | None
     advances: DataFrame | None = None
+    rows: DataFrame | None = None
 
 
 def scan(
@@ -102,7 +108,7 @@ def scan(
     elif every_us is not None:
         found = _by_periods(proposed, state, every_us)
     elif strategy == "by_blocks":
-        found = _by_blocks(proposed, state, clock_moves=rules.clock_moves, materialize_few=materialize_few)
+        found = _by_blocks(proposed, state, rules, materialize_few)
     else:
         found = _in_order(proposed, state)
     if found.set_by is None:
@@ -141,42 +147,50 @@ def _in_order(events: DataFrame, state: DataFrame) -> Scanned:
     return Scanned(_seen(seen, F.col("__tm_seen")).drop("__tm_seen", _IS_EVENT), None)
 
 
-def _by_blocks(events: DataFrame, state: DataFrame, *, clock_moves: bool, materialize_few: Materialize) -> Scanned:
+def _by_blocks(events: DataFrame, state: DataFrame, rules: TimeRules, materialize_few: Materialize) -> Scanned:
     """The pruned scan: only doubtful rows and those that may have set their watermarks are shuffled.
 
     Args:
         events: As for `_in_order`.
         state: timelines.STATE_SCHEMA before them.
-        clock_moves: The clock may set a watermark too.
-        materialize_few: Gives a frame with the same rows, computed once; asked for the carries and the moves.
+        rules: The rules of time.
+        materialize_few: Gives a frame with the same rows, computed once; asked for the carries, and for doubtful and
+            moving rows.
     """
-    proposals = 2 if clock_moves else 1  # of a row
-    in_blocks = events.withColumn(_BLOCK, floor_to(F.col(SEQ), _PLACES // proposals))
-    blocks = materialize_few(_blocks(in_blocks, state, proposals))
-    rows = in_blocks.join(F.broadcast(blocks), [TIMELINE, _BLOCK])
+    proposals = 2 if rules.clock_moves else 1  # of a row: the clock may set a watermark too
+    size = _PLACES // proposals
+    in_blocks = events.withColumn(_BLOCK, F.call_function("div", SEQ, F.lit(size)))
+    blocks = materialize_few(_blocks(in_blocks, state, size))
+    # The number of a block by itself is found fastest: Spark keeps the carries in an array.
+    of_block = blocks.drop(_ROWS) if rules.time.over else blocks.drop(_ROWS, TIMELINE)
+    rows = in_blocks.join(F.broadcast(of_block), [TIMELINE, _BLOCK] if rules.time.over else [_BLOCK])
     nothing = F.lit(None).cast("bigint")
     doubtful = F.coalesce(F.col(T) < F.col(_TOP), F.lit(False))
     on_time = rows.where(~doubtful).select(*events.columns, nothing.alias(W_BEFORE), nothing.alias(W_RANK))
     before_block = F.col(_CARRY)[PROPOSED]
     rises = F.col(PROPOSED).isNotNull() & F.coalesce(F.col(PROPOSED) > before_block, F.lit(True))
+    is_largest = F.coalesce(F.col(T) > F.col(_MAX_T), F.col(T).isNotNull())
     # The payload travels only with the rows that are asked about, not with those that set their watermark. Each of
     # its columns by itself: what nobody asks for is not even read.
-    payload = [F.when(doubtful, F.col(name)).alias(name) for name in events.columns if name not in (TIMELINE, SEQ)]
-    slim = rows.where(doubtful | (rises & (F.col(_LOWEST) < F.col(_TOP)))).select(
-        TIMELINE,
-        _BLOCK,
-        SEQ,
-        _CARRY,
-        F.when(rises, F.struct(PROPOSED, SET_BY)).alias("__tm_rising"),
-        doubtful.alias(_IS_EVENT),
+    always = (TIMELINE, SEQ, T, PROPOSED, SET_BY)
+    payload = [F.when(doubtful, F.col(name)).alias(name) for name in events.columns if name not in always]
+    few = rows.where(doubtful | rises | is_largest).select(
+        *always,
         *payload,
+        _BLOCK,
+        _CARRY,
+        F.when(rises, F.struct(PROPOSED, SET_BY)).alias(_RISING),
+        (rises & (F.col(_LOWEST) < F.col(_TOP))).alias(_MAY_BE_SEEN),
+        (rises | is_largest).alias(_ADVANCES),
+        doubtful.alias(_IS_EVENT),
     )
+    few = materialize_few(few)
     earlier = Window.partitionBy(TIMELINE, _BLOCK).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
-    inside = slim.withColumn("__tm_seen", F.max("__tm_rising").over(earlier)).where(_IS_EVENT)
+    asked = few.where(F.col(_IS_EVENT) | F.col(_MAY_BE_SEEN))
+    inside = asked.withColumn("__tm_seen", F.max(_RISING).over(earlier)).where(_IS_EVENT)
     resolved = _seen(inside, F.greatest("__tm_seen", _CARRY)).select(*on_time.columns)
-    is_largest = F.coalesce(F.col(T) > F.col(_MAX_T), F.col(T).isNotNull())
-    advances = materialize_few(rows.where(rises | is_largest).select(TIMELINE, SEQ, T, PROPOSED, SET_BY))
-    return Scanned(on_time.unionByName(resolved), None, advances)
+    advances = few.where(_ADVANCES).select(TIMELINE, SEQ, T, PROPOSED, SET_BY)
+    return Scanned(on_time.unionByName(resolved), None, advances, blocks.agg(F.sum(_ROWS).alias("rows")))
 
 
 def _seen(rows: DataFrame, proposed: Column) -> DataFrame:
@@ -217,13 +231,16 @@ def _by_publications(events: DataFrame, published: DataFrame, state: DataFrame) 
     return Scanned(_only_behind(seen), proposals_of(published).select(TIMELINE, PROPOSED, SET_BY))
 
 
-def _blocks(in_blocks: DataFrame, state: DataFrame, proposals: int) -> DataFrame:
-    """Per timeline and block: carry, the highest watermark up to its end (top), its lowest t, the largest before."""
+def _blocks(in_blocks: DataFrame, state: DataFrame, size: int) -> DataFrame:
+    """Per timeline and block: its carry, the highest watermark up to its end (top), times, and how many rows."""
     of_block = in_blocks.groupBy(TIMELINE, _BLOCK)
     packed = of_block.agg(
-        F.max(_packed(proposals)).alias("__tm_packed"), F.min(T).alias(_LOWEST), F.max(T).alias("__tm_max_t")
+        F.max(_packed(size)).alias("__tm_packed"),
+        F.min(T).alias(_LOWEST),
+        F.max(T).alias("__tm_max_t"),
+        F.count("*").alias(_ROWS),
     )
-    highest = packed.withColumn("__tm_highest", _unpacked(F.col("__tm_packed"), proposals))
+    highest = packed.withColumn("__tm_highest", _unpacked(F.col("__tm_packed"), size))
     proposed = F.struct(F.col("computed").alias(PROPOSED), set_by_rank("computed_set_by").alias(SET_BY))
     before = state.select(TIMELINE, F.when(F.col("computed").isNotNull(), proposed).alias("__tm_before"), "max_t")
     known = highest.join(before, TIMELINE, "left")
@@ -231,31 +248,39 @@ def _blocks(in_blocks: DataFrame, state: DataFrame, proposals: int) -> DataFrame
     start = {_CARRY: F.col("__tm_before"), _MAX_T: F.col("max_t")}
     blocks = with_carried(known, values, start, key=TIMELINE, cell=_BLOCK)
     top = F.greatest(F.col(_CARRY)[PROPOSED], F.col("__tm_highest")[PROPOSED])
-    return blocks.select(TIMELINE, _BLOCK, _CARRY, top.alias(_TOP), _LOWEST, _MAX_T)
+    return blocks.select(TIMELINE, _BLOCK, _CARRY, top.alias(_TOP), _LOWEST, _MAX_T, _ROWS)
 
 
 _MIDDLE_US = (MIN_US + MAX_US) // 2
 
 
-def _packed(proposals: int) -> Column:
+def _packed(size: int) -> Column:
     """What a row proposes and its place in the block as one BIGINT, of which the largest is who first proposed most.
 
     A maximum of two columns would make Spark sort all rows, one of a number is a hash aggregation. The instants of
     the years 0001 to 9999 times the places of a block fit 64 bits up to 58 places.
+
+    Args:
+        size: Rows of a block. With half of the places the clock has one of its own before each event.
     """
-    in_block = -F.col(SET_BY) - F.lit(2) * F.col(_BLOCK)  # of the clock before an event even, of the event odd
-    place = in_block if proposals == 2 else F.shiftright(in_block, 1)
+    in_block = -F.col(SET_BY) - _first_place(size)  # of the clock before an event even, of the event odd
+    place = F.shiftright(in_block, 1) if size == _PLACES else in_block
     return (F.col(PROPOSED) - F.lit(_MIDDLE_US)) * F.lit(_PLACES) + (F.lit(_PLACES - 1) - place)
 
 
-def _unpacked(packed: Column, proposals: int) -> Column:
+def _unpacked(packed: Column, size: int) -> Column:
     """STRUCT<__tm_proposed_w, __tm_set_by> of what `_packed` gave in the row's block; null of null."""
     rest = F.pmod(packed, F.lit(_PLACES))
     proposed = F.call_function("div", packed - rest, F.lit(_PLACES)) + F.lit(_MIDDLE_US)
     place = F.lit(_PLACES - 1) - rest
-    in_block = place if proposals == 2 else F.lit(2) * place + F.lit(1)
-    set_by = -(in_block + F.lit(2) * F.col(_BLOCK))
+    in_block = F.lit(2) * place + F.lit(1) if size == _PLACES else place
+    set_by = -(in_block + _first_place(size))
     return F.when(packed.isNotNull(), F.struct(proposed.alias(PROPOSED), set_by.alias(SET_BY)))
+
+
+def _first_place(size: int) -> Column:
+    """The place of a block's first row, of which each has two."""
+    return F.lit(2 * size) * F.col(_BLOCK)
 
 
 def _only_behind(events: DataFrame) -> DataFrame:
