@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -29,6 +30,8 @@ from tidemark.assets.recount.window_checks import (
 from tidemark.assets.schemas import RELEASED
 from tidemark.assets.state.timelines import one_timeline, timelines_before
 from tidemark.resources import tables
+from tidemark.resources.lake.filters import Filters
+from tidemark.resources.lake.queries import pieces
 from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
 from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import records_in
@@ -216,21 +219,17 @@ def _accounts(batch: Batch, in_log: int, refused: int, of_windows: Mapping[str, 
 def _released_accounts(batch: Batch, refused: int) -> list[Measured]:
     """Of the events that were held before only the number is asked for, which Delta knows without reading them."""
     plan, held, lake = batch.plan, tables.HELD_EVENTS, batch.workspace.lake
-    is_new = F.col(c.SEQ) >= plan.first_seq
-    ordered = batch.written(tables.ORDERED_EVENTS).select(is_new.alias("is_new"), F.lit(False).alias("held"))
-    fresh = lake.read(held, filters=[(c.SEQ, ">=", plan.first_seq)])
-    fresh = fresh.select(F.lit(True).alias("is_new"), F.lit(True).alias("held"))
-    found = _one_row(
-        ordered.unionByName(fresh).agg(
-            F.count_if("is_new").alias("new"),
-            F.count_if(~F.col("is_new")).alias("old"),
-            F.count_if("held").alias("new_held"),
-        )
-    )
+    of_batch: Filters = [(c.BATCH, "=", plan.batch_id)]
+    new = old = new_held = 0
+    for piece in pieces(lake, tables.ORDERED_EVENTS, lake.version(tables.ORDERED_EVENTS), [c.SEQ], of_batch):
+        own = pc.sum(pc.greater_equal(piece[c.SEQ], plan.first_seq)).as_py() or 0
+        new, old = new + own, old + piece.num_rows - own
+    for piece in pieces(lake, held, lake.version(held), [c.SEQ], [(c.SEQ, ">=", plan.first_seq)]):
+        new_held += piece.num_rows
     held_before, held_now = lake.row_count(held, batch.workspace.base_of(held)), lake.row_count(held)
     return [
-        Measured("records ordered, held or refused", records_in(plan), found["new"] + refused),
-        Measured("events held before, now ordered or held", held_before, found["old"] + held_now - found["new_held"]),
+        Measured("records ordered, held or refused", records_in(plan), new + new_held + refused),
+        Measured("events held before, now ordered or held", held_before, old + held_now - new_held),
     ]
 
 

@@ -21,25 +21,15 @@ from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.state.dedup import write_first_times
 from tidemark.assets.state.releases import with_released, write_released
 from tidemark.assets.state.timelines import watermark_rows, write_timelines
+from tidemark.assets.tally import Tally, tally_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.counts import (
-    FURTHEST_US,
-    MOVED,
-    REFUSED,
-    accepted_tally,
-    ahead_of_clock,
-    dead_letters_by_reason,
-    furthest_ahead,
-    of_source,
-    refused_tally,
-)
+from tidemark.timeops.counts import REFUSED, dead_letters_by_reason, furthest_ahead
 from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.utc import instant_of
-from tidemark.timeops.windows.kinds import kind_of
 
 
 @dataclass(frozen=True)
@@ -65,18 +55,20 @@ class TimeAdjusted:
         met: By source how many of its events were early, late and out of order, refused or not.
         before: Position before the batch.
         after: Position after it.
+        tally: What the counts were made of.
     """
 
     counts: Mapping[str, int]
     met: Mapping[str, Met]
     before: Position
     after: Position
+    tally: Tally
 
 
 def adjust_time(batch: Batch) -> TimeAdjusted:
     """Judges a batch's segment of the log and writes `ordered_events`, `held_events`, `log_control`, `watermarks`."""
-    counts, met = _counts(batch)
-    after = batch.after
+    tally = tally_of(batch)
+    counts, after = _counts(batch, tally), batch.after
     if batch.workspace.spec.outputs.ordered_events:
         released = write_released(batch, kept=counts[KEPT])
         counts |= {"released": released}
@@ -88,34 +80,30 @@ def adjust_time(batch: Batch) -> TimeAdjusted:
         _write_timelines(batch, after, counts)
     else:
         _write_watermarks(batch, after, counts)
-    return TimeAdjusted(counts, met, batch.before, after)
+    return TimeAdjusted(counts, _met(batch, tally), batch.before, after, tally)
 
 
-def _counts(batch: Batch) -> tuple[dict[str, int], dict[str, Met]]:
-    """Counts of the batch, and what was early, late and out of order by source."""
-    spec, outcome = batch.workspace.spec, batch.outcome
-    sources = [source.name for source in spec.sources]
-    by_source = Counter({(r["source"], r["reason"]): r["n"] for r in refused_tally(outcome.judged.refused).collect()})
-    late = {window.name: outcome.late_for(window) for window in outcome.may_be_late_for if kind_of(window).merges}
-    accepted = outcome.judged.accepted
-    ahead = F.max(ahead_of_clock()).alias(FURTHEST_US)
-    tally = accepted_tally(accepted, spec.time, spec.event_windows, late, sources, outcome.before.drained, also=[ahead])
-    found = tally.collect()[0].asDict()
-    is_far = (found.pop(FURTHEST_US) or 0) > micros(spec.alerts.far_ahead)
-    moved = {(source, name): found.pop(of_source(name, source)) for source in sources for name in MOVED}
-    refused: Counter[str] = Counter()
-    for (_, reason), n in by_source.items():
-        refused[f"{REFUSED}{reason}"] += n
-    met = {
-        source: Met(
-            early=moved[source, "early"] + by_source[source, "early"],
-            late=moved[source, "late"] + by_source[source, "late_arrival"],
-            out_of_order=moved[source, "out_of_order"] + moved[source, KEPT] + by_source[source, "out_of_order"],
+def _counts(batch: Batch, tally: Tally) -> dict[str, int]:
+    """Counts of the batch."""
+    by_reason: Counter[str] = Counter()
+    for (_, reason), n in tally.refused.items():
+        by_reason[f"{REFUSED}{reason}"] += n
+    counts = {"records": tally.counts["accepted"] + by_reason.total(), **tally.counts, **by_reason}
+    is_far = (tally.ahead_us or 0) > micros(batch.workspace.spec.alerts.far_ahead)
+    return counts | (furthest_ahead(batch.outcome.judged.accepted).collect()[0].asDict() if is_far else {})
+
+
+def _met(batch: Batch, tally: Tally) -> dict[str, Met]:
+    """What was early, late and out of order by source."""
+    found = Counter(tally.moved) + Counter(tally.refused)
+    return {
+        name: Met(
+            early=found[name, "early"],
+            late=found[name, "late"] + found[name, "late_arrival"],
+            out_of_order=found[name, "out_of_order"] + found[name, KEPT],
         )
-        for source in sources
+        for name in (source.name for source in batch.workspace.spec.sources)
     }
-    counts = {"records": found["accepted"] + refused.total(), **found, **refused}
-    return counts | (furthest_ahead(accepted).collect()[0].asDict() if is_far else {}), met
 
 
 def write_dead_letters(batch: Batch) -> Mapping[str, int]:

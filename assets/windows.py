@@ -4,27 +4,32 @@ Here: whether a window may give anything, and writing `windows/<name>` and histo
 what windows need of earlier batches (state/windows.py).
 """
 
+from collections import Counter
 from collections.abc import Mapping
+from datetime import date, timedelta
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch, BatchWriter
 from tidemark.assets.state.windows import write_window_state
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
-from tidemark.resources.spark.frames import small_frame
+from tidemark.resources.lake.queries import pieces
 from tidemark.timeops import columns as c
 from tidemark.timeops.grid import may_close_between
 from tidemark.timeops.materialize import as_it_is, computed
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.utc import Instant, day_of
+from tidemark.timeops.utc import EPOCH, Instant, begin_of, us_of
 from tidemark.timeops.windows.gap_filling import may_wait, told_in_words
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.results import last_revisions, passing
 from tidemark.timeops.windows.revisions import changes
 
-DAY = "yyyy-MM-dd"
+_DAY_US = 86_400_000_000
+_FIRST_DAY, _LAST_DAY = ((one - EPOCH.date()).days for one in (date(1, 1, 3), date(9999, 12, 28)))
 
 
 def aggregate_windows(batch: Batch) -> Mapping[str, int]:
@@ -101,16 +106,29 @@ def _others(old: DataFrame, last: DataFrame, window: WindowSpec) -> DataFrame:
 
 
 def days_of_batch(batch: BatchWriter) -> Mapping[str, Mapping[str, int]]:
-    """Rows that a batch wrote, by window and the day of `window_start`, its partition, such as `2026-01-31`."""
-    workspace, plan = batch.workspace, batch.plan
-    day = F.date_format(day_of(F.col("window_start"), workspace.spec.partitions.time_zone), DAY).alias("day")
-    rows = small_frame(workspace.spark, [], "name STRING, day STRING")
+    """Rows that a committed batch wrote, by window and the day of `window_start`, its partition: `2026-01-31`."""
+    workspace, of_batch = batch.workspace, [(c.BATCH, "=", batch.plan.batch_id)]
+    found: dict[str, Mapping[str, int]] = {}
     for window in workspace.spec.windows:
-        written = workspace.read_base(tables.window_table(window.name), filters=[(c.BATCH, "=", plan.batch_id)])
-        rows = rows.unionByName(written.select(F.lit(window.name).alias("name"), day))
-    days: dict[str, dict[str, int]] = {}
-    with batch.tuned():
-        counted = rows.groupBy("name", "day").agg(F.count("*").alias("n")).orderBy("day").collect()
-    for row in counted:
-        days.setdefault(row["name"], {})[row["day"]] = row["n"]
-    return days
+        table, days = tables.window_table(window.name), Counter[str]()
+        for piece in pieces(workspace.lake, table, workspace.base_of(table), ["window_start"], of_batch):
+            starts_us = piece["window_start"].cast(pa.int64()).to_numpy()
+            days.update(days_of(starts_us, workspace.spec.partitions.time_zone))
+        if days:
+            found[window.name] = dict(sorted(days.items()))
+    return found
+
+
+def days_of(instants_us: NDArray[np.int64], zone: str) -> dict[str, int]:
+    """How many of some instants lie in each day of a zone, such as `2026-01-31`; of years past Python's in UTC."""
+    seen = np.unique(instants_us // _DAY_US)
+    known = [int(day) for day in seen if _FIRST_DAY < day < _LAST_DAY]
+    days = sorted({EPOCH.date() + timedelta(days=day + more) for day in known for more in (-1, 0, 1, 2)})
+    begins = np.array([us_of(begin_of(day, zone)) for day in days], dtype=np.int64)
+    is_known = np.isin(instants_us // _DAY_US, known)
+    places, counts = np.unique(np.searchsorted(begins, instants_us[is_known], side="right") - 1, return_counts=True)
+    found = {days[place].isoformat(): int(n) for place, n in zip(places, counts, strict=True)}
+    for us in instants_us[~is_known]:
+        day = str(Instant(int(us))).split(" ", maxsplit=1)[0]
+        found[day] = found.get(day, 0) + 1
+    return found

@@ -6,12 +6,23 @@ adjusted alike). Not here: the decisions.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import ADJUSTED_BY, CLOCK, REASON, SEQ, SOURCE, T
-from tidemark.timeops.events.adjustment import KEPT
+from tidemark.timeops.columns import (
+    ADJUSTED_BY,
+    ARRIVAL,
+    CLOCK,
+    EVENT_TIME,
+    REASON,
+    SEQ,
+    SOURCE,
+    W_BEFORE,
+    T,
+)
+from tidemark.timeops.events.adjustment import KEPT, JudgedRows
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.windows.drained import told_of
 from tidemark.timeops.windows.kinds import kind_of
@@ -25,73 +36,96 @@ FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US = "furthest_ahead_us", "furthest_ahead_
 its time, microseconds."""
 
 REFUSED = "refused."  # how the count of a reason begins
-_LATE = "__tm_late"
+_ASKED_OF = (SEQ, SOURCE, CLOCK, ARRIVAL, EVENT_TIME, ADJUSTED_BY, T, W_BEFORE)
 _OUTCOMES = ("in_windows", "in_gap", "filtered", "bad_expression", "window_closed", "missed_some")
 
 
-def refused_tally(refused: DataFrame) -> DataFrame:
-    """`reason`, `source` and `n` of the refused records of a segment."""
-    return refused.groupBy(F.col(REASON).alias("reason"), F.col(SOURCE).alias("source")).agg(F.count("*").alias("n"))
-
-
-def accepted_tally(
-    accepted: DataFrame,
+def tally(
+    judged: JudgedRows,
     time: TimeSpec,
-    windows: tuple[WindowSpec, ...],
-    late: Mapping[str, DataFrame],
-    sources: Sequence[str] = (),
+    windows: Sequence[WindowSpec],
     drained: Mapping[str, DataFrame] | None = None,
     *,
-    also: Sequence[Column] = (),
+    by: Mapping[str, Column] | None = None,
+    also: Mapping[str, Column] | None = None,
 ) -> DataFrame:
-    """Where the accepted events of a segment went: one row.
+    """What became of the records of a segment of the log, in groups.
 
     Args:
-        accepted: The events.
+        judged: The records.
         time: The spec's `time`.
-        windows: The spec's windows.
-        late: By window of a kind that merges, those of the events that came too late for it; under drop and adjust
-            there are some only where a flush had closed windows before.
-        sources: Names of sources to be told apart.
+        windows: The spec's windows of events.
         drained: By window those that an earlier flush closed, see windows/drained.py.
-        also: What else is asked of the events.
+        by: What else tells groups apart, over `_arrival_seq`, `_clock`, `_arrival_time`, `_event_time`,
+            `_adjusted_by`, `__tm_t`, `__tm_w_before`, and `__tm_reason`, null of accepted events.
+        also: Aggregates over the same.
 
     Returns:
-        `accepted`; by what moved them `early`, `late`, `out_of_order`, `kept_out_of_order`, of a source that is told
-        apart `of_source`; and per window
-        `<window>.in_windows`, `.in_gap`, `.filtered`, `.bad_expression` (an aggregate fails on the event),
-        `.window_closed` (these five add up to `accepted`) and
-        `.missed_some` (in some window, late for another); BIGINT counts of events. And what else was asked.
+        `reason` (null of accepted events), `source`, what `by` names, `n`; counts of accepted events by what moved
+        them: `early`, `late`, `out_of_order`, `kept_out_of_order`; and per window `<window>.in_windows`, `.in_gap`,
+        `.filtered`, `.bad_expression` (an aggregate fails on the event), `.window_closed` (these five are all that
+        are accepted) and `.missed_some` (in some window, late for another); BIGINT counts. Where windows merge, only
+        beside others an event shows late: there `late_counts` tells how many of `.in_windows` are `.window_closed`.
     """
+    placed, counts = _with_places(judged.accepted, time, windows, drained or {})
+    flags = {f"__tm_flag{number}": name for number, name in enumerate(counts)}
+    told = [counts[name].alias(flag) for flag, name in flags.items()]
+    accepted = placed.select(*_ASKED_OF, F.lit(None).cast("string").alias(REASON), *told)
+    both = accepted.unionByName(judged.refused.select(*_ASKED_OF, REASON), allowMissingColumns=True)
+    groups = {"reason": F.col(REASON), "source": F.col(SOURCE), **(by or {})}
+    return both.groupBy(*[column.alias(name) for name, column in groups.items()]).agg(
+        F.count("*").alias("n"),
+        *[F.count_if(flag).alias(name) for flag, name in flags.items()],
+        *[column.alias(name) for name, column in (also or {}).items()],
+    )
+
+
+def _with_places(
+    accepted: DataFrame, time: TimeSpec, windows: Sequence[WindowSpec], drained: Mapping[str, DataFrame]
+) -> tuple[DataFrame, dict[str, Column]]:
+    """The events with what conditions on them need, and these conditions by the name of their count."""
     may_be = _moved_under(time)
     counts = {name: F.array_contains(ADJUSTED_BY, name) if name in may_be else F.lit(False) for name in MOVED}
-    counts |= {of_source(name, one): counts[name] & (F.col(SOURCE) == one) for name in MOVED for one in sources}
     placed = accepted
     for number, window in enumerate(windows):
         names = {name: f"{name}{number}" for name in (ENDS, MISSED, FILTERED)}
-        kind = kind_of(window)
-        of_window = None if kind.merges else (drained or {}).get(window.name)  # else `late` says it
-        if of_window is None and unfit(accepted, window) is None and _holds_all(window, time):
+        kind, fails = kind_of(window), unfit(accepted, window)
+        of_window = None if kind.merges else drained.get(window.name)  # else `late_counts` says it
+        if of_window is None and fails is None and _holds_all(window, time):
             counts |= {f"{window.name}.{name}": F.lit(name == "in_windows") for name in _OUTCOMES}
             continue
         told = kind.place(told_of(placed, of_window, window))
         placed = told.drop(DRAINED).withColumnsRenamed(names)
         found = _of_window(names)
-        fails = unfit(accepted, window)
         found["bad_expression"] = F.lit(False)
         if fails is not None:
             own = f"__tm_unfit{number}"
             placed = placed.withColumn(own, fails)
             found |= {"bad_expression": F.col(own), "filtered": found["filtered"] & ~F.col(own)}
         counts |= {f"{window.name}.{name}": condition for name, condition in found.items()}
-    tally = placed.agg(
-        F.count("*").alias("accepted"),
-        *[F.count_if(condition).alias(name) for name, condition in counts.items()],
-        *also,
-    )
-    for name, events in late.items():
-        tally = _without_late(tally, name, events)
-    return tally
+    return placed, counts
+
+
+def late_counts(late: Mapping[str, DataFrame]) -> dict[str, int]:
+    """How many events came too late for each window of a kind that merges, by one job if there are such windows.
+
+    Args:
+        late: By window the events; under drop and adjust there are some only where a flush had closed windows before.
+    """
+    if not late:
+        return {}
+    names = [events.select(F.lit(window).alias("window")) for window, events in late.items()]
+    found = reduce(DataFrame.unionByName, names).groupBy("window").agg(F.count("*").alias("n")).collect()
+    return dict.fromkeys(late, 0) | {row["window"]: row["n"] for row in found}
+
+
+def without_late(counts: Mapping[str, int], late: Mapping[str, int]) -> dict[str, int]:
+    """Counts of accepted events with those that `late_counts` found moved to where they belong."""
+    moved = dict(counts)
+    for window, n in late.items():
+        moved[f"{window}.in_windows"] -= n
+        moved[f"{window}.window_closed"] = n
+    return moved
 
 
 def _moved_under(time: TimeSpec) -> set[str]:
@@ -120,19 +154,6 @@ def furthest_ahead(accepted: DataFrame) -> DataFrame:
         F.max_by(SEQ, first).alias(FURTHEST_SEQ),
         F.max_by(T, first).alias(FURTHEST_T_US),
     )
-
-
-def of_source(moved_by: str, source: str) -> str:
-    """Name of the count of a source's events that a rule moved."""
-    return f"{moved_by} of {source}"
-
-
-def _without_late(tally: DataFrame, window: str, late: DataFrame) -> DataFrame:
-    """Where windows merge, only beside the others an event shows late, so these are counted apart and moved."""
-    inside, closed = f"{window}.in_windows", f"{window}.window_closed"
-    both = tally.crossJoin(late.agg(F.count("*").alias(_LATE)))
-    moved = {inside: F.col(f"`{inside}`") - F.col(_LATE), closed: F.col(_LATE)}
-    return both.withColumns(moved).drop(_LATE)
 
 
 def _of_window(names: dict[str, str]) -> dict[str, Column]:

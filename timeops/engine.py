@@ -144,12 +144,12 @@ class Outcome:
         if self.before.held is None:
             return self.released_of_segment
         events = self.before.held.unionByName(self.accepted, allowMissingColumns=True)
-        return release(events, self.judged.state, flushed=self.flushed)
+        return release(events, self.judged.state, self.time, flushed=self.flushed)
 
     @cached_property
     def released_of_segment(self) -> Released:
         """The same of the events of the segment alone."""
-        return release(self.accepted, self.judged.state, flushed=self.flushed)
+        return release(self.accepted, self.judged.state, self.time, flushed=self.flushed)
 
     def segment_of(self, window: WindowSpec) -> Adjusted:
         """The segment as a window sees it: of a window over another one the events are the results of that one."""

@@ -9,11 +9,7 @@ when they are moved. Not here: lengths of time (durations.py), instants in colum
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column  # a moment that whoever reads a spec need not wait for
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CYCLE_YEARS, _CYCLE_US = 400, 146_097 * 86_400_000_000  # after which the calendar repeats itself
@@ -57,14 +53,3 @@ def us_of(instant: datetime) -> int:
 def begin_of(day: date, zone: str) -> datetime:
     """The instant with which a day begins, aware UTC."""
     return datetime.combine(day, time(0), ZoneInfo(zone)).astimezone(UTC)
-
-
-def day_of(instant: "Column", zone: str) -> "Column":
-    """DATE: the day that holds a TIMESTAMP; null of null."""
-    from pyspark.sql import functions as F  # noqa: PLC0415
-
-    shown = F.to_date(F.from_utc_timestamp(instant, zone))
-    following = F.date_add(shown, 1)
-    # Where the clocks go back over midnight they show the day before once more.
-    has_begun = F.to_utc_timestamp(following.cast("timestamp"), zone) <= instant
-    return F.when(has_begun, following).otherwise(shown)

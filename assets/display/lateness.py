@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tidemark.assets.tally import BINS, FINEST_US, MOVED_OR_KEPT, ON_TIME, OUTCOMES, PER_DECADE, REFUSED
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.lake import Lake
@@ -21,14 +22,8 @@ from tidemark.resources.workspace import Position
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec
 
-BINS = 200
-PER_DECADE = 40  # buckets of a histogram: a length of time is known to 3 %
-FINEST_US = 1_000
-
 QUANTILES = (0.5, 0.9, 0.99)
 
-ON_TIME, MOVED, REFUSED = "on time", "moved or kept", "refused"
-OUTCOMES = (ON_TIME, MOVED, REFUSED)
 _NONE = np.iinfo(np.int64).min  # no instant
 _SEQ, _CLOCK, _TIME, _ARRIVAL, _WATERMARK = "_arrival_seq", "_clock", "_event_time", "_arrival_time", "_watermark"
 
@@ -221,7 +216,7 @@ def _read(lake: Lake, versions: Mapping[str, int], first: int, end: int) -> _Log
     for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS):
         for at, piece in read(table, [_TIME, _ARRIVAL, "_timestamp", "_adjusted_by", _WATERMARK]):
             moved = _filled(pc.list_value_length(piece["_adjusted_by"]), 0) > 0
-            _put(log, at, piece, np.where(moved, OUTCOMES.index(MOVED), OUTCOMES.index(ON_TIME)))
+            _put(log, at, piece, np.where(moved, OUTCOMES.index(MOVED_OR_KEPT), OUTCOMES.index(ON_TIME)))
             log.moving[at] = _integers(piece, "_timestamp")
             log.watermark[at] = _integers(piece, _WATERMARK)
     for at, piece in read(tables.DEAD_LETTERS, [_TIME, _ARRIVAL, _WATERMARK], [("stage", "=", "time")]):

@@ -12,10 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from tidemark.assets.display.canvas import bend_upward_axis, canvas, days_of, outlying_from, set_time_axis
-from tidemark.assets.display.lateness import MOVED, ON_TIME, OUTCOMES, REFUSED, Bin, Lateness, bucket_start
+from tidemark.assets.display.lateness import Bin, Lateness, bucket_start
+from tidemark.assets.tally import MOVED_OR_KEPT, ON_TIME, OUTCOMES, REFUSED
 
 _BLUE, _GREEN, _ORANGE, _RED = "#4c72b0", "#55a868", "#dd8452", "#c44e52"
-_COLOURS = {ON_TIME: _GREEN, MOVED: _ORANGE, REFUSED: _RED}
+_COLOURS = {ON_TIME: _GREEN, MOVED_OR_KEPT: _ORANGE, REFUSED: _RED}
 _UNITS = (("days", 86_400.0), ("hours", 3_600), ("minutes", 60), ("seconds", 1), ("ms", 0.001))
 _SHORT = {"days": "d", "hours": "h", "minutes": "min", "seconds": "s", "ms": "ms"}
 _TICKS = (0.01, 0.1, 1, 10, 60, 600, 3_600, 21_600, 86_400, 864_000, 8_640_000, 86_400_000, 864_000_000)

@@ -1,45 +1,28 @@
 """What a person sees of a time adjustment: counts, watermark and its delay (A2), lateness, and two pictures.
 
-Here: which numbers are shown, by which names, what can cause a delay, and how late the records of a batch were, which
-takes one Spark job. Not here: the numbers of lateness themselves (lateness.py), drawing (pictures.py).
+Here: which numbers are shown, by which names, what can cause a delay, and how late the records of a batch were. Not
+here: gathering what they tell (../tally.py), the numbers of lateness themselves (lateness.py), drawing (pictures.py).
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import pyarrow.compute as pc
 from dagster import MetadataValue
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.display import metadata as show
 from tidemark.assets.display.canvas import png
-from tidemark.assets.display.lateness import (
-    BINS,
-    FINEST_US,
-    MOVED,
-    ON_TIME,
-    PER_DECADE,
-    REFUSED,
-    Bin,
-    Lateness,
-    carried_on,
-    follows_us,
-    tolerances,
-)
+from tidemark.assets.display.lateness import Bin, Lateness, carried_on, follows_us, tolerances
 from tidemark.assets.display.pictures import draw_lateness, draw_watermark
+from tidemark.assets.tally import Tally
 from tidemark.assets.time_adjustment import TimeAdjusted
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.workspace import Position, Workspace, plan_end, records_in
-from tidemark.timeops import columns as c
 from tidemark.timeops.counts import refused
 from tidemark.timeops.durations import format_duration, roughly
-from tidemark.timeops.events.event_time import REFUSED_AT_INGESTION
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.spec.consistency import has_event_time
 
 _SHOWN_QUANTILES = {"lateness_p50_seconds": 0.5, "lateness_p90_seconds": 0.9, "lateness_p99_seconds": 0.99}
 _JOINED = [
@@ -71,13 +54,13 @@ def of_time_adjustment(batch: Batch, done: TimeAdjusted) -> show.Metadata:
         about |= show.rows(counts["released"])
         about |= show.table(workspace.lake, tables.ORDERED_EVENTS)
         about["held_events"] = MetadataValue.int(workspace.lake.row_count(tables.HELD_EVENTS))
-    if has_event_time(workspace.spec.sources, workspace.spec.time):  # else event time is arrival time
-        about |= _of_lateness(batch)
+    if done.tally.groups is not None:
+        about |= _of_lateness(batch, done.tally)
     return about
 
 
-def _of_lateness(batch: Batch) -> show.Metadata:
-    lateness = lateness_of(batch)
+def _of_lateness(batch: Batch, tally: Tally) -> show.Metadata:
+    lateness = lateness_of(batch, tally)
     about: show.Metadata = {}
     for name, part in _SHOWN_QUANTILES.items():
         us = lateness.quantile_us(part)
@@ -149,65 +132,22 @@ def _length(us: int) -> str:
     return format_duration(timedelta(microseconds=us))
 
 
-def lateness_of(batch: Batch) -> Lateness:
-    """Gathers what the records of a batch tell of lateness and of the watermark."""
-    records = records_in(batch.plan)
-    if not records:
+def lateness_of(batch: Batch, tally: Tally) -> Lateness:
+    """What the records of a batch tell of lateness and of the watermark."""
+    found = tally.groups
+    if found is None or not found.num_rows:
         return Lateness((), {}, None)
-    width = math.ceil(records / BINS)
-    found = _gathered(batch, width).toArrow()
-    by_place = found.filter(pc.is_valid(found["bin"])).group_by("bin").aggregate(_JOINED).sort_by("bin").to_pylist()
+    by_place = found.group_by("bin").aggregate(_JOINED).sort_by("bin").to_pylist()
     by_bucket = found.filter(pc.is_valid(found["bucket"])).group_by(["bucket", "outcome"]).aggregate([("n", "sum")])
     histogram = {(row["bucket"], row["outcome"]): row["n_sum"] for row in by_bucket.to_pylist()}
-    return Lateness(_bins(batch, by_place, width, records), histogram, pc.max(found["longest"]).as_py())
+    return Lateness(_bins(batch, by_place, tally.width), histogram, pc.max(found["longest"]).as_py())
 
 
-def _gathered(batch: Batch, width: int) -> DataFrame:
-    """A row for each piece of the batch, bucket of lateness and outcome."""
-    lateness = F.unix_micros(c.ARRIVAL) - F.unix_micros(c.EVENT_TIME)
-    rows = _rows(batch).withColumns(
-        {
-            "bin": F.floor((F.col(c.SEQ) - batch.plan.first_seq) / width),
-            "lateness": F.when(F.col(c.T).isNotNull(), lateness),
-            "t": F.unix_micros(c.EVENT_TIME),
-        }
-    )
-    size = F.floor(PER_DECADE * F.log10(F.abs("lateness") / FINEST_US)) + 1
-    signed = F.when(F.abs("lateness") < FINEST_US, F.lit(0)).otherwise(F.signum("lateness") * size)
-    return batch.outcome.judged.items.sparkSession.sql(
-        """
-SELECT bin, bucket, outcome, count(*) AS n, max(lateness) AS longest,
-  unix_micros(max(_clock)) AS clock, max(moving) AS newest, max(__tm_w_before) AS watermark,
-  count_if(outcome = 'refused' AND t IS NOT NULL) AS refused,
-  min(t - unix_micros(_clock)) FILTER (WHERE outcome = 'refused') AS lowest,
-  max(t - unix_micros(_clock)) FILTER (WHERE outcome = 'refused') AS highest
-FROM {rows} GROUP BY bin, bucket, outcome""",
-        rows=rows.withColumn("bucket", signed.cast("int")),
-    )
-
-
-def _rows(batch: Batch) -> DataFrame:
-    """The batch's records: when they came, when they happened, what became of them."""
-    columns = [c.SEQ, c.CLOCK, c.ARRIVAL, c.EVENT_TIME, c.T, c.W_BEFORE]
-    outcome = F.when(F.size(c.ADJUSTED_BY) > 0, MOVED).otherwise(ON_TIME)
-    accepted = batch.outcome.judged.accepted.select(*columns, outcome.alias("outcome"), F.col(c.T).alias("moving"))
-    moves = F.when(F.col(c.REASON) == "out_of_order", F.col(c.T))
-    timed = F.when(~F.col(c.REASON).isin(*REFUSED_AT_INGESTION), F.col(c.T)).alias(c.T)
-    refused = batch.outcome.judged.refused.select(
-        *[timed if name == c.T else F.col(name) for name in columns],
-        F.lit(REFUSED).alias("outcome"),
-        moves.alias("moving"),
-    )
-    return accepted.unionByName(refused)
-
-
-def _bins(
-    batch: Batch, places: Sequence[Mapping[str, int | None]], width: int, records: int
-) -> tuple[Bin, ...]:
+def _bins(batch: Batch, places: Sequence[Mapping[str, int | None]], width: int) -> tuple[Bin, ...]:
     """The pieces, with the newest event and the watermark carried on from one to the next."""
     pieces = (
         Bin(
-            last=min(((row["bin"] or 0) + 1) * width, records) - 1,
+            last=min(((row["bin"] or 0) + 1) * width, records_in(batch.plan)) - 1,
             clock_us=row["clock_max"],
             newest_us=row["newest_max"],
             watermark_us=row["watermark_max"],

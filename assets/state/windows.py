@@ -135,7 +135,7 @@ def _write_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> None:
 
 
 def _may_be_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> Column:
-    """BOOLEAN, never null: false only of records of the batch that no window needs, as they lie before all open ones."""
+    """BOOLEAN, never null: false only of records of the batch that lie before every open window."""
     watermark_us = batch.after.watermark_us
     if watermark_us is None or batch.flushes:
         return F.lit(True)

@@ -151,7 +151,9 @@ def _behind(rules: RecountRules) -> str:
         before = f"CASE WHEN block > {last} THEN greatest(watermark, computed) ELSE watermark END"
         return f"{blocks}, {_count_if(_is_behind('carried', before, rules), known)}"
     if rules.over:  # many timelines share the work among the cores
-        known = f"(SELECT *, max(t) OVER ({earlier}) AS largest FROM moving) LEFT JOIN {{timelines}} ON line = _timeline"
+        known = (
+            f"(SELECT *, max(t) OVER ({earlier}) AS largest FROM moving) LEFT JOIN {{timelines}} ON line = _timeline"
+        )
         return f"{blocks}, {_count_if(_is_behind('largest', 'computed', rules), known)}"
     # Nearly every event is on time whatever the order in its block was. The others have to be looked at in order,
     # with those above all earlier blocks, as only these can be what an event of their block is behind.

@@ -120,7 +120,9 @@ def _set_aside(frame: DataFrame) -> Iterator[DataFrame]:
         kept.unpersist()
 
 
-def numbered_as_they_lie(frame: DataFrame, place: Column, parts: Sequence[Counted], *, start: int, name: str) -> Numbered:
+def numbered_as_they_lie(
+    frame: DataFrame, place: Column, parts: Sequence[Counted], *, start: int, name: str
+) -> Numbered:
     """Numbers rows that lie in order already, part behind part.
 
     Args:

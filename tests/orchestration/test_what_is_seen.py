@@ -12,11 +12,12 @@ from pyspark.sql import SparkSession
 from tests.orchestration.landing import expected, land, table, us
 from tests.orchestration.running import pipeline
 from tidemark.assets.batch.batch import Batch
-from tidemark.assets.display.lateness import BINS, MOVED, ON_TIME, REFUSED, bucket_start, lateness_of_log
+from tidemark.assets.display.lateness import bucket_start, lateness_of_log
 from tidemark.assets.display.time_metadata import lateness_of
 from tidemark.assets.ingestion import ingest
 from tidemark.assets.planning import next_segment, take_on
 from tidemark.assets.schemas import create_tables
+from tidemark.assets.tally import BINS, MOVED_OR_KEPT, ON_TIME, OUTCOMES, REFUSED
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.resources.workspace import Workspace
@@ -33,7 +34,7 @@ def test_the_gathered_numbers_are_those_of_the_events(spark: SparkSession, tmp_p
     ingest(workspace, "run")
     batch = Batch(workspace, take_on(workspace, next_segment(workspace, None, flush=False), "run"))
     done = adjust_time(batch)
-    found = lateness_of(batch)
+    found = lateness_of(batch, done.tally)
 
     log = {row["_arrival_seq"]: row for row in table(settings.warehouse, file.spec, "raw_events")}
     want = expected(settings.warehouse, file.spec, flush=False)
@@ -42,10 +43,10 @@ def test_the_gathered_numbers_are_those_of_the_events(spark: SparkSession, tmp_p
     times |= {seq: (letter.watermark_us or 0) - (letter.lateness_us or 0) for seq, letter in refused.items()}
     lateness = {seq: (us(log[seq]["_arrival_time"]) or 0) - time for seq, time in times.items()}
 
-    counted = Counter(dict.fromkeys((ON_TIME, MOVED, REFUSED), 0))
+    counted = Counter(dict.fromkeys(OUTCOMES, 0))
     for (_, kind), n in found.histogram.items():
         counted[kind] += n
-    assert counted == {ON_TIME: len(times) - len(refused), MOVED: 0, REFUSED: len(refused)}
+    assert counted == {ON_TIME: len(times) - len(refused), MOVED_OR_KEPT: 0, REFUSED: len(refused)}
     assert found.longest_us == max(lateness.values())
     for (bucket, kind), n in found.histogram.items():
         inside = [

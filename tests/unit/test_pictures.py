@@ -13,12 +13,13 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from tidemark.assets.display.canvas import png, svg
-from tidemark.assets.display.lateness import MOVED, ON_TIME, REFUSED, Bin, Lateness, bucket_start
+from tidemark.assets.display.lateness import Bin, Lateness, bucket_start
 from tidemark.assets.display.pictures import (
     draw_lateness,
     draw_watermark,
     draw_windows,
 )
+from tidemark.assets.tally import MOVED_OR_KEPT, ON_TIME, REFUSED
 from tidemark.timeops.columns import MAX_US, MIN_US
 
 HOUR = 3_600_000_000
@@ -134,7 +135,9 @@ def test_pictures_are_small_whether_the_clock_moves_or_stands_still(step_us: int
         for number in range(200)
     ]
     assert size_of(draw_watermark(bins)) == (720, 320)
-    seen = {(bucket, kind): abs(bucket) + 1 for bucket in range(-300, 301) for kind in (ON_TIME, MOVED, REFUSED)}
+    seen = {
+        (bucket, kind): abs(bucket) + 1 for bucket in range(-300, 301) for kind in (ON_TIME, MOVED_OR_KEPT, REFUSED)
+    }
     lines = {"out of orderness": 7_200.0, "early tolerance": -300.0}
     assert size_of(draw_lateness(Lateness((), seen, HOUR), lines)) == (720, 320)
 

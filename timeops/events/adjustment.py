@@ -331,7 +331,7 @@ def _dropped(scanned: Scanned, rules: TimeRules) -> DataFrame:
     return behind.withColumns({REASON: F.lit("out_of_order"), LATENESS: late})
 
 
-def release(accepted: DataFrame, state: DataFrame, *, flushed: bool = False) -> Released:
+def release(accepted: DataFrame, state: DataFrame, time: TimeSpec, *, flushed: bool = False) -> Released:
     """Splits accepted events, those held before included, by the watermark after the segment.
 
     An event is held while `_timestamp >= W` and released when `_timestamp < W`; with no watermark yet all are
@@ -340,9 +340,11 @@ def release(accepted: DataFrame, state: DataFrame, *, flushed: bool = False) -> 
     Args:
         accepted: Held events and newly accepted ones, with `_timestamp`, `_timeline`, `_adjusted_by`.
         state: timelines.STATE_SCHEMA after the segment.
+        time: The spec's `time`.
         flushed: The end of input was reached and the spec (or the operator) flushes.
     """
-    kept_late = F.array_contains(ADJUSTED_BY, KEPT)
+    # Under another policy there is none, and nobody need look for it.
+    kept_late = F.array_contains(ADJUSTED_BY, KEPT) if time.out_of_order == "keep" else F.lit(False)
     rest = accepted.where(~kept_late)
     known = rest.join(state.select(TIMELINE, "watermark"), TIMELINE, "left")
     out = F.lit(True) if flushed else F.coalesce(to_us(TIMESTAMP) < F.col("watermark"), F.lit(False))

@@ -1,13 +1,14 @@
-"""Days of time zones: they tile the line through every change of the clocks, in Python and in columns alike."""
+"""Days of time zones: they tile the line through every change of the clocks, and rows are counted by them."""
 
+from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 
+import numpy as np
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from tidemark.assets.backfill.days import between_days
-from tidemark.timeops.utc import begin_of, day_of
+from tidemark.assets.windows import days_of
+from tidemark.timeops.utc import begin_of, us_of
 
 MICROSECOND = timedelta(microseconds=1)
 ZONES = {
@@ -22,7 +23,7 @@ ZONES = {
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_days_tile_the_line_through_changes_of_the_clocks(spark: SparkSession, zone: str) -> None:
+def test_days_tile_the_line_through_changes_of_the_clocks(zone: str) -> None:
     days = [ZONES[zone] + timedelta(days=number) for number in range(-3, 5)]
     begins = [begin_of(day, zone) for day in days]
     assert begins == sorted(begins)
@@ -33,9 +34,15 @@ def test_days_tile_the_line_through_changes_of_the_clocks(spark: SparkSession, z
         if begin <= instant < end
     }
     assert len(held) >= 18, "days without an instant are rare"
-    rows = spark.createDataFrame([(instant,) for instant in held], "t TIMESTAMP")
-    found = rows.select("t", day_of(F.col("t"), zone).alias("day")).collect()
-    assert {row["t"].replace(tzinfo=UTC): row["day"] for row in found} == held
+    for instant, day in held.items():
+        assert days_of(np.array([us_of(instant)]), zone) == {day.isoformat(): 1}
+    assert days_of(np.array([us_of(instant) for instant in held]), zone) == Counter(map(str, held.values()))
+
+
+def test_days_of_years_that_python_does_not_have_are_named_in_utc() -> None:
+    beyond = us_of(datetime(9999, 12, 31, tzinfo=UTC)) + 86_400_000_000
+    assert days_of(np.array([beyond, 0, beyond + 1]), "Europe/Berlin") == {"1970-01-01": 1, "+10000-01-01": 2}
+    assert days_of(np.array([], dtype=np.int64), "UTC") == {}
 
 
 def test_days_that_are_computed_anew_are_half_open_in_the_zone_of_the_partitions() -> None:
