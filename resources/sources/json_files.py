@@ -60,9 +60,10 @@ def read_json(spark: SparkSession, source: FilesSource, schema: StructType, rang
 def _stands_alone(schema: StructType, options: dict[str, str]) -> Column:
     """Whether nothing follows the first JSON value of the line, and no key stands in it twice.
 
-    Spark's parser stops after it. So the line is parsed again as the first of two elements of an array; the line end
-    closes a comment. An object with an unlikely name for its only field takes no value over. Of two equal keys Spark
-    takes the last one; a variant refuses them at any depth, but takes longer than the keys of the object alone.
+    Spark's parser stops after it. Where the only closing brace ends the line nothing can follow. Any other line is
+    parsed again as the first of two elements of an array; the line end closes a comment. An object with an unlikely
+    name for its only field takes no value over. Of two equal keys Spark takes the last one; a variant refuses them at
+    any depth, but takes longer than the keys of the object alone.
     """
     pair = F.concat(F.lit("["), F.col(LINE), F.lit("\n,{}]"))
     has_depth = any(isinstance(field.dataType, ArrayType | MapType | StructType | VariantType) for field in schema)
@@ -71,7 +72,8 @@ def _stands_alone(schema: StructType, options: dict[str, str]) -> Column:
     alone = F.coalesce(F.size(elements) == 2, F.lit(False))
     keys = F.json_object_keys(LINE)
     each_once = F.coalesce(F.size(keys) == F.size(F.array_distinct(keys)), F.lit(True))
-    return alone if has_depth else alone & each_once
+    ends = F.instr(LINE, "}") == F.length(LINE)
+    return F.when(ends, each_once).otherwise(alone if has_depth else alone & each_once)
 
 
 def _is_too_large(parsed: Column, schema: StructType, options: dict[str, str]) -> Column:
