@@ -23,7 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidemark.resources.sources.local_files import spark_path
-from tidemark.resources.spark.choice import _allow_deep_plans
+from tidemark.resources.spark.client import allow_deep_plans, release_in_a_thread
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.session import SESSION_SETTINGS
 
@@ -314,7 +314,8 @@ def server(python: str, folder: Path) -> Iterator[SparkSession]:
             raise click.ClickException(f"the server did not start:\n{(folder / 'server.log').read_text()}")
         from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - takes a second to import
 
-        _allow_deep_plans()
+        allow_deep_plans()
+        release_in_a_thread()
         session = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
         session.client.set_retry_policies([DefaultPolicy(max_retries=1)])  # what is dropped is to show, not to wait
         for name, value in SESSION_SETTINGS.items():

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from tidemark.resources.settings import SPARK_VARIABLE, Settings
+from tidemark.resources.spark.client import allow_deep_plans, release_in_a_thread
 from tidemark.resources.spark.network import is_local
 from tidemark.resources.spark.server import address_of, answers, find_note, is_here, is_there
 from tidemark.resources.spark.session import SERVED_SETTINGS, delta_package, local_session, session_config
@@ -104,7 +105,8 @@ def _connected(config: Mapping[str, str]) -> SparkSession:
             remedy=f"start it, or unset {SPARK_VARIABLE} to compute in this process.",
         )
     _check_protocol(url)
-    _allow_deep_plans()
+    allow_deep_plans()
+    release_in_a_thread()
     builder = SparkSession.builder
     for key, value in config.items():
         builder = builder.config(key, value)
@@ -155,17 +157,6 @@ def _check_protocol(url: str) -> None:
         ) from error
     finally:
         channel.close()
-
-
-def _allow_deep_plans() -> None:
-    """Let queries be longer than fifty steps: by default protobuf's parser ends at a hundred levels, two for a step.
-
-    The parser has no other switch for it. Where it is another implementation, long queries fail by themselves.
-    """
-    with suppress(ImportError, AttributeError):
-        from google._upb import _message  # noqa: PLC0415 - only a client needs protobuf
-
-        _message.SetAllowOversizeProtos(True)
 
 
 def _leave(session: SparkSession) -> None:
