@@ -14,7 +14,7 @@ import click
 from dagster import DagsterInstance
 from rich.console import Console
 
-from benchmarks.timing import seconds, show
+from benchmarks.timing import Figure, Report, seconds
 from tidemark.assets.backfill.days import rebuild_days
 from tidemark.assets.backfill.log_range import range_of_windows
 from tidemark.assets.batch.batch import records_between
@@ -78,7 +78,8 @@ def main(days: int, events: int, some: int, rounds: int) -> None:
         times = seconds(work, rounds=rounds)
         whole, part = spans
         title = f"{days} days of {events:,} events, {days} batches"
-        show(title, times, against=whole, at_most={part: 0.2})
+        figures = [Figure(whole, times[whole]), Figure(part, times[part], against=whole, aim=0.2)]
+        Report(title, figures).save(None)
         files = {what: files_read(workspace, *span) for what, span in spans.items()}
         share = files[part] / files[whole]
         Console().print(f"files of the log: {files[part]} of {files[whole]}, {share:.0%}; at most 15 %")

@@ -1,140 +1,93 @@
-"""Files to tables, the whole command from cold, against Structured Streaming: `python -m benchmarks.end_to_end`.
+"""Files to tables, the whole command from cold, against other systems: `python -m benchmarks.end_to_end`.
 
-Here: making the files, the commands, their seconds and memory. Not here: the work of a warm process (windows.py).
+Here: the commands, in turns. Not here: how they are watched (cold.py), the other systems (peers), the work of a warm
+process (windows.py).
 """
 
-import json
 import shutil
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 
 import click
-import psutil
-from pyspark.sql import functions as F
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.logs import JITTER_MS, log_of
-from tidemark.resources.spark.session import local_session, session_config
+from benchmarks.cold import TIDEMARK, Cold, run_cold, tidemark_run, write_spec
+from benchmarks.logs import files_of
+from benchmarks.peers import OTHERS, SPARK, Peer
+from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, within
 
-FILES = 8
-WITHOUT = "tidemark run, without ordered_events"
-WITH = "tidemark run, all tables and checks"
-PEER = "Structured Streaming"
-SPEC = """
-name: cold
-sources:
-  - {{name: s, kind: files, path: {files}/*, format: {format}, settle: 0 s, arrival_time: at,
-     schema: "t TIMESTAMP, k STRING, v DOUBLE, at TIMESTAMP"}}
-time: {{timestamp_by: t, out_of_orderness: {jitter} ms, out_of_order: drop}}
-windows:
-  - {{name: w, kind: tumbling, size: 1 minute, group_by: [k],
-     aggregates: {{n: count(*), total: sum(v), lowest: min(v), highest: max(v), mean: avg(v)}}}}
-outputs: {{ordered_events: {ordered}}}
-"""
-STREAMING = """
-import sys
-from pyspark.sql import functions as F
-from tidemark.resources.spark.session import local_session, session_config
-files, kind, out, jitter = sys.argv[1:]
-spark = local_session(session_config() | {"spark.master": "local[2]"})
-events = spark.readStream.format(kind).schema("t TIMESTAMP, k STRING, v DOUBLE, at TIMESTAMP").load(files)
-found = (events.withWatermark("t", jitter + " milliseconds").groupBy(F.window("t", "1 minute"), "k")
-    .agg(F.count("*").alias("n"), F.sum("v").alias("total"), F.min("v").alias("lowest"), F.max("v").alias("highest"),
-         F.avg("v").alias("mean")))
-(found.writeStream.format("delta").outputMode("append").option("checkpointLocation", out + "/checkpoint")
-    .trigger(availableNow=True).start(out + "/windows").awaitTermination())
-"""
+WITHOUT = "`tidemark run`, without ordered_events"
+WITH = "`tidemark run`, all tables and checks"
+SECONDS_AIMS = {WITHOUT: 1.5, WITH: 2.2}
+MEMORY_AIM = 1.5
+
+Commands = dict[str, Callable[[Path], list[str]]]
+"""By their names: what to run in a folder of its own."""
 
 
-def make_files(folder: Path, events: int, kind: str) -> Path:
-    """The events in files one after another, as their arrivals are; made unless they are there."""
-    path = folder / f"files_{events}_{kind}"
-    if not path.exists():
-        spark = local_session(session_config() | {"spark.master": "local[2]", "spark.driver.memory": "4g"})
-        log = log_of(spark, folder, events, 1_000).select(
-            "t", "k", "v", F.col("_arrival_time").alias("at"), "_arrival_seq"
-        )
-        parts = (
-            log.repartitionByRange(FILES, "_arrival_seq").sortWithinPartitions("_arrival_seq").drop("_arrival_seq")
-        )
-        writer = parts.write.option("timestampFormat", "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
-        writer.format(kind).save(f"{path}.unfinished")
-        spark.stop()
-        for extra in Path(f"{path}.unfinished").glob("[._]*"):
-            extra.unlink()
-        Path(f"{path}.unfinished").rename(path)
-    return path
+def commands_of(files: Path, kind: str, tidemark: str) -> Commands:
+    """Structured Streaming first, as all are compared with it; then Tidemark, then the others that are installed."""
+
+    def ours(*, ordered: bool) -> Callable[[Path], list[str]]:
+        return lambda work: tidemark_run(tidemark, write_spec(work, files, kind, ordered=ordered))
+
+    def its(peer: Peer) -> Callable[[Path], list[str]]:
+        return lambda work: peer.command(files, kind, work / "out")
+
+    return {
+        SPARK.title: its(SPARK),
+        WITHOUT: ours(ordered=False),
+        WITH: ours(ordered=True),
+        **{peer.title: its(peer) for peer in OTHERS if peer.installed},
+    }
 
 
-def run_cold(command: Sequence[str], cwd: Path) -> tuple[float, float]:
-    """Runs a command; returns its seconds, and the most memory that it and its children had at once, GB."""
-    start = time.perf_counter()
-    process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    peaks = [0]
-    watcher = threading.Thread(target=_watch, args=(psutil.Process(process.pid), peaks), daemon=True)
-    watcher.start()
-    said, _ = process.communicate()
-    if process.returncode:
-        raise click.ClickException(f"{' '.join(command)} ended with exit code {process.returncode}:\n{said}")
-    return time.perf_counter() - start, max(peaks) / 1e9
+def measured(commands: Commands, folder: Path, rounds: int, budget_s: float) -> dict[str, list[Cold]]:
+    """Runs each command in turns, in a folder that it finds empty."""
+    work = folder / "end_to_end"
+    taken: dict[str, list[Cold]] = {name: [] for name in commands}
+    for _ in within(budget_s, rounds):
+        for name, command in commands.items():
+            shutil.rmtree(work, ignore_errors=True)
+            work.mkdir(parents=True)
+            taken[name].append(run_cold(command(work), work))
+    shutil.rmtree(work)
+    return taken
 
 
-def _watch(process: psutil.Process, peaks: list[int]) -> None:
-    while process.is_running():
-        with suppress(psutil.NoSuchProcess):  # one of them ended while they were counted
-            peaks.append(sum(one.memory_info().rss for one in [process, *process.children(recursive=True)]))
-        time.sleep(0.2)
+def report_of(taken: dict[str, list[Cold]], title: str) -> Report:
+    """Seconds and peak memory of each, against Structured Streaming's; systems that are not there say so."""
+    report = Report(title)
+    peer = SPARK.title
+    for name, runs in taken.items():
+        against = None if name == peer else peer
+        values = [run.seconds for run in runs]
+        report.figures.append(Figure(name, values, against=against, aim=SECONDS_AIMS.get(name)))
+    missing = [one.title for one in OTHERS if not one.installed]
+    report.figures += [Figure(name, [], note="not installed: make bench-peers") for name in missing]
+    for name, runs in taken.items():
+        against, aim = (None, None) if name == peer else (peer, MEMORY_AIM if name in SECONDS_AIMS else None)
+        values = [run.peak_gb for run in runs]
+        report.figures.append(Figure(name, values, unit="GB at its peak", against=against, aim=aim))
+    return report
 
 
 @click.command()
 @click.option("--events", default=10_000_000, help="How many events.")
 @click.option("--rounds", default=3, help="How often each command runs.")
 @click.option("--format", "kind", type=click.Choice(["parquet", "json"]), default="parquet", help="Of the files.")
-@click.option("--tidemark", default=str(Path(sys.executable).with_name("tidemark")), help="The command to measure.")
-@click.option("--logs", default="benchmarks/.logs", type=click.Path(path_type=Path), help="Where files are kept.")
-@click.option("--json", "into", type=click.Path(path_type=Path), help="Also write the figures to this file.")
-def main(*, events: int, rounds: int, kind: str, tidemark: str, logs: Path, into: Path | None) -> None:
+@click.option("--tidemark", default=str(TIDEMARK), help="The command to measure.")
+@LOGS
+@BUDGET
+@INTO
+def main(*, events: int, rounds: int, kind: str, tidemark: str, logs: Path, budget: float, into: Path | None) -> None:
     """Runs each command from cold in turns, and prints the ratios to the peer's."""
     folder = logs.absolute()
-    files, work = make_files(folder, events, kind), folder / "end_to_end"
-    taken: dict[str, list[tuple[float, float]]] = {PEER: [], WITHOUT: [], WITH: []}
-    for _ in range(rounds):
-        for name, measured in taken.items():
-            shutil.rmtree(work, ignore_errors=True)
-            work.mkdir(parents=True)
-            measured.append(run_cold(_command(name, files, kind, tidemark, work), work))
-    shutil.rmtree(work)
-    table = Table(
-        "", "s", "from", "to", "ratio", "peak GB", "ratio", title=f"{events:,} events, {kind}, 2 cores, cold"
-    )
-    figures = {}
-    peer_s, peer_gb = (median(column) for column in zip(*taken[PEER], strict=True))
-    for name, measured in taken.items():
-        seconds, peaks = zip(*measured, strict=True)
-        ratio, peak_ratio = median(seconds) / peer_s, median(peaks) / peer_gb
-        figures[name] = {"seconds": seconds, "ratio": ratio, "peak_gb": peaks, "peak_ratio": peak_ratio}
-        spread = [f"{one:.1f}" for one in (median(seconds), min(seconds), max(seconds))]
-        table.add_row(name, *spread, f"{ratio:.2f}", f"{median(peaks):.2f}", f"{peak_ratio:.2f}")
-    Console().print(table)
-    if into is not None:
-        about = {"events": events, "format": kind, "rounds": rounds, "commands": figures}
-        into.write_text(json.dumps(about, indent=2), encoding="utf-8")
-
-
-def _command(name: str, files: Path, kind: str, tidemark: str, work: Path) -> list[str]:
-    if name == PEER:
-        return [sys.executable, "-W", "ignore", "-c", STREAMING, str(files), kind, str(work), str(JITTER_MS)]
-    ordered = "true" if name == WITH else "false"
-    spec = SPEC.format(files=files, format=kind, jitter=JITTER_MS, ordered=ordered)
-    (work / "cold.yaml").write_text(spec, encoding="utf-8")
-    return [tidemark, "run", "cold.yaml", "--warehouse", "warehouse"]
+    files = files_of(folder, events, kind)
+    taken = measured(commands_of(files, kind, tidemark), folder, rounds, budget)
+    said = {"parquet": "parquet", "json": "JSON lines"}[kind]
+    report = report_of(taken, f"{events:,} events from {said} to all tables, cold commands")
+    report.about = {"events": events, "format": kind}
+    report.save(into)
 
 
 if __name__ == "__main__":

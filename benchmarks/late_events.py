@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from benchmarks.logs import JITTER_MS, log_of
-from benchmarks.timing import seconds, show
+from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, seconds
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.events.adjustment import time_adjustment
@@ -36,11 +36,17 @@ def late(log: DataFrame, *, over: tuple[str, ...] = (), setters: bool = False) -
     return adjusted.refused.where("__tm_w_before IS NOT NULL").agg(*asked).collect()
 
 
+COUNT = "count by minute"
+AIMS = {"late events, one timeline": 3.0, "late events, 100,000 timelines": 8.0}
+
+
 @click.command()
 @click.option("--events", default=10_000_000, help="Length of the logs.")
 @click.option("--rounds", default=5, help="How often each piece is timed.")
-@click.option("--logs", default="benchmarks/.logs", type=click.Path(path_type=Path), help="Where logs are kept.")
-def main(events: int, rounds: int, logs: Path) -> None:
+@LOGS
+@BUDGET
+@INTO
+def main(events: int, rounds: int, logs: Path, budget: float, into: Path | None) -> None:
     """Times them, and prints the ratios."""
     spark = local_session(session_config() | {"spark.master": "local[2]", "spark.driver.memory": "4g"})
     folder = logs.absolute()
@@ -48,16 +54,19 @@ def main(events: int, rounds: int, logs: Path) -> None:
     many = log_of(spark, folder, events, 100_000)
     times = seconds(
         {
-            "count by minute": lambda: by_minute(thousand),
+            COUNT: lambda: by_minute(thousand),
             "late events, one timeline": lambda: late(thousand),
-            "... and who set the watermark": lambda: late(thousand, setters=True),
+            "… and who set the watermark": lambda: late(thousand, setters=True),
             "late events, 1,000 timelines": lambda: late(thousand, over=("k",)),
             "late events, 100,000 timelines": lambda: late(many, over=("k",)),
         },
         rounds=rounds,
+        budget_s=budget,
     )
-    bounds = {"late events, one timeline": 1.5, "late events, 100,000 timelines": 3.0}
-    show(f"{events:,} events, Delta log, 2 cores", times, against="count by minute", at_most=bounds)
+    report = Report(f"exact late events of {events:,}, Delta log, warm", about={"events": events})
+    for work, values in times.items():
+        report.figures.append(Figure(work, values, against=None if work == COUNT else COUNT, aim=AIMS.get(work)))
+    report.save(into)
 
 
 if __name__ == "__main__":

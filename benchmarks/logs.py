@@ -1,21 +1,34 @@
-"""Arrival logs of any length, the same on every machine: a payload of three columns, a few events late.
+"""Events of any number, the same on every machine for the same seed: a payload of three columns, a few events late.
 
-Here: making them as Delta tables. Not here: what is measured on them.
+Here: making them as a Delta log, as files, and as small files of busy keys. Not here: what is measured on them.
 """
 
+import os
+from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.resources.spark.session import local_session, session_config
+
+SEED = 0
 LATE_PER_THOUSAND = 23
 JITTER_MS = 5_000  # events come up to so much after their time, as the out-of-orderness allows
 STEP_MS = 10  # from one arrival to the next
+TIMELINES = 1_000  # values of `k` in the files
+FILES = 8
+SCHEMA = "t TIMESTAMP, k STRING, v DOUBLE, at TIMESTAMP"
+"""Of the files; `at` is the arrival."""
 
-_START_MS = 1_767_225_600_000  # 2026-01-01
+_START_MS = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000
+_SALTS = 10  # a seed has so many numbers of its own
 
 
-def log_of(spark: SparkSession, folder: Path, events: int, timelines: int) -> DataFrame:
+def log_of(spark: SparkSession, folder: Path, events: int, timelines: int, seed: int = SEED) -> DataFrame:
     """A log in a Delta table, made unless it is there.
 
     Args:
@@ -23,19 +36,79 @@ def log_of(spark: SparkSession, folder: Path, events: int, timelines: int) -> Da
         folder: Where logs are kept from one run to the next.
         events: How many.
         timelines: How many values the column `k` has.
+        seed: Other events with each.
 
     Returns:
         Columns of the arrival log and `t` TIMESTAMP, `k` STRING, `v` DOUBLE.
     """
-    path = folder / f"log_{events}_{timelines}"
+    path = folder / log_name(events, timelines, seed)
     if not (path / "_delta_log").exists():
-        _make(spark, events, timelines).write.format("delta").save(str(path))
+        _make(spark, events, timelines, seed).write.format("delta").save(str(path))
     return spark.read.format("delta").load(str(path))
 
 
-def _make(spark: SparkSession, events: int, timelines: int) -> DataFrame:
+def log_name(events: int, timelines: int, seed: int = SEED) -> str:
+    """The folder of a log among the others."""
+    return f"log_{events}_{timelines}{_of_seed(seed)}"
+
+
+def files_of(folder: Path, events: int, kind: str, *, files: int = FILES, seed: int = SEED) -> Path:
+    """The same events in files one after another, as their arrivals are; made unless they are there.
+
+    Names and times of change are in the order of the arrivals, as readers go by one or the other.
+
+    Args:
+        folder: Where files are kept from one run to the next.
+        events: How many.
+        kind: `parquet` or `json`, which is a JSON object a line.
+        files: How many files.
+        seed: Other events with each.
+
+    Returns:
+        Their folder, with nothing else in it.
+    """
+    parts = "" if files == FILES else f"_in_{files}"
+    path = folder / f"files_{events}_{kind}{parts}{_of_seed(seed)}"
+    if not path.exists():
+        spark = local_session(session_config() | {"spark.master": "local[2]", "spark.driver.memory": "4g"})
+        log = _make(spark, events, TIMELINES, seed)
+        log = log.select("t", "k", "v", F.col("_arrival_time").alias("at"), "_arrival_seq")
+        rows = log.repartitionByRange(files, "_arrival_seq").sortWithinPartitions("_arrival_seq").drop("_arrival_seq")
+        writer = rows.write.option("timestampFormat", "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
+        unfinished = path.with_name(f"{path.name}.unfinished")
+        writer.format(kind).mode("overwrite").save(str(unfinished))
+        spark.stop()
+        for extra in unfinished.glob("[._]*"):
+            extra.unlink()
+        unfinished.rename(path)
+    for number, file in enumerate(sorted(path.iterdir())):
+        changed_s = _START_MS // 1_000 + number
+        os.utime(file, (changed_s, changed_s))
+    return path
+
+
+def land_busy_keys(folder: Path, first: int, events: int, name: str) -> None:
+    """Writes events ten milliseconds apart, of a hundred keys, each busy for five seconds; a file appears whole."""
+    number = np.arange(first, first + events)
+    rows = pa.table(
+        {
+            "at": pa.array((_START_MS + number * STEP_MS) * 1_000, pa.timestamp("us", "UTC")),
+            "k": pa.array(np.char.add("k", (number // 500 % 100).astype(str))),
+            "v": pa.array(number % 997),
+        }
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, folder / f".{name}")
+    (folder / f".{name}").rename(folder / name)
+
+
+def _of_seed(seed: int) -> str:
+    return "" if seed == SEED else f"_seed{seed}"
+
+
+def _make(spark: SparkSession, events: int, timelines: int, seed: int) -> DataFrame:
     def chance(salt: int, below: int) -> str:
-        return f"pmod(xxhash64(id, {salt}), {below})"
+        return f"pmod(xxhash64(id, {seed * _SALTS + salt}), {below})"
 
     late = f"IF({chance(1, 1000)} < {LATE_PER_THOUSAND}, 1000 * (10 + {chance(2, 590)}), 0)"
     arrival = f"{_START_MS} + id * {STEP_MS}"

@@ -6,19 +6,14 @@ Here: making the input, running it, with few and with millions of events held. N
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 
 import click
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from dagster import DagsterInstance
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.logs import land_busy_keys
+from benchmarks.timing import INTO, Figure, Report
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
@@ -37,7 +32,6 @@ windows:
   - {name: by_session, kind: session, gap: 20 s, group_by: [k], aggregates: {n: count(*)}}
 """
 LITTLE = "out_of_orderness: 5 s"
-START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -47,22 +41,6 @@ class Seen:
     at_s: float
     jobs: int
     commits: int
-
-
-def land(folder: Path, first: int, events: int, name: str) -> None:
-    """Writes events ten milliseconds apart, of a hundred keys, each busy for five seconds; a file appears whole."""
-    number = np.arange(first, first + events)
-    start_us = int(START.timestamp()) * 1_000_000
-    rows = pa.table(
-        {
-            "at": pa.array(start_us + number * 10_000, pa.timestamp("us", "UTC")),
-            "k": pa.array(np.char.add("k", (number // 500 % 100).astype(str))),
-            "v": pa.array(number % 997),
-        }
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(rows, folder / f".{name}")
-    (folder / f".{name}").rename(folder / name)
 
 
 def run(root: Path, spec: str, held: int, batches: int, events: int) -> list[Seen]:
@@ -80,41 +58,42 @@ def run(root: Path, spec: str, held: int, batches: int, events: int) -> list[See
 
     with DagsterInstance.ephemeral() as instance:
         if held:
-            land(root / "in", 0, held, "held.parquet")
+            land_busy_keys(root / "in", 0, held, "held.parquet")
             run_pipeline(file, settings, RunOptions(), instance=instance)
         for number in range(batches):
-            land(root / "in", held + number * events, events, f"{number:04}.parquet")
+            land_busy_keys(root / "in", held + number * events, events, f"{number:04}.parquet")
             run_pipeline(file, settings, RunOptions(), instance=instance, tell=tell)
     return seen
 
 
-def row(name: str, seen: list[Seen]) -> tuple[str, ...]:
-    """Medians of the steps from one commit to the next; the first batches warm up."""
-    steps = [
-        (after.at_s - before.at_s, after.jobs - before.jobs, after.commits - before.commits)
-        for before, after in pairwise(seen)
-    ][len(seen) // 3 :]
-    seconds, jobs, commits = (median(column) for column in zip(*steps, strict=True))
-    return name, f"{seconds:.2f}", f"{jobs:.0f}", f"{commits:.0f}"
+def figures(name: str, seen: list[Seen], *, aimed: bool) -> list[Figure]:
+    """Steps from one commit to the next; the first batches warm up."""
+    steps = list(pairwise(seen))[len(seen) // 3 :]
+    aim_s, aim_jobs = (4.0, 20.0) if aimed else (None, None)
+    return [
+        Figure(name, [after.at_s - before.at_s for before, after in steps], aim=aim_s),
+        Figure(name, [after.jobs - before.jobs for before, after in steps], unit="Spark jobs", aim=aim_jobs),
+        Figure(name, [after.commits - before.commits for before, after in steps], unit="Delta commits"),
+    ]
 
 
 @click.command()
 @click.option("--batches", default=15, help="Micro-batches of each piece; the first third warms up.")
 @click.option("--events", default=10_000, help="Events of a micro-batch.")
-@click.option("--held", default=10_000_000, help="Events that are held all the while in the second piece.")
-def main(batches: int, events: int, held: int) -> None:
-    """Times both pieces, and prints the ratio."""
-    table = Table("piece", "median s", "Spark jobs", "Delta commits", title=f"batches of {events:,} events")
-    started = datetime.now(UTC)
-    for name, spec, first in (
-        ("few events held", SPEC.replace("out_of_orderness: 30 days", LITTLE), 0),
-        ("few events held, 30 days behind", SPEC, 0),
-        (f"{held:,} events held", SPEC, held),
-    ):
+@click.option("--held", default=0, help="Also time batches while so many events are held, 30 days behind: 10000000.")
+@INTO
+def main(batches: int, events: int, held: int, into: Path | None) -> None:
+    """Times the batches of each piece."""
+    pieces = [("few events held", SPEC.replace("out_of_orderness: 30 days", LITTLE), 0)]
+    if held:
+        pieces += [("few events held, 30 days behind", SPEC, 0), (f"{held:,} events held", SPEC, held)]
+    title = f"micro-batches of {events:,} events, three windows, warm Spark"
+    report = Report(title, about={"batches": batches, "events": events})
+    for name, spec, first in pieces:
         with tempfile.TemporaryDirectory() as folder:
-            table.add_row(*row(name, run(Path(folder), spec, first, batches, events)))
-    Console().print(table)
-    click.echo(f"{(datetime.now(UTC) - started) // timedelta(seconds=1)} s in all")
+            seen = run(Path(folder), spec, first, batches, events)
+        report.figures += figures(name, seen, aimed=not first and LITTLE in spec)
+    report.save(into)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,13 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
 
 import click
 from dagster import DagsterInstance, DagsterRunStatus, RunRecord
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.micro_batches import LITTLE, SPEC, land
+from benchmarks.logs import land_busy_keys
+from benchmarks.micro_batches import LITTLE, SPEC
+from benchmarks.timing import INTO, Figure, Report
 from tests.daemons import daemon, warm_spark
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import use_dagster_home
@@ -40,7 +39,7 @@ def run(root: Path, batches: int, events: int, *, warm: bool) -> list[tuple[floa
         stack.enter_context(daemon(home, root, warehouse))
         taken = []
         for number in range(batches):
-            land(root / "in", number * events, events, f"{number:04}.parquet")
+            land_busy_keys(root / "in", number * events, events, f"{number:04}.parquet")
             done = _ended(instance, number + 1)
             launched, ended = done.create_timestamp.timestamp(), done.end_time or 0
             commit = workspace.batches.last_commit("process")
@@ -67,18 +66,25 @@ def _ended(instance: DagsterInstance, runs: int) -> RunRecord:
 @click.command()
 @click.option("--batches", default=9, help="Micro-batches of each piece; the first third warms up.")
 @click.option("--events", default=10_000, help="Events of a micro-batch.")
-def main(batches: int, events: int) -> None:
-    """Times both pieces."""
-    table = Table(
-        "piece", "to the commit, s", "to the end, s", title=f"launched by the queue, {events:,} events each"
+@click.option("--cold", is_flag=True, help="Also time runs that each start a Spark of their own: a minute each.")
+@INTO
+def main(*, batches: int, events: int, cold: bool, into: Path | None) -> None:
+    """Times the batches of each piece."""
+    report = Report(
+        f"launched by Dagster's queue, {events:,} events each", about={"batches": batches, "events": events}
     )
-    for name, warm in (("with `tidemark serve`", True), ("a Spark of its own for each run", False)):
+    pieces: list[tuple[str, bool, float | None]] = [("with `tidemark serve`", True, 9.0)]
+    if cold:
+        pieces.append(("a Spark of its own for each run", False, None))
+    for name, warm, aim in pieces:
         with tempfile.TemporaryDirectory() as folder:
             taken = run(Path(folder), batches, events, warm=warm)[batches // 3 :]
         to_commit, to_end = zip(*taken, strict=True)
-        spread = f"{median(to_commit):.1f} ({min(to_commit):.1f} to {max(to_commit):.1f})"
-        table.add_row(name, spread, f"{median(to_end):.1f}")
-    Console().print(table)
+        report.figures += [
+            Figure(f"{name}: launch to commit", to_commit, aim=aim),
+            Figure(f"{name}: launch to the end of the run", to_end),
+        ]
+    report.save(into)
 
 
 if __name__ == "__main__":

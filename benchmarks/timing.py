@@ -1,43 +1,156 @@
-"""Seconds of several pieces of work, taken in turns so that the machine's moods fall on all of them.
+"""Figures of several pieces of work, measured in turns so that the machine's moods fall on all of them.
 
-Here: the clock and the table of ratios. Not here: the work.
+Here: the clock, the figures with their ratios and aims, their table and their JSON. Not here: the work, the machine.
 """
 
+import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
+from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
 
 Work = Mapping[str, Callable[[], object]]
 
+LOGS = click.option(
+    "--logs", default="benchmarks/.logs", type=click.Path(path_type=Path), help="Where logs and files are kept."
+)
+BUDGET = click.option("--budget", default=0.0, help="Begin no round that would end after so many seconds; 0: no end.")
+INTO = click.option("--json", "into", type=click.Path(path_type=Path), help="Also write the figures to this file.")
 
-def seconds(work: Work, *, rounds: int) -> dict[str, list[float]]:
+
+@dataclass(frozen=True)
+class Figure:
+    """What one piece of work took, once a round.
+
+    Attributes:
+        work: What it is called in the table.
+        values: One of each round; none where it could not be measured.
+        unit: What is counted; nothing where it is plain.
+        against: The work that it is compared with, of the same report.
+        aim: The most that the ratio may be, or the median where there is nothing to compare with.
+        note: What a reader of the row must know.
+    """
+
+    work: str
+    values: Sequence[float]
+    unit: str = "s"
+    against: str | None = None
+    aim: float | None = None
+    note: str = ""
+
+
+@dataclass
+class Report:
+    """The figures of one piece of the benchmarks, and what they were measured on."""
+
+    title: str
+    figures: list[Figure] = field(default_factory=list)
+    about: dict[str, object] = field(default_factory=dict)
+
+    def ratios(self, figure: Figure) -> list[float]:
+        """Those of each round to the same round of what it is compared with."""
+        if figure.against is None:
+            return []
+        [other] = [one for one in self.figures if (one.work, one.unit) == (figure.against, figure.unit)]
+        return [mine / its for mine, its in zip(figure.values, other.values, strict=False)]
+
+    def ratio(self, figure: Figure) -> float | None:
+        """That of the medians."""
+        if figure.against is None or not figure.values:
+            return None
+        [other] = [one for one in self.figures if (one.work, one.unit) == (figure.against, figure.unit)]
+        return median(figure.values) / median(other.values) if other.values else None
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, with what the table shows of each figure."""
+        figures = []
+        for figure in self.figures:
+            ratio = self.ratio(figure)
+            judged = ratio if figure.against else median(figure.values) if figure.values else None
+            figures.append(
+                {
+                    "work": figure.work,
+                    "unit": figure.unit,
+                    "median": median(figure.values) if figure.values else None,
+                    "values": list(figure.values),
+                    "against": figure.against,
+                    "ratio": ratio,
+                    "ratios": self.ratios(figure),
+                    "aim": figure.aim,
+                    "aim_reached": None if figure.aim is None or judged is None else judged <= figure.aim,
+                    "note": figure.note,
+                }
+            )
+        return {"title": self.title, "about": self.about, "figures": figures}
+
+    def save(self, into: Path | None) -> None:
+        """Prints the table, and writes the JSON where a file is given."""
+        show(self.as_json())
+        if into is not None:
+            into.write_text(json.dumps(self.as_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def seconds(work: Work, *, rounds: int, budget_s: float = 0) -> dict[str, list[float]]:
     """Runs each piece once to warm up, then in turns; returns the times of each."""
+    start = time.perf_counter()
     for piece in work.values():
         piece()
     times: dict[str, list[float]] = {name: [] for name in work}
-    for _ in range(rounds):
+    for _ in within(budget_s, rounds, spent_s=time.perf_counter() - start):
         for name, piece in work.items():
-            start = time.perf_counter()
-            piece()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(timed(piece))
     return times
 
 
-def show(title: str, times: Mapping[str, list[float]], *, against: str, at_most: Mapping[str, float]) -> None:
-    """Prints medians, their spread and the ratio to one of them, with the bound that was asked for."""
-    base = median(times[against])
-    table = Table("", "median s", "from", "to", "ratio", "at most", title=title, title_justify="left")
-    for name, taken in times.items():
-        ratio, bound = median(taken) / base, at_most.get(name)
-        table.add_row(
-            name,
-            f"{median(taken):.2f}",
-            f"{min(taken):.2f}",
-            f"{max(taken):.2f}",
-            f"{ratio:.2f}",
-            "" if bound is None else f"{bound:g}",
-        )
-    Console().print(table)
+def timed(piece: Callable[[], object]) -> float:
+    """Seconds of one run."""
+    start = time.perf_counter()
+    piece()
+    return time.perf_counter() - start
+
+
+def within(budget_s: float, rounds: int, *, spent_s: float = 0) -> Iterator[int]:
+    """Numbers of rounds; after the first none begins that, if it takes as long as the longest, would end too late."""
+    began = time.perf_counter() - spent_s
+    longest = 0.0
+    for number in range(rounds):
+        start = time.perf_counter()
+        if number and budget_s and start - began + longest > budget_s:
+            return
+        yield number
+        longest = max(longest, time.perf_counter() - start)
+
+
+def show(*reports: Mapping[str, Any], title: str | None = None) -> None:
+    """Prints the figures of reports, as their JSON has them, in one table."""
+    table = Table("work", "figure", "ratio", "aim", title=title, title_justify="left")
+    for report in reports:
+        table.add_section()
+        table.add_row(f"[bold]{report['title']}[/bold]")
+        for figure in report["figures"]:
+            table.add_row(*_cells(figure))
+    Console(width=max(Console().width, 120)).print(table)
+
+
+def _cells(figure: Mapping[str, Any]) -> tuple[str, ...]:
+    ratio, aim, values = figure["ratio"], figure["aim"], figure["values"]
+    said = figure["note"]
+    if values:
+        digits = _digits(figure)
+        spread = f" ({min(values):.{digits}f} to {max(values):.{digits}f})" if len(set(values)) > 1 else ""
+        said = f"{figure['median']:.{digits}f}{spread} {figure['unit']}".strip() + (f"; {said}" if said else "")
+    missed = figure["aim_reached"] is False
+    shown = "" if aim is None else f"{aim:g}" + (", missed" if missed else "")
+    return f"  {figure['work']}", said, "" if ratio is None else f"{ratio:.2f}", shown
+
+
+def _digits(figure: Mapping[str, Any]) -> int:
+    if all(float(value).is_integer() for value in figure["values"]):
+        return 0
+    return 1 if figure["median"] >= 10 else 2

@@ -11,8 +11,8 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.logs import JITTER_MS, log_of
-from benchmarks.timing import seconds, show
+from benchmarks.logs import JITTER_MS, log_name, log_of
+from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, seconds
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.spark.numbering import numbered
 from tidemark.resources.spark.session import local_session, session_config
@@ -30,6 +30,13 @@ TUMBLING = {"kind": "tumbling", "size": "1 minute"}
 HOPPING = {"kind": "hopping", "size": "1 hour", "hop": "1 minute"}
 SESSION = {"kind": "session", "gap": "20 seconds"}
 PAYLOAD = ("t", "k", "v")
+TUMBLED, STREAMED, BATCHED = "tumbling, 1 minute", "Spark, tumbling, streaming", "Spark, `session_window`, batch"
+COMPARED = {  # what each is compared with, and the most that the ratio may be
+    TUMBLED: (STREAMED, 1.1),
+    "hopping, 1 hour every minute": (TUMBLED, 1.6),
+    "sessions, gap 20 seconds": (BATCHED, 1.8),
+    "tumbling, and events in order": (TUMBLED, None),
+}
 
 
 def judged_windows(log: DataFrame, shape: dict[str, str], out: Path, *, ordered: bool = False) -> None:
@@ -88,42 +95,31 @@ def written(frame: DataFrame, path: Path) -> None:
 
 @click.command()
 @click.option("--events", default=10_000_000, help="Length of the log.")
-@click.option("--rounds", default=5, help="How often each piece is timed.")
-@click.option("--logs", default="benchmarks/.logs", type=click.Path(path_type=Path), help="Where logs are kept.")
-def main(events: int, rounds: int, logs: Path) -> None:
+@click.option("--rounds", default=3, help="How often each piece is timed.")
+@click.option("--in-order", is_flag=True, help="Also time the writing of the events in order: a minute a round.")
+@LOGS
+@BUDGET
+@INTO
+def main(*, events: int, rounds: int, in_order: bool, logs: Path, budget: float, into: Path | None) -> None:
     """Times them, and prints the ratios."""
     spark = local_session(session_config() | {"spark.master": "local[2]", "spark.driver.memory": "4g"})
     folder = logs.absolute()
     log, out = log_of(spark, folder, events, 1_000), folder / "windows"
-    title = f"{events:,} events, 1,000 keys, Delta to Delta, 2 cores"
-    tumbling: dict[str, Callable[[], object]] = {
-        "tumbling, 1 minute": lambda: judged_windows(log, TUMBLING, out / "tumbling")
+    pieces: dict[str, Callable[[], object]] = {
+        STREAMED: lambda: streamed(spark, folder / log_name(events, 1_000), out / "streamed"),
+        TUMBLED: lambda: judged_windows(log, TUMBLING, out / "tumbling"),
+        "hopping, 1 hour every minute": lambda: judged_windows(log, HOPPING, out / "hopping"),
+        BATCHED: lambda: session_windows(log, out / "spark_sessions"),
+        "sessions, gap 20 seconds": lambda: judged_windows(log, SESSION, out / "sessions"),
     }
-    groups: list[tuple[dict[str, Callable[[], object]], dict[str, float]]] = [
-        (
-            {"Spark, tumbling, streaming": lambda: streamed(spark, folder / f"log_{events}_1000", out / "streamed")}
-            | tumbling,
-            {"tumbling, 1 minute": 1.0},
-        ),
-        (
-            {
-                "Spark, session_window, batch": lambda: session_windows(log, out / "spark_sessions"),
-                "sessions, gap 20 seconds": lambda: judged_windows(log, SESSION, out / "sessions"),
-            },
-            {"sessions, gap 20 seconds": 2.0},
-        ),
-        (
-            tumbling | {"hopping, 1 hour every minute": lambda: judged_windows(log, HOPPING, out / "hopping")},
-            {"hopping, 1 hour every minute": 3.0},
-        ),
-        (
-            tumbling
-            | {"… and events in order": lambda: judged_windows(log, TUMBLING, out / "ordered", ordered=True)},
-            {},
-        ),
-    ]
-    for pieces, at_most in groups:  # each against its first piece
-        show(title, seconds(pieces, rounds=rounds), against=next(iter(pieces)), at_most=at_most)
+    if in_order:
+        pieces["tumbling, and events in order"] = lambda: judged_windows(log, TUMBLING, out / "ordered", ordered=True)
+    title = f"windows over {events:,} events, 1,000 keys, Delta to Delta, warm"
+    report = Report(title, about={"events": events})
+    for work, values in seconds(pieces, rounds=rounds, budget_s=budget).items():
+        against, aim = COMPARED.get(work, (None, None))
+        report.figures.append(Figure(work, values, against=against, aim=aim))
+    report.save(into)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,103 @@
+"""All pieces that the README's first table shows, one after the other: `python -m benchmarks`.
+
+Here: which pieces, how long each may take, their one table and one JSON. Not here: what a piece measures; each is a
+command of its own, in a process of its own.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.machine import described
+from benchmarks.timing import LOGS, show
+
+RESULTS = Path(__file__).with_name("results.json")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A module of this folder with its options.
+
+    Attributes:
+        module: Its name.
+        options: What it is given besides.
+        budget_s: When it begins no further round; None where its options alone say how long it takes.
+        keeps_logs: Whether it keeps logs or files from one run to the next.
+    """
+
+    module: str
+    options: tuple[str, ...] = ()
+    budget_s: int | None = None
+    keeps_logs: bool = True
+
+
+def pieces_of(events: int) -> list[Piece]:
+    """All of them: at 10 million events and with all aims reached, they take 25 minutes on two quiet cores."""
+    many, fewer, few = (str(max(events // share, 100_000)) for share in (1, 5, 10))
+    return [
+        Piece("end_to_end", ("--events", many), budget_s=720),
+        Piece("end_to_end", ("--events", fewer, "--format", "json", "--rounds", "1")),
+        Piece("windows", ("--events", many), budget_s=300),
+        Piece("late_events", ("--events", many, "--rounds", "3"), budget_s=90),
+        Piece("micro_batches", keeps_logs=False),
+        Piece("queued", ("--batches", "7"), keeps_logs=False),
+        Piece("commands", budget_s=90, keeps_logs=False),
+        Piece("right_answers", ("--events", few)),
+    ]
+
+
+@click.command()
+@click.option("--events", default=10_000_000, help="Of the longest logs; the other lengths follow.")
+@click.option("--into", default=RESULTS, type=click.Path(path_type=Path), help="The file for the JSON.")
+@LOGS
+def main(events: int, into: Path, logs: Path) -> None:
+    """Runs each piece, and shows all figures in one table; a piece that fails does not keep the others from running."""
+    start, started = time.perf_counter(), datetime.now(UTC)
+    reports: list[dict[str, Any]] = []
+    failed = []
+    for piece in pieces_of(events):
+        report = _run(piece, logs)
+        if report is None:
+            failed.append(" ".join([piece.module, *piece.options]))
+        else:
+            reports.append(report)
+    taken = time.perf_counter() - start
+    results = {
+        **described(),
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": round(taken),
+        "failed": failed,
+        "reports": reports,
+    }
+    into.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    show(*reports, title=f"{taken / 60:.0f} minutes in all; single values: {into}")
+    if failed:
+        raise click.ClickException(f"Failed: {'; '.join(failed)}")
+
+
+def _run(piece: Piece, logs: Path) -> dict[str, Any] | None:
+    """What a piece reports; None where it failed, and has said why."""
+    command = [sys.executable, "-m", f"benchmarks.{piece.module}", *piece.options]
+    if piece.keeps_logs:
+        command += ["--logs", str(logs)]
+    if piece.budget_s is not None:
+        command += ["--budget", str(piece.budget_s)]
+    with tempfile.TemporaryDirectory() as folder:
+        into = Path(folder) / "report.json"
+        start = time.perf_counter()
+        if subprocess.run([*command, "--json", str(into)], check=False).returncode:
+            return None
+        report: dict[str, Any] = json.loads(into.read_text(encoding="utf-8"))
+    return {"piece": piece.module, "seconds": round(time.perf_counter() - start), **report}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""The job in Spark Structured Streaming: all files that are there, windows of a minute by key, to a Delta table.
+
+Its watermark moves between micro-batches; an event that finds its window closed is dropped without a trace.
+"""
+
+import argparse
+
+from pyspark.sql import functions as F
+
+from tidemark.resources.spark.session import local_session, session_config
+
+SCHEMA = "t TIMESTAMP, k STRING, v DOUBLE, at TIMESTAMP"
+
+
+def main() -> None:
+    """Runs it to the end of the files."""
+    parser = argparse.ArgumentParser()
+    for name in ("files", "kind", "out"):
+        parser.add_argument(name)
+    parser.add_argument("--files-at-once", type=int, help="of a micro-batch; default: all")
+    asked = parser.parse_args()
+    spark = local_session(session_config())
+    reader = spark.readStream.format(asked.kind).schema(SCHEMA)
+    if asked.files_at_once:
+        reader = reader.option("maxFilesPerTrigger", asked.files_at_once)
+    windows = (
+        reader.load(asked.files)
+        .withWatermark("t", "5 seconds")
+        .groupBy(F.window("t", "1 minute"), "k")
+        .agg(
+            F.count("*").alias("n"),
+            F.sum("v").alias("total"),
+            F.min("v").alias("lowest"),
+            F.max("v").alias("highest"),
+            F.avg("v").alias("mean"),
+        )
+    )
+    query = (
+        windows.writeStream.format("delta")
+        .outputMode("append")
+        .option("checkpointLocation", f"{asked.out}/checkpoint")
+        .trigger(availableNow=True)
+        .start(f"{asked.out}/windows")
+    )
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main()
