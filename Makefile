@@ -3,7 +3,7 @@
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all properties bench check format docs screenshots ui
+.PHONY: help setup demo test test-all properties bench bench-peers bench-long check format docs screenshots ui
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -29,15 +29,21 @@ test-all: setup ## run all tests, also the long ones: more than an hour
 properties: setup ## try 2,000 fresh random logs in each mode of each property, or LOGS=…; hours
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/properties --all --logs $(or $(LOGS),2000)
 
-bench: setup ## measure against peers; more than an hour, see benchmarks/README.md
-	@$(BIN)/python -m benchmarks.late_events
-	@$(BIN)/python -m benchmarks.windows
-	@$(BIN)/python -m benchmarks.end_to_end
+bench: setup ## measure against peers in half an hour: one table, and benchmarks/results.json
+	@$(BIN)/python -m benchmarks
+
+bench-peers: setup ## install the peers of `make bench` that have environments of their own: DuckDB, Polars, Flink
+	@benchmarks/peers/setup.sh
+
+bench-long: setup ## measure what takes hours: lengths and cores, growth, a hundred batches, backfills, upkeep
+	@$(BIN)/python -m benchmarks.curve
 	@$(BIN)/python -m benchmarks.growth
+	@$(BIN)/python -m benchmarks.windows --in-order
+	@$(BIN)/python -m benchmarks.micro_batches --held 10000000
+	@$(BIN)/python -m benchmarks.queued --cold
 	@$(BIN)/python -m benchmarks.batches
-	@$(BIN)/python -m benchmarks.micro_batches
-	@$(BIN)/python -m benchmarks.queued
 	@$(BIN)/python -m benchmarks.backfills
+	@$(BIN)/python -m benchmarks.upkeep
 
 check: setup ## check format, style, types and import contracts
 	$(BIN)/ruff format --check .

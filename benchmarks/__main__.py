@@ -59,7 +59,7 @@ def pieces_of(events: int) -> list[Piece]:
 @click.option("--into", default=RESULTS, type=click.Path(path_type=Path), help="The file for the JSON.")
 @LOGS
 def main(events: int, into: Path, logs: Path) -> None:
-    """Runs each piece, and shows all figures in one table; a piece that fails does not keep the others from running."""
+    """Runs each piece, and shows all figures in one table; if a piece fails, the others run all the same."""
     start, started = time.perf_counter(), datetime.now(UTC)
     reports: list[dict[str, Any]] = []
     failed = []

@@ -20,17 +20,18 @@ WITH = "`tidemark run`, all tables and checks"
 SECONDS_AIMS = {WITHOUT: 1.5, WITH: 2.2}
 MEMORY_AIM = 1.5
 
-Commands = dict[str, Callable[[Path], list[str]]]
-"""By their names: what to run in a folder of its own."""
+Command = Callable[[Path], list[str]]
+"""What to run in a folder of its own."""
+Commands = dict[str, Command]
 
 
 def commands_of(files: Path, kind: str, tidemark: str) -> Commands:
     """Structured Streaming first, as all are compared with it; then Tidemark, then the others that are installed."""
 
-    def ours(*, ordered: bool) -> Callable[[Path], list[str]]:
+    def ours(*, ordered: bool) -> Command:
         return lambda work: tidemark_run(tidemark, write_spec(work, files, kind, ordered=ordered))
 
-    def its(peer: Peer) -> Callable[[Path], list[str]]:
+    def its(peer: Peer) -> Command:
         return lambda work: peer.command(files, kind, work / "out")
 
     return {

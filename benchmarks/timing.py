@@ -34,6 +34,7 @@ class Figure:
         unit: What is counted; nothing where it is plain.
         against: The work that it is compared with, of the same report.
         aim: The most that the ratio may be, or the median where there is nothing to compare with.
+        worst: The aim holds for every round rather than for the median.
         note: What a reader of the row must know.
     """
 
@@ -42,7 +43,15 @@ class Figure:
     unit: str = "s"
     against: str | None = None
     aim: float | None = None
+    worst: bool = False
     note: str = ""
+
+    @property
+    def judged(self) -> float | None:
+        """What the aim of a figure is for that is compared with no other."""
+        if not self.values:
+            return None
+        return max(self.values) if self.worst else median(self.values)
 
 
 @dataclass
@@ -72,7 +81,7 @@ class Report:
         figures = []
         for figure in self.figures:
             ratio = self.ratio(figure)
-            judged = ratio if figure.against else median(figure.values) if figure.values else None
+            judged = ratio if figure.against else figure.judged
             figures.append(
                 {
                     "work": figure.work,

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 import pyarrow.dataset as ds
 
 DELAY_US = 5_000_000
@@ -75,7 +76,7 @@ class Difference:
 def read_events(files: Path) -> pd.DataFrame:
     """All events of a folder of parquet files in order of arrival: `t_us`, `k`, `v`."""
     table = ds.dataset(sorted(files.iterdir()), format="parquet").to_table().sort_by("at")
-    times = table["t"].cast("timestamp[us, UTC]").cast("int64")
+    times = table["t"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     return pd.DataFrame({"t_us": times.to_numpy(), "k": table["k"].to_pandas(), "v": table["v"].to_numpy()})
 
 
