@@ -40,7 +40,7 @@ class Piece:
 
 
 def pieces_of(events: int) -> list[Piece]:
-    """All of them: at 10 million events and with all aims reached, they take 25 minutes on two quiet cores."""
+    """All of them; their rounds and budgets are such that 10 million events take half an hour on two quiet cores."""
     many, fewer, few = (str(max(events // share, 100_000)) for share in (1, 5, 10))
     return [
         Piece("end_to_end", ("--events", many), budget_s=720),
