@@ -19,6 +19,7 @@ import click
 from benchmarks.machine import described
 from benchmarks.timing import LOGS, show
 
+FULL = 10_000_000
 RESULTS = Path(__file__).with_name("results.json")
 
 
@@ -35,27 +36,31 @@ class Piece:
 
     module: str
     options: tuple[str, ...] = ()
-    budget_s: int | None = None
+    budget_s: float | None = None
     keeps_logs: bool = True
 
 
 def pieces_of(events: int) -> list[Piece]:
     """All of them; their rounds and budgets are such that 10 million events take half an hour on two quiet cores."""
     many, fewer, few = (str(max(events // share, 100_000)) for share in (1, 5, 10))
+
+    def budget(seconds: int) -> float:
+        return seconds * min(events / FULL, 1)
+
     return [
-        Piece("end_to_end", ("--events", many), budget_s=720),
+        Piece("end_to_end", ("--events", many), budget_s=budget(720)),
         Piece("end_to_end", ("--events", fewer, "--format", "json", "--rounds", "1")),
-        Piece("windows", ("--events", many), budget_s=300),
-        Piece("late_events", ("--events", many, "--rounds", "3"), budget_s=90),
+        Piece("windows", ("--events", many), budget_s=budget(300)),
+        Piece("late_events", ("--events", many, "--rounds", "3"), budget_s=budget(90)),
         Piece("micro_batches", keeps_logs=False),
         Piece("queued", ("--batches", "7"), keeps_logs=False),
-        Piece("commands", budget_s=90, keeps_logs=False),
+        Piece("commands", budget_s=budget(90), keeps_logs=False),
         Piece("right_answers", ("--events", few)),
     ]
 
 
 @click.command()
-@click.option("--events", default=10_000_000, help="Of the longest logs; the other lengths follow.")
+@click.option("--events", default=FULL, help="Of the longest logs; other lengths and the budgets follow.")
 @click.option("--into", default=RESULTS, type=click.Path(path_type=Path), help="The file for the JSON.")
 @LOGS
 def main(events: int, into: Path, logs: Path) -> None:

@@ -4,12 +4,13 @@ Here: validating the demo's spec, and testing three cases of it. Not here: comma
 """
 
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import click
 
 from benchmarks.cold import TIDEMARK, run_cold
-from benchmarks.timing import BUDGET, INTO, Figure, Report, within
+from benchmarks.timing import BUDGET, INTO, Figure, Report, seconds
 from tidemark.pipelines.command_line import SPECS
 
 SPEC = SPECS / "flights.yaml"
@@ -49,20 +50,16 @@ cases:
 @INTO
 def main(rounds: int, tidemark: str, budget: float, into: Path | None) -> None:
     """Runs both in turns, once more at first so that their files are in the machine's cache."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root)
         (folder / "three.cases.yaml").write_text(CASES, encoding="utf-8")
         commands = {
             "`tidemark validate` of the demo's spec": [tidemark, "validate", str(SPEC)],
             "`tidemark test` of three cases": [tidemark, "test", str(SPEC), "three.cases.yaml"],
         }
-        aims = dict(zip(commands, (4.0, 10.0), strict=True))
-        taken: dict[str, list[float]] = {work: [] for work in commands}
-        for number in within(budget, rounds + 1):
-            for work, command in commands.items():
-                seconds = run_cold(command, folder).seconds
-                if number:
-                    taken[work].append(seconds)
+        work = {name: partial(run_cold, command, folder) for name, command in commands.items()}
+        taken = seconds(work, rounds=rounds, budget_s=budget)
+    aims = dict(zip(commands, (4.0, 10.0), strict=True))
     report = Report("commands at a keyboard, cold")
     report.figures = [Figure(work, values, aim=aims[work]) for work, values in taken.items()]
     report.save(into)

@@ -68,7 +68,7 @@ class System:
 def pick_ups(files: Path, events: int, folder: Path) -> Iterator[PickUp]:
     """Three; the files of the last have other names and times of change, as copies have."""
     yield PickUp("one file after another", files, at_once=1, parallel=1, most=None)
-    yield PickUp("several files at once, in small batches", files, at_once=7, parallel=2, most=events // 7)
+    yield PickUp("several files at once, in small batches", files, at_once=7, parallel=2, most=events // 3)
     shuffled = folder / "shuffled"
     shuffled.mkdir(parents=True)
     originals = sorted(files.iterdir())
