@@ -19,7 +19,7 @@ from benchmarks.logs import JITTER_MS, SCHEMA
 
 TIDEMARK = Path(sys.executable).with_name("tidemark")
 WINDOW = "w"
-WATCHED_EVERY_S = 0.2
+_WATCHED_EVERY_S = 0.1
 _SPEC = """
 name: {name}
 sources:
@@ -80,4 +80,4 @@ def _watch(process: psutil.Process, peaks: list[int]) -> None:
     while process.is_running():
         with suppress(psutil.NoSuchProcess):  # one of them ended while they were counted
             peaks.append(sum(one.memory_info().rss for one in [process, *process.children(recursive=True)]))
-        time.sleep(WATCHED_EVERY_S)
+        time.sleep(_WATCHED_EVERY_S)

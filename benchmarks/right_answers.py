@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from benchmarks.cold import TIDEMARK, WINDOW, run_cold, tidemark_run, write_spec
@@ -35,6 +36,7 @@ class PickUp:
     Attributes:
         name: In words.
         files: Their folder.
+        for_flink: The same for Flink, which reads the files of a folder in no order that one could choose.
         at_once: Files of a micro-batch of Structured Streaming.
         parallel: Readers of Flink; threads of DuckDB and Polars.
         most: Events of a batch of Tidemark; None for all.
@@ -42,6 +44,7 @@ class PickUp:
 
     name: str
     files: Path
+    for_flink: Path
     at_once: int
     parallel: int
     most: int | None
@@ -67,15 +70,17 @@ class System:
 
 def pick_ups(files: Path, events: int, folder: Path) -> Iterator[PickUp]:
     """Three; the files of the last have other names and times of change, as copies have."""
-    yield PickUp("one file after another", files, at_once=1, parallel=1, most=None)
-    yield PickUp("several files at once, in small batches", files, at_once=7, parallel=2, most=events // 3)
-    shuffled = folder / "shuffled"
-    shuffled.mkdir(parents=True)
     originals = sorted(files.iterdir())
+    whole, shuffled = folder / "whole", folder / "shuffled"
+    for made in (whole, shuffled):
+        made.mkdir(parents=True)
+    pq.write_table(ds.dataset(originals).to_table(), whole / "all.parquet")
+    yield PickUp("one file after another", files, whole, at_once=1, parallel=1, most=None)
+    yield PickUp("several files at once, in small batches", files, files, at_once=7, parallel=2, most=events // 3)
     random.Random(0).shuffle(originals)
     for number, original in enumerate(originals):
         shutil.copyfile(original, shuffled / f"{number:04}{original.suffix}")
-    yield PickUp("files in another order", shuffled, at_once=1, parallel=1, most=None)
+    yield PickUp("files in another order", shuffled, shuffled, at_once=1, parallel=1, most=None)
 
 
 def tidemark(pick_up: PickUp, work: Path) -> tuple[Answer, Answer]:
@@ -107,7 +112,8 @@ def other(peer: Peer, option: str) -> Callable[[PickUp, Path], Answer]:
     """A peer that writes Parquet; the option says how many readers or threads it has."""
 
     def run(pick_up: PickUp, work: Path) -> Answer:
-        run_cold(peer.command(pick_up.files, "parquet", work / "out", option, str(pick_up.parallel)), work)
+        files = pick_up.for_flink if peer is FLINK else pick_up.files
+        run_cold(peer.command(files, "parquet", work / "out", option, str(pick_up.parallel)), work)
         rows = ds.dataset(work / "out", format="parquet").to_table()
         return Answer(_frame(rows, rows["window_start"]))
 

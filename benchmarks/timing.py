@@ -92,6 +92,7 @@ class Report:
                     "ratio": ratio,
                     "ratios": self.ratios(figure),
                     "aim": figure.aim,
+                    "worst": figure.worst,
                     "aim_reached": None if figure.aim is None or judged is None else judged <= figure.aim,
                     "note": figure.note,
                 }
@@ -151,15 +152,17 @@ def _cells(figure: Mapping[str, Any]) -> tuple[str, ...]:
     ratio, aim, values = figure["ratio"], figure["aim"], figure["values"]
     said = figure["note"]
     if values:
-        digits = _digits(figure)
-        spread = f" ({min(values):.{digits}f} to {max(values):.{digits}f})" if len(set(values)) > 1 else ""
-        said = f"{figure['median']:.{digits}f}{spread} {figure['unit']}".strip() + (f"; {said}" if said else "")
+        said = f"{_spread(figure)} {figure['unit']}".strip() + (f"; {said}" if said else "")
     missed = figure["aim_reached"] is False
     shown = "" if aim is None else f"{aim:g}" + (", missed" if missed else "")
     return f"  {figure['work']}", said, "" if ratio is None else f"{ratio:.2f}", shown
 
 
-def _digits(figure: Mapping[str, Any]) -> int:
-    if all(float(value).is_integer() for value in figure["values"]):
-        return 0
-    return 1 if figure["median"] >= 10 else 2
+def _spread(figure: Mapping[str, Any]) -> str:
+    """The median with the least and the most; where every round counts, each of them."""
+    values = figure["values"]
+    digits = 0 if all(float(value).is_integer() for value in values) else 1 if figure["median"] >= 10 else 2
+    if figure["worst"]:
+        return ", ".join(f"{value:,.{digits}f}" for value in values)
+    spread = f" ({min(values):.{digits}f} to {max(values):.{digits}f})" if len(set(values)) > 1 else ""
+    return f"{figure['median']:.{digits}f}{spread}"
