@@ -65,7 +65,7 @@ def pieces_of(events: int) -> list[Piece]:
 @LOGS
 def main(events: int, into: Path, logs: Path) -> None:
     """Runs each piece, and shows all figures in one table; if a piece fails, the others run all the same."""
-    start, started = time.perf_counter(), datetime.now(UTC)
+    start, about = time.perf_counter(), described() | {"started": datetime.now(UTC).isoformat(timespec="seconds")}
     reports: list[dict[str, Any]] = []
     failed = []
     for piece in pieces_of(events):
@@ -76,8 +76,7 @@ def main(events: int, into: Path, logs: Path) -> None:
             reports.append(report)
     taken = time.perf_counter() - start
     results = {
-        **described(),
-        "started": started.isoformat(timespec="seconds"),
+        **about,
         "seconds": round(taken),
         "failed": failed,
         "reports": reports,
@@ -90,7 +89,7 @@ def main(events: int, into: Path, logs: Path) -> None:
 
 def _run(piece: Piece, logs: Path) -> dict[str, Any] | None:
     """What a piece reports; None where it failed, and has said why."""
-    command = [sys.executable, "-m", f"benchmarks.{piece.module}", *piece.options]
+    command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.{piece.module}", *piece.options]
     if piece.keeps_logs:
         command += ["--logs", str(logs)]
     if piece.budget_s is not None:

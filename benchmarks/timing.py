@@ -163,6 +163,6 @@ def _spread(figure: Mapping[str, Any]) -> str:
     values = figure["values"]
     digits = 0 if all(float(value).is_integer() for value in values) else 1 if figure["median"] >= 10 else 2
     if figure["worst"]:
-        return ", ".join(f"{value:,.{digits}f}" for value in values)
+        return " / ".join(f"{value:,.{digits}f}" for value in values)
     spread = f" ({min(values):.{digits}f} to {max(values):.{digits}f})" if len(set(values)) > 1 else ""
     return f"{figure['median']:.{digits}f}{spread}"
