@@ -19,7 +19,7 @@ from benchmarks.logs import JITTER_MS, SCHEMA
 
 TIDEMARK = Path(sys.executable).with_name("tidemark")
 WINDOW = "w"
-_WATCHED_EVERY_S = 0.1
+_WATCHED_EVERY_S = 0.5  # to ask what processes share takes milliseconds
 _SPEC = """
 name: {name}
 sources:
@@ -79,5 +79,6 @@ def tidemark_run(tidemark: str | Path, *specs: str, options: Sequence[str] = ())
 def _watch(process: psutil.Process, peaks: list[int]) -> None:
     while process.is_running():
         with suppress(psutil.NoSuchProcess):  # one of them ended while they were counted
-            peaks.append(sum(one.memory_info().rss for one in [process, *process.children(recursive=True)]))
+            # What processes share counts once: a child just forked shares all that its parent has.
+            peaks.append(sum(one.memory_full_info().pss for one in [process, *process.children(recursive=True)]))
         time.sleep(_WATCHED_EVERY_S)
