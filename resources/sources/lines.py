@@ -14,6 +14,7 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.local_files import path_of_url, spark_path
+from tidemark.resources.spark.frames import Value, frame_of
 from tidemark.timeops.spec import FilesSource
 
 FILE, POSITION, MODIFIED = "_file", "_position", "_modified"
@@ -92,7 +93,7 @@ def number(spark: SparkSession, scan: DataFrame, parts: Sequence[Part]) -> Numbe
         .collect()
     )
     table, counts = _block_table(counted, {part.file.path: part for part in parts})
-    blocks = F.broadcast(spark.createDataFrame(table, _BLOCKS))
+    blocks = F.broadcast(frame_of(spark, table, _BLOCKS))
     records = (
         tagged.join(blocks, [_URL, _BLOCK], "left")
         .withColumn(POSITION, _position())
@@ -104,11 +105,9 @@ def number(spark: SparkSession, scan: DataFrame, parts: Sequence[Part]) -> Numbe
     return Numbered(records, counts)
 
 
-def _block_table(
-    counted: Sequence[Row], parts: Mapping[str, Part]
-) -> tuple[list[tuple[object, ...]], dict[str, int]]:
+def _block_table(counted: Sequence[Row], parts: Mapping[str, Part]) -> tuple[list[tuple[Value, ...]], dict[str, int]]:
     before: dict[str, int] = defaultdict(int)
-    table: list[tuple[object, ...]] = []
+    table: list[tuple[Value, ...]] = []
     last = {row[_URL]: row[_BLOCK] for row in counted}
     for row in counted:
         path = path_of_url(row[_URL])

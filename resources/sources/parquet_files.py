@@ -22,6 +22,7 @@ from tidemark.resources.sources.fitness import check_names
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.lines import FILE, MODIFIED, POSITION, Numbered, to_records
 from tidemark.resources.sources.local_files import path_of_url, spark_path
+from tidemark.resources.spark.frames import frame_of
 from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
@@ -43,6 +44,7 @@ _UNSIGNED: Mapping[pa.DataType, T.DataType] = {
     pa.uint64(): T.DecimalType(20, 0),
 }
 _URL = "__tm_url"
+_PLACES = StructType().add(_URL, T.StringType()).add(FILE, T.StringType()).add("__tm_modified_us", T.LongType())
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ def _read_group(
         for file in [by_path[path_of_url(listed)]]
         for url in {listed, listed.replace("file:///", "file:/", 1)}  # the spelling of `_metadata.file_path`
     ]
-    table = spark.createDataFrame(places, f"{_URL} STRING, {FILE} STRING, __tm_modified_us BIGINT")
+    table = frame_of(spark, places, _PLACES)
     placed = rows.join(F.broadcast(table), _URL).withColumn(MODIFIED, F.timestamp_micros("__tm_modified_us"))
     others = [F.col(values[name]).alias(name) for name in unknown.names]
     kept = F.to_json(F.struct(*others), EVERY_MICROSECOND) if others else F.lit(None)

@@ -1,14 +1,15 @@
 """Small jobs around frames: a few rows known to the driver as one, counts of splits.
 
-Here: what several stages need of Spark and what no rule of time speaks of. `createDataFrame` would do for a few rows,
-but it sends them through Python workers each time they are read. Not here: dense numbers (numbering.py), which splits
-there are (timeops/watermark/splits.py).
+Here: what several stages need of Spark and what no rule of time speaks of. Not here: dense numbers (numbering.py),
+which splits there are (timeops/watermark/splits.py).
 """
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, TimestampType
 
 from tidemark.timeops.columns import TIMELINE
@@ -44,6 +45,20 @@ def small_frame(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: St
     nothing = f"({', '.join('NULL' for _ in fields)})"
     query = f"SELECT {typed} FROM VALUES {lines or nothing} AS t({names})"
     return spark.sql(query if rows else f"{query} WHERE false")
+
+
+def frame_of(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: StructType) -> DataFrame:
+    """Rows as a frame, however many, by Arrow: rows of Python would go through Python workers at each read.
+
+    Args:
+        spark: The session.
+        rows: Rows of plain values, in the order of the columns.
+        schema: The columns.
+    """
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    kinds = to_arrow_schema(schema)
+    arrays = [pa.array(values, kinds.field(name).type) for name, values in zip(schema.names, columns, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=kinds))
 
 
 def readable(frame: DataFrame) -> DataFrame:
