@@ -138,19 +138,21 @@ def _releases(batch: Batch) -> DataFrame:
     behind = (
         "true" if workspace.position_after(plan.batch_id).final else "coalesce(unix_micros(at) < watermark, false)"
     )
+    of_line = "PARTITION BY _timeline " if workspace.spec.time.over else ""
+    line = "_timeline, " if workspace.spec.time.over else ""  # a key less to sort by, where there is but one
     return workspace.spark.sql(
         f"""
 WITH numbered AS (
   SELECT _timeline, _release_seq AS seq, _timestamp AS at, _arrival_seq AS arrival, _release_seq div {_CHUNK} AS chunk
   FROM {{rows}}
 ), inside AS (
-  SELECT *, lag(struct(seq, at, arrival)) OVER (PARTITION BY _timeline, chunk ORDER BY seq, at, arrival) AS before
+  SELECT *, lag(struct(seq, at, arrival)) OVER (PARTITION BY {line}chunk ORDER BY seq, at, arrival) AS before
   FROM numbered
 ), edges AS (
-  SELECT _timeline, chunk, lag(max(struct(seq, at, arrival))) OVER (PARTITION BY _timeline ORDER BY chunk) AS last
-  FROM numbered GROUP BY _timeline, chunk
+  SELECT {line}chunk, lag(max(struct(seq, at, arrival))) OVER ({of_line}ORDER BY chunk) AS last
+  FROM numbered GROUP BY {line}chunk
 ), joined AS (
-  SELECT i.*, coalesce(i.before, e.last) AS previous FROM inside i JOIN edges e USING (_timeline, chunk)
+  SELECT i.*, coalesce(i.before, e.last) AS previous FROM inside i JOIN edges e USING ({line}chunk)
 )
 SELECT _timeline, seq AS _release_seq, at AS _timestamp, arrival AS _arrival_seq,
   seq <> coalesce(previous.seq + 1, released, 0)
