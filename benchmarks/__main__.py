@@ -42,7 +42,7 @@ class Piece:
 
 def pieces_of(events: int) -> list[Piece]:
     """All of them; their rounds and budgets are such that 10 million events take half an hour on two quiet cores."""
-    many, fewer, few = (str(max(events // share, 100_000)) for share in (1, 5, 10))
+    many, fewer, few = (str(max(events // share, 100_000)) for share in (1, 5, 20))
 
     def budget(seconds: int) -> float:
         return seconds * min(events / FULL, 1)
