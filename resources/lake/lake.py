@@ -3,9 +3,8 @@
 Here: single tables. Not here: reading them (reading.py), what makes several tables one batch (batches/batch_log.py),
 what may stand in them (undoing.py).
 
-Big tables are written by Spark, small ones by delta-rs, which needs no JVM. Two writers are kept apart by the file
-system: the entry of a version is put only where there is none. A local disk does that. On an object store both
-writers must: S3 needs conditional puts (delta-rs) and a log store that coordinates several drivers (Spark).
+Every commit is delta-rs's, which needs no JVM. Of large results Spark writes the files, see data_files.py, and the
+commit names them; few rows come into this process, which writes them by itself.
 """
 
 import json
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction, RemoveAction
 
 from tidemark.resources.lake.commits import (
     ADDED_ROWS,
@@ -30,8 +30,9 @@ from tidemark.resources.lake.commits import (
     restored_version,
     rows_written,
 )
+from tidemark.resources.lake.data_files import DataFiles, removals, write_files
 from tidemark.resources.lake.filters import Filters, arrow_condition, files_of, sql_condition
-from tidemark.resources.lake.reading import Tables
+from tidemark.resources.lake.reading import Tables, Version, files_with, rows_of_files
 from tidemark.resources.lake.table_columns import (
     OtherColumnsError,
     delta_columns,
@@ -44,7 +45,7 @@ from tidemark.resources.tables import STATISTICS
 from tidemark.timeops.errors import FencedError, LakeError
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
-    from pyspark.sql import DataFrame, DataFrameWriter
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 _PROPERTIES = {
@@ -142,8 +143,8 @@ class Lake(Tables):
             attempt: Number of the attempt that writes (see batches/batch_log.py); at most one write per
                 table and attempt.
             expect: Version that the table has before the write.
-            are_few: The rows are probably no more than FEW_ROWS. Then this process gets them from Spark and commits
-                them by itself, which takes a third of the time of Spark's own commit.
+            are_few: The rows are probably no more than FEW_ROWS. Then this process gets them from Spark and writes
+                them by itself.
 
         Raises:
             ConflictError: The table is at another version, before or after the write.
@@ -152,7 +153,7 @@ class Lake(Tables):
         rows = _few(df) if are_few else None
         if rows is not None:
             return self.append_rows(table, rows, attempt=attempt, expect=expect)
-        return self._save(table, df.write.mode("append"), attempt, expect)
+        return self._save(table, df, None, attempt, expect)
 
     def replace(
         self,
@@ -182,8 +183,7 @@ class Lake(Tables):
         fresh = _few(df) if are_few and self.row_count(table) <= FEW_ROWS else None
         if fresh is not None:
             return self._rewrite(table, fresh, where, attempt, expect)
-        condition = sql_condition(where)
-        return self._save(table, df.write.mode("overwrite").option("replaceWhere", condition), attempt, expect)
+        return self._save(table, df, where, attempt, expect)
 
     def append_rows(self, table: str, rows: pa.Table, *, expect: int, attempt: int | None = None) -> Written:
         """Append rows to a small table in one commit, without a Spark job. No rows, no commit.
@@ -304,20 +304,45 @@ class Lake(Tables):
         self._committed(table, version)
         return version
 
-    def _save(self, table: str, writer: "DataFrameWriter", attempt: int, expect: int) -> Written:
+    def _save(self, table: str, df: "DataFrame", where: Filters | None, attempt: int, expect: int) -> Written:
+        """Commit files that Spark writes, in the place of those that hold rows to delete."""
+        written: list[DataFiles] = []
+
         def save(delta: DeltaTable) -> Written:
-            before: int = delta.version()
+            if not written:  # where maintenance comes in between, they need not be written again
+                written.append(write_files(df, delta, self.path(table), attempt))
+            [fresh] = written
+            version = Version(self.path(table), delta)
+            old = [] if where is None else files_with(version, where)
+            kept = self._kept(version, old, where, attempt) if old and where else None
+            actions: list[AddAction | RemoveAction] = [*fresh.added, *(kept.added if kept else ()), *removals(old)]
+            if not actions:
+                return Written(delta.version(), 0)
+            once = CommitProperties(
+                max_commit_retries=0, custom_metadata={"userMetadata": mark(attempt), ADDED_ROWS: str(fresh.rows)}
+            )
             self._committing(table)
             try:
-                with writing(self.path(table)):
-                    writer.format("delta").option("userMetadata", mark(attempt)).save(str(self.path(table)))
-            except Exception as error:
-                if self.version(table) != before:
-                    raise CommitFailedError(str(error)) from error
+                delta.create_write_transaction(actions, "append", delta.schema(), commit_properties=once)
+            except CommitFailedError:
+                if kept:
+                    kept.discard()
                 raise
-            return self._landed(table, attempt, before)
+            self._committed(table, delta.version() + 1)
+            return Written(delta.version() + 1, fresh.rows)
 
-        return self._once(table, attempt, expect, save)
+        try:
+            with writing(self.path(table)):
+                return self._once(table, attempt, expect, save)
+        except (ConflictError, FencedError):
+            for files in written:
+                files.discard()
+            raise
+
+    def _kept(self, version: Version, files: list[str], where: Filters, attempt: int) -> DataFiles:
+        """Write the rows of some files anew that match no filters; those for which the condition is null stay."""
+        rows = rows_of_files(self.session(), version, files).where(f"NOT coalesce({sql_condition(where)}, false)")
+        return write_files(rows, version.delta, version.folder, attempt)
 
     def _once(self, table: str, attempt: int | None, expect: int, write: Callable[[DeltaTable], Written]) -> Written:
         """Write unless this attempt has; again where maintenance of the table was committed at the same moment."""
@@ -357,17 +382,6 @@ class Lake(Tables):
         if latest < after:
             return None
         return tuple(entry.version for entry in changes_between(self.path(table), after, latest))
-
-    def _landed(self, table: str, attempt: int, before: int) -> Written:
-        """Check that the commit just made is this attempt's and the only one but for maintenance."""
-        current = self.version(table)
-        if current == before:
-            return Written(before, 0)
-        changes = changes_between(self.path(table), before, current)
-        if [entry.writes_for for entry in changes] != [attempt]:
-            raise self._moved(table, before)
-        self._committed(table, changes[0].version)
-        return Written(current, rows_written(dict(changes[0].info)))
 
     def _moved(self, table: str, expect: int) -> ConflictError:
         return ConflictError(

@@ -64,13 +64,13 @@ class Version:
 
 
 def _without_bounds(delta: DeltaTable, schema: pa.Schema) -> set[str]:
-    """The files with instants of years that delta-rs does not read in statistics, such as 10000.
+    """The files with values that no bound tells: instants of years such as 10000, and NaN.
 
-    It takes the bound for null, so that no condition on the column would find a row of the file.
+    delta-rs takes the bound for null, so that no condition on the column would find a row of the file.
     """
     actions = pa.table(delta.get_add_actions(flatten=True))
     found: set[str] = set()
-    for name in (column.name for column in schema if pa.types.is_timestamp(column.type)):
+    for name in (one.name for one in schema if pa.types.is_timestamp(one.type) or pa.types.is_floating(one.type)):
         if {f"min.{name}", f"max.{name}", f"null_count.{name}"} <= set(actions.column_names):
             has_value = pc.less(actions[f"null_count.{name}"], actions["num_records"])
             lacks_one = pc.or_(pc.is_null(actions[f"min.{name}"]), pc.is_null(actions[f"max.{name}"]))
@@ -171,24 +171,29 @@ def scan(spark: "SparkSession", version: Version, filters: Filters) -> "DataFram
         version: The table.
         filters: Which rows. Files that can hold none of them, by their statistics, are not opened.
     """
+    rows = rows_of_files(spark, version, files_with(version, filters))
+    return rows.where(sql_condition(filters)) if filters else rows
+
+
+def files_with(version: Version, filters: Filters) -> list[str]:
+    """Files of a table at a version that may hold rows which match, by their statistics."""
+    known = by_statistics(filters)
+    return sorted(file.path for file in version.dataset.get_fragments(arrow_condition(known) if known else None))
+
+
+def rows_of_files(spark: "SparkSession", version: Version, files: Sequence[str]) -> "DataFrame":
+    """All rows of some files of a table at a version."""
     from pyspark.sql.types import StructType  # noqa: PLC0415 - see above
 
     from tidemark.resources.spark.frames import empty_frame  # noqa: PLC0415
 
     schema = StructType.fromJson(json.loads(version.delta.schema().to_json()))
-    files = _files(version, filters)
     if not files:
         return empty_frame(spark, schema)
     folder = version.folder.absolute()
     # The base path keeps Spark from taking folders above, such as `year=2026`, for columns.
     reader = spark.read.schema(schema).option("basePath", f"file://{folder}")
-    rows = reader.parquet(*(spark_path(str(folder / file)) for file in files))
-    return rows.where(sql_condition(filters)) if filters else rows
-
-
-def _files(version: Version, filters: Filters) -> list[str]:
-    known = by_statistics(filters)
-    return sorted(file.path for file in version.dataset.get_fragments(arrow_condition(known) if known else None))
+    return reader.parquet(*(spark_path(str(folder / file)) for file in files))
 
 
 def without_spark() -> "SparkSession":

@@ -13,6 +13,7 @@ from datetime import timedelta
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 
+from tidemark.resources.lake.data_files import remove_left_over, stored_files
 from tidemark.resources.lake.lake import Lake
 
 FILE_BYTES = 64_000_000
@@ -44,7 +45,7 @@ class Size:
 def size_of(lake: Lake, table: str) -> Size:
     """Return what a table takes on disk."""
     folder = lake.path(table)
-    data = [path.stat().st_size for path in folder.glob("*.parquet")]
+    data = [path.stat().st_size for path in stored_files(folder)]
     log = sum(path.stat().st_size for path in (folder / "_delta_log").glob("*.*"))
     return Size(len(_file_sizes(lake, table)), len(data), sum(data), log)
 
@@ -94,6 +95,7 @@ def vacuum(lake: Lake, table: str, retain: timedelta, keep: Sequence[int]) -> in
     full = retain >= _FORGOTTEN
     delta = lake.open(table)
     versions = sorted(set(keep))
+    remove_left_over(lake.path(table), _FORGOTTEN)
     old = delta.vacuum(hours, enforce_retention_duration=False, full=full, keep_versions=versions)
     there = [path for path in map(lake.path(table).joinpath, old) if path.exists()]  # it names deleted ones, too
     if not there:

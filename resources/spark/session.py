@@ -46,9 +46,6 @@ SERVED_SETTINGS: Mapping[str, str] = {
     **SESSION_SETTINGS,
     # What delta-rs and DuckDB can read.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
-    # One commit may delete what is still open to revision and add rows that are closed: Lake.replace.
-    "spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false",
 }
 """What every session needs, also one of a server that somebody else has set up: all of it can be set in a session."""
 
