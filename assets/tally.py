@@ -18,7 +18,15 @@ from pyspark.sql import functions as F
 from tidemark.assets.batch.batch import Batch
 from tidemark.resources.workspace import records_in
 from tidemark.timeops import columns as c
-from tidemark.timeops.counts import FURTHEST_US, MOVED, ahead_of_clock, late_counts, tally, without_late
+from tidemark.timeops.counts import (
+    FURTHEST_US,
+    MOVED,
+    ahead_of_clock,
+    late_counts,
+    names_of_counts,
+    tally,
+    without_late,
+)
 from tidemark.timeops.events.event_time import REFUSED_AT_INGESTION
 from tidemark.timeops.spec.consistency import has_event_time
 from tidemark.timeops.windows.kinds import kind_of
@@ -65,7 +73,7 @@ def tally_of(batch: Batch) -> Tally:
     drained = outcome.before.drained
     found = tally(outcome.judged, spec.time, spec.event_windows, drained, by=groups, also=also).toArrow()
     late = {window.name: outcome.late_for(window) for window in outcome.may_be_late_for if kind_of(window).merges}
-    names = [name for name in found.column_names if name in MOVED or "." in name]
+    names = names_of_counts(spec.event_windows)
     by_source = _summed(found.filter(pc.is_null(found["reason"])), ["source"], ["n", *names])
     counts: Counter[str] = Counter(dict.fromkeys(("accepted", *names), 0))
     for row in by_source:

@@ -113,13 +113,13 @@ def days_of_batch(batch: BatchWriter) -> Mapping[str, Mapping[str, int]]:
         table, days = tables.window_table(window.name), Counter[str]()
         for piece in pieces(workspace.lake, table, workspace.base_of(table), ["window_start"], of_batch):
             starts_us = piece["window_start"].cast(pa.int64()).to_numpy()
-            days.update(days_of(starts_us, workspace.spec.partitions.time_zone))
+            days.update(counts_by_day(starts_us, workspace.spec.partitions.time_zone))
         if days:
             found[window.name] = dict(sorted(days.items()))
     return found
 
 
-def days_of(instants_us: NDArray[np.int64], zone: str) -> dict[str, int]:
+def counts_by_day(instants_us: NDArray[np.int64], zone: str) -> dict[str, int]:
     """How many of some instants lie in each day of a zone, such as `2026-01-31`; of years past Python's in UTC."""
     seen = np.unique(instants_us // _DAY_US)
     known = [int(day) for day in seen if _FIRST_DAY < day < _LAST_DAY]

@@ -80,6 +80,11 @@ def tally(
     )
 
 
+def names_of_counts(windows: Sequence[WindowSpec]) -> list[str]:
+    """Names of the counts of accepted events that `tally` gives."""
+    return [*MOVED, *(f"{window.name}.{outcome}" for window in windows for outcome in _OUTCOMES)]
+
+
 def _with_places(
     accepted: DataFrame, time: TimeSpec, windows: Sequence[WindowSpec], drained: Mapping[str, DataFrame]
 ) -> tuple[DataFrame, dict[str, Column]]:

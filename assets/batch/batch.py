@@ -199,9 +199,7 @@ class Batch(BatchWriter):
             strategy="in_order" if self.is_small else None,
             # A checkpoint rather than a cache: what follows is planned from its rows, not from what gave them.
             materialize=computed,
-            is_small=records_in(plan) <= MATERIALIZED_RECORDS
-            or rules.follows_activity
-            or bool(rules.time.deduplicate_by),
+            is_small=self._is_judged_once(rules),
             places_sessions=self.is_small,
             written=self._results_of_batch,
         )
@@ -209,7 +207,8 @@ class Batch(BatchWriter):
         if workspace.keeps_timelines:
             state = state.localCheckpoint()
         after, with_time = self._position_behind(reached, state, judged.judged)
-        if with_time == records_in(plan) and judged.judged.behind is not None:
+        if with_time == records_in(plan):  # all have a time: what is refused came behind the watermark
+            assert judged.judged.behind is not None
             judged = replace(judged, judged=replace(judged.judged, refused=judged.judged.behind))
         if workspace.keeps_timelines:
             known = joined_fast(state, timelines + records_in(plan))
@@ -223,6 +222,11 @@ class Batch(BatchWriter):
             drained=drained_before(self),
         )
         return replace(judged.with_timelines(known), before=stored), after
+
+    def _is_judged_once(self, rules: TimeRules) -> bool:
+        """Whether the judged rows are kept for all stages, see MATERIALIZED_RECORDS."""
+        is_more_than_a_scan = rules.follows_activity or bool(rules.time.deduplicate_by)
+        return is_more_than_a_scan or records_in(self.plan) <= MATERIALIZED_RECORDS
 
     def _position_behind(self, reached: Position, state: DataFrame, judged: Adjusted) -> tuple[Position, int | None]:
         """The position behind the segment, and `judged.with_time`, found by one small job."""
@@ -254,7 +258,7 @@ class Batch(BatchWriter):
         before_us, workspace = self.before.max_t_us, self.workspace
         # An event that is adjusted takes the time of the watermark, which an earlier batch may have left.
         may_be_any = workspace.spec.time.out_of_order == "adjust" or (before_us is not None and before_us >= us)
-        if may_be_any or workspace.keeps_timelines or records_in(self.plan) <= MATERIALIZED_RECORDS:
+        if may_be_any or workspace.keeps_timelines or self._is_judged_once(self.outcome.judged.rules):
             return F.lit(True)
         advances = self.outcome.judged.advances.where(F.col(c.T) >= F.lit(us))
         first_seq = advances.agg(F.min(c.SEQ).alias("first")).collect()[0]["first"]

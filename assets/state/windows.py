@@ -122,13 +122,11 @@ def _write_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> None:
         batch, table, windows
     )
     rows = batch.outcome.needed_after(windows, None if known is None else known.withColumn(EARLIER, F.lit(True)))
-    may_be_needed = _may_be_needed(batch, windows)
-    if known is None:
-        rows = rows.where(may_be_needed)
-    else:
-        rows = rows.where(F.col(EARLIER).isNotNull() | may_be_needed)
-        of_batch = F.col(EARLIER).isNull()
-        rows = rows.where(of_batch if where is None else of_batch | F.expr(sql_condition(where)))
+    may_stay = _may_be_needed(batch, windows)
+    if known is not None:  # earlier ones that the table keeps are not written again
+        is_deleted = F.expr(sql_condition(where)) if where is not None else F.lit(False)
+        may_stay = F.when(F.col(EARLIER).isNull(), may_stay).otherwise(is_deleted)
+    rows = rows.where(may_stay)
     payload = payload_of(batch.workspace)
     stored = needed_of(stored_events(rows, payload), batch.workspace.spec, payload, windows[0])
     batch.replace(table, stored.repartitionByRange(c.TIMESTAMP), where=where)

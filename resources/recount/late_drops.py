@@ -137,9 +137,10 @@ def _behind(rules: RecountRules) -> str:
     if rules.uses_splits or rules.idle is not None:
         return f"{_asked(rules)}, {_behind_asked(rules)}"
     tolerance = by_source({source.name: source.out_of_orderness_us for source in rules.sources})
-    blocks = f"""moving AS (
+    moving = f"""moving AS (
   SELECT *, {_block(rules)} AS block, {tolerance} AS tolerance FROM watched WHERE t IS NOT NULL
-), blocks AS (
+)"""
+    blocks = f"""{moving}, blocks AS (
   SELECT line, block, max(t) AS top,
     max(max(t)) OVER (PARTITION BY line ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS carried
   FROM moving GROUP BY line, block
@@ -154,7 +155,7 @@ def _behind(rules: RecountRules) -> str:
         known = (
             f"(SELECT *, max(t) OVER ({earlier}) AS largest FROM moving) LEFT JOIN {{timelines}} ON line = _timeline"
         )
-        return f"{blocks}, {_count_if(_is_behind('largest', 'computed', rules), known)}"
+        return f"{moving}, {_count_if(_is_behind('largest', 'computed', rules), known)}"
     # Nearly every event is on time whatever the order in its block was. The others have to be looked at in order,
     # with those above all earlier blocks, as only these can be what an event of their block is behind.
     return f"""{blocks}, near AS (

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from tests.properties.logs import Log, clocks_after, ended_clocks, first_clocks, items, ticks_of
 from tidemark.resources.spark.frames import count_splits, small_frame
 from tidemark.timeops.columns import to_us
-from tidemark.timeops.counts import late_counts, tally, without_late
+from tidemark.timeops.counts import late_counts, names_of_counts, tally, without_late
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.events.adjustment import Released
 from tidemark.timeops.events.event_time import timeline
@@ -110,7 +110,7 @@ def _gather(outcome: Outcome, out: Gathered) -> None:
     of_events = tuple(window for window in outcome.windows if window.input is None)
     late = {w.name: outcome.late_for(w) for w in outcome.may_be_late_for if kind_of(w).merges}
     told = tally(outcome.judged, outcome.time, of_events, outcome.before.drained)
-    counts = Counter(dict.fromkeys(set(told.columns) - {"reason", "source", "n"} | {"accepted"}, 0))
+    counts = Counter(dict.fromkeys(["accepted", *names_of_counts(of_events)], 0))
     for row in told.where("reason IS NULL").drop("reason", "source").withColumnRenamed("n", "accepted").collect():
         counts.update(row.asDict())
     for name, count in without_late(counts, late_counts(late)).items():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tidemark.assets.backfill.days import between_days
-from tidemark.assets.windows import days_of
+from tidemark.assets.windows import counts_by_day
 from tidemark.timeops.utc import begin_of, us_of
 
 MICROSECOND = timedelta(microseconds=1)
@@ -35,14 +35,14 @@ def test_days_tile_the_line_through_changes_of_the_clocks(zone: str) -> None:
     }
     assert len(held) >= 18, "days without an instant are rare"
     for instant, day in held.items():
-        assert days_of(np.array([us_of(instant)]), zone) == {day.isoformat(): 1}
-    assert days_of(np.array([us_of(instant) for instant in held]), zone) == Counter(map(str, held.values()))
+        assert counts_by_day(np.array([us_of(instant)]), zone) == {day.isoformat(): 1}
+    assert counts_by_day(np.array([us_of(instant) for instant in held]), zone) == Counter(map(str, held.values()))
 
 
 def test_days_of_years_that_python_does_not_have_are_named_in_utc() -> None:
     beyond = us_of(datetime(9999, 12, 31, tzinfo=UTC)) + 86_400_000_000
-    assert days_of(np.array([beyond, 0, beyond + 1]), "Europe/Berlin") == {"1970-01-01": 1, "+10000-01-01": 2}
-    assert days_of(np.array([], dtype=np.int64), "UTC") == {}
+    assert counts_by_day(np.array([beyond, 0, beyond + 1]), "Europe/Berlin") == {"1970-01-01": 1, "+10000-01-01": 2}
+    assert counts_by_day(np.array([], dtype=np.int64), "UTC") == {}
 
 
 def test_days_that_are_computed_anew_are_half_open_in_the_zone_of_the_partitions() -> None:

@@ -29,7 +29,7 @@ def jars(folder: Path) -> list[str]:
 def test_a_start_knows_the_jars_of_an_earlier_one_but_not_those_of_the_user(tmp_path: Path) -> None:
     assert known_jars(PACKAGE) == []
     found = jars(tmp_path / "resolved")
-    remember_jars(PACKAGE, ",".join(["file:///home/me/mine.jar", *(f"file://{one}" for one in found)]))
+    remember_jars(PACKAGE, ",".join([f"file://{tmp_path}/mine.jar", *(f"file://{one}" for one in found)]))
     assert known_jars(PACKAGE) == found
     assert known_jars("io.delta:delta-spark_4.2_2.13:4.5.0") == [], "another version is resolved anew"
 

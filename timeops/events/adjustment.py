@@ -173,27 +173,32 @@ def time_adjustment(
     ended = ended_clocks(with_ticks(items, clock.ticks), rules, clock)
     published = None if ended is None else publications(proposed, state, rules, clock, ended)
     scanned = scan(proposed, state, rules, strategy, published=published, materialize_few=materialize_few)
+    rows = _rows(judged.where(~is_watched), proposed, scanned, rules)
+    return adjusted_from(rows, items, state, rules, clock)
+
+
+def _rows(unwatched: DataFrame, proposed: DataFrame, scanned: Scanned, rules: TimeRules) -> JudgedRows:
+    """The judged rows: of those that the scan has not seen, and of those that it has."""
     nothing = F.lit(None).cast("bigint")
-    refused = judged.where(~is_watched).withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
+    none = unwatched.withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
+    refused, behind = none, none.where(F.lit(False))
     if rules.follows_activity:
         early_or_late = scanned.events.where(F.col(REASON).isNotNull()).withColumn(W_SET_BY, nothing)
         refused = refused.unionByName(early_or_late, allowMissingColumns=True)
-    behind = refused.where(F.lit(False))
     if rules.time.out_of_order == "drop":
-        behind = behind.unionByName(_dropped(scanned, rules), allowMissingColumns=True)
-        refused = refused.unionByName(_dropped(scanned, rules), allowMissingColumns=True)
+        dropped = _dropped(scanned, rules)
+        refused = refused.unionByName(dropped, allowMissingColumns=True)
+        behind = behind.unionByName(dropped, allowMissingColumns=True)
     advances = scanned.advances
     if advances is None or rules.follows_activity:
         advances = proposed.select(TIMELINE, SEQ, T, PROPOSED, SET_BY, *_more_of_advances(rules))
-    with_time = None if rules.follows_activity else scanned.rows
-    rows = JudgedRows(
+    return JudgedRows(
         accepted=_accepted(scanned, rules.time),
         refused=refused,
         advances=advances,
-        behind=behind,
-        with_time=with_time,
+        behind=None if rules.follows_activity else behind,
+        with_time=None if rules.follows_activity else scanned.rows,
     )
-    return adjusted_from(rows, items, state, rules, clock)
 
 
 def adjusted_from(
