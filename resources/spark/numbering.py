@@ -7,11 +7,13 @@ it. Not here: what an order means, where numbers begin (assets/).
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import reduce
 from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -40,12 +42,6 @@ class Counted(NamedTuple):
     rows: int
     highest: int | None
     lowest: int | None
-
-    def with_next(self, after: "Counted") -> "Counted":
-        """These rows and those behind them, at the place of the latter."""
-        highest = [us for us in (self.highest, after.highest) if us is not None]
-        lowest = [us for us in (self.lowest, after.lowest) if us is not None]
-        return Counted(after.place, self.rows + after.rows, max(highest, default=None), min(lowest, default=None))
 
 
 NO_ROWS = Counted(None, 0, None, None)
@@ -98,14 +94,14 @@ def numbered(
     if instant_us is not None and tasks > 1:
         minute = floor_to(instant_us, _MINUTE_US)
         with _set_aside(frame) if is_costly else nullcontext(frame) as rows:
-            parts = parts_of(_counted(rows, minute, measure), tasks)
+            parts = parts_of(_counts(rows, minute, measure), tasks)
             if parts is not None:
                 placed = rows.withColumn(PART, _part_of(minute, parts)).repartitionById(max(len(parts), 1), PART)
                 yield _numbered(_in_order(placed, order), parts, start, name)
                 return
     in_order = _in_order(frame.repartitionByRange(*order), order)
     with _set_aside(in_order.withColumn(PART, F.spark_partition_id())) as kept:
-        found = {part.place: part for part in _counted(kept, F.col(PART), measure)}
+        found = {row["place"]: Counted(**row) for row in _counts(kept, F.col(PART), measure).to_pylist()}
         last = max((place for place in found if place is not None), default=-1)
         yield _numbered(kept, [found.get(place, NO_ROWS) for place in range(last + 1)], start, name)
 
@@ -135,29 +131,42 @@ def numbered_as_they_lie(
     return _numbered(frame.withColumn(_ROW, place), parts, start, name)
 
 
-def parts_of(minutes: Sequence[Counted], tasks: int) -> list[Counted] | None:
+def parts_of(minutes: pa.Table, tasks: int) -> list[Counted] | None:
     """Minutes in parts of nearly equal size, each at the place of its last minute; None where they are too uneven.
 
     Args:
-        minutes: The counts of minutes, in any order.
+        minutes: A row for each minute, in any order, with the columns of Counted.
         tasks: How many parts are wanted; fewer where there are few rows.
     """
-    size = max(ceil(sum(minute.rows for minute in minutes) / tasks), _LEAST_ROWS)
-    if any(minute.rows > _MOST_UNEVEN * size for minute in minutes):
+    in_order = minutes.sort_by("place")  # rows without one behind all others
+    rows = in_order["rows"].to_numpy()
+    size = max(ceil(rows.sum() / tasks), _LEAST_ROWS)
+    if (rows > _MOST_UNEVEN * size).any():
         return None
+    up_to = rows.cumsum()
     parts: list[Counted] = []
-    for minute in sorted(minutes, key=lambda one: (one.place is None, one.place or 0)):
-        if parts and parts[-1].rows + minute.rows <= size:
-            parts[-1] = parts[-1].with_next(minute)
-        else:
-            parts.append(minute)
+    first = before = 0
+    while first < len(rows):
+        end = max(int(np.searchsorted(up_to, before + size, side="right")), first + 1)
+        parts.append(_joined(in_order.slice(first, end - first)))
+        first, before = end, int(up_to[end - 1])
     return parts
 
 
-def _counted(frame: DataFrame, place: Column, measure: Column | None) -> list[Counted]:
+def _joined(minutes: pa.Table) -> Counted:
+    return Counted(
+        minutes["place"][-1].as_py(),
+        pc.sum(minutes["rows"]).as_py(),
+        pc.max(minutes["highest"]).as_py(),
+        pc.min(minutes["lowest"]).as_py(),
+    )
+
+
+def _counts(frame: DataFrame, place: Column, measure: Column | None) -> pa.Table:
+    """The rows at each place, with the columns of Counted."""
     of = F.lit(None).cast("bigint") if measure is None else measure
     counts = F.count("*").alias("rows"), F.max(of).alias("highest"), F.min(of).alias("lowest")
-    return [Counted(**row) for row in frame.groupBy(place.alias("place")).agg(*counts).toArrow().to_pylist()]
+    return frame.groupBy(place.alias("place")).agg(*counts).toArrow()
 
 
 def _part_of(minute: Column, parts: Sequence[Counted]) -> Column:
@@ -172,9 +181,9 @@ def _numbered(rows: DataFrame, parts: Sequence[Counted], start: int, name: str) 
     """The rows, each part of which is a partition in order."""
     firsts = list(accumulate((part.rows for part in parts), initial=start))
     first = F.element_at(F.array(*[F.lit(one).cast("bigint") for one in firsts]), F.col(PART) + 1)
-    whole = reduce(Counted.with_next, parts, NO_ROWS)
     highest = {number: part.highest for number, part in enumerate(parts)}
-    return Numbered(rows.withColumn(name, first + F.col(_ROW)).drop(_ROW), whole.rows, highest, whole.lowest)
+    lowest = min((part.lowest for part in parts if part.lowest is not None), default=None)
+    return Numbered(rows.withColumn(name, first + F.col(_ROW)).drop(_ROW), firsts[-1] - start, highest, lowest)
 
 
 def _in_order(rows: DataFrame, order: Sequence[Column]) -> DataFrame:

@@ -2,6 +2,7 @@
 
 import random
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -10,6 +11,11 @@ from tidemark.resources.spark import numbering
 from tidemark.resources.spark.numbering import Counted, numbered, parts_of
 
 MINUTE = 60_000_000
+COLUMNS = pa.schema([(name, pa.int64()) for name in Counted._fields])
+
+
+def table(*minutes: Counted) -> pa.Table:
+    return pa.Table.from_pylist([minute._asdict() for minute in minutes], COLUMNS)
 
 
 @pytest.fixture
@@ -56,7 +62,7 @@ def test_no_rows_are_numbered_too(spark: SparkSession) -> None:
 
 def test_minutes_are_joined_to_parts_of_nearly_equal_size_and_few_rows_stay_together() -> None:
     minutes = [Counted(place * MINUTE, 50_000, place, place) for place in range(8)]
-    parts = parts_of([*reversed(minutes), Counted(None, 10, None, None)], 4)
+    parts = parts_of(table(*reversed(minutes), Counted(None, 10, None, None)), 4)
     assert parts is not None
     assert [(part.place, part.rows) for part in parts] == [
         (MINUTE, 100_000),
@@ -66,5 +72,7 @@ def test_minutes_are_joined_to_parts_of_nearly_equal_size_and_few_rows_stay_toge
         (None, 10),
     ]
     assert [(part.lowest, part.highest) for part in parts[:2]] == [(0, 1), (2, 3)]
-    assert parts_of([Counted(0, 30_000, 1, 1), Counted(MINUTE, 30_000, 2, 2)], 4) == [Counted(MINUTE, 60_000, 2, 1)]
-    assert parts_of([Counted(0, 1_000_000, 1, 1), Counted(MINUTE, 10, 2, 2)], 8) is None
+    few = table(Counted(0, 30_000, 1, 1), Counted(MINUTE, 30_000, 2, 2))
+    assert parts_of(few, 4) == [Counted(MINUTE, 60_000, 2, 1)]
+    assert parts_of(table(Counted(0, 1_000_000, 1, 1), Counted(MINUTE, 10, 2, 2)), 8) is None
+    assert parts_of(table(), 8) == []
