@@ -1,5 +1,6 @@
 """Runs that are killed between two commits, and go on as if nothing had happened."""
 
+import os
 import socket
 from dataclasses import dataclass
 from datetime import timedelta
@@ -40,6 +41,9 @@ COMMITS = (
 
 SOME = ("raw_events", "windows/per_minute", "commit of process")
 """Behind the input, in the midst of the results, behind the last commit."""
+
+LARGE = ("raw_events", "ordered_events", "held_events", "windows/per_minute", "_state/open_events")
+"""Tables of which Spark writes the files in a large batch."""
 
 KILLED = -9
 
@@ -143,6 +147,32 @@ def test_upkeep_after_each_death_changes_nothing(
         upkeep.keep_up(workspace, timedelta(0))
         upkeep.keep_up(workspace, timedelta(days=1))
     assert_finished(spark, undisturbed, settings)
+
+
+def test_large_writes_that_are_killed_before_their_commit_leave_files_that_no_version_names(
+    spark: SparkSession, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    settings = undisturbed.elsewhere(tmp_path)
+    workspace = Workspace(undisturbed.file, settings.warehouse)
+    for table in LARGE:
+        death = Death(table, "python", is_large=True)
+        assert run_and_die(undisturbed.file.path, settings.warehouse, death, Gateway.of(spark)) == KILLED, table
+        assert left_over(workspace, table), table
+    assert_finished(spark, undisturbed, settings)
+    for _ in range(2):  # files first, then the folders that they leave empty, each when it is old
+        for folder in settings.warehouse.glob("**/attempt-*"):
+            for path in (*folder.rglob("*"), folder):
+                os.utime(path, (0, 0))
+        upkeep.keep_up(workspace, timedelta(days=1))
+    assert not any(left_over(workspace, table) for table in LARGE)
+    assert_finished(spark, undisturbed, settings)
+
+
+def left_over(workspace: Workspace, table: str) -> list[Path]:
+    """Folders of a table's large writes of which no version names a file."""
+    folder = workspace.lake.path(table)
+    log = "".join(entry.read_text() for entry in (folder / "_delta_log").glob("*.json"))
+    return [written for written in folder.glob("attempt-*") if written.name not in log]
 
 
 @pytest.mark.long
