@@ -7,6 +7,8 @@ are found and parsed (resources/sources), what becomes of a record's event time.
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -20,8 +22,10 @@ from tidemark.assets.state.files import counted, write_states
 from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan, this_process
+from tidemark.resources.sources.delta_rows import read_versions, reading_place
 from tidemark.resources.sources.files import (
     SPARK_FAILURES,
+    cause_of,
     ensure_unchanged,
     is_of_a_file,
     read_files,
@@ -29,6 +33,7 @@ from tidemark.resources.sources.files import (
     unreadable,
 )
 from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.known_versions import TableVersion, ensure_same_table
 from tidemark.resources.sources.order import Stretch, stretches_in_order
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.spark.numbering import PART, Counted, Numbered, numbered, numbered_as_they_lie
@@ -38,11 +43,12 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.spec import DeltaSource, FilesSource, Source, Spec
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.log_clock import LastArrival
 
 _A = "__tm_arrival_us"
+_CAME = "__tm_came_us"  # where tables are read: when a version was committed, of files the arrival of the record
 _FEW_BYTES = 4_000_000  # of files: how many records they hold is not known before they are read
 
 
@@ -55,12 +61,14 @@ class Ingested:
         records: Records added to the log.
         before_start: Records that arrived before what `time.start_at` asks for, and were left out.
         files: Files read.
+        versions: Versions of tables that were read.
     """
 
     found: Waiting
     records: int = 0
     before_start: int = 0
     files: int = 0
+    versions: int = 0
 
 
 def ingest(workspace: Workspace, run_id: str, *, reread: bool = False) -> Ingested:
@@ -87,13 +95,10 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
     """Reads files into the log in one batch.
 
     Raises:
-        UnfitFilesError: Some of the files cannot be read; nothing was written.
+        UnfitFilesError: Some of the files, or versions, cannot be read; nothing was written.
     """
-    workspace.tell(f"reading {len(found.ready)} file{'' if len(found.ready) == 1 else 's'}")
+    workspace.tell(f"reading {_what(found)}")
     last = workspace.batches.last_commit()
-    files = {name: [[r.path, r.skip_lines, r.size] for r in one.ready] for name, one in found.by_source.items()}
-    waiting = {WAITS: found.sources_ahead} if found.ahead else {}
-    held = {HELD_BACK: found.held_by_source} if found.held else {}
     plan = workspace.batches.begin(
         "ingest",
         this_process(run_id),
@@ -101,22 +106,44 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
         after=last.batch_id if last else None,
         first_seq=workspace.log_end(),
         end_seq=None,
-        input={"files": files, **note_of(workspace), **waiting, **held},
+        input=_input_of(workspace, found),
         fingerprint=workspace.spec.fingerprint(),
     )
-    is_small = sum(one.size for one in found.ready) <= _FEW_BYTES
+    is_small = sum(one.size for one in found.inputs) <= _FEW_BYTES
     with at_work(workspace, plan), tuned_for_few_rows(workspace.spark) if is_small else nullcontext():
         workspace.prepare(plan)
         payload = payload_of(workspace)
-        with _naming_bad_files(workspace, found):
-            records, states = _read_sources(workspace, found, payload)
+        reading = reading_place(workspace.folder) if workspace.spec.reads_tables else nullcontext(workspace.folder)
+        with _naming_bad_files(workspace, found), reading as place:
+            records, states = _read_sources(workspace, found, payload, place)
             records, before_start = _from_start(records, workspace.spec.time.read_from_us)
             rows, clocks = _write_log(workspace, plan, found, records, payload)
         write_states(workspace, plan, states)
-        counts = {"records": rows, "files": len(found.ready), "before_start": before_start, **clocks}
+        of_tables = {"versions": len(found.full_versions)} if found.versions else {}
+        counts = {"records": rows, "files": len(found.ready), **of_tables, "before_start": before_start, **clocks}
         versions = workspace.outputs(plan)
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), end_seq=plan.first_seq + rows)
-    return Ingested(found, rows, before_start, len(found.ready))
+    return Ingested(found, rows, before_start, len(found.ready), len(found.full_versions))
+
+
+def _input_of(workspace: Workspace, found: Waiting) -> dict[str, Any]:
+    """What the plan of an ingestion says that it reads, and what it leaves."""
+    files = {name: [[r.path, r.skip_lines, r.size] for r in one.ready] for name, one in found.by_source.items()}
+    versions = {name: _range(one.versions) for name, one in found.by_source.items() if one.versions}
+    more = {"versions": versions, WAITS: found.sources_ahead, HELD_BACK: found.held_by_source}
+    return {"files": files, **note_of(workspace), **{name: said for name, said in more.items() if said}}
+
+
+def _what(found: Waiting) -> str:
+    """What is read, in words."""
+    counts = {"file": len(found.ready), "version": len(found.full_versions)}
+    said = [f"{n} {what}{'' if n == 1 else 's'}" for what, n in counts.items() if n]
+    return " and ".join(said) or "0 files"
+
+
+def _range(versions: Sequence[TableVersion]) -> list[str | int]:
+    """What a plan says of the versions of a table: its folder, the first and the last one."""
+    return [str(versions[0].folder), versions[0].version, versions[-1].version]
 
 
 @contextmanager
@@ -134,36 +161,56 @@ def _naming_bad_files(workspace: Workspace, found: Waiting) -> Iterator[None]:
         workspace.tell("a file cannot be read: looking which")
         errors: dict[str, InputError] = {}
         for source in workspace.spec.sources:
-            errors |= unreadable(workspace.spark, source, found.by_source[source.name].ready)
+            if isinstance(source, FilesSource):
+                errors |= unreadable(workspace.spark, source, found.by_source[source.name].ready)
+        if not errors and found.full_versions:
+            raise _damaged(found.full_versions, error) from error
         if not errors:
             raise
         raise UnfitFilesError("\n".join(map(str, errors.values())), errors=errors) from error
 
 
+def _damaged(versions: Sequence[TableVersion], error: Exception) -> InputError:
+    """The error of a table that has a file which cannot be read to its end."""
+    tables_read = sorted({str(version.folder) for version in versions})
+    return InputError(
+        f"A file of {' or '.join(tables_read)} cannot be read: {cause_of(error)}",
+        expected="files that are whole and undamaged; nothing was ingested",
+        remedy="restore the file, or pass over its version with `start_version`",
+    )
+
+
 def _read_sources(
-    workspace: Workspace, found: Waiting, payload: StructType
+    workspace: Workspace, found: Waiting, payload: StructType, place: Path
 ) -> tuple[DataFrame, list[tuple[str, FileState]]]:
     """The records of all sources with arrival, source and split, and what to remember of their files."""
     frames: list[DataFrame] = []
     states: list[tuple[str, FileState]] = []
+    reads_tables = workspace.spec.reads_tables
     for source, time in zip(workspace.spec.sources, TimeRules.of(workspace.spec).sources, strict=True):
         own = found.by_source[source.name]
-        read = read_files(workspace.spark, source, own.ready)
+        if isinstance(source, DeltaSource):
+            read = read_versions(workspace.spark, source, own.versions, place)
+        else:
+            read = read_files(workspace.spark, source, own.ready)
         states += [(source.name, one) for one in (*read.states, *own.touched, *counted(own.copies, read.states))]
-        if own.ready or not frames:
-            frames.append(_of_source(read.records, source, time.time_zone, payload))
+        if own.is_ready or not frames:
+            frames.append(_of_source(read.records, source, time.time_zone, payload, reads_tables=reads_tables))
     records = frames[0]
     for frame in frames[1:]:
         records = records.unionByName(frame)
     return records, states
 
 
-def _of_source(records: DataFrame, source: FilesSource, time_zone: str, payload: StructType) -> DataFrame:
+def _of_source(
+    records: DataFrame, source: Source, time_zone: str, payload: StructType, *, reads_tables: bool
+) -> DataFrame:
     timed = _with_arrival(records, source, time_zone)
     split = F.when(F.col(c.MALFORMED).isNull(), split_of(records, source))
     missing = {field.name: F.lit(None).cast(field.dataType) for field in payload if field.name not in records.columns}
-    whole = timed.withColumns({c.SOURCE: F.lit(source.name), c.SPLIT: split, **missing})
-    return whole.select(*payload.names, _A, c.SOURCE, c.SPLIT, c.POSITION, c.FILE, c.MALFORMED)
+    came = {_CAME: c.to_us("_modified") if isinstance(source, DeltaSource) else F.col(_A)} if reads_tables else {}
+    whole = timed.withColumns({c.SOURCE: F.lit(source.name), c.SPLIT: split, **missing, **came})
+    return whole.select(*payload.names, _A, *came, c.SOURCE, c.SPLIT, c.POSITION, c.FILE, c.MALFORMED)
 
 
 def _from_start(records: DataFrame, from_us: int | None) -> tuple[DataFrame, int]:
@@ -178,13 +225,14 @@ def _write_log(
     workspace: Workspace, plan: Plan, found: Waiting, records: DataFrame, payload: StructType
 ) -> tuple[int, dict[str, int]]:
     """Writes the records, numbered; returns how many, and the first and the last clock of the log if there is one."""
+    spec = workspace.spec
     before_us, first_us = workspace.log_clock_us(), workspace.first_clock_us()
     stretches = _stretches(workspace, found)
-    by_arrival = stretches is not None or workspace.spec.sources[0].order == "arrival_time"
+    by_arrival = stretches is not None or (not spec.reads_tables and order_of(spec) == "arrival_time")
     with _numbered(workspace, plan, records, stretches) as log:
         highest = [us for us in (before_us, *log.highest.values()) if us is not None]
         clock_us = max(highest, default=None)
-        ensure_unchanged(found.ready)  # by now every record has been counted, and none is stored yet
+        _ensure_unchanged(found)  # by now every record has been counted, and none is stored yet
         if log.rows:
             rows = log.frame.withColumns(
                 {
@@ -199,17 +247,37 @@ def _write_log(
             expect = workspace.ready(tables.RAW_EVENTS, plan)
             few = log.rows <= FEW_RECORDS
             workspace.lake.append(tables.RAW_EVENTS, rows, attempt=plan.attempt, expect=expect, are_few=few)
-            ensure_unchanged(found.ready)  # they were read once more
+            _ensure_unchanged(found)  # they were read once more
         arrivals = _last_arrivals(workspace, plan, log)
     clocks = {"clock_us": clock_us, "first_clock_us": first_us}
     return log.rows, {name: us for name, us in clocks.items() if us is not None} | arrivals
 
 
+def _ensure_unchanged(found: Waiting) -> None:
+    """Check that the input is still as it was found.
+
+    Raises:
+        InputError: A file, or the log of a table, was changed or removed since.
+    """
+    ensure_unchanged(found.ready)
+    ensure_same_table(found.versions)
+
+
+def order_of(spec: Spec) -> str:
+    """Order of the records of one ingestion; beside those of tables it is that of arrival."""
+    first = spec.sources[0]
+    return first.order if isinstance(first, FilesSource) else "arrival_time"
+
+
 def _stretches(workspace: Workspace, found: Waiting) -> list[Stretch] | None:
     """The files one behind the other, where their records lie in the order of the log; None where they do not."""
     spec = workspace.spec
-    read = [(source, found.by_source[source.name].ready) for source in spec.sources]
-    stretches = stretches_in_order(read, by_arrival=spec.sources[0].order == "arrival_time")
+    if spec.reads_tables:
+        return None
+    read = [
+        (source, found.by_source[source.name].ready) for source in spec.sources if isinstance(source, FilesSource)
+    ]
+    stretches = stretches_in_order(read, by_arrival=order_of(spec) == "arrival_time")
     from_us = spec.time.read_from_us
     if stretches is None or from_us is None:
         return stretches
@@ -221,15 +289,17 @@ def _numbered(
 ) -> AbstractContextManager[Numbered]:
     """The records with their numbers: as they lie, else sorted."""
     if stretches is None:
-        order = workspace.spec.sources[0].order
+        spec = workspace.spec
+        order, came = order_of(spec), _CAME if spec.reads_tables else _A
+        texts = [source for source in spec.sources if isinstance(source, FilesSource) and source.format != "parquet"]
         return numbered(
             records,
-            log_order(order),
+            (*([F.col(_CAME).asc_nulls_last()] if spec.reads_tables else []), *log_order(order)),
             start=plan.first_seq,
             name=c.SEQ,
-            instant_us=F.col(_A) if order == "arrival_time" else None,
+            instant_us=F.col(came) if order == "arrival_time" else None,
             measure=F.col(_A),
-            is_costly=any(source.format != "parquet" for source in workspace.spec.sources),
+            is_costly=bool(texts),
         )
     rows = [(one.source, one.name, number) for number, one in enumerate(stretches)]
     table = small_frame(workspace.spark, rows, f"{c.SOURCE} STRING, {c.FILE} STRING, {PART} INT")
@@ -261,7 +331,7 @@ def _last_arrivals(workspace: Workspace, plan: Plan, log: Numbered) -> dict[str,
     return counts
 
 
-def _with_arrival(records: DataFrame, source: FilesSource, time_zone: str) -> DataFrame:
+def _with_arrival(records: DataFrame, source: Source, time_zone: str) -> DataFrame:
     """Adds the arrival time in microseconds; null where the expression gives none, or the record is malformed."""
     if source.arrival_time is None:
         return records.withColumn(_A, c.to_us("_modified"))

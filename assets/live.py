@@ -147,6 +147,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
             "new_records": done.records if done else 0,
             **({"before_start_at": done.before_start} if done and spec.time.start_at else {}),
             "files_read": done.files if done else 0,
+            **({"versions_read": done.versions if done else 0} if spec.reads_tables else {}),
             "files_waiting": len(found.waiting),
             **({"files_ahead": found.ahead} if done and spec.is_aligned else {}),
             "files_held_back": len(found.errors),
@@ -174,7 +175,8 @@ def _read(context: AssetExecutionContext, workspace: Workspace, *, reread: bool)
         context.log.info("aligned sources are judged by what was processed: that comes before new input is read")
         return None
     done = ingest(workspace, context.run.run_id, reread=reread)
-    for sentence in (*(error.found for error in done.found.errors), *done.found.read_before):
+    found = done.found
+    for sentence in (*(error.found for error in found.errors), *found.read_before, *found.passed_over):
         context.log.warning(sentence)
     return done
 
@@ -278,7 +280,7 @@ def _next(workspace: Workspace, asked: BatchSettings) -> LogSegment:
     return next_segment(
         workspace,
         asked.max_events_per_batch,
-        flush=workspace.spec.time.flushes(asked.end_of_input) and not waiting_input(workspace).ready,
+        flush=workspace.spec.time.flushes(asked.end_of_input) and not waiting_input(workspace).is_ready,
         tick_us=clock_of_tick(workspace) if asked.live else None,
         reopen=asked.reopen,
     )

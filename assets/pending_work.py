@@ -6,13 +6,17 @@ Here: the look at sources and at the log of batches. Not here: doing it, and whe
 import hashlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from tidemark.assets.planning import next_segment
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.resources import tables
+from tidemark.resources.batches.published import committed_versions
+from tidemark.resources.sources.delta_tables import folder_of, listed_versions
 from tidemark.resources.sources.discovery import listed
 from tidemark.resources.workspace import Workspace
+from tidemark.timeops.spec import DeltaSource, FilesSource
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,13 @@ def look(workspace: Workspace) -> PendingWork:
         return PendingWork(False, "", at_work, may_ripen=True)
     unprocessed = _unprocessed(workspace)
     last = workspace.batches.last_commit() if workspace.exists else None
-    files = [[file.path, file.size, file.modified_us] for file in found.ready]
+    files = [[one.path, one.size, one.modified_us] for one in found.inputs]
     files += [[file.place, file.size, file.modified_us] for file in found.copies]
     key = _digest([workspace.spec.fingerprint(), last.batch_id if last else None, files])
     sentence = "; ".join(filter(None, [_of_files(workspace, found), unprocessed]))
-    return PendingWork(bool(found.ready or found.copies or unprocessed), key, sentence, may_ripen=bool(found.waiting))
+    return PendingWork(
+        bool(found.is_ready or found.copies or unprocessed), key, sentence, may_ripen=bool(found.waiting)
+    )
 
 
 def signature(workspace: Workspace) -> str:
@@ -58,9 +64,16 @@ def signature(workspace: Workspace) -> str:
 
     No file is opened, and of the lake only the log of batches.
     """
-    files = [listed(source, workspace.file.folder) for source in workspace.spec.sources]
+    inputs = [_seen(source, workspace.file.folder) for source in workspace.spec.sources]
     version = workspace.lake.version(tables.BATCHES) if workspace.exists else None
-    return _digest([workspace.spec.fingerprint(), version, files])
+    return _digest([workspace.spec.fingerprint(), version, inputs])
+
+
+def _seen(source: FilesSource | DeltaSource, base: Path) -> list[object]:
+    """What a look at one source goes by; of a table of another pipeline also what was committed there."""
+    if isinstance(source, DeltaSource):
+        return [*listed_versions(source, base), committed_versions(folder_of(source, base))]
+    return [*listed(source, base)]
 
 
 def has_unprocessed(

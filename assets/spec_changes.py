@@ -26,7 +26,9 @@ _CHANGEABLE = ("time", "partitions")
 _NOT_CHANGEABLE = ("time.over", "time.deduplicate_by", "time.within", "time.start_at")
 # These may change the state that is kept between batches: then there is nothing to go on from.
 _OF_STATE = ("time.emit", "time.idle")
-_OF_INGESTION = ("path", "options", "order", "arrival_time", "live", "settle", "max_files", "max_bytes", "alignment")
+_OF_FILES = ("options", "order", "settle", "max_files")
+_OF_VERSIONS = ("changes", "start_version", "start_timestamp", "max_versions")
+_OF_INGESTION = ("path", "arrival_time", "live", "max_bytes", "alignment", *_OF_FILES, *_OF_VERSIONS)
 _CHANGEABLE_IN_SOURCE = (*_OF_INGESTION, "timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
 # Open windows keep their events, so these apply to all windows that close from now on; a backfill gives them to the
 # past as well. What is refused for being too much gives no row at all.

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from operator import add
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,12 +20,14 @@ import pyarrow.compute as pc
 
 from tidemark.assets.state.files import known_files
 from tidemark.resources import tables
+from tidemark.resources.batches.published import committed_versions
 from tidemark.resources.lake.queries import pieces
+from tidemark.resources.sources.delta_tables import discover_versions, folder_of
 from tidemark.resources.sources.discovery import Discovery, HeldBack, discover, still_held
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.spec import FilesSource, Spec
+from tidemark.timeops.spec import DeltaSource, FilesSource, Source, Spec
 from tidemark.timeops.watermark.alignment import LargestTimes, Progress, source_watermark, sources_ahead
 
 HELD_BACK = "held_back"  # of the input of a plan: by source the files that were found unreadable by reading them
@@ -50,8 +53,8 @@ class Waiting(Discovery):
 
     @property
     def new(self) -> int:
-        """How many files this ingestion and later ones read."""
-        return len(self.ready) + self.left
+        """How many files and versions this ingestion and later ones read."""
+        return len(self.inputs) + self.left
 
     @property
     def read_before(self) -> tuple[str, ...]:
@@ -59,9 +62,14 @@ class Waiting(Discovery):
         return tuple(f"{copy.name}: the same bytes were read as {copy.copy_of}" for copy in self.copies)
 
     @property
+    def passed_over(self) -> tuple[str, ...]:
+        """One sentence for each version whose changes are not read, as its source asks for."""
+        return tuple(version.passed_over for version in self.versions if version.passed_over)
+
+    @property
     def has_news(self) -> bool:
         """Whether there is something to read or to remember."""
-        return bool(self.ready or self.touched or self.copies)
+        return bool(self.ready or self.touched or self.copies or self.versions)
 
     @property
     def sources_ahead(self) -> list[str]:
@@ -78,7 +86,8 @@ class Waiting(Discovery):
         left = dict(self.by_source)
         for source in spec.sources:
             own = left[source.name]
-            held = [HeldBack.of(file, source, errors[file.path]) for file in own.ready if file.path in errors]
+            unfit = [one for one in own.inputs if one.path in errors]
+            held = [HeldBack.of(one, source, errors[one.path]) for one in unfit]
             left[source.name] = own.without(held)
         return Waiting.of(left)
 
@@ -93,22 +102,37 @@ def waiting_input(workspace: Workspace, *, reread: bool = False) -> Waiting:
     Raises:
         InputError: The path of a source leads nowhere.
     """
-    now, folder = workspace.clock.now(), workspace.file.folder
-    found = {
-        source.name: discover(
-            source,
-            folder,
-            known_files(workspace, source),
-            now,
-            reread=reread,
-            held=_held_files(workspace, source),
-        )
-        for source in workspace.spec.sources
-    }
+    found = {source.name: _found(workspace, source, reread=reread) for source in workspace.spec.sources}
     return Waiting.of(_aligned(workspace, found))
 
 
-def _held_files(workspace: Workspace, source: FilesSource) -> Mapping[str, HeldBack]:
+def _found(workspace: Workspace, source: FilesSource | DeltaSource, *, reread: bool) -> Discovery:
+    """What a source has that the log does not."""
+    folder = workspace.file.folder
+    known, held = known_files(workspace, source), _held_files(workspace, source)
+    if isinstance(source, DeltaSource):
+        committed = committed_versions(_others_folder(workspace, source))
+        return discover_versions(source, folder, known, held=held, committed=committed)
+    return discover(source, folder, known, workspace.clock.now(), reread=reread, held=held)
+
+
+def _others_folder(workspace: Workspace, source: DeltaSource) -> Path:
+    """Folder of the table that a source reads.
+
+    Raises:
+        InputError: The pipeline would read what it writes.
+    """
+    folder = folder_of(source, workspace.file.folder)
+    if workspace.folder.absolute() in folder.parents:
+        raise InputError(
+            f"Source {source.name!r}: {folder} is a table of this pipeline",
+            expected="a table that others write",
+            remedy="correct `path`, or let a second pipeline read it",
+        )
+    return folder
+
+
+def _held_files(workspace: Workspace, source: Source) -> Mapping[str, HeldBack]:
     """By path the files that an earlier ingestion could not read, as the latest one remembers them."""
     last = workspace.batches.last_commit("ingest") if workspace.exists else None
     noted = last.plan.input.get(HELD_BACK, {}) if last else {}
@@ -124,7 +148,7 @@ def _aligned(workspace: Workspace, found: Mapping[str, Discovery]) -> Mapping[st
     """What is to be read of the sources: of those that are too far ahead nothing."""
     spec = workspace.spec
     groups = {source.name: source.alignment for source in spec.sources if source.alignment is not None}
-    waiting = {name: group for name, group in groups.items() if found[name].ready}
+    waiting = {name: group for name, group in groups.items() if found[name].is_ready}
     if not waiting:
         return found
     largest = largest_times(workspace)
@@ -136,8 +160,9 @@ def _aligned(workspace: Workspace, found: Mapping[str, Discovery]) -> Mapping[st
 
 
 def _left(found: Discovery) -> Discovery:
-    files = len(found.ready) + found.left
-    return replace(found, ready=(), copies=(), left=files, ahead=files)  # copies may be of those that wait
+    left = len(found.inputs) + found.left
+    # Copies may be of files that wait, and versions without rows stand between others.
+    return replace(found, ready=(), copies=(), versions=(), left=left, ahead=left)
 
 
 def largest_times(workspace: Workspace) -> LargestTimes:

@@ -224,17 +224,21 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
     show_report(Workspace(file, settings.warehouse), done)
     if options.reopen is not None and not done.batches:
         say(f"{name}: it stays flushed, as there is no new input: --reopen noted nothing.")
-    for alert in done.alerts:
-        say(f"{name}: {alert}")
+    _say_all([f"{name}: {sentence}" for sentence in (*done.alerts, *done.passed_over)])
     if done.waiting:
         say(f"{name}: {len(done.waiting)} file(s) are younger than `settle`: run again to take them.")
     if done.read_before:
         _say_copies(name, done.read_before)
     if done.held_back:
-        say(f"{name}: {len(done.held_back)} file(s) held back, everything else was processed.")
-        for why in done.held_back:
-            say(why)
+        what = "input(s)" if file.spec.reads_tables else "file(s)"
+        say(f"{name}: {len(done.held_back)} {what} held back, everything else was processed.")
+        _say_all(done.held_back)
     return not done.held_back
+
+
+def _say_all(sentences: Sequence[str]) -> None:
+    for one in sentences:
+        say(one)
 
 
 def _say_copies(pipeline: str, copies: Sequence[str]) -> None:

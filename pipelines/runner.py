@@ -27,6 +27,7 @@ from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent, tick_of
 from tidemark.timeops.errors import TidemarkError
+from tidemark.timeops.spec import FilesSource
 
 QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
 """Loggers of a run that a person waits for: Dagster's lines are for its UI, which has them from the event log."""
@@ -72,7 +73,8 @@ class RunReport:
         batches: Committed batches of this run.
         counts: Sums of their counts.
         waiting: Files that were too young.
-        held_back: One sentence for each file that could not be taken.
+        held_back: One sentence for each file, or version of a table, that could not be taken.
+        passed_over: One sentence for each version of a table whose changes were not read.
         read_before: One sentence for each file that was not read because another one with the same bytes was.
         alerts: What checks that hold nothing back have found, a sentence for each.
     """
@@ -82,6 +84,7 @@ class RunReport:
     waiting: tuple[str, ...] = ()
     held_back: tuple[str, ...] = ()
     read_before: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
     alerts: tuple[str, ...] = ()
 
 
@@ -108,6 +111,7 @@ def run_pipeline(
         found = _settled_input(workspace, tell, reread=options.reread)
         report.waiting = found.waiting
         report.held_back = tuple(str(error) for error in found.errors)
+        report.passed_over = tuple(dict.fromkeys([*report.passed_over, *found.passed_over]))
         report.read_before = tuple(dict.fromkeys([*report.read_before, *found.read_before]))
         if not _has_work(workspace, found, options):
             return report
@@ -124,8 +128,9 @@ def run_pipeline(
 def _settled_input(workspace: Workspace, tell: Callable[[str], None], *, reread: bool) -> Waiting:
     """What is waiting; files that are just too young are waited for once, if that is no more than a moment."""
     found = waiting_input(workspace, reread=reread)
-    if found.waiting and not found.ready:
-        settle = max(source.settle.total_seconds() for source in workspace.spec.sources)
+    if found.waiting and not found.is_ready:
+        sources = [source for source in workspace.spec.sources if isinstance(source, FilesSource)]
+        settle = max(source.settle.total_seconds() for source in sources)
         if settle > _LONGEST_WAIT_SECONDS:
             return found
         tell(f"{len(found.waiting)} file(s) younger than {settle:g} s: waiting for them to settle")

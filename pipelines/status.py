@@ -39,6 +39,7 @@ class Status:
         at_work: The batch that a live process works on.
         waiting: What the sources have that the log does not.
         wrong: A sentence or two for each thing that somebody has to look at.
+        reads_tables: Some source is a Delta table, so that what waits is not files alone.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Status:
     at_work: Plan | None
     waiting: Waiting
     wrong: tuple[str, ...]
+    reads_tables: bool
 
 
 def status_of(workspace: Workspace) -> Status:
@@ -77,6 +79,7 @@ def status_of(workspace: Workspace) -> Status:
         at_work=at_work,
         waiting=waiting,
         wrong=(*found, *_too_old(workspace, position, delay)),
+        reads_tables=workspace.spec.reads_tables,
     )
 
 

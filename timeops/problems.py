@@ -149,13 +149,14 @@ def problems_of(error: ValidationError, models: Mapping[Path, type[BaseModel]]) 
 
 
 def _translate(detail: ErrorDetails, models: Mapping[Path, type[BaseModel]]) -> list[Problem]:
-    at = tuple(step for step in detail["loc"] if step != "[key]")
+    steps = [step for step in detail["loc"] if step != "[key]"]
+    at = tuple(step for i, step in enumerate(steps) if not _is_kind(steps, i))
     if detail["input"] is None and detail["type"] != "extra_forbidden":
         return []  # read_yaml tells of every key without a value
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, ProblemsError):
         return [replace(problem, at=at + problem.at) for problem in cause.problems]
-    keys = tuple(step for step in at[:-1] if isinstance(step, str))
+    keys = tuple(step for step in steps[:-1] if isinstance(step, str))
     if detail["type"] == "extra_forbidden":
         return [_unknown_key(at, models[keys])]
     if detail["type"] == "missing":
@@ -168,6 +169,12 @@ def _translate(detail: ErrorDetails, models: Mapping[Path, type[BaseModel]]) -> 
         return [Problem(found, expected="text", remedy="put the value in quotes", at=at)]
     expected = _EXPECTED.get(kind) or detail["msg"]
     return [Problem(found, expected=expected, at=at)]
+
+
+def _is_kind(steps: Sequence[str | int], i: int) -> bool:
+    """Whether a step is no key but says which of several models an item of a list is, as `[files]`."""
+    step = steps[i]
+    return i > 0 and isinstance(steps[i - 1], int) and isinstance(step, str) and step[:1] + step[-1:] == "[]"
 
 
 _EXPECTED = {

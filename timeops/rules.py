@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import SOURCE, SPLIT
-from tidemark.timeops.spec import FilesSource, Spec, TimeSpec, WindowSpec
+from tidemark.timeops.spec import Source, Spec, TimeSpec, WindowSpec
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def _or_own(column: Column | None, name: str) -> Column:
     return F.col(name) if column is None else column
 
 
-def _source_time(source: FilesSource, time: TimeSpec) -> SourceTime:
+def _source_time(source: Source, time: TimeSpec) -> SourceTime:
     own_timeout = source.idle.timeout_us if source.idle else None
     return SourceTime(
         name=source.name,

@@ -22,12 +22,24 @@ FIRST_VERSION = "0.1.0"
 
 Json = Mapping[str, Any]
 
-_PARTS = {"Top level": "Spec", "Sources": "FilesSource", "Time": "TimeSpec", "Windows": "WindowSpec"}
+_PARTS = {
+    "Top level": "Spec",
+    "Sources": "FilesSource",
+    "Delta tables": "DeltaSource",
+    "Time": "TimeSpec",
+    "Windows": "WindowSpec",
+}
 """Sections of the page, and the model whose keys each has."""
 
-_UNITS_OF_NUMBERS = {"max_files": "files", "max_bytes": "bytes", "empty_max": "rows"}
-_TEXTS = {"name": "name", "from": "name", "group": "name", "time_zone": "IANA name", "path": "glob", "schema": "DDL"}
-_SECTIONS = {"FilesSource": "sources", "TimeSpec": "time", "WindowSpec": "windows"}
+_UNITS_OF_NUMBERS = {
+    "max_files": "files",
+    "max_versions": "versions",
+    "max_bytes": "bytes",
+    "empty_max": "rows",
+    "start_version": "version",
+}
+_TEXTS = {"name": "name", "from": "name", "group": "name", "time_zone": "IANA name", "path": "path", "schema": "DDL"}
+_SECTIONS = {"FilesSource": "sources", "DeltaSource": "delta-tables", "TimeSpec": "time", "WindowSpec": "windows"}
 _NO_DEFAULT = "none"
 
 
@@ -81,8 +93,8 @@ def _mappings(schema: Json) -> list[str]:
 
 
 def _type(name: str, schema: Json, models: Mapping[str, Json]) -> str:
-    if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(_type(name, choice, models) for choice in schema["anyOf"]))
+    if choices := schema.get("anyOf", schema.get("oneOf")):
+        return " or ".join(dict.fromkeys(_type(name, choice, models) for choice in choices))
     if "$ref" in schema:
         return _mapping(_mappings(schema)[0], models)
     if "enum" in schema or "const" in schema:
@@ -105,7 +117,7 @@ def _scalar(name: str, schema: Json) -> str:
         duration: pattern == DURATION_PATTERN,
         "mapping": schema["type"] == "object",
         "`true`, `false`": schema["type"] == "boolean",
-        "whole number from 1": schema["type"] == "integer",
+        f"whole number from {schema.get('minimum', 1)}": schema["type"] == "integer",
         "day": schema.get("format") == "date",
         "instant": pattern.startswith("^[0-9]{4}"),
         "text": name in {"owners", "splits"},

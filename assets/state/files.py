@@ -12,12 +12,12 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.sources.known_files import NOT_READ_YET, FileState
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.spec import Source
 
 _NOT_IN_ROWS = ("source", "path", "_batch_id")
 
 
-def known_files(workspace: Workspace, source: FilesSource) -> list[FileState]:
+def known_files(workspace: Workspace, source: Source) -> list[FileState]:
     """The states of a source's files, in the order in which they were stored."""
     if not workspace.exists:
         return []

@@ -22,7 +22,7 @@ from tidemark.timeops.cases.file import Case, CasesFile, Row
 from tidemark.timeops.cases.values import is_written_as_text
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.problems import Path, Problem, show
-from tidemark.timeops.spec import FilesSource, Spec
+from tidemark.timeops.spec import Source, Spec
 from tidemark.timeops.spec.fields import read_instant
 from tidemark.timeops.utc import EPOCH, us_of
 
@@ -146,7 +146,7 @@ def _payload_of(record: Row) -> Mapping[str, Any]:
     return {name: value for name, value in record.items() if name not in (c.ARRIVAL, c.SOURCE, c.SPLIT, c.FILE)}
 
 
-def _with_arrival(parsed: DataFrame, source: FilesSource, spec: Spec) -> DataFrame:
+def _with_arrival(parsed: DataFrame, source: Source, spec: Spec) -> DataFrame:
     """The records of one source; `__tm_arrival` is what its expression gives where it has one."""
     own = parsed.where(F.col(c.SOURCE) == source.name)
     if source.split is not None:

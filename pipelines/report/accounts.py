@@ -49,7 +49,7 @@ class Place:
 
 @dataclass(frozen=True)
 class SourceInput:
-    """What came of a source."""
+    """What came of a source: files or versions, and records."""
 
     name: str
     files: int
@@ -182,9 +182,9 @@ def batches(state: State, most: int) -> list[BatchLine]:
 def _batch(commit: Commit, state: State) -> BatchLine:
     plan, counts = commit.plan, commit.counts
     if plan.kind == "ingest":
-        return BatchLine(
-            commit, counts.get("records", 0), None, None, f"{plural(counts.get('files', 0), 'file')} read"
-        )
+        versions = [plural(counts["versions"], "version")] if counts.get("versions") else []
+        files = [plural(counts.get("files", 0), "file")] if counts.get("files") or not versions else []
+        return BatchLine(commit, counts.get("records", 0), None, None, f"{' and '.join([*files, *versions])} read")
     if plan.kind == "backfill":
         return BatchLine(commit, 0, None, None, "days of window tables computed anew")
     if plan.kind == "change":

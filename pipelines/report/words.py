@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from tidemark.pipelines.values import instant_us
 from tidemark.timeops.durations import format_duration
-from tidemark.timeops.spec import FilesSource, Spec, TimeSpec, TolerancePolicy, WindowSpec
+from tidemark.timeops.spec import FilesSource, Source, Spec, TimeSpec, TolerancePolicy, WindowSpec
 from tidemark.timeops.spec.event_time import Periodic
 from tidemark.timeops.spec.window import Early
 
@@ -92,10 +92,12 @@ def of_window(window: WindowSpec) -> str:
     return _joined(parts)
 
 
-def _source(source: FilesSource) -> str:
-    arrival = code(source.arrival_time) if source.arrival_time else "the time of its file"
-    said = Markup("{} files {}; a record arrived at {}.")
-    parts: list[str] = [said.format(source.format.upper(), code(source.path), arrival)]
+def _source(source: Source) -> str:
+    is_file = isinstance(source, FilesSource)
+    default = "the time of its file" if is_file else "the time of the commit that added it"
+    arrival = code(source.arrival_time) if source.arrival_time else default
+    what = f"{source.format.upper()} files" if isinstance(source, FilesSource) else "Delta table"
+    parts: list[str] = [Markup("{} {}; a record arrived at {}.").format(what, code(source.path), arrival)]
     if source.timestamp_by:
         parts.append(Markup("Event time here: {}.").format(code(source.timestamp_by)))
     if source.split:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,15 +26,18 @@ from tidemark.resources.sources.known_files import (
     examine,
     state_of,
 )
+from tidemark.resources.sources.known_versions import TableVersion
 from tidemark.resources.sources.local_files import fixed_folder, has_wildcard, matching_paths, name_of
 from tidemark.timeops.errors import InputError
-from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.spec import FilesSource, Source
 from tidemark.timeops.utc import instant_of
 
 
 @dataclass(frozen=True)
 class HeldBack:
-    """A file that was found unreadable: as long as it and how it is read stay the same, it is not tried again.
+    """A file, or a version of a table, that was found unreadable: it is not tried again before something changes.
+
+    As long as it and how it is read stay the same, the same is said of it.
 
     Attributes:
         path: Absolute path.
@@ -54,7 +58,7 @@ class HeldBack:
     remedy: str
 
     @classmethod
-    def of(cls, file: FileRange, source: FilesSource, error: InputError) -> "HeldBack":
+    def of(cls, file: FileRange | TableVersion, source: Source, error: InputError) -> "HeldBack":
         """What to remember of a file that was refused."""
         said = (error.found, error.expected, error.remedy)
         return cls(file.path, file.size, file.modified_us, reading_of(source), *said)
@@ -64,7 +68,7 @@ class HeldBack:
         """What `to_json` wrote."""
         return cls(**values)  # type: ignore[arg-type]  # values of its own fields
 
-    def is_as_it_was(self, file: Candidate) -> bool:
+    def is_as_it_was(self, file: Candidate | TableVersion) -> bool:
         """Whether the file is the one that could not be read, as far as can be told without opening it."""
         return (self.size, self.modified_us) == (file.size, file.modified_us)
 
@@ -78,14 +82,14 @@ class HeldBack:
         return InputError(self.found, expected=self.expected, remedy=self.remedy)
 
 
-def reading_of(source: FilesSource) -> str:
-    """Names all of a source that decides whether a file can be read."""
-    keys = {"format", "options", "columns", "rename", "keep_unknown"}
+def reading_of(source: Source) -> str:
+    """Names all of a source that decides whether a file or a version can be read."""
+    keys = {"format", "options", "columns", "rename", "keep_unknown", "changes"}
     values = source.model_dump(mode="json", include=keys)
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def still_held(files: Iterable[HeldBack], source: FilesSource) -> dict[str, HeldBack]:
+def still_held(files: Iterable[HeldBack], source: Source) -> dict[str, HeldBack]:
     """By path the files that are held back as long as they do not change: those found with this way of reading."""
     return {file.path: file for file in files if file.reading == reading_of(source)}
 
@@ -95,12 +99,13 @@ class Discovery:
     """What was found in a source's folder.
 
     Attributes:
-        ready: To be read now, in path order.
+        ready: Files to be read now, in path order.
         waiting: Younger than `settle`.
         left: How many files are beyond max_files, max_bytes or what `alignment` lets be read at once; they come with
             a later ingestion.
         errors: Each names one file; that file only is held back.
         held: Files among those of `errors` that were found unreadable by reading them, to be remembered on.
+        versions: Of a Delta table those to be read now, in order and with no gap; some may have nothing to read.
         touched: Known files with a new modification time and the same bytes: states to remember.
         ahead: How many of those left wait because the source is ahead of others that it is aligned with.
         copies: Files with the same bytes as another one that was read, or is ready: they are not read, and these
@@ -115,9 +120,29 @@ class Discovery:
     ahead: int = 0
     copies: tuple[FileState, ...] = ()
     held: tuple[HeldBack, ...] = ()
+    versions: tuple[TableVersion, ...] = ()
+
+    @property
+    def full_versions(self) -> tuple[TableVersion, ...]:
+        """The versions that have something to read."""
+        return tuple(version for version in self.versions if not version.is_empty)
+
+    @property
+    def inputs(self) -> tuple[FileRange | TableVersion, ...]:
+        """The files and versions that have something to read."""
+        found: list[FileRange | TableVersion] = [*self.ready, *self.full_versions]
+        return tuple(found)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is something to read now."""
+        return bool(self.inputs)
 
     def without(self, held: Sequence[HeldBack]) -> "Discovery":
-        """The same but for files that were found unreadable by reading them; their copies are looked at later."""
+        """The same but for files that were found unreadable by reading them; their copies are looked at later.
+
+        Behind a version that cannot be read none is.
+        """
         paths = {file.path for file in held}
         names = {file.name for file in self.ready if file.path in paths}
         return replace(
@@ -126,6 +151,7 @@ class Discovery:
             copies=tuple(copy for copy in self.copies if copy.copy_of not in names),
             errors=(*self.errors, *(file.error for file in held)),
             held=(*self.held, *held),
+            versions=tuple(takewhile(lambda version: version.path not in paths, self.versions)),
         )
 
 

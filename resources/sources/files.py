@@ -39,7 +39,8 @@ from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import text_of
 from tidemark.timeops.problems import told
-from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.spec import DeltaSource, FilesSource, Source
+from tidemark.timeops.spec.delta_source import CHANGE_TYPE
 from tidemark.timeops.spec.expressions import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
 from tidemark.timeops.spec_check import is_storable
 
@@ -84,20 +85,20 @@ def read_files(spark: SparkSession, source: FilesSource, ranges: Sequence[FileRa
         SpecError: `schema`, `rename` or an option of the source is wrong.
         InputError: A file lacks a column, has one of another type, or changed since its discovery.
     """
-    schema = _schema_in_files(spark, source)
+    schema = schema_in_input(spark, source)
     filled = [file for file in ranges if file.size]
     counts: Mapping[str, int] = {}
     if filled:
         numbered = _READERS[source.format](spark, source, schema, filled)
         records, counts = numbered.records, numbered.counts
     else:
-        records = small_frame(spark, [], _record_schema(spark, source))
+        records = no_records(spark, source)
     ensure_unchanged(ranges)
     states = tuple(state_of(file, counts.get(file.path, 0)) for file in ranges)
     return FilesRead(records, states)
 
 
-def split_of(records: DataFrame, source: FilesSource) -> Column:
+def split_of(records: DataFrame, source: Source) -> Column:
     """The split of each record as STRING; null where it has none, or the expression fails on it.
 
     Raises:
@@ -122,18 +123,22 @@ def ensure_unchanged(ranges: Sequence[FileRange]) -> None:
         check_unchanged(file.path, file.size, file.modified_us)
 
 
-def payload_schema(spark: SparkSession, source: FilesSource) -> StructType:
+def payload_schema(spark: SparkSession, source: Source) -> StructType:
     """The payload columns of a source, after `rename`; all of them may be null. Needs no file.
 
     Raises:
         SpecError: `schema` or `rename` of the source is wrong.
     """
-    fields = _schema_in_files(spark, source).fields
+    fields = schema_in_input(spark, source).fields
     return StructType([StructField(name_in_tables(f.name, source.rename), f.dataType) for f in fields])
 
 
-def _schema_in_files(spark: SparkSession, source: FilesSource) -> StructType:
-    """The payload columns by their names in the files."""
+def schema_in_input(spark: SparkSession, source: Source) -> StructType:
+    """The payload columns by their names in the files, or in the table.
+
+    Raises:
+        SpecError: `schema` or `rename` of the source is wrong.
+    """
     try:
         schema = StructType.fromDDL(source.columns)
     except PySparkException as error:
@@ -149,19 +154,22 @@ def _schema_in_files(spark: SparkSession, source: FilesSource) -> StructType:
                 raise _wrong_schema(source, what, f"take `{field.name}` as STRING or MAP: `rename` cannot reach it")
     _check_types(spark, source, schema)
     in_files = names_in_files(schema.names, source.rename)
-    return StructType([StructField(in_files[field.name], field.dataType) for field in schema])
+    fields = [StructField(in_files[field.name], field.dataType) for field in schema]
+    has_changes = isinstance(source, DeltaSource) and source.changes == "rows"
+    return StructType([*fields, *([StructField(CHANGE_TYPE, StringType())] if has_changes else [])])
 
 
-def _check_types(spark: SparkSession, source: FilesSource, schema: StructType) -> None:
+def _check_types(spark: SparkSession, source: Source, schema: StructType) -> None:
     """Refuse types that the format does not know; this runs no job."""
-    unknown = (ArrayType, MapType, StructType, NullType) if source.format == "csv" else (NullType,)
+    form = source.format if isinstance(source, FilesSource) else "delta"
+    unknown = (ArrayType, MapType, StructType, NullType) if form == "csv" else (NullType,)
     for field in schema:
         kind = field.dataType.simpleString()
         if isinstance(field.dataType, unknown):
-            raise _wrong_schema(source, f"column `{field.name}`: {source.format} has no {kind}")
+            raise _wrong_schema(source, f"column `{field.name}`: {form} has no {kind}")
         if not is_storable(field.dataType):
             raise _wrong_schema(source, f"column `{field.name}` is {kind.upper()}, which no table can hold")
-    parser = F.from_json if source.format == "json" else F.from_csv
+    parser = F.from_json if form == "json" else F.from_csv
     ddl = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema)
     try:
         _ = spark.range(1).select(parser(F.lit(""), ddl)).schema
@@ -183,7 +191,7 @@ def _names_inside(kind: DataType) -> Iterator[str]:
             yield from _names_inside(kind.valueType)
 
 
-def _wrong_schema(source: FilesSource, found: str, remedy: str = "correct `schema`") -> SpecError:
+def _wrong_schema(source: Source, found: str, remedy: str = "correct `schema`") -> SpecError:
     return SpecError(
         f"`sources[{source.name}].schema`: {found}",
         expected="columns as Spark DDL, such as 'id STRING, amount DOUBLE, at TIMESTAMP'",
@@ -191,11 +199,12 @@ def _wrong_schema(source: FilesSource, found: str, remedy: str = "correct `schem
     )
 
 
-def _record_schema(spark: SparkSession, source: FilesSource) -> StructType:
+def no_records(spark: SparkSession, source: Source) -> DataFrame:
+    """No record, with the columns of `FilesRead.records`."""
     schema = StructType(payload_schema(spark, source).fields)
     for name in (RESCUED, MALFORMED, FILE) if source.keep_unknown else (MALFORMED, FILE):
         schema = schema.add(name, StringType())
-    return schema.add(POSITION, LongType()).add(MODIFIED, TimestampType())
+    return small_frame(spark, [], schema.add(POSITION, LongType()).add(MODIFIED, TimestampType()))
 
 
 def is_of_a_file(error: Exception) -> bool:
@@ -206,6 +215,12 @@ def is_of_a_file(error: Exception) -> bool:
     """
     conditions = _CONDITION.findall(str(error))
     return bool(conditions) and "FILE_NOT_EXIST" not in conditions
+
+
+def cause_of(error: Exception) -> str:
+    """Why Spark could not read a file."""
+    said = _CAUSE.search(str(error))
+    return said[1] if said else "Spark does not say why"
 
 
 def unreadable(spark: SparkSession, source: FilesSource, files: Sequence[FileRange]) -> dict[str, InputError]:
@@ -242,9 +257,8 @@ def unreadable(spark: SparkSession, source: FilesSource, files: Sequence[FileRan
 
 def _error(path: str, source: FilesSource, error: Exception) -> InputError:
     why = _fault_of_parquet(path) if source.format == "parquet" else ""
-    said = _CAUSE.search(str(error))
     return InputError(
-        f"{path}: the file cannot be read to its end: {why or (said[1] if said else 'Spark does not say why')}",
+        f"{path}: the file cannot be read to its end: {why or cause_of(error)}",
         expected="a file that is whole and undamaged; nothing of it was ingested",
         remedy="land the whole file again; it is tried again when its size or modification time changes",
     )

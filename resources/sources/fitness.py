@@ -172,8 +172,8 @@ def check_fits(path: str, source: FilesSource) -> None:
         check_wanted(path, header, wanted)
 
 
-def check_names(path: str, wanted: Sequence[str], found: Sequence[str]) -> None:
-    """Check that a file has each wanted column once.
+def check_names(path: str, wanted: Sequence[str], found: Sequence[str], *, of: str = "file") -> None:
+    """Check that a file, or what else there is, has each wanted column once.
 
     Raises:
         InputError: One is missing, or another differs from it in case only.
@@ -185,9 +185,9 @@ def check_names(path: str, wanted: Sequence[str], found: Sequence[str]) -> None:
         missing = name not in found
         raise InputError(
             f"{path}: column `{name}` {'is missing from' if missing else 'stands more than once (in any case) in'} "
-            f"the file, which has: {', '.join(found)}",
+            f"the {of}, which has: {', '.join(found)}",
             expected="every column of `schema` once, by its exact name",
-            remedy=(missing and did_you_mean(name, found)) or "correct `schema` or the file",
+            remedy=(missing and did_you_mean(name, found)) or f"correct `schema` or the {of}",
         )
 
 

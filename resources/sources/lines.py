@@ -15,7 +15,7 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.local_files import path_of_url, spark_path
 from tidemark.resources.spark.frames import Value, frame_of
-from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.spec import FilesSource, Source
 
 FILE, POSITION, MODIFIED = "_file", "_position", "_modified"
 GROUP = "__tm_group"
@@ -151,7 +151,7 @@ def parser_options(source: FilesSource) -> dict[str, str]:
 
 
 def to_records(
-    lines: DataFrame, source: FilesSource, columns: Mapping[str, Column], rescued: Column, malformed: Column
+    lines: DataFrame, source: Source, columns: Mapping[str, Column], rescued: Column, malformed: Column
 ) -> DataFrame:
     """Turn parsed lines into records, columns renamed; of a malformed one only its text and place remain.
 

@@ -73,15 +73,15 @@ def layout_of(path: str, schema: T.StructType, *, keep_unknown: bool) -> Layout:
     arrow = {field.name: str(field.type) for field in file.schema_arrow}
     for field in schema:
         found = types[field.name]
-        if found is None or not _is_lossless(found, field.dataType):
-            raise _wrong_type(path, field.name, arrow[field.name], field.dataType.simpleString())
+        if found is None or not is_lossless(found, field.dataType):
+            raise wrong_type(path, field.name, arrow[field.name], field.dataType.simpleString())
     empty = frozenset(name for name in schema.names if isinstance(types[name], T.NullType))
     unknown: list[tuple[str, T.DataType]] = []
     for name, kind in types.items() if keep_unknown else ():
         if name in schema.names or isinstance(kind, T.NullType):
             continue
         if kind is None:
-            raise _wrong_type(path, name, arrow[name], "a type that Spark reads, as `keep_unknown` is set")
+            raise wrong_type(path, name, arrow[name], "a type that Spark reads, as `keep_unknown` is set")
         unknown.append((name, kind))
     return Layout(empty, tuple(unknown))
 
@@ -101,7 +101,8 @@ def _type(field: pa.Field, physical: str | None) -> T.DataType | None:
         return None
 
 
-def _is_lossless(found: T.DataType, wanted: T.DataType) -> bool:
+def is_lossless(found: T.DataType, wanted: T.DataType) -> bool:
+    """Whether a type can be read as another one, and every value stays what it is."""
     have, want = found.simpleString(), wanted.simpleString()
     if have == want or isinstance(found, T.NullType) or (have, want) in _LOSSLESS:
         return True
@@ -113,12 +114,13 @@ def _is_lossless(found: T.DataType, wanted: T.DataType) -> bool:
     return False
 
 
-def _wrong_type(path: str, column: str, found: str, wanted: str) -> InputError:
+def wrong_type(path: str, column: str, found: str, wanted: str, *, of: str = "file") -> InputError:
+    """The error of a column that cannot be read as the spec says."""
     nanoseconds = "; write timestamps in microseconds" if "[ns" in found else ""
     return InputError(
         f"{path}: column `{column}` has the type {found}",
         expected=f"{wanted}, or a type that converts to it without loss",
-        remedy=f"correct the type in `schema` or in the file{nanoseconds}",
+        remedy=f"correct the type in `schema` or in the {of}{nanoseconds}",
     )
 
 

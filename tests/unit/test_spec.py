@@ -15,6 +15,7 @@ from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.spec import (
     RESERVED_COLUMNS,
+    DeltaSource,
     FilesSource,
     Outputs,
     Partitions,
@@ -92,6 +93,57 @@ def message(spec: dict[str, Any]) -> str:
     return str(caught.value)
 
 
+def files_of(spec: Spec) -> FilesSource:
+    """The first source, which reads files."""
+    source = spec.sources[0]
+    assert isinstance(source, FilesSource)
+    return source
+
+
+TABLE: dict[str, Any] = {"name": "s", "kind": "delta", "path": "../bronze/t", "schema": "t STRING, x INT"}
+
+
+def test_a_delta_table_is_a_source_with_keys_of_its_own() -> None:
+    given = changed("sources.0", {**TABLE, "changes": "rows", "start_version": 0, "max_versions": 5})
+    (source,) = parse(given).sources
+    assert isinstance(source, DeltaSource)
+    assert (source.changes, source.start_version, source.max_versions) == ("rows", 0, 5)
+    assert source.columns_in_tables == ["t", "x", "_change_type"]
+    assert parse(json.loads(parse(given).canonical_json())) == parse(given)
+    assert schema_accepts(given)
+
+
+@pytest.mark.parametrize(
+    ("keys", "place", "words"),
+    [
+        ({"changes": "skip"}, "sources[0].changes", "fail or ignore or rows"),
+        ({"start_version": -1}, "sources[0].start_version", "a version of the table, from 0"),
+        (
+            {"start_version": 1, "start_timestamp": "2026-01-01"},
+            "sources[0].start_timestamp",
+            "both say where to start",
+        ),
+        ({"format": "csv"}, "sources[0].format", "unknown key `format`"),
+        ({"settle": "5 s"}, "sources[0].settle", "unknown key `settle`"),
+        ({"path": "s3://lake/t"}, "sources[0].path", "not supported yet"),
+        ({"path": "bronze/*"}, "sources[0].path", "the folder of one Delta table"),
+        ({"changes": "rows", "schema": "t STRING, _change_type STRING"}, "sources[0].schema", "adds"),
+        ({"alignment": {"grup": "a"}}, "sources[0].alignment.grup", "did you mean `group`?"),
+        ({"live": True}, "sources[0].live", "times of commits are the machine's already"),
+    ],
+)
+def test_what_is_wrong_with_a_delta_source_is_said_at_its_key(keys: dict[str, Any], place: str, words: str) -> None:
+    said = message(changed("sources.0", {**TABLE, **keys}))
+    assert place in said
+    assert words in said
+
+
+def test_files_in_order_of_position_do_not_go_with_a_table() -> None:
+    both = [{**SMALL["sources"][0], "order": "position"}, {**TABLE, "name": "other"}]
+    assert "position beside a Delta table" in message(changed("sources", both))
+    assert len(parse(changed("sources", [SMALL["sources"][0], {**TABLE, "name": "other"}])).sources) == 2
+
+
 def test_the_example_is_read_as_frozen_models() -> None:
     spec = parse_spec(EARTHQUAKES, file="earthquakes.yaml")
     assert spec == Spec(
@@ -136,7 +188,7 @@ def test_the_example_is_read_as_frozen_models() -> None:
 
 def test_what_is_left_out_has_its_default() -> None:
     spec = parse({"name": "a", "sources": SMALL["sources"]})
-    source, time = spec.sources[0], spec.time
+    source, time = files_of(spec), spec.time
     assert (source.order, source.settle, source.max_files, source.max_bytes) == (
         "arrival_time",
         timedelta(seconds=5),
@@ -156,7 +208,7 @@ def test_durations_are_given_in_microseconds_too() -> None:
     assert window.allowed_lateness_us == 600_000_000
     assert (time.unit_us, time.out_of_orderness_us) == (1_000, 120_000_000)
     assert time.late is not None
-    assert (time.late.tolerance_us, spec.sources[0].settle) == (300_000_000, timedelta(seconds=5))
+    assert (time.late.tolerance_us, files_of(spec).settle) == (300_000_000, timedelta(seconds=5))
 
 
 def test_the_step_of_a_hopping_window_is_its_hop() -> None:
@@ -214,7 +266,7 @@ def test_group_columns_have_names_and_expressions() -> None:
 
 @pytest.mark.parametrize("alias", ["json lines", "json_lines", "jsonl", "ndjson", "json"])
 def test_json_lines_has_several_names(alias: str) -> None:
-    assert parse(changed("sources.0.format", alias)).sources[0].format == "json"
+    assert files_of(parse(changed("sources.0.format", alias))).format == "json"
 
 
 @pytest.mark.parametrize(
@@ -228,7 +280,7 @@ def test_nothing_changes_after_reading() -> None:
     spec = parse_spec(EARTHQUAKES, file="earthquakes.yaml")
     with pytest.raises(ValidationError, match="frozen"):
         spec.name = "other"  # type: ignore[misc]
-    for mapping in (spec.sources[0].options, spec.sources[0].rename):
+    for mapping in (files_of(spec).options, files_of(spec).rename):
         with pytest.raises(TypeError):
             mapping["a"] = "b"  # type: ignore[index]
 
@@ -384,7 +436,6 @@ BAD_FOR_SCHEMA_TOO = [
     ("sources.0", "files", "sources[0]", "a mapping of keys to values"),
     ("sources.0.name", "a-b", "sources[0].name", "letters, digits and _"),
     ("sources.0.kind", "kafka", "sources[0].kind", "not supported yet"),
-    ("sources.0.kind", "delta", "sources[0].kind", "not supported yet"),
     ("sources.0.kind", "flies", "sources[0].kind", "did you mean `files`?"),
     ("sources.0.path", "", "sources[0].path", "empty text"),
     ("sources.0.path", ["a"], "sources[0].path", "found a list of 1"),
@@ -873,6 +924,7 @@ def test_every_key_of_the_schema_is_described() -> None:
     models = {"Spec": schema, **schema["$defs"]}
     assert {
         "Spec",
+        "DeltaSource",
         "FilesSource",
         "TimeSpec",
         "Periodic",

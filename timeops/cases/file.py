@@ -24,7 +24,7 @@ from tidemark.timeops.problems import (
     show,
     spec_error,
 )
-from tidemark.timeops.spec import FilesSource, Spec
+from tidemark.timeops.spec import Source, Spec
 from tidemark.timeops.spec.consistency import keys_by_arrival
 from tidemark.timeops.spec.fields import Instant, SpecModel, Text, one_of, read_instant
 from tidemark.timeops.spec.yaml_text import read_yaml
@@ -254,7 +254,7 @@ def _case_problems(cases: Sequence[Case], spec: Spec) -> Iterator[Problem]:
             yield Problem(problem.found, problem.expected, problem.remedy, at + problem.at)
 
 
-def payload_names(source: FilesSource) -> list[str]:
+def payload_names(source: Source) -> list[str]:
     """The payload columns of a source as they are called in the tables."""
     return [*source.columns_in_tables, *(["_rescued"] if source.keep_unknown else [])]
 
@@ -283,7 +283,7 @@ def _record_problems(case: Case, spec: Spec) -> Iterator[Problem]:
         has_arrival = has_arrival or ARRIVAL in record
 
 
-def _arrival_problems(record: Row, source: FilesSource, at: Path, spec: Spec, *, is_known: bool) -> Iterator[Problem]:
+def _arrival_problems(record: Row, source: Source, at: Path, spec: Spec, *, is_known: bool) -> Iterator[Problem]:
     if source.arrival_time is not None:
         if ARRIVAL in record:
             found = f"`{ARRIVAL}` has no effect: the source's arrival_time `{source.arrival_time}` says it"

@@ -10,17 +10,19 @@ from datetime import timedelta
 from tidemark.timeops.expressions.determinism import determinism_problems
 from tidemark.timeops.expressions.tokens import mentions
 from tidemark.timeops.problems import Path, Problem
+from tidemark.timeops.spec.delta_source import DeltaSource
 from tidemark.timeops.spec.event_time import TimeSpec
-from tidemark.timeops.spec.source import FilesSource
+from tidemark.timeops.spec.files_source import FilesSource
+from tidemark.timeops.spec.source import Source
 from tidemark.timeops.spec.window import WindowSpec
 
 
-def has_event_time(sources: Sequence[FilesSource], time: TimeSpec) -> bool:
+def has_event_time(sources: Sequence[Source], time: TimeSpec) -> bool:
     """Whether some source has an event time other than its arrival time."""
     return time.timestamp_by is not None or any(source.timestamp_by for source in sources)
 
 
-def between_sources(sources: Sequence[FilesSource]) -> Iterable[Problem]:
+def between_sources(sources: Sequence[Source]) -> Iterable[Problem]:
     """What several sources do wrong together."""
     seen: set[str] = set()
     for position, source in enumerate(sources):
@@ -29,16 +31,27 @@ def between_sources(sources: Sequence[FilesSource]) -> Iterable[Problem]:
             found = f"found a second source called `{source.name}`"
             yield Problem(found, "distinct names (in any case)", at=(*at, "name"))
         seen.add(source.name.lower())
-        if source.order != sources[0].order:
-            found = f"found {source.order}, and {sources[0].order} in sources[0]"
-            yield Problem(found, "one order for all sources: their records are ordered together", at=(*at, "order"))
+        yield from _order_problems(source, sources, at)
         if source.splits and source.split is None:
             found = "`splits` has no effect without `split`"
             remedy = "set `split` to the expression that gives these values, or leave `splits` out"
             yield Problem(found, remedy=remedy, at=(*at, "splits"))
 
 
-def source_problems(sources: Sequence[FilesSource], time: TimeSpec, *, has_windows: bool) -> list[Problem]:
+def _order_problems(source: Source, sources: Sequence[Source], at: Path) -> Iterable[Problem]:
+    """Records of one ingestion stand in the log by one rule; those of tables by the time of their commits."""
+    if not isinstance(source, FilesSource):
+        return
+    first = next(one for one in sources if isinstance(one, FilesSource))
+    if source.order != first.order:
+        found = f"found {source.order}, and {first.order} in sources[{sources.index(first)}]"
+        yield Problem(found, "one order for all sources: their records are ordered together", at=(*at, "order"))
+    elif source.order == "position" and any(isinstance(one, DeltaSource) for one in sources):
+        found = "found position beside a Delta table, whose records are ordered by the time of their commits"
+        yield Problem(found, "arrival_time", "leave it out", (*at, "order"))
+
+
+def source_problems(sources: Sequence[Source], time: TimeSpec, *, has_windows: bool) -> list[Problem]:
     """What is wrong between the sources and `time`."""
     if not sources:
         return []
@@ -55,7 +68,7 @@ def source_problems(sources: Sequence[FilesSource], time: TimeSpec, *, has_windo
     return problems
 
 
-def _overridden(sources: Sequence[FilesSource], time: TimeSpec) -> Iterable[Problem]:
+def _overridden(sources: Sequence[Source], time: TimeSpec) -> Iterable[Problem]:
     """Settings of `time` that every source overrides."""
     for key in ("timestamp_by", "time_zone", "out_of_orderness"):
         if key in time.model_fields_set and all(getattr(source, key) is not None for source in sources):
@@ -67,7 +80,7 @@ def _overridden(sources: Sequence[FilesSource], time: TimeSpec) -> Iterable[Prob
         yield Problem(found, remedy="leave it out here", at=("time", "idle", "timeout"))
 
 
-def _idle_problems(sources: Sequence[FilesSource], time: TimeSpec) -> Iterable[Problem]:
+def _idle_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[Problem]:
     excludes = time.idle is not None and time.idle.advance == "exclude_split"
     has_splits = len(sources) > 1 or any(source.split is not None for source in sources)
     if excludes and not has_splits:
@@ -85,7 +98,7 @@ def _idle_problems(sources: Sequence[FilesSource], time: TimeSpec) -> Iterable[P
             yield Problem(found, expected, at=("time", "idle", "timeout"))
 
 
-def _alignment_problems(sources: Sequence[FilesSource], time: TimeSpec) -> Iterable[Problem]:
+def _alignment_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[Problem]:
     """Alignment needs another source to wait for, and an event time by which they drift apart."""
     aligned = [(i, source.alignment) for i, source in enumerate(sources) if source.alignment is not None]
     if not aligned:
@@ -115,9 +128,7 @@ def goes_by_clock(time: TimeSpec, windows: Iterable[WindowSpec]) -> bool:
     return by_clock or any(window.follows_clock for window in windows)
 
 
-def live_problems(
-    sources: Sequence[FilesSource], time: TimeSpec, windows: Mapping[int, WindowSpec]
-) -> Iterable[Problem]:
+def live_problems(sources: Sequence[Source], time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
     """Where `live` of a source brings no tick, or ticks change nothing."""
     others = [source.name for source in sources if not source.follows_wall_clock]
     for position, source in enumerate(sources):
@@ -150,7 +161,7 @@ def without_event_time(time: TimeSpec) -> Iterable[Problem]:
 
 
 def user_problems(
-    sources: Sequence[FilesSource], time: TimeSpec | None, windows: Mapping[int, WindowSpec]
+    sources: Sequence[Source], time: TimeSpec | None, windows: Mapping[int, WindowSpec]
 ) -> Iterable[Problem]:
     """Find the bare word `user` where no column has this name: Spark takes it for who runs the job."""
     if not sources:

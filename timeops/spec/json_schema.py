@@ -6,9 +6,9 @@ Here: what a schema can say of the rules of the models. Not here: rules that nee
 from typing import Any
 
 from tidemark.timeops.durations import DURATION_PATTERN, format_duration, parse_duration
+from tidemark.timeops.spec.files_source import FORMAT_ALIASES, READER_OPTIONS, option_schema
 from tidemark.timeops.spec.pipeline import Spec
 from tidemark.timeops.spec.shapes import A_MONTH, SHAPE_KEYS, SHAPES
-from tidemark.timeops.spec.source import FORMAT_ALIASES, READER_OPTIONS, option_schema
 from tidemark.timeops.spec.window import ALIAS_SCHEMA
 
 Json = dict[str, Any]
@@ -24,7 +24,10 @@ def spec_json_schema() -> Json:
     schema["properties"]["sources"] |= {"minItems": 1}
     schema["allOf"] = _rules_between_parts()
     parts["FilesSource"]["allOf"] = [*_option_rules(), *_source_rules()]
-    parts["FilesSource"]["properties"]["rename"]["propertyNames"] = {"minLength": 1}
+    parts["DeltaSource"]["allOf"] = _source_rules()
+    parts["DeltaSource"]["not"] = {"required": ["start_version", "start_timestamp"]}
+    for name in ("FilesSource", "DeltaSource"):
+        parts[name]["properties"]["rename"]["propertyNames"] = {"minLength": 1}
     parts["TimeSpec"]["allOf"] = _time_rules()
     parts["Idle"]["allOf"] = _idle_rules()
     parts["WindowSpec"]["allOf"] = [*_kind_rules(), *_emission_rules(), _input_rule()]

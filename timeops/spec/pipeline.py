@@ -22,9 +22,10 @@ from tidemark.timeops.spec.consistency import (
     source_problems,
     user_problems,
 )
+from tidemark.timeops.spec.delta_source import AnySource, DeltaSource
 from tidemark.timeops.spec.event_time import TimeSpec
 from tidemark.timeops.spec.fields import Day, Flag, PipelineName, SpecModel, TimeZone
-from tidemark.timeops.spec.source import FilesSource
+from tidemark.timeops.spec.source import Source
 from tidemark.timeops.spec.window import WindowSpec, chain_problems, inputs_first, missing_of_over
 
 
@@ -57,7 +58,7 @@ class Spec(SpecModel):
     }
 
     name: PipelineName = Field(description="Name of the pipeline; its tables stand in a folder of this name.")
-    sources: Annotated[tuple[FilesSource, ...], BeforeValidator(_some_source)] = Field(
+    sources: Annotated[tuple[AnySource, ...], BeforeValidator(_some_source)] = Field(
         description="Where records come from; several sources are merged into one log."
     )
     time: TimeSpec = Field(default=TimeSpec(), description="What event time is, and how the watermark follows it.")
@@ -101,6 +102,11 @@ class Spec(SpecModel):
     def uses_splits(self) -> bool:
         """Whether the watermark is the lowest of several splits (F); several sources are several splits."""
         return len(self.sources) > 1 or any(source.split is not None for source in self.sources)
+
+    @property
+    def reads_tables(self) -> bool:
+        """Whether some source is a Delta table."""
+        return any(isinstance(source, DeltaSource) for source in self.sources)
 
     @property
     def is_aligned(self) -> bool:
@@ -164,7 +170,7 @@ class Spec(SpecModel):
 
 def rules_between_parts(
     *,
-    sources: Sequence[FilesSource],
+    sources: Sequence[Source],
     time: TimeSpec | None,
     windows: Mapping[int, WindowSpec],
     has_windows: bool,
@@ -216,7 +222,7 @@ def _window_names(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
 
 
 def _lateness_problems(
-    sources: Sequence[FilesSource], time: TimeSpec, windows: Mapping[int, WindowSpec]
+    sources: Sequence[Source], time: TimeSpec, windows: Mapping[int, WindowSpec]
 ) -> Iterable[Problem]:
     if time.out_of_order == "keep":
         return
@@ -256,7 +262,7 @@ def _over_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterabl
             )
 
 
-def _zone_problems(time: TimeSpec, sources: Sequence[FilesSource]) -> Iterable[Problem]:
+def _zone_problems(time: TimeSpec, sources: Sequence[Source]) -> Iterable[Problem]:
     reads_times = time.timestamp_by is not None or any(s.arrival_time or s.timestamp_by for s in sources)
     if time.time_zone != "UTC" and sources and not reads_times:
         found = "`time_zone` has no effect: neither `timestamp_by` nor `arrival_time` reads a time"

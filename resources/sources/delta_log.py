@@ -1,0 +1,298 @@
+"""The log of somebody else's Delta table: which versions it has, and what each commit did to the rows.
+
+Here: reading entries of the log, without Spark. Not here: which versions are read (delta_tables.py), rows
+(delta_rows.py), the tables of this pipeline (resources/lake).
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from tidemark.timeops.errors import InputError
+
+LOG = "_delta_log"
+_ENTRY = re.compile(r"(\d{20})\.json")
+_ELSEWHERE = ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What Delta says of a table beside its rows, as the JSON of its log.
+
+    Attributes:
+        table_id: The table's id, which stays when it is moved and is another one when it is made anew.
+        schema: The columns.
+        partitions: Names of the columns whose values stand in the log.
+        settings: Its properties.
+        protocol: What a reader has to know.
+    """
+
+    table_id: str
+    schema: str
+    partitions: tuple[str, ...]
+    settings: tuple[tuple[str, str], ...]
+    protocol: str
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of its columns."""
+        return [str(field["name"]) for field in json.loads(self.schema)["fields"]]
+
+    @property
+    def has_change_feed(self) -> bool:
+        """Whether the table keeps what its commits change."""
+        return dict(self.settings).get("delta.enableChangeDataFeed", "").lower() == "true"
+
+    def after(self, commit: "Commit") -> "Layout":
+        """The layout behind a commit."""
+        found = self
+        if commit.metadata is not None:
+            found = replace(_layout(json.loads(commit.metadata)), protocol=found.protocol)
+        return replace(found, protocol=commit.protocol) if commit.protocol is not None else found
+
+
+def _normal(text: str) -> str:
+    """JSON in one spelling: delta-rs gives the keys in any order."""
+    return json.dumps(json.loads(text), sort_keys=True)
+
+
+def _layout(metadata: Mapping[str, Any]) -> Layout:
+    return Layout(
+        table_id=str(metadata["id"]),
+        schema=_normal(metadata["schemaString"]),
+        partitions=tuple(metadata.get("partitionColumns", ())),
+        settings=tuple(sorted((metadata.get("configuration") or {}).items())),
+        protocol="",
+    )
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a table, as a commit names it.
+
+    Attributes:
+        path: As the log spells it: a URL, from the folder of the table unless it is absolute.
+        size: Bytes.
+        rows: How many it has; 0 where the log does not say.
+        partition: Values of the partition columns, as JSON.
+        has_vector: Some of its rows are marked as deleted.
+    """
+
+    path: str
+    size: int
+    rows: int
+    partition: str
+    has_vector: bool
+
+    def place(self, folder: Path) -> Path:
+        """Where it lies."""
+        return place_of(self.path, folder)
+
+
+def place_of(path: str, folder: Path) -> Path:
+    """Where a file lies that the log of a table names."""
+    return Path(unquote(urlparse(path).path)) if path.startswith("file:") else folder / unquote(path)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What one commit did. Files that only hold old rows in another way are not among those it added or removed.
+
+    Attributes:
+        version: The version that it made.
+        at_us: When, by its own word, microseconds since the epoch.
+        operation: What was done, as the writer names it.
+        added: Files with new rows.
+        removed: Paths of files whose rows it took away.
+        feed: Files that say which rows it changed.
+        metadata: The new layout as JSON; None where it is the old one.
+        protocol: The new protocol as JSON; None where it is the old one.
+        entry: Size and modification time (nanoseconds) of the entry.
+    """
+
+    version: int
+    at_us: int
+    operation: str
+    added: tuple[DataFile, ...]
+    removed: tuple[str, ...]
+    feed: tuple[DataFile, ...]
+    metadata: str | None
+    protocol: str | None
+    entry: tuple[int, int]
+
+
+def entries_of(folder: Path) -> list[int]:
+    """The versions of which the log has an entry, in order; none where there is no log.
+
+    Raises:
+        InputError: The log cannot be listed.
+    """
+    try:
+        names = os.listdir(folder / LOG)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise InputError(
+            f"{folder / LOG} cannot be listed: {error.strerror}",
+            expected="a Delta table that this user can read",
+            remedy="give this user permission to read and enter it",
+        ) from error
+    return sorted(int(found[1]) for found in map(_ENTRY.fullmatch, names) if found)
+
+
+def entry_path(folder: Path, version: int) -> Path:
+    """The entry of a version."""
+    return folder / LOG / f"{version:020}.json"
+
+
+def commit_of(folder: Path, version: int) -> Commit:
+    """Read the entry of a version.
+
+    Raises:
+        InputError: It is damaged, or cannot be read.
+        FileNotFoundError: There is none.
+    """
+    path = entry_path(folder, version)
+    try:
+        seen = os.stat(path)
+        return _parsed(str(path), version, (seen.st_size, seen.st_mtime_ns))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: this entry of the table's log cannot be read: {error}",
+            expected="one JSON object a line, as Delta writes it",
+            remedy="restore the entry; nothing behind it is read before",
+        ) from error
+
+
+@lru_cache(maxsize=2_000)  # a run looks at its input before it begins, and then reads it
+def _parsed(path: str, version: int, entry: tuple[int, int]) -> Commit:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        for kind, action in json.loads(line).items() if line.strip() else ():
+            found.setdefault(kind, []).append(action)
+    if not found:
+        raise ValueError("it is empty")
+    info = next(iter(found.get("commitInfo", ())), {})
+    at_ms = info.get("inCommitTimestamp") or info.get("timestamp") or entry[1] // 1_000_000
+    metadata, protocol = found.get("metaData", [None])[-1], found.get("protocol", [None])[-1]
+    return Commit(
+        version=version,
+        at_us=int(at_ms) * 1_000,
+        operation=str(info.get("operation", "a commit that does not say what it did")),
+        added=tuple(_data_file(action) for action in found.get("add", ()) if action.get("dataChange", True)),
+        removed=tuple(action["path"] for action in found.get("remove", ()) if action.get("dataChange", True)),
+        feed=tuple(map(_data_file, found.get("cdc", ()))),
+        metadata=None if metadata is None else json.dumps(metadata),
+        protocol=None if protocol is None else _protocol(protocol),
+        entry=entry,
+    )
+
+
+def _protocol(action: Mapping[str, Any]) -> str:
+    """What a reader has to know, in one spelling."""
+    known = {name: action[name] for name in ("minReaderVersion", "minWriterVersion")}
+    return json.dumps({**known, "readerFeatures": sorted(action.get("readerFeatures") or ())})
+
+
+def _data_file(action: Mapping[str, Any]) -> DataFile:
+    stats = json.loads(action.get("stats") or "{}")
+    return DataFile(
+        path=str(action["path"]),
+        size=int(action["size"]),
+        rows=int(stats.get("numRecords") or 0),
+        partition=json.dumps(action.get("partitionValues") or {}, ensure_ascii=False),
+        has_vector=bool(action.get("deletionVector")),
+    )
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A table at a version.
+
+    Attributes:
+        version: The version.
+        layout: Its layout.
+        files: Path of each file, as of `DataFile`.
+        size: Their bytes.
+        rows: Their rows as far as the log says.
+    """
+
+    version: int
+    layout: Layout
+    files: tuple[str, ...]
+    size: int
+    rows: int
+
+
+def open_table(folder: Path, version: int | None = None) -> Opened:
+    """Open a table, by default as it is now; this reads the log, and no rows.
+
+    Raises:
+        InputError: It cannot be opened, or not at that version.
+    """
+    try:
+        table = DeltaTable(str(folder), version=version)
+        metadata, protocol = table.metadata(), table.protocol()
+        actions = pa.table(table.get_add_actions(flatten=True))
+        schema = table.schema().to_json()
+    except TableNotFoundError as error:
+        raise InputError(
+            f"{folder} is no Delta table",
+            expected=f"a folder with the log of a Delta table, {LOG}",
+            remedy="correct `path` of the source, or create the table",
+        ) from error
+    except (DeltaError, OSError) as error:
+        at = "" if version is None else f" at version {version}"
+        raise InputError(
+            f"{folder} cannot be opened{at}: {str(error).strip().split(chr(10), maxsplit=1)[0]}",
+            expected="a Delta table with a whole log",
+            remedy="see which of its files are missing or damaged, and restore them",
+        ) from error
+    features = {
+        "minReaderVersion": protocol.min_reader_version,
+        "minWriterVersion": protocol.min_writer_version,
+        "readerFeatures": protocol.reader_features,
+    }
+    layout = Layout(
+        table_id=str(metadata.id),
+        schema=_normal(schema),
+        partitions=tuple(metadata.partition_columns),
+        settings=tuple(sorted((str(name), str(value)) for name, value in metadata.configuration.items())),
+        protocol=_protocol(features),
+    )
+    check_readable(folder, layout)
+    return Opened(
+        version=table.version(),
+        layout=layout,
+        files=tuple(actions["path"].to_pylist()),
+        size=int(pc.sum(actions["size_bytes"]).as_py() or 0),
+        rows=int(pc.sum(actions["num_records"]).as_py() or 0),
+    )
+
+
+def check_readable(folder: Path, layout: Layout) -> None:
+    """Refuse a table whose commits do not all stand in its log.
+
+    Raises:
+        InputError: A catalog keeps some of them.
+    """
+    features = json.loads(layout.protocol or "{}").get("readerFeatures") or ()
+    for feature in set(_ELSEWHERE).intersection(features):
+        raise InputError(
+            f"{folder}: a catalog keeps the commits of this table (its feature {feature})",
+            expected="a table whose commits stand in its own log",
+            remedy="read a copy of the table that has its own log",
+        )

@@ -1,0 +1,272 @@
+"""Rows of a Delta table: those of the versions that discovery chose, each with its place in the log.
+
+Here: letting Spark's Delta reader read exactly these rows, whatever features the table has. Not here: which versions
+are read (delta_tables.py), the shape of a record (lines.py).
+
+To read the files of some commits, a log of our own is written beside the pipeline's tables that names these files and
+no others. Delta then does what the table asks for: partitions, column mapping, types that were widened.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlparse
+from uuid import uuid4
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from tidemark.resources.sources.delta_log import LOG, DataFile, Layout
+from tidemark.resources.sources.files import FilesRead, no_records, schema_in_input
+from tidemark.resources.sources.known_versions import TableVersion, ensure_same_table
+from tidemark.resources.sources.lines import FILE, MODIFIED, POSITION, to_records
+from tidemark.resources.sources.parquet_files import is_lossless, wrong_type
+from tidemark.timeops.errors import InputError, UnfitFilesError
+from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
+from tidemark.timeops.spec import DeltaSource
+from tidemark.timeops.spec.delta_source import CHANGE_TYPE
+
+_VALUE = "__tm_value_"  # and a number: no column of a table has the name of a place
+_FILE, _AT = "__tm_file", "__tm_committed_us"
+_OF_FEED = (CHANGE_TYPE, "_commit_version", "_commit_timestamp")
+_ORDER_OF_CHANGES = ("delete", "update_preimage", "update_postimage", "insert")
+_SETTINGS = (
+    "delta.columnMapping.mode",
+    "delta.columnMapping.maxColumnId",
+    "delta.enableTypeWidening",
+)
+_BY_NAME = 3
+"""From this version of the protocol on readers go by the names of features."""
+_FEATURES_OF: Mapping[int, Sequence[str]] = {1: (), 2: ("columnMapping",)}
+"""The features that older versions stand for."""
+_ID, _PHYSICAL, _MOST = (
+    "delta.columnMapping.id",
+    "delta.columnMapping.physicalName",
+    "delta.columnMapping.maxColumnId",
+)
+_KEPT_OF_COLUMNS = ("delta.columnMapping.", "delta.typeChanges", "__CHAR_VARCHAR")
+
+
+@contextmanager
+def reading_place(folder: Path) -> Iterator[Path]:
+    """A folder for logs of our own, which stays while rows are read and is removed afterwards.
+
+    Args:
+        folder: Folder of the pipeline: every Spark that writes its tables can read there.
+    """
+    place = folder / "_state" / "reading"
+    shutil.rmtree(place, ignore_errors=True)  # of a run that was killed
+    place.mkdir(parents=True)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def read_versions(
+    spark: SparkSession, source: DeltaSource, versions: Sequence[TableVersion], place: Path
+) -> FilesRead:
+    """Read the rows of versions, as records like those of files; nothing is computed yet.
+
+    `_file` is `v12/` and the file as the table's log names it, `_position` the row in the file from 1. Rows of the
+    change feed are in no file that stays: `_file` is `v12/_change_data`, and `_position` counts them by content.
+
+    Args:
+        spark: The session.
+        source: The source of the spec.
+        versions: The `versions` of its discovery.
+        place: As of `reading_place`.
+
+    Raises:
+        SpecError: `schema` or `rename` of the source is wrong.
+        UnfitFilesError: From some version on a column has another type.
+        InputError: The table changed since its discovery.
+    """
+    schema = schema_in_input(spark, source)
+    _check_types(versions, schema)
+    frames: list[DataFrame] = []
+    full = [version for version in versions if not version.is_empty]
+    for (how, layout), group in groupby(full, key=lambda one: (one.how, one.layout)):
+        own = list(group)
+        if how == "whole":
+            frames.extend(_records(_whole(spark, one, place), source, schema) for one in own)
+        elif how == "added":
+            frames.append(_records(_added(spark, own, layout, place), source, schema))
+        else:
+            frames.append(_records(_changed(spark, own), source, schema))
+    records = reduce(DataFrame.unionByName, frames) if frames else no_records(spark, source)
+    ensure_same_table(versions)
+    return FilesRead(records, tuple(version.state for version in versions))
+
+
+def _check_types(versions: Sequence[TableVersion], schema: StructType) -> None:
+    """Check the types of a table's columns at each version.
+
+    Raises:
+        UnfitFilesError: Some cannot be read as those of the spec without loss.
+    """
+    judged: dict[str, InputError | None] = {}
+    errors: dict[str, InputError] = {}
+    for version in versions:
+        if version.is_empty:
+            continue
+        text = version.layout.schema
+        if text not in judged:
+            judged[text] = _type_error(version.path, StructType.fromJson(json.loads(text)), schema)
+        if (error := judged[text]) is not None:
+            errors[version.path] = error
+    if errors:
+        raise UnfitFilesError("\n".join(map(str, errors.values())), errors=errors)
+
+
+def _type_error(path: str, table: StructType, schema: StructType) -> InputError | None:
+    for field in schema:
+        if field.name in table.names and not is_lossless(table[field.name].dataType, field.dataType):
+            found, wanted = table[field.name].dataType.simpleString(), field.dataType.simpleString()
+            return wrong_type(path, field.name, found, wanted, of="table")
+    return None
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of a table with their place.
+
+    Attributes:
+        frame: `__tm_value_0` and so on, `_file`, `_position`, `_modified`.
+        names: What the table calls the values.
+    """
+
+    frame: DataFrame
+    names: Sequence[str]
+
+    @classmethod
+    def of(cls, rows: DataFrame, names: Sequence[str], file: Column, position: Column, at_us: Column) -> "_Rows":
+        """The columns of these names, and the place of each row."""
+        values = [F.col(quoted(name)).alias(f"{_VALUE}{number}") for number, name in enumerate(names)]
+        place = (file.alias(FILE), position.alias(POSITION), F.timestamp_micros(at_us).alias(MODIFIED))
+        return cls(rows.select(*values, *place), names)
+
+
+def _records(rows: _Rows, source: DeltaSource, schema: StructType) -> DataFrame:
+    """Rows as records; what `changes: rows` adds is a column as any other."""
+    values = {name: F.col(f"{_VALUE}{number}") for number, name in enumerate(rows.names)}
+    if source.changes == "rows":
+        values.setdefault(CHANGE_TYPE, F.lit("insert"))
+    columns = {field.name: values[field.name].cast(field.dataType) for field in schema}
+    others = [value.alias(name) for name, value in values.items() if name not in columns]
+    kept = F.to_json(F.struct(*others), EVERY_MICROSECOND) if others else F.lit(None)
+    no_text = F.lit(None).cast("string")
+    return to_records(rows.frame, source, columns, rescued=kept.cast("string"), malformed=no_text)
+
+
+def _whole(spark: SparkSession, version: TableVersion, place: Path) -> _Rows:
+    """All rows of a table as of a version.
+
+    They are read by a clone, which has the same files: Delta numbers the rows of files only where a table may have
+    deletion vectors.
+    """
+    clone = _new_place(place)
+    spark.sql(
+        f"CREATE TABLE delta.{quoted(str(clone))} SHALLOW CLONE delta.{quoted(str(version.folder))} "
+        f"VERSION AS OF {version.version} TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    scan = spark.read.format("delta").load(str(clone))
+    at = scan.metadataColumn("_metadata")  # also where a column of the table has this name
+    above = len(version.folder.parts) - 1
+    file = F.regexp_replace(at["file_path"], f"^file:/+(?:[^/]+/){{{above}}}", f"v{version.version}/")
+    return _Rows.of(scan, version.layout.columns, file, at["row_index"] + 1, F.lit(version.committed_us))
+
+
+def _added(spark: SparkSession, versions: Sequence[TableVersion], layout: Layout, place: Path) -> _Rows:
+    """The rows of the files that versions of one layout added."""
+    table = _new_place(place)
+    (table / LOG).mkdir(parents=True)
+    lines = [{"protocol": _protocol(layout)}, {"metaData": _metadata(layout)}]
+    lines += [{"add": _file_action(version, file)} for version in versions for file in version.files]
+    (table / LOG / f"{0:020}.json").write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
+    scan = spark.read.format("delta").load(str(table))
+    position = scan.metadataColumn("_metadata")["row_index"] + 1
+    return _Rows.of(scan, layout.columns, F.col(_FILE), position, F.col(_AT))
+
+
+def _new_place(place: Path) -> Path:
+    """A folder for a table that is read once: Delta remembers a log by its place, so each has a name of its own."""
+    return place / uuid4().hex
+
+
+def _protocol(layout: Layout) -> Mapping[str, Any]:
+    """What a reader of the table has to know; with deletion vectors Delta numbers the rows of files."""
+    known = json.loads(layout.protocol)
+    named = (
+        known["readerFeatures"] if known["minReaderVersion"] == _BY_NAME else _FEATURES_OF[known["minReaderVersion"]]
+    )
+    features = sorted({*named, "deletionVectors"})
+    return {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+
+
+def _metadata(layout: Layout) -> Mapping[str, Any]:
+    """The layout of a table with two columns more, whose values stand in the log: where a row is from, and when."""
+    settings = {name: value for name, value in layout.settings if name in _SETTINGS}
+    fields = [_column(field) for field in json.loads(layout.schema)["fields"]]
+    for name, kind in ((_FILE, "string"), (_AT, "long")):
+        about: dict[str, Any] = {}
+        if _MOST in settings:
+            settings[_MOST] = str(int(settings[_MOST]) + 1)
+            about = {_ID: int(settings[_MOST]), _PHYSICAL: name}
+        fields.append({"name": name, "type": kind, "nullable": True, "metadata": about})
+    return {
+        "id": str(uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [*layout.partitions, _FILE, _AT],
+        "configuration": settings,
+        "createdTime": 0,
+    }
+
+
+def _column(field: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A column with what readers need to know of it, without what only writers do, such as its default."""
+    about = {name: value for name, value in field["metadata"].items() if name.startswith(_KEPT_OF_COLUMNS)}
+    return {**field, "nullable": True, "metadata": about}
+
+
+def _file_action(version: TableVersion, file: DataFile) -> Mapping[str, Any]:
+    is_elsewhere = bool(urlparse(file.path).scheme)
+    own = {_FILE: f"v{version.version}/{file.path}", _AT: str(version.committed_us)}
+    return {
+        "path": file.path if is_elsewhere else f"file://{quote(str(version.folder))}/{file.path}",
+        "partitionValues": {**json.loads(file.partition), **own},
+        "size": file.size,
+        "modificationTime": 0,
+        "dataChange": True,
+    }
+
+
+def _changed(spark: SparkSession, versions: Sequence[TableVersion]) -> _Rows:
+    """The rows that versions changed, as the change feed of their table gives them; no other version lies between."""
+    first, last = versions[0], versions[-1]
+    feed = (
+        spark.read.format("delta")
+        .option("readChangeFeed", "true")
+        .option("startingVersion", first.version)
+        .option("endingVersion", last.version)
+        .load(str(first.folder))
+    )
+    names = [name for name in feed.columns if name not in _OF_FEED[1:]]
+    version = F.col("_commit_version")
+    at_us = F.element_at(
+        F.create_map(*[F.lit(n) for one in versions for n in (one.version, one.committed_us)]), version
+    )
+    kind = F.array_position(F.array(*map(F.lit, _ORDER_OF_CHANGES)), F.col(CHANGE_TYPE))
+    content = F.to_json(F.struct(*(F.col(quoted(name)) for name in names)), EVERY_MICROSECOND)
+    place = F.row_number().over(Window.partitionBy(version).orderBy(kind, content)).cast("bigint")
+    file = F.concat(F.lit("v"), version.cast("string"), F.lit("/_change_data"))
+    return _Rows.of(feed, names, file, place, at_us)

@@ -1,0 +1,300 @@
+"""Discovery in a Delta table: which of its versions the next ingestion reads, and why it can go no further.
+
+Here: choosing versions, without Spark. Not here: what one commit gives (table_commits.py), rows (delta_rows.py),
+which versions of another pipeline's table were committed (resources/batches).
+
+Versions are read in order and none is left out, so an error at one stops the source there; what comes before is read.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+from pathlib import Path
+from types import MappingProxyType
+
+from tidemark.resources.sources.delta_log import (
+    Commit,
+    Layout,
+    Opened,
+    check_readable,
+    commit_of,
+    entries_of,
+    entry_path,
+    open_table,
+)
+from tidemark.resources.sources.discovery import Discovery, HeldBack
+from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.known_versions import How, TableVersion, last_of, path_of
+from tidemark.resources.sources.table_commits import ANEW, check_files, check_fits, judged
+from tidemark.timeops.errors import InputError
+from tidemark.timeops.spec import DeltaSource
+from tidemark.timeops.utc import instant_of
+
+_LEAST_STEP_US = 1_000  # Delta, too, puts a commit this far behind the one before when clocks disagree
+NOTHING = Discovery((), (), 0, ())
+
+
+def folder_of(source: DeltaSource, base: Path) -> Path:
+    """Folder of a source's table."""
+    return Path(os.path.abspath(base / source.path))
+
+
+def discover_versions(
+    source: DeltaSource,
+    base: Path,
+    states: Sequence[FileState],
+    *,
+    held: Mapping[str, HeldBack] = MappingProxyType({}),
+    committed: Sequence[int] | None = None,
+) -> Discovery:
+    """Compare a table with what the lake remembers of it.
+
+    Args:
+        source: The source of the spec.
+        base: The folder of the spec file.
+        states: What is remembered of versions of this source.
+        held: Versions by path that could not be read; they are not tried again until they change.
+        committed: Of a table of another pipeline the versions that its batches committed; None of other tables.
+
+    Raises:
+        InputError: There is no such table, and none was read before.
+    """
+    folder, last = folder_of(source, base), last_of(states)
+    versions = entries_of(folder)
+    if not versions and last is None:
+        open_table(folder)  # says what is there instead
+    try:
+        if not versions:
+            raise _vanished(folder)
+        now = _opened(folder, versions[-1], _stat_of(folder, versions[-1]))
+        _check_same(folder, now, last)
+        return _Walk(source, folder, tuple(versions), now, last, held).found(committed)
+    except InputError as error:
+        return Discovery((), (), 0, (error,))
+
+
+def listed_versions(source: DeltaSource, base: Path) -> list[tuple[str, int, int]]:
+    """Path, size and modification time of the newest entry: until it changes, a look finds the same.
+
+    Raises:
+        InputError: The log cannot be listed.
+    """
+    folder = folder_of(source, base)
+    versions = entries_of(folder)
+    if not versions:
+        return []
+    size, modified_ns = _stat_of(folder, versions[-1])
+    return [(path_of(folder, versions[-1]), size, modified_ns // 1000)]
+
+
+def _stat_of(folder: Path, version: int) -> tuple[int, int]:
+    try:
+        seen = os.stat(entry_path(folder, version))
+    except OSError:
+        return -1, -1
+    return seen.st_size, seen.st_mtime_ns
+
+
+@lru_cache(maxsize=4)
+def _opened(folder: Path, _newest: int, _entry: tuple[int, int]) -> Opened:
+    """A table as it is now, opened once for each newest entry."""
+    return open_table(folder)
+
+
+def _check_same(folder: Path, now: Opened, last: FileState | None) -> None:
+    """Check that a table is the one that was read, and has not gone back.
+
+    Raises:
+        InputError: It is not.
+    """
+    if last is None:
+        return
+    if now.layout.table_id != last.digest:
+        raise _replaced(folder, last.digest, now.layout.table_id)
+    if now.version < int(last.name):
+        raise InputError(
+            f"{folder} is at version {now.version}, and version {last.name} was read before: its log was taken back",
+            expected=f"version {last.name} or a later one",
+            remedy=f"restore the entries of its log; {ANEW}",
+        )
+
+
+def _replaced(folder: Path, before: str, now: str) -> InputError:
+    return InputError(
+        f"{folder} was replaced by another table: its id was {before}, and is {now}",
+        expected="the table that was read before",
+        remedy=f"restore that one; {ANEW}",
+    )
+
+
+def _vanished(folder: Path) -> InputError:
+    return InputError(
+        f"{folder}: the table that was read before is gone",
+        expected="a folder with the log of that table",
+        remedy="restore it, or correct `path` if it was moved; what was read stays",
+    )
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """The way through a table's log, from the version behind the last one that was read."""
+
+    source: DeltaSource
+    folder: Path
+    versions: tuple[int, ...]
+    now: Opened
+    last: FileState | None
+    held: Mapping[str, HeldBack]
+
+    def found(self, committed: Sequence[int] | None) -> Discovery:
+        """What the next ingestion reads, and what stops it."""
+        if self.last is None and self.source.start_version is None and self.source.start_us is None:
+            at = self.now.version if committed is None else max(committed, default=None)
+            return NOTHING if at is None else self._bounded(iter([self._whole(at)]), 0)
+        first = self._first()
+        if committed is None:
+            steps = [(version, version) for version in range(first, self.now.version + 1)]
+        else:
+            ends = [version for version in committed if version >= first]
+            steps = list(zip([first, *(end + 1 for end in ends)], ends, strict=False))
+        return self._bounded(self._read(steps), len(steps))
+
+    def _first(self) -> int:
+        """The first version that was not read.
+
+        Raises:
+            InputError: The spec names one that is not there, or it cannot be told which one it means.
+        """
+        newest = self.now.version
+        start = self.source.start_version or 0
+        if self.last is not None:
+            start = max(int(self.last.name) + 1, start)
+        elif self.source.start_us is not None:
+            return self._first_since(self.source.start_us)
+        if start > newest + 1:
+            raise InputError(
+                f"{self.folder} has no version {start} yet: it is at version {newest}",
+                expected=f"`start_version` of at most {newest + 1}",
+                remedy="correct it; until then nothing is read",
+            )
+        return start
+
+    def _first_since(self, start_us: int) -> int:
+        """The first version that was committed at an instant or later."""
+        found = self.now.version + 1
+        for version in reversed(self.versions):
+            if commit_of(self.folder, version).at_us < start_us:
+                return found
+            found = version
+        if found > 0:
+            raise InputError(
+                f"{self.folder}: the log begins with version {found}, which is later than `start_timestamp`, "
+                f"{instant_of(start_us):%Y-%m-%d %H:%M:%S} UTC",
+                expected="entries of all versions since then",
+                remedy="set a later `start_timestamp`, or leave it out to begin with the whole table as it is",
+            )
+        return found
+
+    def _whole(self, version: int) -> TableVersion:
+        """The whole table as it is.
+
+        Raises:
+            InputError: It cannot be read.
+        """
+        opened = self.now if version == self.now.version else open_table(self.folder, version)
+        commit = self._commit(version)
+        check_fits(self.source, self.folder, opened.layout, version)
+        check_files(self.folder, opened.files, version, "has")
+        how: How = "whole" if opened.files else "nothing"
+        return TableVersion(
+            self.folder, version, how, commit.at_us, opened.size, opened.rows, (), opened.layout, commit.entry
+        )
+
+    def _read(self, steps: Sequence[tuple[int, int]]) -> Iterator[TableVersion]:
+        """Each version as it is to be read; several commits of another pipeline's batch are one version.
+
+        Raises:
+            InputError: One cannot be read.
+        """
+        layout, before_us = None, self.last.modified_us if self.last is not None else None
+        for first, version in steps:
+            commits = [self._commit(one) for one in range(first, version + 1)]
+            if layout is None:
+                layout = self._layout_at(commits[0])
+            for commit in commits:
+                layout = self._layout_after(layout, commit)
+            at_us = commits[-1].at_us if before_us is None else max(commits[-1].at_us, before_us + _LEAST_STEP_US)
+            before_us = at_us
+            yield judged(self.source, self.folder, commits, layout, at_us)
+
+    def _layout_at(self, commit: Commit) -> Layout:
+        if commit.metadata is not None and commit.protocol is not None:
+            return self.now.layout.after(commit)
+        is_newest = commit.version == self.now.version
+        return (self.now if is_newest else open_table(self.folder, commit.version)).layout
+
+    def _layout_after(self, layout: Layout, commit: Commit) -> Layout:
+        after = layout.after(commit)
+        known = self.last.digest if self.last is not None else layout.table_id
+        if after.table_id != known:
+            raise _replaced(self.folder, known, after.table_id)
+        check_readable(self.folder, after)
+        return after
+
+    def _commit(self, version: int) -> Commit:
+        """An entry of the log.
+
+        Raises:
+            InputError: It is gone or damaged.
+        """
+        try:
+            return commit_of(self.folder, version)
+        except FileNotFoundError:
+            raise InputError(
+                f"{self.folder}: the log has no entry of version {version} any more",
+                expected="the entries of all versions that were not read yet",
+                remedy="let the table keep entries for longer than this pipeline may be behind "
+                f"(delta.logRetentionDuration); `start_version: {self._kept_after(version)}` passes over what is "
+                f"missing, and its rows are missing then; {ANEW}",
+            ) from None
+
+    def _kept_after(self, version: int) -> int:
+        return next((one for one in self.versions if one > version), self.now.version + 1)
+
+    def _bounded(self, found: Iterator[TableVersion], steps: int) -> Discovery:
+        """As many versions as one ingestion reads; at least one that has something to read."""
+        ready: list[TableVersion] = []
+        errors: list[InputError] = []
+        still_held: list[HeldBack] = []
+        for taken in count():
+            try:
+                version = next(found, None)
+            except InputError as error:
+                errors.append(error)
+                break
+            if version is None:
+                break
+            known = self.held.get(version.path)
+            if known is not None and known.is_as_it_was(version):
+                errors.append(known.error)
+                still_held.append(known)
+                break
+            if not self._fits(version, [one for one in ready if not one.is_empty]):
+                return Discovery((), (), steps - taken, (), versions=tuple(ready))
+            ready.append(version)
+        return Discovery((), (), 0, tuple(errors), held=tuple(still_held), versions=tuple(ready))
+
+    def _fits(self, version: TableVersion, ready: Sequence[TableVersion]) -> bool:
+        """Whether a version may be read together with those before it."""
+        if version.is_empty or not ready:
+            return True
+        alignment = self.source.alignment
+        # What arrivals an expression gives is known when a version was read: an aligned source stops behind each.
+        most = 1 if alignment is not None and self.source.arrival_time is not None else self.source.max_versions
+        in_interval = (
+            alignment is None or version.committed_us - ready[0].committed_us <= alignment.update_interval_us
+        )
+        room = self.source.max_bytes - sum(one.size for one in ready)
+        return len(ready) < most and version.size <= room and in_interval

@@ -1,0 +1,126 @@
+"""One version of a Delta table as it is to be read: what its commits did to the rows, and what the spec makes of it.
+
+Here: judging commits, and the files and columns that reading them needs. Not here: entries of the log (delta_log.py),
+which versions are looked at (delta_tables.py).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tidemark.resources.sources.delta_log import Commit, DataFile, Layout, place_of
+from tidemark.resources.sources.fitness import check_names
+from tidemark.resources.sources.known_versions import How, TableVersion, path_of
+from tidemark.timeops.errors import InputError
+from tidemark.timeops.expressions.tokens import top_level_names
+from tidemark.timeops.spec import DeltaSource
+from tidemark.timeops.spec.expressions import names_in_files
+from tidemark.timeops.utc import instant_of
+
+ANEW = "to read the table anew, give the pipeline another name or warehouse"
+
+
+def judged(source: DeltaSource, folder: Path, commits: Sequence[Commit], layout: Layout, at_us: int) -> TableVersion:
+    """What is to be read of one commit, or of those of one batch of another pipeline.
+
+    Args:
+        source: The source of the spec.
+        folder: Folder of the table.
+        commits: One, or several that follow each other.
+        layout: The layout of the table behind them.
+        at_us: When the last one counts as committed, microseconds since the epoch.
+
+    Raises:
+        InputError: It cannot be read, or is not to be.
+    """
+    last = commits[-1]
+    added, lost = _net(commits)
+    how: How = "added" if added else "nothing"
+    said, files, size = "", tuple(added), 0
+    if lost or any(file.has_vector for file in added):
+        how, files, said = _changed(source, folder, commits, layout)
+        size = sum(file.size for file in (*last.feed, *last.added)) if how == "changed" else 0
+    elif added:
+        check_files(folder, [file.path for file in added], last.version, "added")
+    if how != "nothing":
+        check_fits(source, folder, layout, last.version)
+    size, rows = size + sum(file.size for file in files), sum(file.rows for file in files)
+    return TableVersion(folder, last.version, how, at_us, size, rows, files, layout, last.entry, passed_over=said)
+
+
+def _changed(
+    source: DeltaSource, folder: Path, commits: Sequence[Commit], layout: Layout
+) -> tuple[How, tuple[DataFile, ...], str]:
+    """What becomes of a version that changes rows: how it is read, its files, what is said if it is not read.
+
+    Raises:
+        InputError: It is not to be read.
+    """
+    last = commits[-1]
+    at = f"{instant_of(last.at_us):%Y-%m-%d %H:%M:%S} UTC"
+    what = f"{path_of(folder, last.version)} ({last.operation} at {at}) updates or deletes rows"
+    if source.changes == "ignore":
+        return "nothing", (), f"{what}: passed over whole, as `changes` is ignore"
+    if source.changes == "fail":
+        raise InputError(
+            what,
+            expected="commits that only add rows, as `changes` is fail",
+            remedy="`changes: rows` in a pipeline of another name reads what such commits change, if the table "
+            "keeps a change data feed; `changes: ignore` passes over them whole, also over rows that they add",
+        )
+    if len(commits) > 1 or not layout.has_change_feed:
+        raise InputError(
+            f"{what}, and the table kept no change data feed then",
+            expected="a table with delta.enableChangeDataFeed = true, as `changes` is rows",
+            remedy="set this property before rows are changed, or read `history/<name>` of a Tidemark pipeline; "
+            "`changes: ignore` in a pipeline of another name passes over such commits",
+        )
+    needed = [file.path for file in last.feed or last.added] + ([] if last.feed else list(last.removed))
+    check_files(folder, needed, last.version, "changed")
+    return "changed", (), ""
+
+
+def check_fits(source: DeltaSource, folder: Path, layout: Layout, version: int) -> None:
+    """Check that a table has the columns of the spec; their types are looked at where rows are read.
+
+    Raises:
+        InputError: One is missing.
+    """
+    wanted = names_in_files(top_level_names(source.columns), source.rename).values()
+    check_names(path_of(folder, version), list(wanted), layout.columns, of="table")
+
+
+def check_files(folder: Path, paths: Sequence[str], version: int, what: str) -> None:
+    """Check that files were not deleted.
+
+    Raises:
+        InputError: One was.
+    """
+    for path in paths:
+        if not place_of(path, folder).exists():
+            raise InputError(
+                f"{path_of(folder, version)} {what} {path}, and this file is gone",
+                expected="all files of versions that were not read yet",
+                remedy="let VACUUM keep files for longer than this pipeline may be behind "
+                f"(delta.deletedFileRetentionDuration); `start_version: {version + 1}` passes over this version, "
+                f"and its rows are missing then; {ANEW}",
+            )
+
+
+def _net(commits: Sequence[Commit]) -> tuple[list[DataFile], set[str]]:
+    """The files that commits added together, and those of before that they removed.
+
+    What one of them added and a later one took back is neither: so an attempt that was undone leaves no trace.
+    """
+    added: dict[str, DataFile] = {}
+    lost: set[str] = set()
+    for commit in commits:
+        gone = set(lost)
+        for path in commit.removed:
+            if added.pop(path, None) is None:
+                lost.add(path)
+        for file in commit.added:
+            if file.path in gone and not file.has_vector:
+                lost.discard(file.path)
+            else:
+                added[file.path] = file
+    return list(added.values()), lost

@@ -1,0 +1,58 @@
+"""Small Delta tables as other pipelines leave them, the source that reads them, and what was found.
+
+Here: writing with delta-rs, which needs no Spark. Not here: what is expected of it.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from tidemark.resources.sources.delta_tables import discover_versions
+from tidemark.resources.sources.discovery import Discovery
+from tidemark.resources.sources.known_files import FileState
+from tidemark.timeops.spec import DeltaSource
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def source(**settings: object) -> DeltaSource:
+    """The source of table `t`."""
+    values = {"name": "s", "kind": "delta", "path": "t", "schema": "id BIGINT"}
+    return DeltaSource.model_validate({**values, **settings})
+
+
+def add(base: Path, *ids: int, **more: Any) -> DeltaTable:
+    """Adds a row for each id, in one commit."""
+    write_deltalake(str(base / "t"), pa.table({"id": pa.array(ids, pa.int64())}), mode="append", **more)
+    return DeltaTable(str(base / "t"))
+
+
+def look(base: Path, given: DeltaSource | None = None, read: Discovery | None = None, **more: Any) -> Discovery:
+    """What is found, after what an earlier look has found was read."""
+    return discover_versions(given or source(), base, states(read), **more)
+
+
+def states(read: Discovery | None) -> Sequence[FileState]:
+    """What is remembered once what was found was read."""
+    return [version.state for version in read.versions] if read is not None else []
+
+
+def shown(found: Discovery) -> list[tuple[int, str, int]]:
+    """Number, kind and rows of each version that is to be read."""
+    return [(version.version, version.how, version.rows) for version in found.versions]
+
+
+def only_error(found: Discovery) -> str:
+    """The one thing that is wrong."""
+    (error,) = found.errors
+    return str(error)
+
+
+def drop_log(base: Path, *versions: int) -> None:
+    """Deletes entries of the log, as their clean-up does."""
+    for version in versions:
+        (base / "t" / "_delta_log" / f"{version:020}.json").unlink()
