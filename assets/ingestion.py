@@ -87,7 +87,8 @@ def ingest(workspace: Workspace, run_id: str, *, reread: bool = False) -> Ingest
                 found.without_unfit(workspace.spec, error.errors),
                 True,
             )  # that they are bad is to be remembered
-            workspace.tell(f"{len(error.errors)} of the files cannot be read: going on without them")
+            what = "files or versions" if workspace.spec.reads_tables else "files"
+            workspace.tell(f"{len(error.errors)} of the {what} cannot be read: going on without them")
     return Ingested(found)
 
 

@@ -3,12 +3,15 @@
 import os
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import yaml
 from click.testing import CliRunner
 from dagster import DagsterInstance, validate_run_config
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from tidemark.pipelines.cli import main
@@ -64,6 +67,22 @@ def is_run(text: str, folder: Path) -> None:
     assert lake.rows("windows/by_hour").num_rows > 0
 
 
+def reads_a_table(text: str, folder: Path) -> None:
+    """Source and time of a spec: it gets the rows of a table with the columns of the source."""
+    [source] = yaml.safe_load(text)["sources"]
+    fields = dict(field.split() for field in source["schema"].split(", "))
+    some = {"STRING": "a", "DOUBLE": 1.5, "BIGINT": 3, "TIMESTAMP": datetime(2026, 1, 1, tzinfo=UTC)}
+    spec = folder / "specs" / "of_a_table.yaml"
+    spec.parent.mkdir()
+    spec.write_text(f"name: of_a_table\n{text}")
+    rows = pa.table({name: [some[kind]] * 2 for name, kind in fields.items()})
+    write_deltalake(spec.parent / source["path"], rows)
+    tidemark("run", str(spec))
+    workspace = Workspace(read_spec(spec), folder / "warehouse")
+    assert workspace.lake.rows("raw_events").num_rows == 2
+    assert workspace.lake.rows("dead_letters").num_rows == 0
+
+
 def is_part_of_a_spec(text: str, folder: Path) -> None:
     (folder / "quakes.yaml").write_text(README + text)
     read_spec(folder / "quakes.yaml")
@@ -108,6 +127,7 @@ def names_a_module(text: str, folder: Path) -> None:
 
 USES: Mapping[str, Callable[[str, Path], None]] = {
     "name": is_run,
+    "sources": reads_a_table,
     "arrival_time": is_an_arrival_time,
     "schedule": is_part_of_a_spec,
     "cases": hold_for_the_readme,
