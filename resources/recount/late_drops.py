@@ -158,12 +158,12 @@ def _behind(rules: RecountRules) -> str:
         return f"{moving}, {_count_if(_is_behind('largest', 'computed', rules), known)}"
     # Nearly every event is on time whatever the order in its block was. The others have to be looked at in order,
     # with those above all earlier blocks, as only these can be what an event of their block is behind.
-    return f"""{blocks}, near AS (
+    return f"""{blocks}, compared AS (
   SELECT /*+ BROADCAST(blocks) */ moving.*, computed, carried, coalesce(t > carried, true) AS rises,
     coalesce({_is_behind("greatest(carried, top)", "computed", rules)}, false) AS asked
   FROM moving JOIN blocks USING (line, block) LEFT JOIN {{timelines}} ON line = _timeline
 ), seen AS (
-  SELECT *, greatest(carried, max(IF(rises, t, NULL)) OVER ({earlier})) AS largest FROM near WHERE asked OR rises
+  SELECT *, greatest(carried, max(IF(rises, t, NULL)) OVER ({earlier})) AS largest FROM compared WHERE asked OR rises
 ), {_count_if(f"asked AND {_is_behind('largest', 'computed', rules)}", "seen")}"""
 
 
