@@ -5,7 +5,6 @@ Here: their names, and results as Dagster shows them. Not here: what they look a
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from dagster import (
     AssetCheckExecutionContext,
@@ -21,6 +20,7 @@ from dagster_pyspark import LazyPySparkResource
 from tidemark.assets.checks import expectations, run_checks
 from tidemark.assets.display import metadata as show
 from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, told_to_dagster
+from tidemark.resources.places.place import Place, relative
 from tidemark.resources.quality.checks import Checked, Expectation
 from tidemark.resources.quality.data_docs import docs_folder, write_page
 from tidemark.timeops.spec import Spec
@@ -99,11 +99,11 @@ def _details(checked: Checked) -> show.Metadata:
     return found
 
 
-def _link(page: Path, pipeline: Path, address: str) -> MetadataValue[str]:
+def _link(page: Place, pipeline: Place, address: str) -> MetadataValue[str]:
     """Where the page of the checks can be read; a browser opens no file from Dagster's pages."""
     if not address:
-        return MetadataValue.path(page)
-    within = page.relative_to(docs_folder(pipeline)).as_posix()
+        return MetadataValue.path(str(page))
+    within = relative(page, docs_folder(pipeline))
     return MetadataValue.url(f"{address}/{pipeline.name}/{within}")
 
 

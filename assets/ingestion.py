@@ -7,7 +7,6 @@ are found and parsed (resources/sources), what becomes of a record's event time.
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
@@ -22,6 +21,7 @@ from tidemark.assets.state.files import counted, write_states
 from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan, this_process
+from tidemark.resources.places.place import Place
 from tidemark.resources.sources.delta_rows import read_versions, reading_place
 from tidemark.resources.sources.files import (
     SPARK_FAILURES,
@@ -182,7 +182,7 @@ def _damaged(versions: Sequence[TableVersion], error: Exception) -> InputError:
 
 
 def _read_sources(
-    workspace: Workspace, found: Waiting, payload: StructType, place: Path
+    workspace: Workspace, found: Waiting, payload: StructType, place: Place
 ) -> tuple[DataFrame, list[tuple[str, FileState]]]:
     """The records of all sources with arrival, source and split, and what to remember of their files."""
     frames: list[DataFrame] = []

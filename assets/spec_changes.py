@@ -75,10 +75,11 @@ def note_of(workspace: Workspace) -> dict[str, str]:
     """What the plan of an ingestion says of the spec file.
 
     The path is as the operator gave it, so that it may lead over a link to the present release, and starts at the
-    pipeline's tables, so that a project may be moved or copied with them.
+    pipeline's tables, so that a project may be moved or copied with them. From a store no path leads to it.
     """
-    file = workspace.file
-    return {_NOTE: os.path.relpath(file.named or file.path, workspace.folder)}
+    file = workspace.file.named or workspace.file.path
+    folder = workspace.folder
+    return {_NOTE: os.path.relpath(file, folder) if isinstance(folder, Path) else str(file)}
 
 
 def other_file(workspace: Workspace) -> Path | None:
@@ -87,7 +88,8 @@ def other_file(workspace: Workspace) -> Path | None:
     noted = last.plan.input.get(_NOTE) if last else None
     if noted is None:
         return None
-    other = Path(os.path.normpath(workspace.folder / noted))
+    folder = workspace.folder if isinstance(workspace.folder, Path) else Path()
+    other = Path(os.path.normpath(folder / noted))
     return other if _is_another(other, workspace) else None
 
 

@@ -36,6 +36,7 @@ from tidemark.timeops.errors import MachineError, SpecError, TidemarkError
 
 if TYPE_CHECKING:
     from tidemark.pipelines.runner import RunOptions
+    from tidemark.resources.places.place import Place
     from tidemark.resources.settings import Settings
     from tidemark.resources.workspace import SpecFile
 
@@ -69,7 +70,7 @@ def main() -> None:
 def run(
     *,
     specs: tuple[Path, ...],
-    warehouse: Path | None,
+    warehouse: "Place | None",
     max_events_per_batch: int | None,
     end_of_input: str | None,
     live: bool,
@@ -118,7 +119,7 @@ def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
 @warehouse_option
 @overrides_option
 @says_errors
-def validate(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tuple[str, ...]) -> None:
+def validate(*, specs: tuple[Path, ...], warehouse: "Place | None", overrides: tuple[str, ...]) -> None:
     """Check specs: their keys, and every expression against the columns. Needs Java, reads no data.
 
     Also check whether the tables that pipelines of these names have in the warehouse can go on with the specs.
@@ -173,7 +174,7 @@ def schema() -> None:
 @warehouse_option
 @overrides_option
 @says_errors
-def accept(*, spec: Path, batch: int, reason: str, warehouse: Path | None, overrides: tuple[str, ...]) -> None:
+def accept(*, spec: Path, batch: int, reason: str, warehouse: "Place | None", overrides: tuple[str, ...]) -> None:
     """Commit BATCH of SPEC although a blocking check fails, then go on with what is waiting.
 
     The batch is processed again. Its checks are recorded, but stop nothing.

@@ -22,6 +22,7 @@ from tidemark.timeops.errors import SpecError, TidemarkError
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
+    from tidemark.resources.places.place import Place
     from tidemark.resources.settings import Settings
     from tidemark.resources.workspace import SpecFile
 
@@ -36,9 +37,19 @@ spec_paths = click.argument("specs", metavar="SPEC...", nargs=-1, required=True,
 
 def warehouse_option(command: Command) -> Command:
     """Adds --warehouse."""
-    text = "Folder of the tables. [default: $TIDEMARK_WAREHOUSE, else ./warehouse]"
-    kind = click.Path(file_okay=False, path_type=Path)
-    return click.option("--warehouse", metavar="DIR", type=kind, help=text)(command)
+    text = "Folder of the tables, or its URL. [default: $TIDEMARK_WAREHOUSE, else ./warehouse]"
+    return click.option("--warehouse", metavar="DIR", type=_Warehouse(file_okay=False, path_type=Path), help=text)(
+        command
+    )
+
+
+class _Warehouse(click.Path):
+    """A folder of the file system, or a URL."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from tidemark.resources.places.place import is_url, place_of
+
+        return place_of(value) if is_url(str(value)) else super().convert(value, param, ctx)
 
 
 def spark_ui_option(command: Command) -> Command:
@@ -53,7 +64,7 @@ def overrides_option(command: Command) -> Command:
     return click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help=text)(command)
 
 
-def settings_of(warehouse: Path | None = None, *, spark_ui: bool = False) -> "Settings":
+def settings_of(warehouse: "Place | None" = None, *, spark_ui: bool = False) -> "Settings":
     """Settings of this process; DAGSTER_HOME is made if it is not there."""
     from tidemark.resources.settings import use_dagster_home
 
@@ -79,7 +90,7 @@ def dagster_instance(settings: "Settings") -> Iterator["DagsterInstance"]:
         yield instance
 
 
-def known_settings(warehouse: Path | None = None, *, spark_ui: bool = False) -> "Settings":
+def known_settings(warehouse: "Place | None" = None, *, spark_ui: bool = False) -> "Settings":
     """Settings of this process, for a command that needs no Dagster: nothing is made."""
     from tidemark.resources.settings import from_environment
 

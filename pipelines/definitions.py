@@ -31,18 +31,19 @@ from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
 from tidemark.pipelines.spec_files import SpecFolder, read_specs
 from tidemark.pipelines.upkeep import upkeep_job
+from tidemark.resources.places.place import place_of
 from tidemark.resources.settings import Settings, from_environment
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec.automation import OnNewInput
 
-Place = str | PathLike[str]
+Named = str | PathLike[str]
 
 
 def definitions(
-    specs: Place | Iterable[Place],
-    warehouse: Place | None = None,
+    specs: Named | Iterable[Named],
+    warehouse: Named | None = None,
     *,
     spark: str | None = None,
     data_docs: str | None = None,
@@ -57,7 +58,8 @@ def definitions(
     Args:
         specs: A folder whose `*.yaml` are specs, a spec file, or several of these. A wrong spec becomes an asset
             with a check that fails with the message, so it does not keep the others from being loaded.
-        warehouse: The folder of all tables; by default `TIDEMARK_WAREHOUSE`, else `./warehouse`.
+        warehouse: The folder of all tables, or its URL in a store, such as `s3://bucket/warehouse`; by default
+            `TIDEMARK_WAREHOUSE`, else `./warehouse`.
         spark: The Spark that computes, such as `local[4]` or `sc://host:15002`; by default `TIDEMARK_SPARK`, else a
             server of `tidemark serve` that answers, else the process of the run.
         data_docs: The address at which the pages of the checks are served, to link them; by default
@@ -75,7 +77,7 @@ def definitions(
     if not places:
         raise SpecError("`specs` names no place", expected="a folder of specs, a spec file, or several of these")
     paths = [Path(place).absolute() for place in places]
-    known = from_environment(paths[0], warehouse=Path(warehouse) if warehouse is not None else None)
+    known = from_environment(paths[0], warehouse=place_of(warehouse) if warehouse is not None else None)
     settings = replace(
         known, spark=spark or known.spark, data_docs=known.data_docs if data_docs is None else data_docs.rstrip("/")
     )
@@ -177,7 +179,7 @@ def defs() -> Definitions:
     """What `workspace.yaml` loads: the specs folder and the warehouse of the process's environment."""
     settings = from_environment(SPECS)
     here = Definitions(executor=in_process_executor)  # also for runs of assets that a person chooses
-    return Definitions.merge(definitions(settings.specs, settings.warehouse), here)
+    return Definitions.merge(definitions(settings.specs, str(settings.warehouse)), here)
 
 
 def _to_log_of_run(doing: str) -> None:

@@ -6,7 +6,6 @@ Here: the facts. Not here: what is printed (commands/looking.py), the page for t
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 from tidemark.assets.changes import changes_of
 from tidemark.assets.pending_work import has_unprocessed
@@ -15,6 +14,7 @@ from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, Plan
 from tidemark.resources.lake.undoing import foreign_error
+from tidemark.resources.places.place import Place
 from tidemark.resources.quality.data_docs import failed_checks
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops.durations import format_duration, roughly
@@ -43,7 +43,7 @@ class Status:
     """
 
     name: str
-    folder: Path
+    folder: Place
     records: int
     processed: int
     position: Position

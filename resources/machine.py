@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tidemark.resources.places.checks import failure_of_store
+from tidemark.resources.places.place import Place
 from tidemark.timeops.errors import MachineError, TidemarkError
 
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")
@@ -35,7 +37,7 @@ def machine_failure(said: str, kind: str) -> MachineError | None:
         said: What the failure says.
         kind: Name of its class.
     """
-    return full_disk(said) or server_gone(said) or java_gone(kind)
+    return full_disk(said) or failure_of_store(said) or server_gone(said) or java_gone(kind)
 
 
 def full_disk(said: str, where: Path | None = None) -> FullDiskError | ReadOnlyError | None:
@@ -101,20 +103,22 @@ def _place(where: Path | None) -> str:
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Names a table in the failure of a disk to take it.
+def writing(folder: Place) -> Iterator[None]:
+    """Names a table in the failure of a disk, or of a store, to take it.
 
     Raises:
-        MachineError: The disk is full or takes nothing.
+        MachineError: The disk is full or takes nothing, or the store denies it.
     """
-    if folder.exists() and not os.access(folder, os.W_OK):  # asked first, as delta-rs panics beside its error
-        raise _read_only("no right to write", folder)
+    path = folder if isinstance(folder, Path) else None
+    if path is not None and path.exists() and not os.access(path, os.W_OK):  # delta-rs panics beside its error
+        raise _read_only("no right to write", path)
     try:
         yield
     except TidemarkError:
         raise
     except Exception as error:
-        if known := full_disk(str(error), folder):
+        known = full_disk(str(error), path) if path is not None else failure_of_store(str(error))
+        if known is not None:
             raise known from error
         raise
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from tidemark.resources.places.place import Place, place_of, resolved
+
 SPARK_VARIABLE = "TIDEMARK_SPARK"
 
 _INSTANCE = """\
@@ -31,7 +33,8 @@ class Settings:
     """Where things are.
 
     Attributes:
-        warehouse: Folder of the Delta tables, one folder per pipeline in it (`TIDEMARK_WAREHOUSE`).
+        warehouse: Folder of the Delta tables, one folder per pipeline in it (`TIDEMARK_WAREHOUSE`); on a file system
+            or in a store.
         specs: Folder whose `*.yaml` become asset groups (`TIDEMARK_SPECS`).
         dagster_home: Folder of Dagster's runs and events (`DAGSTER_HOME`).
         spark: The Spark that computes (`TIDEMARK_SPARK`): the URL of a Spark Connect server, `sc://…`, or what Spark
@@ -41,7 +44,7 @@ class Settings:
         spark_ui: Whether a person asked for Spark's UI.
     """
 
-    warehouse: Path
+    warehouse: Place
     specs: Path
     dagster_home: Path
     spark: str | None = None
@@ -52,7 +55,7 @@ class Settings:
 def from_environment(
     default_specs: Path,
     *,
-    warehouse: Path | None = None,
+    warehouse: Place | None = None,
     spark_ui: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
@@ -66,7 +69,7 @@ def from_environment(
     """
     known = os.environ if environment is None else environment
     return Settings(
-        warehouse=(warehouse or Path(known.get("TIDEMARK_WAREHOUSE", "warehouse"))).resolve(),
+        warehouse=resolved(warehouse or place_of(known.get("TIDEMARK_WAREHOUSE", "warehouse"))),
         specs=Path(known.get("TIDEMARK_SPECS", default_specs)).absolute(),
         dagster_home=Path(known.get("DAGSTER_HOME") or ".dagster").resolve(),
         spark=known.get(SPARK_VARIABLE) or None,

@@ -5,11 +5,11 @@ the schemas that depend on the spec.
 """
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from types import MappingProxyType
 
 import pyarrow as pa
 
+from tidemark.resources.places.place import Place
 from tidemark.timeops.spec import WindowSpec
 
 FORMAT_VERSION = 3
@@ -84,7 +84,7 @@ def open_in_column(others: Iterable[str]) -> str:
     return name
 
 
-def pipeline_folder(warehouse: Path, pipeline: str) -> Path:
+def pipeline_folder(warehouse: Place, pipeline: str) -> Place:
     """Return the folder that holds a pipeline's tables."""
     return warehouse / pipeline
 

@@ -18,6 +18,8 @@ from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.migration import migrate
 from tidemark.resources.lake.reading import without_spark
 from tidemark.resources.lake.undoing import outputs, prepare, same_rows, take_back
+from tidemark.resources.places.checks import ensure_answers
+from tidemark.resources.places.place import Place
 from tidemark.resources.settings import Clock
 from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.problems import Path as KeyPath
@@ -105,7 +107,7 @@ class Workspace:
     """
 
     file: SpecFile
-    warehouse: Path
+    warehouse: Place
     session: "Callable[[], SparkSession]" = without_spark
     clock: Clock = field(default_factory=Clock)
     accepted: "Acceptance | None" = None
@@ -118,13 +120,18 @@ class Workspace:
         return self.file.spec
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Place:
         """Folder of the pipeline's tables."""
         return tables.pipeline_folder(self.warehouse, self.spec.name)
 
     @cached_property
     def lake(self) -> Lake:
-        """The pipeline's tables."""
+        """The pipeline's tables.
+
+        Raises:
+            StoreFailureError: They are in a store that cannot be used.
+        """
+        ensure_answers(self.warehouse)
         return Lake(self.folder, self.session)
 
     @cached_property

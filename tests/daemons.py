@@ -10,10 +10,11 @@ from pathlib import Path
 
 from tests.ports import free_port
 from tests.processes import ROOT, process, wait_until
+from tidemark.resources.places.place import Place
 
 
 @contextmanager
-def daemon(home: Path, specs: Path, warehouse: Path) -> Iterator[None]:
+def daemon(home: Path, specs: Path, warehouse: Place) -> Iterator[None]:
     """Dagster's daemon over a folder of specs."""
     places = {"DAGSTER_HOME": home, "TIDEMARK_SPECS": specs, "TIDEMARK_WAREHOUSE": warehouse}
     command = [str(Path(sys.executable).parent / "dagster-daemon"), "run", "-w", str(ROOT / "workspace.yaml")]

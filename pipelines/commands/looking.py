@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from tidemark.pipelines.status import Status
     from tidemark.resources.lake.queries import Order
+    from tidemark.resources.places.place import Place
     from tidemark.resources.workspace import SpecFile, Workspace
 
 _FORMATS = ("table", "rows", "json", "csv")
@@ -40,7 +41,7 @@ _FORMATS = ("table", "rows", "json", "csv")
 @warehouse_option
 @click.option("--json", "as_json", is_flag=True, help="A JSON object for each pipeline, in a line of its own.")
 @says_errors
-def status(*, specs: tuple[Path, ...], warehouse: Path | None, as_json: bool) -> None:
+def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool) -> None:
     """Show how each pipeline stands: records, watermark, delay, the last batch, what waits, what is wrong.
 
     It only reads, as of the last commit, and starts no Spark.
@@ -183,7 +184,9 @@ def _instant(us: int | None) -> str | None:
 )
 @warehouse_option
 @says_errors
-def show(*, spec: Path, table: str, where: str | None, limit: int, form: str | None, warehouse: Path | None) -> None:
+def show(
+    *, spec: Path, table: str, where: str | None, limit: int, form: str | None, warehouse: "Place | None"
+) -> None:
     """Show rows of a TABLE of SPEC as of the last commit, the newest first: `tidemark show SPEC dead_letters`.
 
     A window may be named without `windows/`. No Spark is started. Conditions are SQL as DataFusion reads it: names of
@@ -268,7 +271,7 @@ def _order(columns: "dict[str, str]") -> "list[Order]":
     help="The page, a name that ends in .html; or the folder for pages. [default: ./NAME_report.html]",
 )
 @says_errors
-def report(*, specs: tuple[Path, ...], warehouse: Path | None, out: Path | None) -> None:
+def report(*, specs: tuple[Path, ...], warehouse: "Place | None", out: Path | None) -> None:
     """Write a page about each pipeline: what came in, what went where and why, as of the last commit.
 
     It is one self-contained HTML file, to open in a browser or to send to somebody. Tables are only read.
@@ -279,7 +282,7 @@ def report(*, specs: tuple[Path, ...], warehouse: Path | None, out: Path | None)
     pages = _pages([file.spec.name for file in files], out)
     from tidemark.pipelines.report.page import page_of
     from tidemark.pipelines.terminal import telling
-    from tidemark.resources.quality.data_docs import write_whole
+    from tidemark.resources.places.place import write_whole
     from tidemark.resources.workspace import Workspace
 
     for file, page in zip(files, pages, strict=True):

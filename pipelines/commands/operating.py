@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tidemark.pipelines.upkeep import Upkeep
+    from tidemark.resources.places.place import Place
 
 _SPECS, _WAREHOUSE, _DAGSTER = "specs", "warehouse", "dagster"
 _TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -126,7 +127,7 @@ def backfill(
     first: datetime,
     last: datetime,
     windows: tuple[str, ...],
-    warehouse: Path | None,
+    warehouse: "Place | None",
     overrides: tuple[str, ...],
     spark_ui: bool,
 ) -> None:
@@ -170,7 +171,7 @@ def changes(
     spec: Path,
     accept: str | None,
     take_back: str | None,
-    warehouse: Path | None,
+    warehouse: "Place | None",
     overrides: tuple[str, ...],
 ) -> None:
     """Show rows of SPEC's tables that somebody else has changed since the last commit, and decide on them.
@@ -217,7 +218,7 @@ def changes(
 )
 @overrides_option
 @says_errors
-def maintain(*, specs: tuple[Path, ...], warehouse: Path | None, retain: str, overrides: tuple[str, ...]) -> None:
+def maintain(*, specs: tuple[Path, ...], warehouse: "Place | None", retain: str, overrides: tuple[str, ...]) -> None:
     """Tidy up pipelines, also while they run: join small files, delete what is no longer needed.
 
     It changes no rows and needs no Spark. Deleted are files of old versions of tables, pages of checks, and Dagster's

@@ -5,11 +5,12 @@ Here: finding these versions, for programs beside the pipeline as well. Not here
 
 from collections.abc import Mapping
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.lake.lake import Lake
+from tidemark.resources.places.checks import ensure_answers
+from tidemark.resources.places.place import Place, in_delta, place_of
 from tidemark.resources.tables import BATCHES, pipeline_folder
 from tidemark.timeops.errors import LakeError
 
@@ -18,23 +19,25 @@ if TYPE_CHECKING:
 
 
 def consistent(
-    warehouse: str | PathLike[str], pipeline: str, batch_id: int | None = None
-) -> Mapping[str, tuple[Path, int]]:
+    warehouse: str | PathLike[str] | Place, pipeline: str, batch_id: int | None = None
+) -> Mapping[str, tuple[Place, int]]:
     """Find folder and version of every table of a pipeline as of a commit, without Spark.
 
     Args:
-        warehouse: The folder that holds the folder of the pipeline.
+        warehouse: The folder that holds the folder of the pipeline, or its URL.
         pipeline: Name of the pipeline.
         batch_id: Number of a committed batch; the last one if None.
 
     Returns:
-        (folder, version) by name of the table. `batches` is not among them: it is the log that names the versions,
-        and rows are only ever added to it.
+        (folder, version) by name of the table; `str` of a folder in a store is its URL. `batches` is not among them:
+        it is the log that names the versions, and rows are only ever added to it.
 
     Raises:
         LakeError: There is no such pipeline or commit.
     """
-    lake = Lake(pipeline_folder(Path(warehouse).absolute(), pipeline))
+    place = place_of(warehouse).absolute()
+    ensure_answers(place)
+    lake = Lake(pipeline_folder(place, pipeline))
     if not lake.exists(BATCHES):
         raise LakeError(
             f"There is no pipeline {pipeline} in {warehouse}.",
@@ -54,7 +57,7 @@ def consistent(
 
 def read(
     spark: "SparkSession",
-    warehouse: str | PathLike[str],
+    warehouse: str | PathLike[str] | Place,
     pipeline: str,
     table: str,
     batch_id: int | None = None,
@@ -63,7 +66,7 @@ def read(
 
     Args:
         spark: A session with Delta Lake.
-        warehouse: The folder that holds the folder of the pipeline.
+        warehouse: The folder that holds the folder of the pipeline, or its URL.
         pipeline: Name of the pipeline.
         table: Name of the table, such as `windows/by_hour`.
         batch_id: Number of a committed batch; the last one if None.
@@ -79,4 +82,4 @@ def read(
             remedy="Check the name.",
         )
     path, version = tables[table]
-    return spark.read.format("delta").option("versionAsOf", version).load(str(path))
+    return spark.read.format("delta").option("versionAsOf", version).load(in_delta(path))

@@ -8,9 +8,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Literal
 
+from tidemark.resources.places.place import Place
 from tidemark.timeops.errors import LakeError
 
 _COLUMNS = "columns of "
@@ -146,7 +146,7 @@ class Since:
         return sorted((version for version, state in self.states.items() if state == changes), reverse=True)
 
 
-def changes_since(folder: Path, base: int, latest: int) -> Since:
+def changes_since(folder: Place, base: int, latest: int) -> Since:
     """Return what happened to a table between two versions.
 
     Args:
@@ -171,13 +171,13 @@ def changes_since(folder: Path, base: int, latest: int) -> Since:
     return Since(latest, states, frozenset(lost - {0}))
 
 
-def changes_between(folder: Path, after: int, latest: int) -> list[Entry]:
+def changes_between(folder: Place, after: int, latest: int) -> list[Entry]:
     """Return the commits after a version that are no maintenance, in their order."""
     entries = [entry_of(folder, version) for version in range(after + 1, latest + 1)]
     return [entry for entry in entries if entry.changes]
 
 
-def newest_change(folder: Path, latest: int) -> Entry | None:
+def newest_change(folder: Place, latest: int) -> Entry | None:
     """Return the newest commit that is no maintenance, None where there is none."""
     for version in range(latest, 0, -1):
         entry = entry_of(folder, version)
@@ -186,7 +186,7 @@ def newest_change(folder: Path, latest: int) -> Entry | None:
     return None
 
 
-def entry_of(folder: Path, version: int) -> Entry:
+def entry_of(folder: Place, version: int) -> Entry:
     """Return a commit of a table.
 
     Raises:

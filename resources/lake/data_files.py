@@ -6,12 +6,10 @@ Here: files that no version has yet. Not here: the commit that adds them (lake.p
 
 import json
 import math
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -20,6 +18,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
+from tidemark.resources.lake.filters import files_of
+from tidemark.resources.places.place import Place, RemotePath, files_below, relative, remove_tree, spark_url
 from tidemark.timeops.utc import instant_of
 
 if TYPE_CHECKING:
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 _PREFIX = "attempt-"
 _TEXT = 32
 """Characters of a text that a bound keeps, as Delta's own writers do."""
+# The second algorithm moves each file once, which a store does by copying it. What a task has moved and then not
+# finished, another moves over it: the files of this folder are named after the tasks.
+_COMMITTER = {
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "mapreduce.fileoutputcommitter.algorithm.version": "2",
+}
 _LAST_CHARACTER = "\U0010ffff"
 _EPOCH_DAY = date(1970, 1, 1)
 
@@ -42,16 +48,16 @@ class DataFiles:
         rows: Rows of all of them.
     """
 
-    folder: Path
+    folder: Place
     added: Sequence[AddAction]
     rows: int
 
     def discard(self) -> None:
         """Delete them: no version is going to have them."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_tree(self.folder)
 
 
-def write_files(df: "DataFrame", delta: DeltaTable, table: Path, attempt: int) -> DataFiles:
+def write_files(df: "DataFrame", delta: DeltaTable, table: Place, attempt: int) -> DataFiles:
     """Let Spark write rows as Parquet files that no reader of the table sees before a commit names them.
 
     They stand in a folder of their own, so that it is known which files this write has made, whoever else writes.
@@ -67,12 +73,10 @@ def write_files(df: "DataFrame", delta: DeltaTable, table: Path, attempt: int) -
     folder = table.absolute() / f"{_PREFIX}{attempt}-{uuid4().hex[:12]}"
     schema = StructType.fromJson(json.loads(delta.schema().to_json()))
     try:
-        df.to(schema).write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(
-            f"file://{folder}"
-        )
-        return _files_in(folder, table.absolute(), _columns_with_bounds(delta))
+        df.to(schema).write.options(**_COMMITTER).parquet(spark_url(folder))
+        return _files_in(folder, _columns_with_bounds(delta))
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
         raise
 
 
@@ -82,21 +86,31 @@ def removals(paths: Sequence[str]) -> list[RemoveAction]:
     return [RemoveAction(path, data_change=True, deletion_timestamp=now_ms) for path in paths]
 
 
-def stored_files(table: Path) -> list[Path]:
-    """Return all data files in a table's folder, of whatever version or of none."""
-    return [*table.glob("*.parquet"), *table.glob(f"{_PREFIX}*/*.parquet")]
+def stored_bytes(table: Place) -> list[int]:
+    """Return the sizes of all data files in a table's folder, of whatever version or of none."""
+    patterns = ("*.parquet", f"{_PREFIX}*/*.parquet")
+    return [seen.st_size for pattern in patterns for _, seen in files_below(table, pattern)]
 
 
-def remove_left_over(table: Path, age: timedelta) -> None:
+def remove_left_over(table: Place, age: timedelta) -> None:
     """Remove folders of writes whose data files are all gone, or were never finished.
 
     Args:
         table: The table's folder.
         age: How old such a folder is at least: a younger one may be of a write at work.
     """
+    if isinstance(table, RemotePath):  # in a store there are no folders, only files that Spark left in such a one
+        left: dict[Place, list[tuple[Place, float]]] = {}
+        for file, seen in files_below(table, f"{_PREFIX}*/**"):
+            left.setdefault(table / relative(file, table).partition("/")[0], []).append((file, seen.st_mtime))
+        for folder, files in left.items():
+            newest = max(at for _, at in files)
+            if not any(file.suffix == ".parquet" for file, _ in files) and time.time() - newest > age.total_seconds():
+                remove_tree(folder)
+        return
     for folder in table.glob(f"{_PREFIX}*"):
         if time.time() - folder.stat().st_mtime > age.total_seconds() and not list(folder.rglob("*.parquet")):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
 
 
 def _columns_with_bounds(delta: DeltaTable) -> set[str] | None:
@@ -105,18 +119,17 @@ def _columns_with_bounds(delta: DeltaTable) -> set[str] | None:
     return set(named.split(",")) if named else None
 
 
-def _files_in(folder: Path, table: Path, columns: set[str] | None) -> DataFiles:
-    added, rows = [], 0
-    for path in sorted(folder.glob("*.parquet")):
-        footer = pq.read_metadata(path)
+def _files_in(folder: Place, columns: set[str] | None) -> DataFiles:
+    added, rows, files = [], 0, files_of(folder)
+    for path, seen in sorted(files_below(folder, "*.parquet")):
+        footer = pq.read_metadata(path.name, filesystem=files)
         if not footer.num_rows:
             path.unlink()
             continue
         rows += footer.num_rows
-        status = path.stat()
-        name, modified_ms = path.relative_to(table).as_posix(), int(status.st_mtime * 1000)
+        name, modified_ms = f"{folder.name}/{path.name}", int(seen.st_mtime * 1000)
         added.append(
-            AddAction(name, status.st_size, {}, modified_ms, data_change=True, stats=statistics(footer, columns))
+            AddAction(name, seen.st_size, {}, modified_ms, data_change=True, stats=statistics(footer, columns))
         )
     return DataFiles(folder, added, rows)
 

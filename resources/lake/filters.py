@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import reduce
 from operator import and_
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -15,6 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
+from tidemark.resources.places.credentials import arrow_files
+from tidemark.resources.places.place import Place, RemotePath, path_in_store
 from tidemark.timeops.utc import Instant, us_of
 
 Filters = Sequence[tuple[str, str, Any]]
@@ -102,9 +103,11 @@ def _with_instants(value: Any, kind: pa.DataType) -> Any:
     return Instant(value)
 
 
-def files_of(folder: Path) -> SubTreeFileSystem:
+def files_of(folder: Place) -> SubTreeFileSystem:
     """Arrow's own view of a table's folder.
 
     With delta-rs's, which is Python's, Arrow's threads may still be at it when the process ends, and abort it.
     """
+    if isinstance(folder, RemotePath):
+        return SubTreeFileSystem(path_in_store(folder), arrow_files(folder.root))
     return SubTreeFileSystem(str(folder), LocalFileSystem())

@@ -41,6 +41,7 @@ from tidemark.resources.lake.table_columns import (
     with_columns_of,
 )
 from tidemark.resources.machine import writing
+from tidemark.resources.places.place import delta_place
 from tidemark.resources.tables import STATISTICS
 from tidemark.timeops.errors import FencedError, LakeError
 
@@ -94,8 +95,8 @@ class Lake(Tables):
         statistics = {"delta.dataSkippingStatsColumns": ",".join(ranges)} if ranges else _ALL_STATISTICS
         with writing(self.path(table)):
             DeltaTable.create(
-                str(self.path(table)),
-                Schema.from_json(json.dumps(wanted)),
+                **delta_place(self.path(table)),
+                schema=Schema.from_json(json.dumps(wanted)),
                 mode="ignore",
                 configuration=_PROPERTIES | statistics,
             )

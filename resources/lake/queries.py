@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError
 from tidemark.resources.lake.filters import Filters, arrow_condition, python_values
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.reading import unreadable_file
+from tidemark.resources.places.place import delta_place
 from tidemark.timeops.errors import SpecError
 
 _PIECE_ROWS = 65_536
@@ -133,7 +134,7 @@ def select(
         SpecError: The condition cannot be evaluated.
         LakeError: A file of the table cannot be read.
     """
-    delta = DeltaTable(str(lake.path(table)), version=version)
+    delta = DeltaTable(**delta_place(lake.path(table)), version=version)
     by = ", ".join(f"{_quoted(one.column)} {'DESC' if one.descending else 'ASC'}" for one in order)
     behind = f"{f' ORDER BY {by}' if by else ''} LIMIT {most}"
     condition = f"WHERE (\n{where}\n)"  # a comment at its end ends with its line

@@ -27,7 +27,9 @@ from tidemark.resources.lake.filters import (
     sql_condition,
 )
 from tidemark.resources.lake.table_columns import sql_types_of
-from tidemark.resources.sources.local_files import spark_path
+from tidemark.resources.places.checks import failure_of_store
+from tidemark.resources.places.place import Place, delta_place, spark_url
+from tidemark.resources.sources.local_files import without_wildcards
 from tidemark.timeops.errors import LakeError
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
@@ -45,7 +47,7 @@ class Version:
         delta: The table, opened at the version.
     """
 
-    folder: Path
+    folder: Place
     delta: DeltaTable
 
     @cached_property
@@ -86,7 +88,7 @@ class Versions:
         root: Folder of the pipeline.
     """
 
-    root: Path
+    root: Place
     _seen: dict[tuple[str, int | None], Version] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def seen(self, table: str, version: int | None = None) -> Version:
@@ -110,9 +112,11 @@ class Versions:
         """
         folder = self.root / table
         try:
-            delta = DeltaTable(str(folder), version=version)
+            delta = DeltaTable(**delta_place(folder), version=version)
             entry = folder / "_delta_log" / f"{delta.version():020}.json"
-            if entry.exists() and not entry.stat().st_size:  # delta-rs takes it for a commit that did nothing
+            # A disk that was full leaves such a one, and delta-rs takes it for a commit that did nothing. A store has
+            # a file whole or not at all.
+            if isinstance(entry, Path) and entry.exists() and not entry.stat().st_size:
                 raise _unreadable(folder, "its newest entry is empty")
             return delta
         except TableNotFoundError as error:
@@ -121,15 +125,19 @@ class Versions:
                 expected="the tables of a pipeline that has run",
                 remedy="Check the warehouse and the pipeline's name, or run the pipeline first.",
             ) from error
-        except DeltaError as error:
+        except (DeltaError, OSError) as error:
+            if known := failure_of_store(str(error)):
+                raise known from error
+            if isinstance(error, OSError):
+                raise
             raise _unreadable(folder, str(error).splitlines()[0]) from error
 
     def _is_latest(self, known: Version) -> bool:
         log, version = known.folder / "_delta_log", known.delta.version()
-        return (log / f"{version:020}.json").exists() and not (log / f"{version + 1:020}.json").exists()
+        return (log / f"{version:020}.json").is_file() and not (log / f"{version + 1:020}.json").is_file()
 
 
-def unreadable_file(folder: Path, error: Exception) -> LakeError:
+def unreadable_file(folder: Place, error: Exception) -> LakeError:
     """The error of a table of which a file cannot be read."""
     return LakeError(
         f"A file of the table {folder} cannot be read: {error}",
@@ -138,9 +146,10 @@ def unreadable_file(folder: Path, error: Exception) -> LakeError:
     )
 
 
-def _unreadable(folder: Path, why: str) -> LakeError:
+def _unreadable(folder: Place, why: str) -> LakeError:
     """The error of a table whose log cannot be read, with the entry that is broken where one is."""
-    entries = sorted((folder / "_delta_log").glob("*.json"), reverse=True)
+    entries: list[Place] = [*(folder / "_delta_log").glob("*.json")]
+    entries.sort(key=str, reverse=True)
     broken = next(filter(_is_broken, entries), None)
     what = f"{broken.name} in it is truncated or damaged" if broken is not None else why
     for later, entry in pairwise(entries):
@@ -155,7 +164,7 @@ def _unreadable(folder: Path, why: str) -> LakeError:
     )
 
 
-def _is_broken(entry: Path) -> bool:
+def _is_broken(entry: Place) -> bool:
     lines = entry.read_text(errors="replace").splitlines()
     try:
         return not [json.loads(line) for line in lines]
@@ -190,10 +199,9 @@ def rows_of_files(spark: "SparkSession", version: Version, files: Sequence[str])
     schema = StructType.fromJson(json.loads(version.delta.schema().to_json()))
     if not files:
         return empty_frame(spark, schema)
-    folder = version.folder.absolute()
     # The base path keeps Spark from taking folders above, such as `year=2026`, for columns.
-    reader = spark.read.schema(schema).option("basePath", f"file://{folder}")
-    return reader.parquet(*(spark_path(str(folder / file)) for file in files))
+    reader = spark.read.schema(schema).option("basePath", spark_url(version.folder))
+    return reader.parquet(*(without_wildcards(spark_url(version.folder / file)) for file in files))
 
 
 def without_spark() -> "SparkSession":
@@ -210,20 +218,20 @@ class Tables:
         session: Gives the Spark session; called only when Spark is needed.
     """
 
-    root: Path
+    root: Place
     session: "Callable[[], SparkSession]" = without_spark
 
     @cached_property
     def _versions(self) -> Versions:
         return Versions(self.root)
 
-    def path(self, table: str) -> Path:
+    def path(self, table: str) -> Place:
         """Return the folder of a table."""
         return self.root / table
 
     def exists(self, table: str) -> bool:
         """Tell whether the table has been created."""
-        return DeltaTable.is_deltatable(str(self.path(table)))
+        return DeltaTable.is_deltatable(**delta_place(self.path(table)))
 
     def open(self, table: str) -> DeltaTable:
         """Return a table as it is now, opened anew."""
@@ -241,7 +249,7 @@ class Tables:
     def has_files(self, table: str, version: int) -> bool:
         """Return whether all files of a version are there; VACUUM deletes those that no later version has."""
         files = pa.table(self._versions.seen(table, version).delta.get_add_actions(flatten=True))["path"].to_pylist()
-        return all((self.path(table) / file).exists() for file in files)
+        return all((self.path(table) / file).is_file() for file in files)
 
     def columns(self, table: str) -> dict[str, str]:
         """Return name and type of each column, the type as Spark SQL writes it, without a Spark job."""

@@ -6,12 +6,12 @@ Here: schemas as Delta's JSON has them. Not here: which columns a table has (tab
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 
+from tidemark.resources.places.place import Place
 from tidemark.timeops.errors import LakeError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class OtherColumnsError(LakeError):
         columns: The columns in which it differs.
     """
 
-    def __init__(self, table: str, folder: Path, columns: Sequence[ColumnDifference]) -> None:
+    def __init__(self, table: str, folder: Place, columns: Sequence[ColumnDifference]) -> None:
         self.table, self.columns = table, tuple(columns)
         super().__init__(
             f"{folder} has other columns: {'; '.join(one.sentence for one in columns)}.",

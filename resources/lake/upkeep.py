@@ -13,8 +13,9 @@ from datetime import timedelta
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 
-from tidemark.resources.lake.data_files import remove_left_over, stored_files
+from tidemark.resources.lake.data_files import remove_left_over, stored_bytes
 from tidemark.resources.lake.lake import Lake
+from tidemark.resources.places.place import files_below, relative
 
 FILE_BYTES = 64_000_000
 """Size of a file that is worth having; smaller ones are joined."""
@@ -45,8 +46,8 @@ class Size:
 def size_of(lake: Lake, table: str) -> Size:
     """Return what a table takes on disk."""
     folder = lake.path(table)
-    data = [path.stat().st_size for path in stored_files(folder)]
-    log = sum(path.stat().st_size for path in (folder / "_delta_log").glob("*.*"))
+    data = stored_bytes(folder)
+    log = sum(seen.st_size for _, seen in files_below(folder / "_delta_log", "*.*"))
     return Size(len(_file_sizes(lake, table)), len(data), sum(data), log)
 
 
@@ -95,12 +96,14 @@ def vacuum(lake: Lake, table: str, retain: timedelta, keep: Sequence[int]) -> in
     full = retain >= _FORGOTTEN
     delta = lake.open(table)
     versions = sorted(set(keep))
-    remove_left_over(lake.path(table), _FORGOTTEN)
+    folder = lake.path(table)
+    remove_left_over(folder, _FORGOTTEN)
     old = delta.vacuum(hours, enforce_retention_duration=False, full=full, keep_versions=versions)
-    there = [path for path in map(lake.path(table).joinpath, old) if path.exists()]  # it names deleted ones, too
-    if not there:
+    wanted = set(old)
+    there = [seen.st_size for path, seen in files_below(folder, "**/*") if relative(path, folder) in wanted]
+    if not there:  # it names deleted ones, too
         return 0
-    freed = sum(path.stat().st_size for path in there)
+    freed: int = sum(there)
     with suppress(CommitFailedError):  # the files are deleted; only the note of it in the log met another commit
         delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=full, keep_versions=versions)
     return freed

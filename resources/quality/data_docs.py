@@ -5,7 +5,6 @@ what is measured (assets/), the checks themselves (checks.py).
 """
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,13 +12,14 @@ from copy import copy
 from datetime import datetime
 from functools import cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from threading import Thread
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
+from tidemark.resources.places.place import Place, place_of, relative, write_whole
 from tidemark.resources.quality.checks import Checked, great_expectations
 from tidemark.timeops.errors import TidemarkError
 
@@ -33,12 +33,12 @@ _SHOWN = {"element_count", "unexpected_count", "unexpected_percent"}
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def docs_folder(pipeline: Path) -> Path:
+def docs_folder(pipeline: Place) -> Place:
     """The folder of a pipeline's pages, with their `index.html`."""
     return pipeline / FOLDER / "data_docs"
 
 
-def write_page(pipeline: Path, asset: str, batch: int, done: Sequence[Checked], at: datetime) -> Path | None:
+def write_page(pipeline: Place, asset: str, batch: int, done: Sequence[Checked], at: datetime) -> Place | None:
     """Writes the page of a batch's checks, and the index.
 
     Args:
@@ -54,50 +54,49 @@ def write_page(pipeline: Path, asset: str, batch: int, done: Sequence[Checked], 
     measured = [one for one in done if one.result is not None]
     if not measured:
         return None
-    store, key = _results(pipeline), _key(f"{pipeline.name}.{asset}", batch, at)
-    store.set(key, _together(measured, key, f"{pipeline.name}/{asset}"))
-    suite = key.expectation_suite_identifier
-    of_asset = [one for one in store.list_keys() if one.expectation_suite_identifier == suite]
-    for old in sorted(of_asset, key=lambda one: one.run_id.run_time)[:-KEPT]:
-        store.remove_key(old)
-        _page(pipeline, old.to_tuple()).unlink(missing_ok=True)
-    page = _page(pipeline, key.to_tuple())
+    key = _key(f"{pipeline.name}.{asset}", batch, at)
+    parts = key.to_tuple()
+    result = _results().serialize(_together(measured, key, f"{pipeline.name}/{asset}"))
+    write_whole(_result(pipeline, parts), result)
+    of_asset: list[Place] = [*(pipeline / FOLDER / "results").joinpath(*parts[:2]).glob("*/*/*.json")]
+    for old in sorted(of_asset, key=lambda file: file.parent.name)[:-KEPT]:
+        old.unlink(missing_ok=True)
+        _page_of(pipeline, old).unlink(missing_ok=True)
+    page = _page_of(pipeline, _result(pipeline, parts))
     about = {"pipeline": pipeline.name, "asset": asset, "batch": batch, "at": at, "checks": measured}
-    write_whole(page, _template("checks.html.j2").render(about | {"up": "../" * (len(key.to_tuple()))}))
+    write_whole(page, _template("checks.html.j2").render(about | {"up": "../" * len(parts)}))
     _write_index(pipeline)
     return page
 
 
-def forget_pages(pipeline: Path, before: datetime) -> int:
+def forget_pages(pipeline: Place, before: datetime) -> int:
     """Deletes the pages of checks made before an instant, but for the newest of each asset; returns how many.
 
     Args:
         pipeline: Folder of the pipeline's tables.
         before: The instant.
     """
-    results = pipeline / FOLDER / "results"
-    made: dict[str, list[tuple[datetime, Path]]] = {}
+    made: dict[str, list[tuple[datetime, Place]]] = {}
     for file, result in _stored(pipeline, "*/*/*/*/*.json"):
         at = datetime.fromisoformat(result["meta"]["run_id"]["run_time"])
-        made.setdefault(file.relative_to(results).parts[1], []).append((at, file))
-    old = [file for found in made.values() for at, file in sorted(found)[:-1] if at < before]
+        made.setdefault(_parts(pipeline, file)[1], []).append((at, file))
+    old = [file for found in made.values() for at, file in sorted(found, key=_by_time)[:-1] if at < before]
     for file in old:
         file.unlink(missing_ok=True)
-        page = docs_folder(pipeline) / "validations" / file.relative_to(results).with_suffix(".html")
-        page.unlink(missing_ok=True)
+        _page_of(pipeline, file).unlink(missing_ok=True)
     if old:
         _write_index(pipeline)
     return len(old)
 
 
-def _write_index(pipeline: Path) -> None:
+def _write_index(pipeline: Place) -> None:
     rows = sorted(_index_rows(pipeline), key=lambda row: (row["at"], row["asset"]), reverse=True)
     write_whole(
         docs_folder(pipeline) / "index.html", _template("index.html.j2").render(pipeline=pipeline.name, rows=rows)
     )
 
 
-def failed_checks(pipeline: Path, batch: int, *, since: datetime) -> list[str]:
+def failed_checks(pipeline: Place, batch: int, *, since: datetime) -> list[str]:
     """What failed of a batch: the name of each check, what was found, what to do. The library is not imported.
 
     Args:
@@ -113,23 +112,24 @@ def failed_checks(pipeline: Path, batch: int, *, since: datetime) -> list[str]:
     return found
 
 
-def _stored(pipeline: Path, which: str) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+def _stored(pipeline: Place, which: str) -> Iterator[tuple[Place, Mapping[str, Any]]]:
     """Results and their files; a process that is killed as it writes leaves half a file, which says nothing."""
-    for file in sorted((pipeline / FOLDER / "results").glob(which)):
+    found: list[Place] = [*(pipeline / FOLDER / "results").glob(which)]
+    for file in sorted(found, key=str):
         try:
             yield file, json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
 
 
-def _index_rows(pipeline: Path) -> Iterator[dict[str, Any]]:
+def _index_rows(pipeline: Place) -> Iterator[dict[str, Any]]:
     """What the index says of each page."""
     for file, result in _stored(pipeline, "*/*/*/*/*.json"):
-        within = file.relative_to(pipeline / FOLDER / "results")
+        parts = _parts(pipeline, file)
         failed = [one["expectation_config"]["description"] for one in result["results"] if not one["success"]]
         yield {
-            "page": f"validations/{within.with_suffix('.html').as_posix()}",
-            "asset": within.parts[1],
+            "page": relative(_page_of(pipeline, file), docs_folder(pipeline)),
+            "asset": parts[1],
             "batch": result["meta"]["run_id"]["run_name"],
             "at": datetime.fromisoformat(result["meta"]["run_id"]["run_time"]),
             "checks": len(result["results"]),
@@ -137,17 +137,23 @@ def _index_rows(pipeline: Path) -> Iterator[dict[str, Any]]:
         }
 
 
-def _page(pipeline: Path, key: Sequence[str]) -> Path:
+def _by_time(made: tuple[datetime, Place]) -> datetime:
+    return made[0]
+
+
+def _result(pipeline: Place, key: Sequence[str]) -> Place:
+    """The file of a result: pipeline, asset, batch, time and again the batch."""
+    return (pipeline / FOLDER / "results").joinpath(*key[:-1], f"{key[-1]}.json")
+
+
+def _parts(pipeline: Place, result: Place) -> list[str]:
+    return relative(result, pipeline / FOLDER / "results").split("/")
+
+
+def _page_of(pipeline: Place, result: Place) -> Place:
     """The page of a result."""
-    return docs_folder(pipeline).joinpath("validations", *key[:-1], f"{key[-1]}.html")
-
-
-def write_whole(page: Path, text: str) -> None:
-    """Writes a page whole, or not at all: somebody may have the last one open."""
-    page.parent.mkdir(parents=True, exist_ok=True)
-    new = page.with_name(f".{page.name}.{os.getpid()}")
-    new.write_text(text, encoding="utf-8")
-    new.replace(page)
+    page = docs_folder(pipeline).joinpath("validations", *_parts(pipeline, result))
+    return page.with_name(f"{page.stem}.html")
 
 
 @cache
@@ -163,16 +169,12 @@ def _template(name: str) -> Template:
 
 
 @cache
-def _results(pipeline: Path) -> Any:
-    """Great Expectations' store of the results of a pipeline's checks."""
+def _results() -> Any:
+    """Great Expectations' store of results, which knows how they are written; files of any place it does not."""
     great_expectations()
     from great_expectations.data_context.store import ValidationResultsStore  # noqa: PLC0415
 
-    folder = str(pipeline / FOLDER / "results")
-    return ValidationResultsStore(
-        store_backend={"class_name": "TupleFilesystemStoreBackend", "base_directory": folder},
-        runtime_environment={"root_directory": str(pipeline)},
-    )
+    return ValidationResultsStore(store_backend={"class_name": "InMemoryStoreBackend"})
 
 
 def _key(suite: str, batch: int, at: datetime) -> Any:
@@ -219,7 +221,7 @@ def _in_words(checked: Checked) -> Any:
 
 
 @contextmanager
-def served(warehouse: Path, address: str) -> Iterator[None]:
+def served(warehouse: Place, address: str) -> Iterator[None]:
     """While inside, the pages of `<pipeline>` stand under `<address>/<pipeline>/`.
 
     Args:
@@ -238,7 +240,8 @@ def served(warehouse: Path, address: str) -> Iterator[None]:
         )
     port = found.port or 80
     try:
-        server = _Server(("127.0.0.1", port), partial(_Pages, directory=str(warehouse)))
+        handler = _Pages if isinstance(warehouse, Path) else _PagesOfStore
+        server = _Server(("127.0.0.1", port), partial(handler, directory=str(warehouse)))
     except OSError as error:
         raise TidemarkError(
             f"Port {port}, which Data Docs are served at, cannot be used: {error.strerror}.",
@@ -276,6 +279,30 @@ class _Pages(SimpleHTTPRequestHandler):
     def list_directory(self, path: object) -> None:  # noqa: ARG002
         """No folder is listed: pages are reached from the index."""
         self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        """Requests are nobody's concern."""
+
+
+class _PagesOfStore(SimpleHTTPRequestHandler):
+    """The same of a warehouse in a store."""
+
+    def do_GET(self) -> None:
+        """Sends a page."""
+        pipeline, *parts = PurePosixPath(unquote(urlsplit(self.path).path)).parts[1:] or [""]
+        if not parts or ".." in parts or not parts[-1].endswith(".html"):
+            self.send_error(404)
+            return
+        try:
+            page = docs_folder(place_of(self.directory) / pipeline).joinpath(*parts).read_bytes()
+        except OSError:
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
 
     def log_message(self, *_: object) -> None:
         """Requests are nobody's concern."""

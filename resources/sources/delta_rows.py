@@ -8,13 +8,11 @@ no others. Delta then does what the table asks for: partitions, column mapping, 
 """
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlparse
 from uuid import uuid4
@@ -23,6 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tidemark.resources.places.place import Place, in_delta, remove_tree, write_whole
 from tidemark.resources.sources.delta_log import LOG, DataFile, Layout
 from tidemark.resources.sources.files import FilesRead, no_records, schema_in_input
 from tidemark.resources.sources.known_versions import TableVersion, ensure_same_table
@@ -56,23 +55,22 @@ _KEPT_OF_COLUMNS = ("delta.columnMapping.", "delta.typeChanges", "__CHAR_VARCHAR
 
 
 @contextmanager
-def reading_place(folder: Path) -> Iterator[Path]:
+def reading_place(folder: Place) -> Iterator[Place]:
     """A folder for logs of our own, which stays while rows are read and is removed afterwards.
 
     Args:
         folder: Folder of the pipeline: every Spark that writes its tables can read there.
     """
     place = folder / "_state" / "reading"
-    shutil.rmtree(place, ignore_errors=True)  # of a run that was killed
-    place.mkdir(parents=True)
+    remove_tree(place)  # of a run that was killed
     try:
         yield place
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        remove_tree(place)
 
 
 def read_versions(
-    spark: SparkSession, source: DeltaSource, versions: Sequence[TableVersion], place: Path
+    spark: SparkSession, source: DeltaSource, versions: Sequence[TableVersion], place: Place
 ) -> FilesRead:
     """Read the rows of versions, as records like those of files; nothing is computed yet.
 
@@ -167,7 +165,7 @@ def _records(rows: _Rows, source: DeltaSource, schema: StructType) -> DataFrame:
     return to_records(rows.frame, source, columns, rescued=kept.cast("string"), malformed=no_text)
 
 
-def _whole(spark: SparkSession, version: TableVersion, place: Path) -> _Rows:
+def _whole(spark: SparkSession, version: TableVersion, place: Place) -> _Rows:
     """All rows of a table as of a version.
 
     They are read by a clone, which has the same files: Delta numbers the rows of files only where a table may have
@@ -175,29 +173,28 @@ def _whole(spark: SparkSession, version: TableVersion, place: Path) -> _Rows:
     """
     clone = _new_place(place)
     spark.sql(
-        f"CREATE TABLE delta.{quoted(str(clone))} SHALLOW CLONE delta.{quoted(str(version.folder))} "
+        f"CREATE TABLE delta.{quoted(in_delta(clone))} SHALLOW CLONE delta.{quoted(str(version.folder))} "
         f"VERSION AS OF {version.version} TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
     )
-    scan = spark.read.format("delta").load(str(clone))
+    scan = spark.read.format("delta").load(in_delta(clone))
     at = scan.metadataColumn("_metadata")  # also where a column of the table has this name
     above = len(version.folder.parts) - 1
     file = F.regexp_replace(at["file_path"], f"^file:/+(?:[^/]+/){{{above}}}", f"v{version.version}/")
     return _Rows.of(scan, version.layout.columns, file, at["row_index"] + 1, F.lit(version.committed_us))
 
 
-def _added(spark: SparkSession, versions: Sequence[TableVersion], layout: Layout, place: Path) -> _Rows:
+def _added(spark: SparkSession, versions: Sequence[TableVersion], layout: Layout, place: Place) -> _Rows:
     """The rows of the files that versions of one layout added."""
     table = _new_place(place)
-    (table / LOG).mkdir(parents=True)
     lines = [{"protocol": _protocol(layout)}, {"metaData": _metadata(layout)}]
     lines += [{"add": _file_action(version, file)} for version in versions for file in version.files]
-    (table / LOG / f"{0:020}.json").write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
-    scan = spark.read.format("delta").load(str(table))
+    write_whole(table / LOG / f"{0:020}.json", "\n".join(map(json.dumps, lines)) + "\n")
+    scan = spark.read.format("delta").load(in_delta(table))
     position = scan.metadataColumn("_metadata")["row_index"] + 1
     return _Rows.of(scan, layout.columns, F.col(_FILE), position, F.col(_AT))
 
 
-def _new_place(place: Path) -> Path:
+def _new_place(place: Place) -> Place:
     """A folder for a table that is read once: Delta remembers a log by its place, so each has a name of its own."""
     return place / uuid4().hex
 

@@ -176,7 +176,12 @@ def check_unchanged(path: str, size_bytes: int, modified_us: int) -> None:
 
 def spark_path(path: str) -> str:
     """The path as Spark's readers take it: on the local file system whatever the default is, and no glob."""
-    return "file://" + re.sub(r"([\[\]{}*?\\])", r"\\\1", path)
+    return without_wildcards(f"file://{path}")
+
+
+def without_wildcards(url: str) -> str:
+    """A URL for Spark's readers, which take others for globs."""
+    return re.sub(r"([\[\]{}*?\\])", r"\\\1", url)
 
 
 def path_of_url(url: str) -> str:

@@ -7,10 +7,8 @@ Here: these settings, by where it computes. Not here: all others (session.py), t
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
-import pyspark
-
+from tidemark.resources.places.credentials import defaults_file, spark_defaults
 from tidemark.timeops.errors import TidemarkError
 
 LOOPBACK = "127.0.0.1"
@@ -37,7 +35,7 @@ def network_settings(master: str, *, ui: bool) -> dict[str, str]:
             _UI: str(ui).lower(),
             "spark.ui.killEnabled": "false",  # whoever reaches it only looks: it has no login
         }
-    said = _cluster_defaults()
+    said = spark_defaults()
     return {name: value for name, value in {_AUTHENTICATE: "true", _UI: "false"}.items() if name not in said}
 
 
@@ -56,13 +54,13 @@ def check_secret(config: Mapping[str, str]) -> None:
         TidemarkError: Nobody has said it, nor that there is to be none.
     """
     master = config.get("spark.master", "")
-    if not master.startswith("spark://") or _AUTHENTICATE not in config or _SECRET in _cluster_defaults():
+    if not master.startswith("spark://") or _AUTHENTICATE not in config or _SECRET in spark_defaults():
         return
     raise TidemarkError(
         f"The cluster {master} has no secret: anyone who reaches the driver's ports could run code in it.",
         expected=f"`{_AUTHENTICATE} true` and `{_SECRET} …` in spark-defaults.conf of master, workers and driver",
         remedy=f"write both there, readable by its owner only, or `{_AUTHENTICATE} false` where the network lets in "
-        f"nobody else. The driver's is {_defaults_file()}; SPARK_CONF_DIR names another folder",
+        f"nobody else. The driver's is {defaults_file()}; SPARK_CONF_DIR names another folder",
     )
 
 
@@ -81,20 +79,3 @@ def bound_to_loopback(config: Mapping[str, str]) -> Iterator[None]:
             del os.environ[_LOCAL_ADDRESS]
         else:
             os.environ[_LOCAL_ADDRESS] = before
-
-
-def _cluster_defaults() -> dict[str, str]:
-    """What `spark-defaults.conf` says: names and values, with blanks or `=` between them."""
-    try:
-        text = _defaults_file().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return {}
-    lines = (line.strip().replace("=", " ", 1).split(None, 1) for line in text.splitlines())
-    return {name: value.strip() for name, value in (line for line in lines if len(line) == 2) if name[0] != "#"}
-
-
-def _defaults_file() -> Path:
-    folder = os.environ.get("SPARK_CONF_DIR") or Path(
-        os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent, "conf"
-    )
-    return Path(folder, "spark-defaults.conf")

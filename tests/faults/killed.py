@@ -26,6 +26,7 @@ from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.lake.lake import Lake
+from tidemark.resources.places.place import Place
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.resources.tables import BATCHES
@@ -69,10 +70,10 @@ class Death:
     is_large: bool = False
 
 
-def run_and_die(spec: Path, warehouse: Path, death: Death, gateway: Gateway | None = None) -> int:
+def run_and_die(spec: Path, warehouse: Place, death: Death, gateway: Gateway | None = None) -> int:
     """Runs a pipeline in a new process, which dies; returns its exit code.
 
-    What it says stands in `said.txt` beside the warehouse.
+    What it says stands in `said.txt` beside the warehouse, of one in a store beside the spec.
     """
     return exit_code(_run, spec, warehouse, death, gateway)
 
@@ -109,10 +110,11 @@ def on_every_commit(act: Callable[[str], None]) -> Callable[[Lake, str, int], No
     return committed
 
 
-def _run(spec: Path, warehouse: Path, death: Death, gateway: Gateway | None) -> None:
+def _run(spec: Path, warehouse: Place, death: Death, gateway: Gateway | None) -> None:
     os.setsid()
     warnings.simplefilter("ignore")
-    said = os.open(warehouse.parent / "said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    beside = warehouse.parent if isinstance(warehouse, Path) else spec.parent
+    said = os.open(beside / "said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(said, 2)
     if gateway is None:
         local_session(session_config(small=True))
@@ -129,7 +131,7 @@ def _run(spec: Path, warehouse: Path, death: Death, gateway: Gateway | None) -> 
         setattr(Lake, "_committing", lambda _lake, table: die(table))  # noqa: B010 - as below
     else:
         setattr(Lake, "_committed", on_every_commit(die))  # noqa: B010 - mypy would have it as a plain attribute
-    settings = Settings(warehouse, spec.parent, warehouse.parent / "home")
+    settings = Settings(warehouse, spec.parent, beside / "home")
     with DagsterInstance.ephemeral() as instance, in_words():
         run_pipeline(read_spec(spec), settings, RunOptions(), instance=instance)
 

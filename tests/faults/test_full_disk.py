@@ -18,6 +18,7 @@ from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.lake import lake
 from tidemark.resources.machine import FullDiskError, full_disk
+from tidemark.resources.places.place import Place
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace
 
@@ -47,12 +48,12 @@ def run(file: SpecFile, settings: Settings) -> None:
         run_pipeline(file, settings, RunOptions(), instance=instance)
 
 
-def run_with_little_room(spec: Path, warehouse: Path, gateway: Gateway) -> None:
+def run_with_little_room(spec: Path, warehouse: Place, gateway: Gateway) -> None:
     """Exits with FULL where the run says that the disk is full."""
     join(gateway)
     with no_longer_files(os.getpid()):
         try:
-            run(read_spec(spec), Settings(warehouse, spec.parent, warehouse.parent / "home"))
+            run(read_spec(spec), Settings(warehouse, spec.parent, spec.parent / "home"))
         except FullDiskError:
             sys.exit(FULL)
 

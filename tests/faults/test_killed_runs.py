@@ -160,7 +160,7 @@ def test_large_writes_that_are_killed_before_their_commit_leave_files_that_no_ve
         assert left_over(workspace, table), table
     assert_finished(spark, undisturbed, settings)
     for _ in range(2):  # files first, then the folders that they leave empty, each when it is old
-        for folder in settings.warehouse.glob("**/attempt-*"):
+        for folder in Path(str(settings.warehouse)).glob("**/attempt-*"):
             for path in (*folder.rglob("*"), folder):
                 os.utime(path, (0, 0))
         upkeep.keep_up(workspace, timedelta(days=1))
@@ -170,7 +170,7 @@ def test_large_writes_that_are_killed_before_their_commit_leave_files_that_no_ve
 
 def left_over(workspace: Workspace, table: str) -> list[Path]:
     """Folders of a table's large writes of which no version names a file."""
-    folder = workspace.lake.path(table)
+    folder = Path(str(workspace.lake.path(table)))
     log = "".join(entry.read_text() for entry in (folder / "_delta_log").glob("*.json"))
     return [written for written in folder.glob("attempt-*") if written.name not in log]
 

@@ -14,6 +14,7 @@ from typing import Any
 from tests import oracle
 from tests.properties.logs import give_results_over, rules_of, shape_of
 from tidemark.resources.lake.lake import Lake
+from tidemark.resources.places.place import Place
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec, TimeSpec
 
@@ -59,7 +60,7 @@ def land(
         (folder / f"{prefix}{number}.jsonl").write_text("\n".join(lines[number::files]) + "\n")
 
 
-def table(warehouse: Path, spec: Spec, name: str) -> list[dict[str, Any]]:
+def table(warehouse: Place, spec: Spec, name: str) -> list[dict[str, Any]]:
     """Rows of a table, read without Spark."""
     rows: list[dict[str, Any]] = Lake(warehouse / spec.name).rows(name).to_pylist()
     return rows
@@ -70,7 +71,7 @@ def us(instant: datetime | None) -> int | None:
     return None if instant is None else (instant - EPOCH) // timedelta(microseconds=1)
 
 
-def expected(warehouse: Path, spec: Spec, *, flush: bool) -> oracle.Outcome:
+def expected(warehouse: Place, spec: Spec, *, flush: bool) -> oracle.Outcome:
     """What the oracle makes of the log in `raw_events` and of its control items, of which `flush` may be the last."""
     log = sorted(table(warehouse, spec, "raw_events"), key=lambda row: row["_arrival_seq"])
     assert [row["_arrival_seq"] for row in log] == list(range(len(log)))
@@ -87,7 +88,7 @@ def expected(warehouse: Path, spec: Spec, *, flush: bool) -> oracle.Outcome:
     return outcome
 
 
-def _controls(warehouse: Path, spec: Spec) -> list[oracle.Control]:
+def _controls(warehouse: Place, spec: Spec) -> list[oracle.Control]:
     kinds = {"tick": "tick", "end_of_input": "flush", "reopen": "reopen", "wait": "wait"}
     rows = sorted(table(warehouse, spec, "log_control"), key=lambda row: row["_control_seq"])
     return [
@@ -137,7 +138,7 @@ def _window(spec: Spec, number: int) -> oracle.Window:
     )
 
 
-def assert_tables_equal_the_oracle(warehouse: Path, spec: Spec, *, flush: bool = False) -> None:
+def assert_tables_equal_the_oracle(warehouse: Place, spec: Spec, *, flush: bool = False) -> None:
     """Compares every table, row by row; a window with `having` is one that shows odd counts."""
     want = expected(warehouse, spec, flush=flush)
     assert sorted((e.seq, e.timestamp_us, e.timeline, e.release_seq, e.adjusted_by) for e in want.ordered) == sorted(
@@ -186,7 +187,7 @@ def assert_tables_equal_the_oracle(warehouse: Path, spec: Spec, *, flush: bool =
         assert sorted(results, key=str) == sorted(found, key=str), window.name
 
 
-def assert_only_open_sessions_keep_events(warehouse: Path, spec: Spec) -> None:
+def assert_only_open_sessions_keep_events(warehouse: Place, spec: Spec) -> None:
     """The state between batches is what open sessions hold, so it does not grow with history."""
     want = expected(warehouse, spec, flush=False)
     kept = {row["_arrival_seq"]: row["_open_in"] for row in table(warehouse, spec, "_state/session_events")}

@@ -4,16 +4,16 @@ Here: the page against the tables. Not here: its parts one by one (tests/unit/re
 """
 
 import re
-from pathlib import Path
 
 from click.testing import CliRunner
 
 from tests.orchestration.landing import table
 from tidemark.pipelines.cli import main
+from tidemark.resources.places.place import Place
 from tidemark.resources.workspace import SpecFile
 
 
-def assert_the_report_tells_what_the_tables_hold(warehouse: Path, file: SpecFile) -> str:
+def assert_the_report_tells_what_the_tables_hold(warehouse: Place, file: SpecFile) -> str:
     """Writes the page, by the command, and holds its numbers against the tables; gives the page."""
     out = warehouse / "page.html"
     words = ["report", str(file.path), "--warehouse", str(warehouse), "--out", str(out)]

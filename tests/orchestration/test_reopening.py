@@ -13,6 +13,7 @@ from tests.orchestration.running import backfill, go, pipeline
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.places.place import Place
 from tidemark.timeops.spec import Spec
 
 SPEC = (
@@ -41,7 +42,7 @@ def call(*words: str) -> Result:
     return CliRunner().invoke(main, list(words), catch_exceptions=False)
 
 
-def land_more(folder: Path, warehouse: Path, spec: Spec) -> None:
+def land_more(folder: Path, warehouse: Place, spec: Spec) -> None:
     """Writes records that begin before the last that were read, so that some are for what was open then."""
     newest = max(row["_arrival_time"] for row in table(warehouse, spec, "raw_events") if row["_arrival_time"])
     land(folder, 120, seed=2, start=newest - timedelta(seconds=40), prefix="g")
@@ -91,7 +92,7 @@ def test_a_flushed_pipeline_takes_more_input_only_when_it_is_told_why_and_keeps_
     assert results(warehouse, spec) == live
 
 
-def results(warehouse: Path, spec: Spec) -> dict[str, list[str]]:
+def results(warehouse: Place, spec: Spec) -> dict[str, list[str]]:
     """The rows of all windows as texts, but for the batch that wrote them."""
     rows = {window.name: table(warehouse, spec, f"windows/{window.name}") for window in spec.windows}
     found = {name: sorted(str(row | {"_batch_id": None}) for row in some) for name, some in rows.items()}

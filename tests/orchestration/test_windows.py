@@ -17,6 +17,7 @@ from tests.orchestration.reported import assert_the_report_tells_what_the_tables
 from tests.orchestration.running import go, materialize_days, without_batch
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.places.place import Place
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.spec import Spec
@@ -96,7 +97,7 @@ def test_windows_of_every_kind_in_batches_give_the_oracles_tables_and_days_rebui
     assert page.count("data:image/svg+xml;base64,") == 2 + len(file.spec.windows)
 
 
-def assert_open_sessions_keep_the_results_that_no_closed_one_holds(warehouse: Path, spec: Spec) -> None:
+def assert_open_sessions_keep_the_results_that_no_closed_one_holds(warehouse: Place, spec: Spec) -> None:
     kept = len(table(warehouse, spec, "_state/open_results/spells"))
     in_closed = sum(row["changes"] for row in table(warehouse, spec, "windows/spells"))
     final = [row for row in table(warehouse, spec, "windows/last_20_s") if row["_is_final"]]
@@ -104,7 +105,7 @@ def assert_open_sessions_keep_the_results_that_no_closed_one_holds(warehouse: Pa
     assert in_closed + kept == len(final)
 
 
-def assert_changes_played_back_give_the_table(warehouse: Path, spec: Spec, name: str) -> None:
+def assert_changes_played_back_give_the_table(warehouse: Place, spec: Spec, name: str) -> None:
     """As a reader of Delta's change data would: each row inserted, replaced or taken away, in their order."""
     keys = ("window_start", "window_end", "k")
     stands: dict[tuple[object, ...], list[Any]] = {}
@@ -122,7 +123,7 @@ def assert_changes_played_back_give_the_table(warehouse: Path, spec: Spec, name:
     assert {tuple(row[name] for name in keys): [row[name] for name in SHOWN] for row in current} == stands
 
 
-def assert_history_leads_to_the_last_revisions(warehouse: Path, spec: Spec) -> None:
+def assert_history_leads_to_the_last_revisions(warehouse: Place, spec: Spec) -> None:
     """Each change replaces what the one before made, and the events that caused it are those that are new in it."""
     keys = ("window_start", "window_end", "k")
     stands: dict[tuple[object, ...], dict[str, Any]] = {}

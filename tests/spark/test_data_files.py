@@ -184,7 +184,7 @@ def test_upkeep_clears_away_what_a_killed_write_has_left(lake: Lake) -> None:
     rows = spark.range(5).coalesce(1)
     lake.create(T, rows.schema)
     lake.append(T, rows, attempt=1, expect=0)
-    unfinished = lake.path(T) / "attempt-2-0123456789ab" / "_temporary" / "0"
+    unfinished = Path(str(lake.path(T)), "attempt-2-0123456789ab", "_temporary", "0")
     unfinished.mkdir(parents=True)
     left = unfinished / "part-00000.parquet"
     left.write_bytes(b"x" * 10)

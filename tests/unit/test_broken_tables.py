@@ -39,7 +39,7 @@ def zeros(entry: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [cut_off, emptied, zeros])
 def test_a_log_with_a_spoilt_entry_is_named_with_the_entry(lake: Lake, spoil: Callable[[Path], None]) -> None:
-    spoil(lake.path("t") / "_delta_log" / f"{2:020}.json")
+    spoil(Path(str(lake.path("t")), "_delta_log", f"{2:020}.json"))
     with pytest.raises(LakeError) as raised:
         Lake(lake.root).rows("t")
     assert (
@@ -56,7 +56,7 @@ def test_a_log_with_a_gap_is_named_with_its_place(lake: Lake) -> None:
 
 
 def test_a_missing_file_is_named_with_its_table(lake: Lake) -> None:
-    file = next(lake.path("t").glob("*.parquet"))
+    file = next(Path(str(lake.path("t"))).glob("*.parquet"))
     file.unlink()
     with pytest.raises(LakeError, match=f"A file of the table .*{file.name}"):
         Lake(lake.root).rows("t")

@@ -10,6 +10,7 @@ import pytest
 from markupsafe import escape
 
 from tests.ports import free_port
+from tidemark.resources.places.place import relative
 from tidemark.resources.quality import data_docs
 from tidemark.resources.quality.checks import Checked, Expectation, Measured, check
 from tidemark.resources.quality.data_docs import FOLDER, docs_folder, failed_checks, forget_pages, served, write_page
@@ -23,7 +24,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 def write(pipeline: Path, batch: int, *, found: int = 0, asset: str = "dead_letters", minutes: int = 0) -> Path:
     done = check(EVEN, [Measured("odd numbers", 0, found)], lambda: [{"text": HOSTILE}])
     page = write_page(pipeline, asset, batch, [done], START + timedelta(minutes=minutes))
-    assert page is not None
+    assert isinstance(page, Path)
     return page
 
 
@@ -65,7 +66,7 @@ def test_the_index_leads_to_every_page_and_a_batch_that_is_checked_again_has_two
     found = [write(tmp_path, 1, found=1), write(tmp_path, 1, minutes=1), write(tmp_path, 2, asset="ordered_events")]
     index = (docs_folder(tmp_path) / "index.html").read_text()
     for page in found:
-        assert page.relative_to(docs_folder(tmp_path)).as_posix() in index
+        assert relative(page, docs_folder(tmp_path)) in index
     assert pages(tmp_path) == ["batch-1", "batch-1", "batch-2"]
 
 
@@ -121,7 +122,7 @@ def test_the_pages_are_served_and_nothing_else_of_the_warehouse(tmp_path: Path) 
     page = write(tmp_path / "shop", 7)
     (tmp_path / "shop" / "secret.txt").write_text("a table")
     address = f"http://localhost:{free_port()}"
-    within = page.relative_to(docs_folder(tmp_path / "shop")).as_posix()
+    within = relative(page, docs_folder(tmp_path / "shop"))
     with served(tmp_path, address):
         assert _get(f"{address}/shop/{within}") == page.read_text()
         assert "batch-7" in _get(f"{address}/shop/")

@@ -1,0 +1,191 @@
+"""Whether a store can be used: it answers, lets this process in, and decides who writes a file first.
+
+Here: looking once for each process, and failures of stores in a person's words. Not here: options (credentials.py),
+files that are missing or damaged (sources/, lake/).
+"""
+
+import re
+from datetime import timedelta
+from functools import cache
+from urllib.parse import urlsplit
+
+from tidemark.resources.places.credentials import NAMED_OPTIONS, has_lock, options_of, store_with
+from tidemark.resources.places.place import Place, RemotePath
+from tidemark.timeops.errors import LakeError, MachineError
+
+_PATIENCE = timedelta(seconds=8)  # whoever gave a wrong address is told within seconds
+_PROBE = "_tidemark/put_if_absent"
+_CODE = re.compile(r"<Code>(\w+)</Code>|\b(NoSuchBucket|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch)\b")
+_STORE_SIGNS = (
+    *("Generic S3 error", "Generic GCS error", "Generic MicrosoftAzure error", "Error performing ", "s3a://"),
+    *("S3AFileSystem", "software.amazon.awssdk", "AWS Error", "Service: S3"),
+)
+_UNREACHABLE = (
+    *("error sending request", "Connection refused", "dns error", "tcp connect error", "timed out", "Connect to"),
+    *(
+        "client error (Connect)",
+        "NETWORK_CONNECTION",
+        "operation timed out",
+        "UnknownHostException",
+        "SdkClientException",
+    ),
+)
+_NO_CREDENTIALS = ("169.254.169.254", "169.254.170.2", "NoAwsCredentials", "NoAuthWithAWSException")
+_NO_BUCKET = ("NoSuchBucket", "UnknownStoreException", "ContainerNotFound", "bucket does not exist")
+_WRONG = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "AuthenticationFailed")
+_DENIED = (
+    "AccessDenied",
+    "403",
+    "Forbidden",
+    "AuthorizationPermissionMismatch",
+    "AuthorizationFailure",
+    "ACCESS_DENIED",
+)
+_NOT_IMPLEMENTED = ("NotImplemented", "501", "not implemented", "not supported")
+_WHERE = re.compile(r"\b(?:s3a?|gs|abfss|hdfs)://[^\s/'\",:]+|https?://[^\s'\",)]+")
+
+
+class StoreFailureError(MachineError):
+    """A store cannot be used, or not by this process."""
+
+
+def failure_of_store(said: str, where: str = "") -> StoreFailureError | None:
+    """The error to raise where a failure is one of a store; None for every other.
+
+    Args:
+        said: What the failure says. Nothing of it is shown but the code of the store: it may quote what was sent.
+        where: The bucket, where it is known.
+    """
+    if not where and not any(sign in said for sign in _STORE_SIGNS):
+        return None
+    place = where or _place_in(said)
+    for signs, failure in (
+        (_NO_CREDENTIALS, _no_credentials),
+        (_WRONG, _wrong_credentials),
+        (_NO_BUCKET, _no_bucket),
+        (_UNREACHABLE, _unreachable),
+        (_DENIED, _denied),
+    ):
+        if any(sign in said for sign in signs):
+            return failure(place, _code_in(said))
+    return None
+
+
+def _place_in(said: str) -> str:
+    found = _WHERE.search(said)
+    return f"{urlsplit(found[0]).scheme}://{urlsplit(found[0]).netloc}" if found else "The object store"
+
+
+def _code_in(said: str) -> str:
+    found = _CODE.search(said)
+    return f" ({found[1] or found[2]})" if found else ""
+
+
+def _no_credentials(place: str, _code: str) -> StoreFailureError:
+    return StoreFailureError(
+        f"There are no credentials for {place}.",
+        expected=f"AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, options of the bucket in the file that "
+        f"{NAMED_OPTIONS} names, or a role of this machine",
+        remedy="set them and run again. Nothing was changed",
+    )
+
+
+def _wrong_credentials(place: str, code: str) -> StoreFailureError:
+    return StoreFailureError(
+        f"{place} does not accept the credentials{code}.",
+        expected="the key and the secret of a user of this store",
+        remedy="correct them and run again. Nothing was changed",
+    )
+
+
+def _no_bucket(place: str, code: str) -> StoreFailureError:
+    return StoreFailureError(
+        f"There is no bucket {place}{code}.",
+        expected="a bucket that exists: Tidemark makes none",
+        remedy="correct the URL, or create the bucket; see also whether the endpoint is the right one",
+    )
+
+
+def _unreachable(place: str, _code: str) -> StoreFailureError:
+    return StoreFailureError(
+        f"{place} does not answer{_endpoint(place)}.",
+        expected="a store that answers within seconds",
+        remedy="check the endpoint, the region and the network, and run again: what was committed stands",
+    )
+
+
+def _denied(place: str, code: str) -> StoreFailureError:
+    return StoreFailureError(
+        f"{place} denies access{code}.",
+        expected="the right to list, read, write and delete in the warehouse, and to list and read where sources are",
+        remedy="let its owner grant them to this user, and run again: what was committed stands",
+    )
+
+
+def _endpoint(place: str) -> str:
+    """The address that was asked, where one was given."""
+    if not place.startswith("s3://"):
+        return ""
+    endpoint = urlsplit(options_of(place).get("aws_endpoint_url", ""))
+    return f" at {endpoint.scheme}://{endpoint.hostname}:{endpoint.port}" if endpoint.port else ""
+
+
+def ensure_answers(place: Place) -> None:
+    """Check that the store of a place answers and lets this process list; places of the file system pass.
+
+    Raises:
+        StoreFailureError: It does not.
+    """
+    if isinstance(place, RemotePath):
+        _ensure_answers(place.root, place.key)
+
+
+@cache  # a store that answered once is asked no more: later failures tell of themselves
+def _ensure_answers(root: str, key: str) -> None:
+    try:
+        store_with(root, _PATIENCE).directly_in(key)
+    except OSError as error:
+        raise failure_of_store(str(error), root) or _unknown(root, error) from error
+
+
+def ensure_put_if_absent(warehouse: Place) -> None:
+    """Check that two runs never write together there: of two that put the same file, one is refused.
+
+    A small file stays in the warehouse; where it is, one request tells.
+
+    Raises:
+        LakeError: The store lets both write, and no lock is named that keeps them apart.
+        StoreFailureError: It cannot be asked.
+    """
+    if isinstance(warehouse, RemotePath) and not has_lock(warehouse.root):
+        _ensure_put_if_absent(warehouse)
+
+
+@cache
+def _ensure_put_if_absent(warehouse: RemotePath) -> None:
+    probe, store = warehouse / _PROBE, store_with(warehouse.root, _PATIENCE)
+    try:
+        for _ in range(2):
+            store.put(probe.key, b"Of two runs that put this file, the store refuses one.\n", new=True)
+    except FileExistsError:
+        return
+    except OSError as error:
+        if not any(sign in str(error) for sign in _NOT_IMPLEMENTED):
+            raise failure_of_store(str(error), warehouse.root) or _unknown(warehouse.root, error) from error
+    else:
+        store.delete([probe.key])
+    raise LakeError(
+        f"{warehouse.root} has no conditional put: it lets two runs write the same commit, and one would be lost.",
+        expected="a store that refuses `PUT` with `If-None-Match: *` where the object exists, as S3 does",
+        remedy="use a store or a version of it that does, or name a lock: AWS_S3_LOCKING_PROVIDER=dynamodb. Nothing "
+        "was changed",
+    )
+
+
+def _unknown(root: str, error: OSError) -> StoreFailureError:
+    kind = type(error.__cause__).__name__ if error.__cause__ is not None else type(error).__name__
+    return StoreFailureError(
+        f"{root} cannot be used: {kind}{_code_in(str(error))}.",
+        expected="a store that lists, reads and writes",
+        remedy="check its options: docs/how-to/use-object-stores.md says which there are",
+    )

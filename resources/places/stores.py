@@ -1,0 +1,272 @@
+"""What a store of objects can do: get, put, list and delete; one class for object stores, one for HDFS.
+
+Here: their libraries, and their failures as the errors that Python has for files. Not here: names of places
+(place.py), credentials (credentials.py), what is said to a person (checks.py).
+"""
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import IO, Any, Protocol
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotFoundError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from obstore.store import from_url
+
+BUFFER_BYTES = 4 << 20
+"""So much of a file is asked for at once."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class StoreError(OSError):
+    """A store refused, or did not answer. The text is the library's: `checks.in_words` tells it to a person."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A file as a store lists it.
+
+    Attributes:
+        key: Its path below the root of the store.
+        st_size: Bytes.
+        st_mtime_ns: When it was written, nanoseconds since the epoch.
+    """
+
+    key: str
+    st_size: int
+    st_mtime_ns: int
+
+    @property
+    def st_mtime(self) -> float:
+        """When it was written, seconds since the epoch."""
+        return self.st_mtime_ns / 1e9
+
+
+class Store(Protocol):
+    """Files by their keys. Failures are `FileNotFoundError`, `FileExistsError`, `PermissionError` or `StoreError`."""
+
+    def get(self, key: str) -> bytes:
+        """Return all bytes of a file."""
+
+    def part(self, key: str, start: int, end: int) -> bytes:
+        """Return the bytes of a file from one position to another."""
+
+    def put(self, key: str, data: bytes, *, new: bool = False) -> None:
+        """Write a file whole; with `new` only if there is none, which the store decides."""
+
+    def head(self, key: str) -> Stored | None:
+        """Return what is known of a file, None where there is none."""
+
+    def under(self, folder: str) -> Iterator[Stored]:
+        """Give all files in a folder, at any depth."""
+
+    def directly_in(self, folder: str) -> tuple[list[str], list[Stored]]:
+        """Return the folders and the files that lie directly in a folder."""
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete files; it is no failure that one is not there."""
+
+
+@contextmanager
+def _as_errors_of_files() -> Iterator[None]:
+    try:
+        yield
+    except (NotFoundError, FileNotFoundError) as error:
+        if "NoSuchBucket" in str(error):
+            raise StoreError(str(error)) from error
+        raise FileNotFoundError(2, "No such file") from error
+    except (AlreadyExistsError, PreconditionError) as error:
+        raise FileExistsError(17, "It is there already") from error
+    except (PermissionDeniedError, UnauthenticatedError) as error:
+        raise PermissionError(13, str(error)) from error
+    except BaseError as error:
+        raise StoreError(str(error)) from error
+
+
+class ObjectStore:
+    """An object store: S3, Google's or Azure's.
+
+    Args:
+        root: URL of the bucket or container.
+        config: Options of the store, as obstore names them.
+        client: Options of its HTTP client.
+        patience: How long a request is tried again.
+    """
+
+    def __init__(self, root: str, config: dict[str, Any], client: dict[str, Any], patience: timedelta) -> None:
+        retries: Any = {"retry_timeout": patience}
+        self._store: Any = from_url(root, config=config, client_options=client, retry_config=retries)  # type: ignore[call-overload]
+
+    def get(self, key: str) -> bytes:
+        """See `Store`."""
+        with _as_errors_of_files():
+            return bytes(obstore.get(self._store, key).bytes())
+
+    def part(self, key: str, start: int, end: int) -> bytes:
+        """See `Store`."""
+        with _as_errors_of_files():
+            return bytes(obstore.get_range(self._store, key, start=start, end=end))
+
+    def put(self, key: str, data: bytes, *, new: bool = False) -> None:
+        """See `Store`."""
+        with _as_errors_of_files():
+            obstore.put(self._store, key, data, mode="create" if new else "overwrite", use_multipart=False)
+
+    def head(self, key: str) -> Stored | None:
+        """See `Store`."""
+        try:
+            with _as_errors_of_files():
+                return _stored(obstore.head(self._store, key))
+        except FileNotFoundError:
+            return None
+
+    def under(self, folder: str) -> Iterator[Stored]:
+        """See `Store`."""
+        with _as_errors_of_files():
+            for some in obstore.list(self._store, prefix=folder or None):
+                yield from map(_stored, some)
+
+    def directly_in(self, folder: str) -> tuple[list[str], list[Stored]]:
+        """See `Store`."""
+        with _as_errors_of_files():
+            found = obstore.list_with_delimiter(self._store, prefix=folder or None)
+        return list(found["common_prefixes"]), [_stored(one) for one in found["objects"]]
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `Store`."""
+        with _as_errors_of_files():
+            for key in keys:  # not in bulk: of S3's likes some know no other way
+                try:
+                    obstore.delete(self._store, key)
+                except (NotFoundError, FileNotFoundError):
+                    continue
+
+
+def _stored(found: Any) -> Stored:
+    since: timedelta = found["last_modified"] - _EPOCH
+    return Stored(found["path"], found["size"], since // timedelta(microseconds=1) * 1_000)
+
+
+class Hdfs:
+    """HDFS, by the client of its protocol in `hdfs-native`.
+
+    Args:
+        root: URL of the name node, or of the name service.
+    """
+
+    def __init__(self, root: str) -> None:
+        from hdfs_native import Client  # noqa: PLC0415 - an extra
+
+        self._client = Client(root)
+
+    def get(self, key: str) -> bytes:
+        """See `Store`."""
+        with self._client.read(f"/{key}") as file:
+            return bytes(file.read())
+
+    def part(self, key: str, start: int, end: int) -> bytes:
+        """See `Store`."""
+        with self._client.read(f"/{key}") as file:
+            return bytes(file.read_range(start, end - start))
+
+    def put(self, key: str, data: bytes, *, new: bool = False) -> None:
+        """See `Store`."""
+        from hdfs_native import WriteOptions  # noqa: PLC0415
+
+        with self._client.create(f"/{key}", WriteOptions(overwrite=not new)) as file:
+            file.write(data)
+
+    def head(self, key: str) -> Stored | None:
+        """See `Store`."""
+        try:
+            return _of_hdfs(self._client.get_file_info(f"/{key}"))
+        except FileNotFoundError:
+            return None
+
+    def under(self, folder: str) -> Iterator[Stored]:
+        """See `Store`."""
+        try:
+            for one in self._client.list_status(f"/{folder}", recursive=True):
+                if not one.isdir:
+                    yield _of_hdfs(one)
+        except FileNotFoundError:
+            return
+
+    def directly_in(self, folder: str) -> tuple[list[str], list[Stored]]:
+        """See `Store`."""
+        try:
+            found = list(self._client.list_status(f"/{folder}"))
+        except FileNotFoundError:
+            return [], []
+        return [one.path.lstrip("/") for one in found if one.isdir], [_of_hdfs(one) for one in found if not one.isdir]
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `Store`."""
+        for key in keys:
+            self._client.delete(f"/{key}")
+
+
+def _of_hdfs(found: Any) -> Stored:
+    return Stored(found.path.lstrip("/"), int(found.length), int(found.modification_time) * 1_000_000)
+
+
+class Reader(io.RawIOBase):
+    """A file of a store as Python reads files.
+
+    Args:
+        store: The store.
+        key: The file.
+        size: Its bytes.
+    """
+
+    def __init__(self, store: Store, key: str, size: int) -> None:
+        self._store, self._key, self._size, self._at = store, key, size, 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a position."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(start + offset, 0)
+        return self._at
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what follows."""
+        end = min(self._at + len(buffer), self._size)
+        if end <= self._at:
+            return 0
+        data = self._store.part(self._key, self._at, end)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def opened(store: Store, key: str) -> IO[bytes]:
+    """Open a file for reading.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+    found = store.head(key)
+    if found is None:
+        raise FileNotFoundError(2, "No such file")
+    return io.BufferedReader(Reader(store, key, found.st_size), BUFFER_BYTES)
