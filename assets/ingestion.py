@@ -32,18 +32,19 @@ from tidemark.resources.sources.files import (
     split_of,
     unreadable,
 )
+from tidemark.resources.sources.kafka_rows import read_offsets
 from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.known_offsets import offsets_in
 from tidemark.resources.sources.known_versions import TableVersion, ensure_same_table
 from tidemark.resources.sources.order import Stretch, stretches_in_order
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.spark.numbering import PART, Counted, Numbered, numbered, numbered_as_they_lie
 from tidemark.resources.spark.session import tuned_for_few_rows
-from tidemark.resources.workspace import LAST_ARRIVAL, LAST_SEEN, WAITS, Workspace
+from tidemark.resources.workspace import LAST_ARRIVAL, LAST_SEEN, LOST, POSITIONS, WAITS, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
-from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.spec import DeltaSource, FilesSource, Source, Spec
+from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Source, Spec
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.log_clock import LastArrival
 
@@ -62,6 +63,7 @@ class Ingested:
         before_start: Records that arrived before what `time.start_at` asks for, and were left out.
         files: Files read.
         versions: Versions of tables that were read.
+        offsets: Offsets of Kafka that were read; not each of them need have a record.
     """
 
     found: Waiting
@@ -69,6 +71,7 @@ class Ingested:
     before_start: int = 0
     files: int = 0
     versions: int = 0
+    offsets: int = 0
 
 
 def ingest(workspace: Workspace, run_id: str, *, reread: bool = False) -> Ingested:
@@ -120,26 +123,49 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
             records, before_start = _from_start(records, workspace.spec.time.read_from_us)
             rows, clocks = _write_log(workspace, plan, found, records, payload)
         write_states(workspace, plan, states)
-        of_tables = {"versions": len(found.full_versions)} if found.versions else {}
-        counts = {"records": rows, "files": len(found.ready), **of_tables, "before_start": before_start, **clocks}
+        read = {"versions": len(found.full_versions), "offsets": offsets_in(found.offsets)}
+        others = {name: count for name, count in read.items() if count}
+        counts = {"records": rows, "files": len(found.ready), **others, "before_start": before_start, **clocks}
         versions = workspace.outputs(plan)
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), end_seq=plan.first_seq + rows)
-    return Ingested(found, rows, before_start, len(found.ready), len(found.full_versions))
+    return Ingested(found, rows, before_start, len(found.ready), len(found.full_versions), offsets_in(found.offsets))
 
 
 def _input_of(workspace: Workspace, found: Waiting) -> dict[str, Any]:
     """What the plan of an ingestion says that it reads, and what it leaves."""
     files = {name: [[r.path, r.skip_lines, r.size] for r in one.ready] for name, one in found.by_source.items()}
     versions = {name: _range(one.versions) for name, one in found.by_source.items() if one.versions}
-    more = {"versions": versions, WAITS: found.sources_ahead, HELD_BACK: found.held_by_source}
+    offsets = {
+        name: {r.split: [r.first, r.end] for r in one.offsets} for name, one in found.by_source.items() if one.offsets
+    }
+    more = {
+        "versions": versions,
+        "offsets": offsets,
+        POSITIONS: _positions_behind(workspace, found),
+        LOST: {name: [lost.to_json() for lost in one.lost] for name, one in found.by_source.items() if one.lost},
+        WAITS: found.sources_ahead,
+        HELD_BACK: found.held_by_source,
+    }
     return {"files": files, **note_of(workspace), **{name: said for name, said in more.items() if said}}
+
+
+def _positions_behind(workspace: Workspace, found: Waiting) -> dict[str, Any]:
+    """Where each source of Kafka stands behind an ingestion."""
+    behind: dict[str, Any] = {}
+    for source in workspace.spec.sources:
+        if isinstance(source, KafkaSource):
+            own = found.by_source[source.name]
+            before = own.positions[0] if own.positions else workspace.positions_of(source)
+            if before is not None:
+                behind[source.name] = before.after(own.offsets).to_json()
+    return behind
 
 
 def _what(found: Waiting) -> str:
     """What is read, in words."""
-    counts = {"file": len(found.ready), "version": len(found.full_versions)}
-    said = [f"{n} {what}{'' if n == 1 else 's'}" for what, n in counts.items() if n]
-    return " and ".join(said) or "0 files"
+    counts = {"file": len(found.ready), "version": len(found.full_versions), "offset": offsets_in(found.offsets)}
+    said = [f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in counts.items() if n]
+    return " and ".join(said) or "nothing: what is there is to be remembered"
 
 
 def _range(versions: Sequence[TableVersion]) -> list[str | int]:
@@ -188,10 +214,12 @@ def _read_sources(
     frames: list[DataFrame] = []
     states: list[tuple[str, FileState]] = []
     reads_tables = workspace.spec.reads_tables
-    for source, time in zip(workspace.spec.sources, TimeRules.of(workspace.spec).sources, strict=True):
+    for source, time in zip(workspace.spec.sources, workspace.rules.sources, strict=True):
         own = found.by_source[source.name]
         if isinstance(source, DeltaSource):
             read = read_versions(workspace.spark, source, own.versions, place)
+        elif isinstance(source, KafkaSource):
+            read = read_offsets(workspace.spark, source, own.offsets, workspace.file.folder)
         else:
             read = read_files(workspace.spark, source, own.ready)
         states += [(source.name, one) for one in (*read.states, *own.touched, *counted(own.copies, read.states))]
@@ -207,7 +235,9 @@ def _of_source(
     records: DataFrame, source: Source, time_zone: str, payload: StructType, *, reads_tables: bool
 ) -> DataFrame:
     timed = _with_arrival(records, source, time_zone)
-    split = F.when(F.col(c.MALFORMED).isNull(), split_of(records, source))
+    split = split_of(records, source)
+    if source.split is not None:
+        split = F.when(F.col(c.MALFORMED).isNull(), split)
     missing = {field.name: F.lit(None).cast(field.dataType) for field in payload if field.name not in records.columns}
     came = {_CAME: c.to_us("_modified") if isinstance(source, DeltaSource) else F.col(_A)} if reads_tables else {}
     whole = timed.withColumns({c.SOURCE: F.lit(source.name), c.SPLIT: split, **missing, **came})
@@ -267,13 +297,13 @@ def _ensure_unchanged(found: Waiting) -> None:
 def order_of(spec: Spec) -> str:
     """Order of the records of one ingestion; beside those of tables it is that of arrival."""
     first = spec.sources[0]
-    return first.order if isinstance(first, FilesSource) else "arrival_time"
+    return "arrival_time" if isinstance(first, DeltaSource) else first.order
 
 
 def _stretches(workspace: Workspace, found: Waiting) -> list[Stretch] | None:
     """The files one behind the other, where their records lie in the order of the log; None where they do not."""
     spec = workspace.spec
-    if spec.reads_tables:
+    if not spec.reads_files_only:
         return None
     read = [
         (source, found.by_source[source.name].ready) for source in spec.sources if isinstance(source, FilesSource)

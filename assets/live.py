@@ -148,6 +148,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
             **({"before_start_at": done.before_start} if done and spec.time.start_at else {}),
             "files_read": done.files if done else 0,
             **({"versions_read": done.versions if done else 0} if spec.reads_tables else {}),
+            **({"offsets_read": done.offsets if done else 0} if spec.reads_kafka else {}),
             "files_waiting": len(found.waiting),
             **({"files_ahead": found.ahead} if done and spec.is_aligned else {}),
             "files_held_back": len(found.errors),

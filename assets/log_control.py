@@ -21,6 +21,7 @@ from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.clock_rules import clock_rule
 
 SPEC, END_OF_INPUT, TICK, REOPEN = "spec", "end_of_input", "tick", "reopen"
+DATA_LOSS = "data_loss"  # behind this record offsets of Kafka are missing: they were gone before they were read
 WAIT = "wait"  # from here on the sources in its argument wait, and no others
 
 

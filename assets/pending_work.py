@@ -15,8 +15,9 @@ from tidemark.resources import tables
 from tidemark.resources.batches.published import committed_versions
 from tidemark.resources.sources.delta_tables import folder_of, listed_versions
 from tidemark.resources.sources.discovery import listed
+from tidemark.resources.sources.kafka_offsets import listed_offsets
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.spec import DeltaSource, FilesSource
+from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,10 @@ def look(workspace: Workspace) -> PendingWork:
     key = _digest([workspace.spec.fingerprint(), last.batch_id if last else None, files])
     sentence = "; ".join(filter(None, [_of_files(workspace, found), unprocessed]))
     return PendingWork(
-        bool(found.is_ready or found.copies or unprocessed), key, sentence, may_ripen=bool(found.waiting)
+        bool(found.is_ready or found.copies or found.positions or unprocessed),
+        key,
+        sentence,
+        may_ripen=bool(found.waiting),
     )
 
 
@@ -69,10 +73,12 @@ def signature(workspace: Workspace) -> str:
     return _digest([workspace.spec.fingerprint(), version, inputs])
 
 
-def _seen(source: FilesSource | DeltaSource, base: Path) -> list[object]:
+def _seen(source: FilesSource | DeltaSource | KafkaSource, base: Path) -> list[object]:
     """What a look at one source goes by; of a table of another pipeline also what was committed there."""
     if isinstance(source, DeltaSource):
         return [*listed_versions(source, base), committed_versions(folder_of(source, base))]
+    if isinstance(source, KafkaSource):
+        return [*listed_offsets(source, base)]
     return [*listed(source, base)]
 
 
@@ -112,7 +118,7 @@ def _of_files(workspace: Workspace, found: Waiting) -> str:
         "younger than `settle`": len(found.waiting),
         "held back": len(found.errors),
     }
-    paths = ", ".join(source.path for source in workspace.spec.sources)
+    paths = ", ".join(source.place for source in workspace.spec.sources)
     said = ", ".join(f"{n:,} {what}" for what, n in counts.items() if n or what == "new")
     first = f" ({found.errors[0].found})" if found.errors else ""
     return f"{paths}: {said}{first}"

@@ -29,7 +29,6 @@ from tidemark.timeops.events.event_time import with_instant
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.tokens import WORKING, quoted
 from tidemark.timeops.problems import Path, Problem
-from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.spec.window import input_of
 from tidemark.timeops.spec_check import Columns, expression_problems
@@ -222,14 +221,14 @@ def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
     payload = payload_of(workspace)
     log = small_frame(workspace.spark, [], log_schema(payload))
     ensure_expressions(workspace, log, open_columns(payload))
-    for source, rules in zip(workspace.spec.sources, TimeRules.of(workspace.spec).sources, strict=True):
+    for source, rules in zip(workspace.spec.sources, workspace.rules.sources, strict=True):
         own = log.select(*payload_schema(workspace.spark, source).names)
         if source.arrival_time is not None:
             told = own.withColumn(c.FILE, F.lit("").cast("string"))
             with_instant(told, source.arrival_time, rules.time_zone, where=f"sources[{source.name}].arrival_time")
         split_of(own, source)
     start, clock = small_frame(workspace.spark, [], TIMELINE_SCHEMA), LogClock(F.lit(None).cast("bigint"))
-    adjusted = _emptied(time_adjustment(log, start, TimeRules.of(workspace.spec), clock), workspace)
+    adjusted = _emptied(time_adjustment(log, start, workspace.rules, clock), workspace)
     released = adjusted.accepted.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
         c.RELEASE_SEQ, adjusted.accepted[c.SEQ]
     )

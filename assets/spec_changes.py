@@ -28,7 +28,11 @@ _NOT_CHANGEABLE = ("time.over", "time.deduplicate_by", "time.within", "time.star
 _OF_STATE = ("time.emit", "time.idle")
 _OF_FILES = ("options", "order", "settle", "max_files")
 _OF_VERSIONS = ("changes", "start_version", "start_timestamp", "max_versions")
-_OF_INGESTION = ("path", "arrival_time", "live", "max_bytes", "alignment", *_OF_FILES, *_OF_VERSIONS)
+_OF_OFFSETS = ("bootstrap_servers", "topics", "topic_pattern", "start", "max_records", "on_data_loss", "skip_bytes")
+_OF_INGESTION = (
+    *("path", "arrival_time", "live", "max_bytes", "alignment"),
+    *(*_OF_FILES, *_OF_VERSIONS, *_OF_OFFSETS, "avro_schema"),
+)
 _CHANGEABLE_IN_SOURCE = (*_OF_INGESTION, "timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
 # Open windows keep their events, so these apply to all windows that close from now on; a backfill gives them to the
 # past as well. What is refused for being too much gives no row at all.

@@ -14,8 +14,17 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch
-from tidemark.assets.log_control import END_OF_INPUT, REOPEN, SPEC, TICK, WAIT, follows_waits, waits_before
-from tidemark.assets.planning import segment_of
+from tidemark.assets.log_control import (
+    DATA_LOSS,
+    END_OF_INPUT,
+    REOPEN,
+    SPEC,
+    TICK,
+    WAIT,
+    follows_waits,
+    waits_before,
+)
+from tidemark.assets.planning import LogSegment, segment_of
 from tidemark.assets.schemas import payload_of
 from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.state.dedup import write_first_times
@@ -24,11 +33,12 @@ from tidemark.assets.state.timelines import watermark_rows, write_timelines
 from tidemark.assets.tally import Tally, tally_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.workspace import Position, Workspace
+from tidemark.resources.workspace import LOST, Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import REFUSED, dead_letters_by_reason, furthest_ahead
 from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import KEPT
+from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import instant_of
 
 
@@ -138,6 +148,7 @@ def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
     if clock_us is not None and waits_before(workspace).sources != segment.waits:
         argument = json.dumps(sorted(segment.waits))
         items.append(_item(front, WAIT, "alignment of sources", clock_us=clock_us, argument=argument))
+    items += _losses(workspace, segment)
     if segment.tick_us is not None:
         items.append(_item(behind, TICK, "live run", clock_us=segment.tick_us))
     if segment.flushes:
@@ -146,6 +157,22 @@ def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
     number = workspace.lake.rows(tables.LOG_CONTROL, version, columns=["_control_seq"]).num_rows
     rows = [item | {"_control_seq": number + i, "_batch_id": plan.batch_id} for i, item in enumerate(items)]
     return pa.Table.from_pylist(rows, schema=tables.LOG_CONTROL_SCHEMA)
+
+
+def _losses(workspace: Workspace, segment: LogSegment) -> list[dict[str, object]]:
+    """The offsets of Kafka that were gone when the records of a segment were read."""
+    sources = workspace.spec.sources
+    if not any(isinstance(source, KafkaSource) and source.on_data_loss == "note" for source in sources):
+        return []
+    found: list[dict[str, object]] = []
+    for read in workspace.batches.history("ingest"):
+        first = read.plan.first_seq
+        if segment.first_seq <= first < segment.end_seq:
+            for name, lost in read.plan.input.get(LOST, {}).items():
+                arguments = [json.dumps({"source": name, **one}) for one in lost]
+                why = "offsets were gone before they were read"
+                found += [_item(first - 1, DATA_LOSS, why, argument=argument) for argument in arguments]
+    return found
 
 
 def _item(

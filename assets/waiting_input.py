@@ -24,10 +24,10 @@ from tidemark.resources.batches.published import committed_versions
 from tidemark.resources.lake.queries import pieces
 from tidemark.resources.sources.delta_tables import discover_versions, folder_of
 from tidemark.resources.sources.discovery import Discovery, HeldBack, discover, still_held
+from tidemark.resources.sources.kafka_offsets import discover_offsets
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import InputError
-from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.spec import DeltaSource, FilesSource, Source, Spec
+from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Source, Spec
 from tidemark.timeops.watermark.alignment import LargestTimes, Progress, source_watermark, sources_ahead
 
 HELD_BACK = "held_back"  # of the input of a plan: by source the files that were found unreadable by reading them
@@ -52,24 +52,27 @@ class Waiting(Discovery):
         return cls(**together, by_source=by_source)
 
     @property
-    def new(self) -> int:
-        """How many files and versions this ingestion and later ones read."""
-        return len(self.inputs) + self.left
-
-    @property
     def read_before(self) -> tuple[str, ...]:
         """One sentence for each copy of another file, which is not read."""
         return tuple(f"{copy.name}: the same bytes were read as {copy.copy_of}" for copy in self.copies)
 
     @property
     def passed_over(self) -> tuple[str, ...]:
-        """One sentence for each version whose changes are not read, as its source asks for."""
-        return tuple(version.passed_over for version in self.versions if version.passed_over)
+        """One sentence for each version whose changes, and partition whose lost offsets, its source passes over."""
+        changes = [version.passed_over for version in self.versions if version.passed_over]
+        return (*changes, *(one.sentence for one in self.lost))
+
+    def came_after(self, ends: Mapping[str, int]) -> bool:
+        """Whether all that is waiting came to partitions of Kafka behind an offset of each."""
+        others = replace(self, offsets=(), by_source={})
+        return not others.has_news and all(one.first >= ends.get(one.split, 0) for one in self.offsets)
 
     @property
     def has_news(self) -> bool:
         """Whether there is something to read or to remember."""
-        return bool(self.ready or self.touched or self.copies or self.versions)
+        return bool(
+            self.ready or self.touched or self.copies or self.versions or self.offsets or self.positions or self.lost
+        )
 
     @property
     def sources_ahead(self) -> list[str]:
@@ -106,9 +109,11 @@ def waiting_input(workspace: Workspace, *, reread: bool = False) -> Waiting:
     return Waiting.of(_aligned(workspace, found))
 
 
-def _found(workspace: Workspace, source: FilesSource | DeltaSource, *, reread: bool) -> Discovery:
+def _found(workspace: Workspace, source: FilesSource | DeltaSource | KafkaSource, *, reread: bool) -> Discovery:
     """What a source has that the log does not."""
     folder = workspace.file.folder
+    if isinstance(source, KafkaSource):
+        return discover_offsets(source, folder, workspace.positions_of(source))
     known, held = known_files(workspace, source), _held_files(workspace, source)
     if isinstance(source, DeltaSource):
         committed = committed_versions(_others_folder(workspace, source))
@@ -152,7 +157,7 @@ def _aligned(workspace: Workspace, found: Mapping[str, Discovery]) -> Mapping[st
     if not waiting:
         return found
     largest = largest_times(workspace)
-    watermarks = {source.name: source_watermark(source, largest) for source in TimeRules.of(spec).sources}
+    watermarks = {source.name: source_watermark(source, largest) for source in workspace.rules.sources}
     ahead = sources_ahead(
         {name: Progress(one.group, one.max_drift_us, watermarks[name]) for name, one in waiting.items()}
     )
@@ -160,9 +165,8 @@ def _aligned(workspace: Workspace, found: Mapping[str, Discovery]) -> Mapping[st
 
 
 def _left(found: Discovery) -> Discovery:
-    left = len(found.inputs) + found.left
     # Copies may be of files that wait, and versions without rows stand between others.
-    return replace(found, ready=(), copies=(), versions=(), left=left, ahead=left)
+    return replace(found, ready=(), copies=(), versions=(), offsets=(), left=found.new, ahead=found.new)
 
 
 def largest_times(workspace: Workspace) -> LargestTimes:

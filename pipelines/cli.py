@@ -231,7 +231,7 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
     if done.read_before:
         _say_copies(name, done.read_before)
     if done.held_back:
-        what = "input(s)" if file.spec.reads_tables else "file(s)"
+        what = "file(s)" if file.spec.reads_files_only else "input(s)"
         say(f"{name}: {len(done.held_back)} {what} held back, everything else was processed.")
         _say_all(done.held_back)
     return not done.held_back

@@ -7,7 +7,7 @@ none. Not here: the command line's words (cli.py), what a batch does.
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -107,13 +107,15 @@ def run_pipeline(
     if options.reopen is not None and not _is_flushed(workspace):
         raise not_flushed(workspace)
     choice = choose_spark(settings)
+    ends: Mapping[str, int] | None = None
     while True:
         found = _settled_input(workspace, tell, reread=options.reread)
+        ends = dict(found.ends) if ends is None else ends  # what comes to Kafka from now on is for the next run
         report.waiting = found.waiting
         report.held_back = tuple(str(error) for error in found.errors)
         report.passed_over = tuple(dict.fromkeys([*report.passed_over, *found.passed_over]))
         report.read_before = tuple(dict.fromkeys([*report.read_before, *found.read_before]))
-        if not _has_work(workspace, found, options):
+        if not _has_work(workspace, found, options, ends):
             return report
         open_session(choice, tell)
         before = _last_batch(workspace)
@@ -139,9 +141,9 @@ def _settled_input(workspace: Workspace, tell: Callable[[str], None], *, reread:
     return found
 
 
-def _has_work(workspace: Workspace, found: Waiting, options: RunOptions) -> bool:
+def _has_work(workspace: Workspace, found: Waiting, options: RunOptions, ends: Mapping[str, int]) -> bool:
     flush = workspace.spec.time.flushes(options.end_of_input)
-    if found.has_news:
+    if found.has_news and not found.came_after(ends):
         return True
     tick_us = clock_of_tick(workspace) if options.live else None
     return has_unprocessed(workspace, flush=flush, tick_us=tick_us, reopen=_reopen(workspace, options))

@@ -39,7 +39,7 @@ class Status:
         at_work: The batch that a live process works on.
         waiting: What the sources have that the log does not.
         wrong: A sentence or two for each thing that somebody has to look at.
-        reads_tables: Some source is a Delta table, so that what waits is not files alone.
+        reads_files_only: Whether all that waits are files.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Status:
     at_work: Plan | None
     waiting: Waiting
     wrong: tuple[str, ...]
-    reads_tables: bool
+    reads_files_only: bool
 
 
 def status_of(workspace: Workspace) -> Status:
@@ -79,7 +79,7 @@ def status_of(workspace: Workspace) -> Status:
         at_work=at_work,
         waiting=waiting,
         wrong=(*found, *_too_old(workspace, position, delay)),
-        reads_tables=workspace.spec.reads_tables,
+        reads_files_only=workspace.spec.reads_files_only,
     )
 
 

@@ -78,6 +78,11 @@ def from_environment(
     )
 
 
+def variable(name: str) -> str | None:
+    """The value of an environment variable that a spec file names; None where it is not set."""
+    return os.environ.get(name)
+
+
 def use_dagster_home(home: Path) -> None:
     """Makes `home` an existing Dagster home, and points this process at it."""
     make_dagster_home(home)

@@ -21,10 +21,12 @@ from tidemark.resources.lake.undoing import outputs, prepare, same_rows, take_ba
 from tidemark.resources.places.checks import ensure_answers
 from tidemark.resources.places.place import Place
 from tidemark.resources.settings import Clock
+from tidemark.resources.sources.known_offsets import Positions
 from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.problems import Path as KeyPath
 from tidemark.timeops.problems import Problem, place_text, spec_error
-from tidemark.timeops.spec import Spec
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import KafkaSource, Spec
 from tidemark.timeops.spec.yaml_text import read_yaml
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.log_clock import LastArrival
@@ -37,6 +39,8 @@ LAST_ARRIVAL, LAST_SEEN = "last_arrival_us", "last_seen_us"
 """Counts of an ingestion, with the name of a source behind a dot: when its last record arrived, and when it was read
 by the wall clock."""
 
+POSITIONS = "positions"  # of the input of an ingestion's plan: where each source of Kafka stands behind it
+LOST = "lost"  # of it too: by source of Kafka the offsets that were gone before they were read
 WAITS = "waits"  # of the input of a plan: names of the sources that wait for others of their alignment group
 
 
@@ -238,6 +242,22 @@ class Workspace:
             ConflictError: Another attempt has written.
         """
         return outputs(self.lake, self.base(), plan.attempt)
+
+    def positions_of(self, source: KafkaSource) -> Positions | None:
+        """Where a source of Kafka stands behind the last ingestion; None before its first one."""
+        last = self.batches.last_commit("ingest") if self.exists else None
+        noted = last.plan.input.get(POSITIONS, {}).get(source.name) if last else None
+        return None if noted is None else Positions.from_json(noted)
+
+    @property
+    def rules(self) -> TimeRules:
+        """All that decides over the time of events; the partitions of Kafka are known from the first look at them."""
+        splits: dict[str, tuple[str, ...]] = {}
+        for source in self.spec.sources:
+            if isinstance(source, KafkaSource) and source.split is None:
+                positions = self.positions_of(source)
+                splits[source.name] = positions.first_splits if positions is not None else ()
+        return TimeRules.of(self.spec, splits)
 
     def log_end(self) -> int:
         """Number of records in the log, which is the next `_arrival_seq`."""

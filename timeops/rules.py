@@ -7,6 +7,7 @@ without them (watermark/clock_rules.py).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -107,9 +108,14 @@ class TimeRules:
     waits: Waits = field(default_factory=Waits)
 
     @staticmethod
-    def of(spec: Spec) -> "TimeRules":
-        """The rules of a spec."""
-        sources = tuple(_source_time(source, spec.time) for source in spec.sources)
+    def of(spec: Spec, splits: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> "TimeRules":
+        """The rules of a spec.
+
+        Args:
+            spec: The spec.
+            splits: By source the splits that are known beside those that the spec lists.
+        """
+        sources = tuple(_source_time(source, spec.time, splits.get(source.name, ())) for source in spec.sources)
         return TimeRules(spec.time, sources, spec.uses_splits, spec.windows)
 
     @property
@@ -199,7 +205,7 @@ def _or_own(column: Column | None, name: str) -> Column:
     return F.col(name) if column is None else column
 
 
-def _source_time(source: Source, time: TimeSpec) -> SourceTime:
+def _source_time(source: Source, time: TimeSpec, splits: tuple[str, ...]) -> SourceTime:
     own_timeout = source.idle.timeout_us if source.idle else None
     return SourceTime(
         name=source.name,
@@ -209,5 +215,5 @@ def _source_time(source: Source, time: TimeSpec) -> SourceTime:
             time.out_of_orderness_us if source.out_of_orderness_us is None else source.out_of_orderness_us
         ),
         idle_timeout_us=own_timeout if own_timeout is not None else time.idle_timeout_us,
-        splits=source.splits,
+        splits=(*source.splits, *splits),
     )

@@ -26,6 +26,7 @@ _PARTS = {
     "Top level": "Spec",
     "Sources": "FilesSource",
     "Delta tables": "DeltaSource",
+    "Kafka": "KafkaSource",
     "Time": "TimeSpec",
     "Windows": "WindowSpec",
 }
@@ -35,11 +36,27 @@ _UNITS_OF_NUMBERS = {
     "max_files": "files",
     "max_versions": "versions",
     "max_bytes": "bytes",
+    "max_records": "offsets",
+    "skip_bytes": "bytes",
     "empty_max": "rows",
     "start_version": "version",
 }
-_TEXTS = {"name": "name", "from": "name", "group": "name", "time_zone": "IANA name", "path": "path", "schema": "DDL"}
-_SECTIONS = {"FilesSource": "sources", "DeltaSource": "delta-tables", "TimeSpec": "time", "WindowSpec": "windows"}
+_TEXTS = {
+    "name": "name",
+    "from": "name",
+    "group": "name",
+    "time_zone": "IANA name",
+    "path": "path",
+    "avro_schema": "path",
+    "schema": "DDL",
+}
+_SECTIONS = {
+    "FilesSource": "sources",
+    "DeltaSource": "delta-tables",
+    "KafkaSource": "kafka",
+    "TimeSpec": "time",
+    "WindowSpec": "windows",
+}
 _NO_DEFAULT = "none"
 
 
@@ -120,7 +137,8 @@ def _scalar(name: str, schema: Json) -> str:
         f"whole number from {schema.get('minimum', 1)}": schema["type"] == "integer",
         "day": schema.get("format") == "date",
         "instant": pattern.startswith("^[0-9]{4}"),
-        "text": name in {"owners", "splits"},
+        "text": name in {"owners", "splits", "topics", "bootstrap_servers"},
+        "regular expression": name == "topic_pattern",
         "share": "% *$" in pattern,
         "`1 month`": "months?" in pattern,
         "cron text": "@hourly" in pattern,

@@ -32,7 +32,6 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.errors import LakeError
 from tidemark.timeops.materialize import as_it_is, computed
-from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import inputs_of
 from tidemark.timeops.utc import begin_of, us_of
@@ -104,7 +103,7 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
     if cuts := _cuts_of(workspace, part):
         return _results_by_pieces(workspace, window, part, cuts, only)
     log, state = records_between(workspace, part.first_seq, part.end_seq), state_at(workspace, part.begin)
-    rules = replace(TimeRules.of(workspace.spec), waits=waits_at(workspace, part.begin))
+    rules = replace(workspace.rules, waits=waits_at(workspace, part.begin))
     times = first_times_at(workspace, part.begin, log) if rules.time.deduplicate_by else None
     flushed, few = part.end.position.final, part.records <= MATERIALIZED_RECORDS
     outcome = advance(
@@ -147,7 +146,7 @@ def _results_by_pieces(
     for number, piece in enumerate(pieces):
         workspace.tell(f"piece {number + 1} of {len(pieces)}, between ticks, waits and flushes")
         waits = waits.from_here(position.clock_us, piece.waits)
-        rules = replace(TimeRules.of(workspace.spec), waits=waits)
+        rules = replace(workspace.rules, waits=waits)
         items = records_between(workspace, piece.first_seq, piece.end_seq)
         behind = clocks_behind(workspace, piece, items, position, rules)
         outcome = advance(

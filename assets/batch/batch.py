@@ -181,7 +181,7 @@ class Batch(BatchWriter):
     @cached_property
     def _judged(self) -> tuple[Outcome, Position]:
         workspace, plan, before = self.workspace, self.plan, self.before
-        rules = replace(TimeRules.of(workspace.spec), waits=waits_of(workspace, plan))
+        rules = replace(workspace.rules, waits=waits_of(workspace, plan))
         segment = segment_of(plan)
         reached = clocks_behind(workspace, segment, self.items, before, rules)
         timelines = self.timelines.count() if workspace.keeps_timelines else 1

@@ -22,7 +22,6 @@ from tidemark.resources.batches.plans import Plan
 from tidemark.resources.workspace import Position, Workspace, plan_end, records_in
 from tidemark.timeops.counts import refused
 from tidemark.timeops.durations import format_duration, roughly
-from tidemark.timeops.rules import TimeRules
 
 _SHOWN_QUANTILES = {"lateness_p50_seconds": 0.5, "lateness_p90_seconds": 0.9, "lateness_p99_seconds": 0.99}
 _JOINED = [
@@ -99,7 +98,7 @@ def causes_of_delay(workspace: Workspace, plan: Plan, after: Position) -> str:
 
 
 def _tolerances(workspace: Workspace) -> list[tuple[str, str]]:
-    rules = TimeRules.of(workspace.spec)
+    rules = workspace.rules
     most_us = max(source.out_of_orderness_us for source in rules.sources)
     rows = [("`out_of_orderness`", f"{_length(most_us)} behind the newest event")]
     if rules.uses_splits:

@@ -21,7 +21,7 @@ from tidemark.resources.recount.records import SourceRules
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.try_expression import guarded_sql
-from tidemark.timeops.rules import SourceTime, TimeRules, Waits
+from tidemark.timeops.rules import SourceTime, Waits
 from tidemark.timeops.spec import WindowSpec
 
 _JUDGED = ("duplicate", "early", "late_arrival", "out_of_order")  # reasons that the recount tells apart
@@ -53,7 +53,7 @@ def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Meas
 
 def _rules_of(workspace: Workspace, plan: Plan, items: DataFrame) -> RecountRules:
     """The numbers of a spec that the recount needs, and its expressions, guarded over the records of a batch."""
-    spec, rules, before = workspace.spec, TimeRules.of(workspace.spec), workspace.position()
+    spec, rules, before = workspace.spec, workspace.rules, workspace.position()
     time, waits = spec.time, waits_of(workspace, plan)
     idle = time.idle.advance if time.idle else None
     return RecountRules(

@@ -22,7 +22,6 @@ from tidemark.resources.spark.frames import empty_frame
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA, event_times
-from tidemark.timeops.rules import TimeRules
 
 if TYPE_CHECKING:
     from tidemark.assets.batch.batch import Batch
@@ -45,7 +44,7 @@ def spans_of(workspace: Workspace, items: DataFrame) -> tuple[Span, ...]:
         workspace: The pipeline; it removes duplicates.
         items: The batch's records.
     """
-    rules = TimeRules.of(workspace.spec)
+    rules = workspace.rules
     pieces = event_times(items, rules, max(rules.time.within_us, _DAY_US)).limit(_MOST_PIECES + 1).collect()
     if len(pieces) > _MOST_PIECES:
         return (_ALL,)

@@ -74,7 +74,7 @@ def timelines_at(workspace: Workspace, position: Position, version: int, waits: 
 
 
 def _rules(workspace: Workspace, waits: Waits) -> TimeRules:
-    return replace(TimeRules.of(workspace.spec), waits=waits)
+    return replace(workspace.rules, waits=waits)
 
 
 def log_clock(workspace: Workspace, after: Position, before: Position | None = None) -> LogClock:
@@ -101,7 +101,7 @@ def _number(us: int | None) -> Column:
 
 def first_clock_asked_for(workspace: Workspace) -> int | None:
     """The first clock of the log; None where no listed split asks for it: looking it up opens a table."""
-    return workspace.first_clock_us() if TimeRules.of(workspace.spec).listed_splits else None
+    return workspace.first_clock_us() if workspace.rules.listed_splits else None
 
 
 def joined_fast(state: DataFrame, timelines: int) -> DataFrame:

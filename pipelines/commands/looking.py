@@ -99,7 +99,7 @@ def _status_lines(found: "Status") -> "Iterator[tuple[str, str]]":
     waiting = found.waiting
     young = f", {plural(len(waiting.waiting), 'file')} younger than `settle`" if waiting.waiting else ""
     back = f", {len(waiting.errors):,} held back" if waiting.errors else ""
-    what = "input" if found.reads_tables else "file"
+    what = "file" if found.reads_files_only else "input"
     yield "waits", f"{plural(waiting.new, f'new {what}') if waiting.new else f'no new {what}'}{young}{back}"
     yield "tables", str(found.folder)
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from tidemark.pipelines.values import instant_us
 from tidemark.timeops.durations import format_duration
-from tidemark.timeops.spec import FilesSource, Source, Spec, TimeSpec, TolerancePolicy, WindowSpec
+from tidemark.timeops.spec import FilesSource, KafkaSource, Source, Spec, TimeSpec, TolerancePolicy, WindowSpec
 from tidemark.timeops.spec.event_time import Periodic
 from tidemark.timeops.spec.window import Early
 
@@ -93,11 +93,13 @@ def of_window(window: WindowSpec) -> str:
 
 
 def _source(source: Source) -> str:
-    is_file = isinstance(source, FilesSource)
-    default = "the time of its file" if is_file else "the time of the commit that added it"
+    what, default = "Delta table", "the time of the commit that added it"
+    if isinstance(source, FilesSource):
+        what, default = f"{source.format.upper()} files", "the time of its file"
+    elif isinstance(source, KafkaSource):
+        what, default = "Kafka", "the timestamp that Kafka has of it"
     arrival = code(source.arrival_time) if source.arrival_time else default
-    what = f"{source.format.upper()} files" if isinstance(source, FilesSource) else "Delta table"
-    parts: list[str] = [Markup("{} {}; a record arrived at {}.").format(what, code(source.path), arrival)]
+    parts: list[str] = [Markup("{} {}; a record arrived at {}.").format(what, code(source.place), arrival)]
     if source.timestamp_by:
         parts.append(Markup("Event time here: {}.").format(code(source.timestamp_by)))
     if source.split:

@@ -26,6 +26,7 @@ from tidemark.resources.sources.known_files import (
     examine,
     state_of,
 )
+from tidemark.resources.sources.known_offsets import Lost, OffsetRange, Positions, offsets_in
 from tidemark.resources.sources.known_versions import TableVersion
 from tidemark.resources.sources.local_files import fixed_folder, has_wildcard, matching_paths, name_of
 from tidemark.timeops.errors import InputError
@@ -58,7 +59,7 @@ class HeldBack:
     remedy: str
 
     @classmethod
-    def of(cls, file: FileRange | TableVersion, source: Source, error: InputError) -> "HeldBack":
+    def of(cls, file: FileRange | TableVersion | OffsetRange, source: Source, error: InputError) -> "HeldBack":
         """What to remember of a file that was refused."""
         said = (error.found, error.expected, error.remedy)
         return cls(file.path, file.size, file.modified_us, reading_of(source), *said)
@@ -101,10 +102,14 @@ class Discovery:
     Attributes:
         ready: Files to be read now, in path order.
         waiting: Younger than `settle`.
-        left: How many files are beyond max_files, max_bytes or what `alignment` lets be read at once; they come with
-            a later ingestion.
+        left: How many files, versions or offsets are beyond what one ingestion reads, or what `alignment` lets be
+            read at once; they come with a later one.
         errors: Each names one file; that file only is held back.
         held: Files among those of `errors` that were found unreadable by reading them, to be remembered on.
+        offsets: Of topics of Kafka those to be read now, by partition.
+        positions: Where a source of Kafka stands before this is read, if that is not what is remembered.
+        lost: Offsets of Kafka that are gone and were not read, to be noted.
+        ends: The offset behind the last record of each partition.
         versions: Of a Delta table those to be read now, in order and with no gap; some may have nothing to read.
         touched: Known files with a new modification time and the same bytes: states to remember.
         ahead: How many of those left wait because the source is ahead of others that it is aligned with.
@@ -121,6 +126,10 @@ class Discovery:
     copies: tuple[FileState, ...] = ()
     held: tuple[HeldBack, ...] = ()
     versions: tuple[TableVersion, ...] = ()
+    offsets: tuple[OffsetRange, ...] = ()
+    positions: tuple[Positions, ...] = ()
+    lost: tuple[Lost, ...] = ()
+    ends: tuple[tuple[str, int], ...] = ()
 
     @property
     def full_versions(self) -> tuple[TableVersion, ...]:
@@ -128,10 +137,15 @@ class Discovery:
         return tuple(version for version in self.versions if not version.is_empty)
 
     @property
-    def inputs(self) -> tuple[FileRange | TableVersion, ...]:
-        """The files and versions that have something to read."""
-        found: list[FileRange | TableVersion] = [*self.ready, *self.full_versions]
+    def inputs(self) -> tuple[FileRange | TableVersion | OffsetRange, ...]:
+        """The files, versions and ranges of offsets that have something to read."""
+        found: list[FileRange | TableVersion | OffsetRange] = [*self.ready, *self.full_versions, *self.offsets]
         return tuple(found)
+
+    @property
+    def new(self) -> int:
+        """How much this ingestion and later ones read: files, versions and offsets."""
+        return len(self.ready) + len(self.full_versions) + offsets_in(self.offsets) + self.left
 
     @property
     def is_ready(self) -> bool:

@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     DataType,
     LongType,
     MapType,
@@ -39,8 +40,7 @@ from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import text_of
 from tidemark.timeops.problems import told
-from tidemark.timeops.spec import DeltaSource, FilesSource, Source
-from tidemark.timeops.spec.delta_source import CHANGE_TYPE
+from tidemark.timeops.spec import FilesSource, KafkaSource, Source
 from tidemark.timeops.spec.expressions import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
 from tidemark.timeops.spec_check import is_storable
 
@@ -101,11 +101,13 @@ def read_files(spark: SparkSession, source: FilesSource, ranges: Sequence[FileRa
 def split_of(records: DataFrame, source: Source) -> Column:
     """The split of each record as STRING; null where it has none, or the expression fails on it.
 
+    Of a record of Kafka it is its partition, where the spec does not say otherwise.
+
     Raises:
         SpecError: The expression does not fit the columns.
     """
     if source.split is None:
-        return F.lit(None).cast("string")
+        return F.col(FILE) if isinstance(source, KafkaSource) else F.lit(None).cast("string")
     try:
         return text_of(records, source.split)
     except AnalysisException as error:
@@ -155,13 +157,15 @@ def schema_in_input(spark: SparkSession, source: Source) -> StructType:
     _check_types(spark, source, schema)
     in_files = names_in_files(schema.names, source.rename)
     fields = [StructField(in_files[field.name], field.dataType) for field in schema]
-    has_changes = isinstance(source, DeltaSource) and source.changes == "rows"
-    return StructType([*fields, *([StructField(CHANGE_TYPE, StringType())] if has_changes else [])])
+    added = [StructField(name, DataType.fromDDL(kind)) for name, kind in source.added_columns.items()]
+    return StructType([*fields, *added])
 
 
 def _check_types(spark: SparkSession, source: Source, schema: StructType) -> None:
     """Refuse types that the format does not know; this runs no job."""
-    form = source.format if isinstance(source, FilesSource) else "delta"
+    form = source.format if isinstance(source, FilesSource | KafkaSource) else "delta"
+    if form == "raw" and not isinstance(schema[0].dataType, StringType | BinaryType):
+        raise _wrong_schema(source, f"column `{schema[0].name}`: a raw value is STRING or BINARY")
     unknown = (ArrayType, MapType, StructType, NullType) if form == "csv" else (NullType,)
     for field in schema:
         kind = field.dataType.simpleString()

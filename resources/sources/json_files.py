@@ -3,11 +3,12 @@
 Here: which lines are objects of the declared shape. Not here: line numbers (lines.py), names after `rename`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -39,22 +40,43 @@ def read_json(spark: SparkSession, source: FilesSource, schema: StructType, rang
     value that does not fit its column, such as a number too large for it.
     """
     numbered = read_lines(spark, [Part(file, skip=file.skip_lines) for file in ranges])
-    options = parser_options(source)
+    lines = numbered.records.where(F.btrim(LINE, F.lit(" \t")) != "")
+    read = objects_of(lines, schema, parser_options(source))
+    return Numbered(to_records(read.frame, source, read.columns, read.rescued, read.malformed), numbered.counts)
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Texts that were read as JSON objects.
+
+    Attributes:
+        frame: The rows, each with its object.
+        columns: The values of the objects by name.
+        rescued: The keys that no column is of, as JSON text.
+        malformed: The text where it is no object of that shape, else null.
+    """
+
+    frame: DataFrame
+    columns: Mapping[str, Column]
+    rescued: Column
+    malformed: Column
+
+
+def objects_of(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> Objects:
+    """Read texts in `__tm_line` as objects of a shape.
+
+    Args:
+        lines: The texts.
+        schema: Names and types of what is wanted of an object.
+        options: Those of Spark's parser.
+    """
+    given = dict(options)
     shape = StructType([*schema.fields]).add(RAW, StringType())
-    parsed = numbered.records.where(F.btrim(LINE, F.lit(" \t")) != "").withColumn(
-        _PARSED, F.from_json(LINE, shape, options)
-    )
-    object_ = F.col(_PARSED)
-    malformed = object_.isNull() | object_[RAW].isNotNull() | ~_stands_alone(schema, options)
-    malformed = malformed | _is_too_large(object_, schema, options)
-    records = to_records(
-        parsed,
-        source,
-        columns={name: object_[name] for name in schema.names},
-        rescued=_unknown_keys(schema.names, options),
-        malformed=F.when(malformed, F.col(LINE)),
-    )
-    return Numbered(records, numbered.counts)
+    parsed, object_ = lines.withColumn(_PARSED, F.from_json(LINE, shape, given)), F.col(_PARSED)
+    malformed = object_.isNull() | object_[RAW].isNotNull() | ~_stands_alone(schema, given)
+    malformed = malformed | _is_too_large(object_, schema, given)
+    columns = {name: object_[name] for name in schema.names}
+    return Objects(parsed, columns, _unknown_keys(schema.names, given), F.when(malformed, F.col(LINE)))
 
 
 def _stands_alone(schema: StructType, options: dict[str, str]) -> Column:

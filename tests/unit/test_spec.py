@@ -273,7 +273,7 @@ def test_json_lines_has_several_names(alias: str) -> None:
     ("size", "count"), [(7, 7), ("500 MB", 500_000_000), ("1 GiB", 1024**3), ("1.5kB", 1_500), ("2 B", 2)]
 )
 def test_a_size_is_bytes_or_text(size: object, count: int) -> None:
-    assert parse(changed("sources.0.max_bytes", size)).sources[0].max_bytes == count
+    assert files_of(parse(changed("sources.0.max_bytes", size))).max_bytes == count
 
 
 def test_nothing_changes_after_reading() -> None:

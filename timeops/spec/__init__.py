@@ -7,15 +7,17 @@ Here: reading a spec file, and the names that other modules use. Not here: file 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, overload
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tidemark.timeops.problems import Path, Problem, problems_of, spec_error
+from tidemark.timeops.spec.any_source import SOURCE_MODELS, read_source
 from tidemark.timeops.spec.automation import AgeLevels, Alerts, ShareLevels
-from tidemark.timeops.spec.delta_source import AnySource, DeltaSource
+from tidemark.timeops.spec.delta_source import DeltaSource
 from tidemark.timeops.spec.event_time import Idle, TimeSpec, TolerancePolicy
 from tidemark.timeops.spec.expressions import RESERVED_COLUMNS, is_reserved
 from tidemark.timeops.spec.files_source import FilesSource
 from tidemark.timeops.spec.json_schema import spec_json_schema
+from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.pipeline import Outputs, Partitions, Spec, rules_between_parts
 from tidemark.timeops.spec.source import Alignment, Source, SourceIdle
 from tidemark.timeops.spec.window import RESERVED_IN_WINDOWS, WindowSpec
@@ -26,6 +28,7 @@ __all__ = [
     "RESERVED_IN_WINDOWS",
     "DeltaSource",
     "FilesSource",
+    "KafkaSource",
     "Outputs",
     "Partitions",
     "Source",
@@ -41,14 +44,12 @@ __all__ = [
 ]
 
 Part = TypeVar("Part", bound=BaseModel)
-_ANY_SOURCE: TypeAdapter[FilesSource | DeltaSource] = TypeAdapter(AnySource)
 
-_SOURCES: Mapping[str, type[Source]] = {"[files]": FilesSource, "[delta]": DeltaSource}
 _MODELS: Mapping[Path, type[BaseModel]] = {
     (): Spec,
-    **{("sources", kind): model for kind, model in _SOURCES.items()},
-    **{("sources", kind, "idle"): SourceIdle for kind in _SOURCES},
-    **{("sources", kind, "alignment"): Alignment for kind in _SOURCES},
+    **{("sources", kind): model for kind, model in SOURCE_MODELS.items()},
+    **{("sources", kind, "idle"): SourceIdle for kind in SOURCE_MODELS},
+    **{("sources", kind, "alignment"): Alignment for kind in SOURCE_MODELS},
     ("time",): TimeSpec,
     ("time", "late"): TolerancePolicy,
     ("time", "early"): TolerancePolicy,
@@ -116,7 +117,7 @@ def _rules_between_readable_parts(data: Mapping[str, Any]) -> list[Problem]:
     windows = windows if isinstance(windows, list) else []
     sources = data.get("sources")
     read = {position: _read(WindowSpec, window) for position, window in enumerate(windows)}
-    read_sources = [_read_source(source) for source in sources] if isinstance(sources, list) else []
+    read_sources = [read_source(source) for source in sources] if isinstance(sources, list) else []
     return rules_between_parts(
         sources=[s for s in read_sources if s is not None] if None not in read_sources else [],
         time=_read(TimeSpec, data.get("time", {})),
@@ -126,13 +127,6 @@ def _rules_between_readable_parts(data: Mapping[str, Any]) -> list[Problem]:
         has_partitions="partitions" in data,
         has_schedule="schedule" in data,
     )
-
-
-def _read_source(data: object) -> Source | None:
-    try:
-        return _ANY_SOURCE.validate_python(data)
-    except ValidationError:
-        return None
 
 
 def _read(model: type[Part], data: object) -> Part | None:

@@ -13,6 +13,7 @@ from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec.delta_source import DeltaSource
 from tidemark.timeops.spec.event_time import TimeSpec
 from tidemark.timeops.spec.files_source import FilesSource
+from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.source import Source
 from tidemark.timeops.spec.window import WindowSpec
 
@@ -32,7 +33,7 @@ def between_sources(sources: Sequence[Source]) -> Iterable[Problem]:
             yield Problem(found, "distinct names (in any case)", at=(*at, "name"))
         seen.add(source.name.lower())
         yield from _order_problems(source, sources, at)
-        if source.splits and source.split is None:
+        if source.splits and not source.has_splits:
             found = "`splits` has no effect without `split`"
             remedy = "set `split` to the expression that gives these values, or leave `splits` out"
             yield Problem(found, remedy=remedy, at=(*at, "splits"))
@@ -40,9 +41,9 @@ def between_sources(sources: Sequence[Source]) -> Iterable[Problem]:
 
 def _order_problems(source: Source, sources: Sequence[Source], at: Path) -> Iterable[Problem]:
     """Records of one ingestion stand in the log by one rule; those of tables by the time of their commits."""
-    if not isinstance(source, FilesSource):
+    if not isinstance(source, FilesSource | KafkaSource):
         return
-    first = next(one for one in sources if isinstance(one, FilesSource))
+    first = next(one for one in sources if isinstance(one, FilesSource | KafkaSource))
     if source.order != first.order:
         found = f"found {source.order}, and {first.order} in sources[{sources.index(first)}]"
         yield Problem(found, "one order for all sources: their records are ordered together", at=(*at, "order"))
@@ -82,7 +83,7 @@ def _overridden(sources: Sequence[Source], time: TimeSpec) -> Iterable[Problem]:
 
 def _idle_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[Problem]:
     excludes = time.idle is not None and time.idle.advance == "exclude_split"
-    has_splits = len(sources) > 1 or any(source.split is not None for source in sources)
+    has_splits = len(sources) > 1 or any(source.has_splits for source in sources)
     if excludes and not has_splits:
         found = "exclude_split has no effect on one source without `split`"
         remedy = "set `split` of the source, or use window_close or arrival_clock"

@@ -1,19 +1,18 @@
 """A Delta table as a source: which of its versions are read, and what becomes of rows that it changes.
 
-Here: the keys of `kind: delta`, and the choice between the kinds of sources. Not here: the keys that every source has
+Here: the keys of `kind: delta`. Not here: the keys that every source has
 (source.py), reading (resources/sources/).
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.problems import Problem, ProblemsError, show
 from tidemark.timeops.spec.fields import Instant, Text, WholeNumber, one_of
-from tidemark.timeops.spec.files_source import FilesSource
-from tidemark.timeops.spec.source import LATER_SOURCE_KINDS, SOURCE_KINDS, Source
+from tidemark.timeops.spec.source import SOURCE_KINDS, StoredSource
 from tidemark.timeops.utc import us_of
 
 CHANGE_TYPE = "_change_type"
@@ -37,11 +36,14 @@ def _version(value: object) -> int:
     return value
 
 
-class DeltaSource(Source):
+class DeltaSource(StoredSource):
     """A Delta table, read version by version."""
 
-    kind: Annotated[Literal["delta"], one_of(*SOURCE_KINDS, later=LATER_SOURCE_KINDS)] = Field(
-        description="Kind of source: files or delta."
+    PART: ClassVar[str] = "version"
+    ARRIVALS: ClassVar[str] = "times of commits"
+
+    kind: Annotated[Literal["delta"], one_of(*SOURCE_KINDS)] = Field(
+        description="Kind of source: files, delta or kafka."
     )
     path: Annotated[Text, AfterValidator(_folder)] = Field(
         description="Folder of the table, relative to the spec file, such as ../bronze/orders."
@@ -69,9 +71,9 @@ class DeltaSource(Source):
     max_versions: WholeNumber = Field(default=1_000, description="Most versions in one ingestion.")
 
     @property
-    def columns_in_tables(self) -> list[str]:
-        """Names of the payload columns as they stand in the tables, in the order of `schema`."""
-        return [*super().columns_in_tables, *([CHANGE_TYPE] if self.changes == "rows" else [])]
+    def added_columns(self) -> Mapping[str, str]:
+        """With `changes: rows` what was done to a row."""
+        return {CHANGE_TYPE: "STRING"} if self.changes == "rows" else {}
 
     @property
     def start_us(self) -> int | None:
@@ -86,19 +88,3 @@ class DeltaSource(Source):
         if self.changes == "rows" and CHANGE_TYPE in {name.lower() for name in names}:
             found = f"`{CHANGE_TYPE}` is the column that `changes: rows` adds"
             yield Problem(found, remedy="leave it out", at=("schema",))
-
-
-_TAGS = {"files": "[files]", "delta": "[delta]"}
-"""Steps of pydantic's paths that say which kind of source was read; no message shows them."""
-
-
-def _tag_of(value: object) -> str:
-    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
-    return _TAGS["delta"] if kind == "delta" else _TAGS["files"]
-
-
-AnySource = Annotated[
-    Annotated[FilesSource, Tag(_TAGS["files"])] | Annotated[DeltaSource, Tag(_TAGS["delta"])],
-    Discriminator(_tag_of),
-]
-"""A source of a spec: its `kind` says which one. Without a kind it is judged as one of files."""

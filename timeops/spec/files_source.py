@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Wit
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, raise_any, show
 from tidemark.timeops.spec.fields import Duration, Frozen, Text, WholeNumber, one_of
-from tidemark.timeops.spec.source import LATER_SOURCE_KINDS, SOURCE_KINDS, Source
+from tidemark.timeops.spec.source import ORDERS, SOURCE_KINDS, StoredSource
 
 _TEMPORAL = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale")
 _CSV_FLAGS = ("header", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "multiLine")
@@ -70,13 +70,15 @@ def _not_for_ever(settle: timedelta) -> timedelta:
     return settle
 
 
-class FilesSource(Source):
+class FilesSource(StoredSource):
     """Files that arrive in a folder."""
 
+    PART: ClassVar[str] = "file"
+    ARRIVALS: ClassVar[str] = "file times"
     WITHOUT_EFFECT: ClassVar[Mapping[str, str]] = {"unaligned": "every source of files can stop between two files"}
 
-    kind: Annotated[Literal["files"], one_of(*SOURCE_KINDS, later=LATER_SOURCE_KINDS)] = Field(
-        description="Kind of source: files or delta."
+    kind: Annotated[Literal["files"], one_of(*SOURCE_KINDS)] = Field(
+        description="Kind of source: files, delta or kafka."
     )
     path: Text = Field(description="Files as a glob, relative to the spec file, such as data/*.csv.")
     format: Annotated[
@@ -91,7 +93,7 @@ class FilesSource(Source):
         PlainSerializer(dict),
         WithJsonSchema({"type": "object"}),
     ] = Field(default={}, description="Options of Spark's reader for this format, such as {header: true}.")
-    order: Annotated[Literal["arrival_time", "position"], one_of("arrival_time", "position")] = Field(
+    order: Annotated[Literal["arrival_time", "position"], one_of(*ORDERS)] = Field(
         default="arrival_time",
         description="Order of the records of one ingestion: by arrival time, then path and position; or "
         "position: files by name, records as they lie, so that any pick-up gives the same log.",

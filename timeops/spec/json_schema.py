@@ -23,10 +23,11 @@ def spec_json_schema() -> Json:
     parts: Json = schema["$defs"]
     schema["properties"]["sources"] |= {"minItems": 1}
     schema["allOf"] = _rules_between_parts()
-    parts["FilesSource"]["allOf"] = [*_option_rules(), *_source_rules()]
-    parts["DeltaSource"]["allOf"] = _source_rules()
+    parts["FilesSource"]["allOf"] = [*_option_rules(), *_stored_rules()]
+    parts["DeltaSource"]["allOf"] = _stored_rules()
     parts["DeltaSource"]["not"] = {"required": ["start_version", "start_timestamp"]}
-    for name in ("FilesSource", "DeltaSource"):
+    parts["KafkaSource"] |= _kafka_rules()
+    for name in ("FilesSource", "DeltaSource", "KafkaSource"):
         parts[name]["properties"]["rename"]["propertyNames"] = {"minLength": 1}
     parts["TimeSpec"]["allOf"] = _time_rules()
     parts["Idle"]["allOf"] = _idle_rules()
@@ -85,11 +86,28 @@ def _option_rules() -> list[Json]:
 
 
 def _source_rules() -> list[Json]:
+    return [{"if": _given("splits"), "then": {"required": ["split"]}}]
+
+
+def _stored_rules() -> list[Json]:
     one_file: Json = {"properties": {"alignment": {"properties": {"update_interval": False}}}}
-    return [
-        {"if": _given("splits"), "then": {"required": ["split"]}},
-        {"if": _given("arrival_time"), "then": one_file},
-    ]
+    return [*_source_rules(), {"if": _given("arrival_time"), "then": one_file}]
+
+
+def _kafka_rules() -> Json:
+    """Topics or a pattern; a schema file for Avro and for nothing else."""
+    return {
+        "oneOf": [{"required": ["topics"]}, {"required": ["topic_pattern"]}],
+        "allOf": [
+            *_source_rules(),
+            {
+                "if": _given("format", "avro"),
+                "then": {"required": ["avro_schema"]},
+                "else": {"properties": {"avro_schema": False}},
+            },
+            {"if": _given("format", "raw"), "then": {"properties": {"keep_unknown": {"const": False}}}},
+        ],
+    }
 
 
 def _time_rules() -> list[Json]:

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from tidemark.timeops.expressions.tokens import plain_column
 from tidemark.timeops.problems import Problem, ProblemsError, raise_any
+from tidemark.timeops.spec.any_source import AnySource
 from tidemark.timeops.spec.automation import Alerts, Owner, Schedule, Tags
 from tidemark.timeops.spec.consistency import (
     between_sources,
@@ -22,9 +23,11 @@ from tidemark.timeops.spec.consistency import (
     source_problems,
     user_problems,
 )
-from tidemark.timeops.spec.delta_source import AnySource, DeltaSource
+from tidemark.timeops.spec.delta_source import DeltaSource
 from tidemark.timeops.spec.event_time import TimeSpec
 from tidemark.timeops.spec.fields import Day, Flag, PipelineName, SpecModel, TimeZone
+from tidemark.timeops.spec.files_source import FilesSource
+from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.source import Source
 from tidemark.timeops.spec.window import WindowSpec, chain_problems, inputs_first, missing_of_over
 
@@ -101,12 +104,22 @@ class Spec(SpecModel):
     @property
     def uses_splits(self) -> bool:
         """Whether the watermark is the lowest of several splits (F); several sources are several splits."""
-        return len(self.sources) > 1 or any(source.split is not None for source in self.sources)
+        return len(self.sources) > 1 or any(source.has_splits for source in self.sources)
 
     @property
     def reads_tables(self) -> bool:
         """Whether some source is a Delta table."""
         return any(isinstance(source, DeltaSource) for source in self.sources)
+
+    @property
+    def reads_kafka(self) -> bool:
+        """Whether some source is Kafka."""
+        return any(isinstance(source, KafkaSource) for source in self.sources)
+
+    @property
+    def reads_files_only(self) -> bool:
+        """Whether all that waits of the sources are files."""
+        return all(isinstance(source, FilesSource) for source in self.sources)
 
     @property
     def is_aligned(self) -> bool:

@@ -1,18 +1,19 @@
 """What every source of a spec has: its columns, its times, its splits, how far it may run ahead of others (F).
 
-Here: the keys that all kinds share. Not here: those of one kind (files_source.py, delta_source.py), reading
-(resources/sources/), rules between sources (consistency.py), who waits for whom (watermark/alignment.py).
+Here: the keys that all kinds share, and those of all that lies in a folder. Not here: those of one kind
+(files_source.py, delta_source.py, kafka_source.py), reading (resources/sources/), rules between sources
+(consistency.py), who waits for whom (watermark/alignment.py).
 """
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, PlainSerializer, model_validator
 
 from tidemark.timeops.durations import micros
 from tidemark.timeops.expressions.tokens import mentions
-from tidemark.timeops.problems import Problem, ProblemsError, raise_any, show
+from tidemark.timeops.problems import Problem, raise_any, show
 from tidemark.timeops.spec.expressions import (
     Expression,
     InstantExpression,
@@ -32,8 +33,8 @@ from tidemark.timeops.spec.fields import (
     TimeZone,
 )
 
-SOURCE_KINDS = ("files", "delta")
-LATER_SOURCE_KINDS = ("kafka",)
+SOURCE_KINDS = ("files", "delta", "kafka")
+ORDERS = ("arrival_time", "position")
 
 
 class Alignment(SpecModel):
@@ -45,8 +46,8 @@ class Alignment(SpecModel):
     )
     update_interval: PositiveDuration = Field(
         default=timedelta(seconds=1),
-        description="How much of the source, by the times of its files or commits, is read before it is judged "
-        "again; at least one of them.",
+        description="How much of the source, by the times of its files, commits or Kafka records, is read before it "
+        "is judged again; at least one of them.",
     )
 
     @property
@@ -73,7 +74,12 @@ class SourceIdle(SpecModel):
         return micros(self.timeout)
 
 
-def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
+def distinct(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a list in which nothing stands twice.
+
+    Raises:
+        ProblemsError: Something does.
+    """
     twice = [Problem(f"{show(v)} stands twice", at=(i,)) for i, v in enumerate(values) if v in values[:i]]
     raise_any(twice)
     return values
@@ -82,9 +88,11 @@ def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
 class Source(SpecModel):
     """Where records come from, whatever kind it is."""
 
+    ARRIVALS: ClassVar[str]
+    """What its records' arrival times are by themselves."""
+
     name: Name = Field(description="Name of the source; it stands in `_source`.")
     kind: str
-    path: Text
     columns: Text = Field(alias="schema", description="Columns as Spark DDL; other columns are left out.")
     rename: Annotated[Mapping[Text, Text], Frozen, PlainSerializer(dict)] = Field(
         default={},
@@ -95,8 +103,8 @@ class Source(SpecModel):
     )
     arrival_time: InstantExpression | None = Field(
         default=None,
-        description="When a record arrived, a Spark SQL expression; default: the time of its file, or of the commit "
-        "that added it.",
+        description="When a record arrived, a Spark SQL expression; default: the time of its file, of the commit "
+        "that added it, or the timestamp of a Kafka record.",
     )
     live: Flag = Field(
         default=False,
@@ -107,7 +115,7 @@ class Source(SpecModel):
         description="Divides the source into splits, such as a partition; the watermark is that of the slowest "
         "of the splits. A source without it is one split beside the other sources.",
     )
-    splits: Annotated[tuple[Text, ...], AfterValidator(_distinct)] = Field(
+    splits: Annotated[tuple[Text, ...], AfterValidator(distinct)] = Field(
         default=(), description="Values of `split` that hold back the watermark before their first event."
     )
     timestamp_by: InstantExpression | None = Field(
@@ -123,16 +131,26 @@ class Source(SpecModel):
     alignment: Alignment | None = Field(
         default=None, description="Wait for sources of a group that are behind: {group: g, max_drift: 1 minute}."
     )
-    max_bytes: ByteSize = Field(
-        default=10 * 1024**3,
-        description="Most bytes in one ingestion: a number, or text such as 1 GiB; at least one file or version is "
-        "read.",
-    )
+
+    @property
+    def place(self) -> str:
+        """What messages name it by: the path, or the topics."""
+        raise NotImplementedError
+
+    @property
+    def has_splits(self) -> bool:
+        """Whether its records are of several splits."""
+        return self.split is not None
 
     @property
     def columns_in_tables(self) -> list[str]:
         """Names of the payload columns as they stand in the tables, in the order of `schema`."""
-        return columns_in_tables(self.columns, self.rename)
+        return [*columns_in_tables(self.columns, self.rename), *self.added_columns]
+
+    @property
+    def added_columns(self) -> Mapping[str, str]:
+        """Payload columns that are not of `schema`, and the type of each as DDL."""
+        return {}
 
     @property
     def out_of_orderness_us(self) -> int | None:
@@ -143,15 +161,6 @@ class Source(SpecModel):
     def follows_wall_clock(self) -> bool:
         """Whether its arrival times are the machine's, so that they go on while nothing comes."""
         return self.arrival_time is None or self.live
-
-    @model_validator(mode="before")
-    @classmethod
-    def _kind_first(cls, data: Any) -> Any:
-        """Say that a kind is not supported yet before its keys are judged as those of files."""
-        if isinstance(data, Mapping) and data.get("kind") in LATER_SOURCE_KINDS:
-            found = f"found {show(data['kind'])}: sources of this kind are not supported yet"
-            raise ProblemsError([Problem(found, expected=" or ".join(SOURCE_KINDS), at=("kind",))])
-        return data
 
     @model_validator(mode="after")
     def _shared_keys(self) -> "Source":
@@ -170,15 +179,34 @@ class Source(SpecModel):
             found = "`_arrival_time` is what this expression defines"
             expected = "an expression over columns of the record"
             yield Problem(found, expected=expected, at=("arrival_time",))
-        given = self.alignment.model_fields_set if self.alignment is not None else ()
-        part = "file" if self.kind == "files" else "version"
-        if self.arrival_time is not None and "update_interval" in given:
-            found = (
-                f"`update_interval` has no effect with `arrival_time`: a {part}'s span is known only after reading"
-            )
-            remedy = f"leave it out: one {part} is read at a time"
-            yield Problem(found, remedy=remedy, at=("alignment", "update_interval"))
         if self.live and self.arrival_time is None:
-            times = "file times" if self.kind == "files" else "times of commits"
-            found = f"`live: true` has no effect without `arrival_time`: {times} are the machine's already"
+            found = f"`live: true` has no effect without `arrival_time`: {self.ARRIVALS} are the machine's already"
             yield Problem(found, remedy="leave it out", at=("live",))
+
+
+class StoredSource(Source):
+    """What lies in a folder and is read part by part."""
+
+    PART: ClassVar[str]
+    """What one part of it is called."""
+
+    path: Text
+    max_bytes: ByteSize = Field(
+        default=10 * 1024**3,
+        description="Most bytes in one ingestion: a number, or text such as 1 GiB; at least one file or version is "
+        "read.",
+    )
+
+    @property
+    def place(self) -> str:
+        """The path."""
+        return self.path
+
+    def _arrival_problems(self) -> Iterator[Problem]:
+        yield from super()._arrival_problems()
+        given = self.alignment.model_fields_set if self.alignment is not None else ()
+        if self.arrival_time is not None and "update_interval" in given:
+            why = f"a {self.PART}'s span is known only after reading"
+            remedy = f"leave it out: one {self.PART} is read at a time"
+            found = f"`update_interval` has no effect with `arrival_time`: {why}"
+            yield Problem(found, remedy=remedy, at=("alignment", "update_interval"))

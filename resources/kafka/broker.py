@@ -1,0 +1,265 @@
+"""What the brokers of Kafka say of topics and offsets: asked without a JVM, and never for long.
+
+Here: the questions, and the sentence for whatever stands against an answer. Not here: how to connect (connection.py),
+what the answers mean for an ingestion (resources/sources/kafka_offsets.py).
+"""
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidemark.resources.kafka.connection import Connection
+from tidemark.timeops.errors import InputError, MachineError
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+PATIENCE_S = 10.0
+"""How long all questions of one look may take, all together."""
+_STEP_S = 1.0
+_SILENT = logging.getLogger("tidemark.kafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False  # what librdkafka says in between; what stands in the way is said as an error
+
+Partition = tuple[str, int]
+"""Topic and number of a partition."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as its brokers describe it.
+
+    Attributes:
+        name: Its name.
+        topic_id: Its id, which is another one when it is made anew.
+        partitions: How many it has.
+    """
+
+    name: str
+    topic_id: str
+    partitions: int
+
+
+class Broker:
+    """The brokers of one source, for one look at them.
+
+    Args:
+        connection: How to reach them.
+
+    Raises:
+        MachineError: The client is not installed.
+        InputError: An option is not one that the client takes.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        try:
+            from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra, and only these pipelines need it
+            from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+        except ImportError as error:
+            raise MachineError(
+                "The client of Kafka is not installed.",
+                expected="the Python package confluent-kafka",
+                remedy="install it with `pip install 'tidemark[kafka]'`.",
+            ) from error
+        self._connection = connection
+        self._until = time.monotonic() + PATIENCE_S
+        self._said: list[KafkaError] = []
+        waits = {
+            "socket.timeout.ms": "10000",
+            "socket.connection.setup.timeout.ms": "5000",
+            "reconnect.backoff.ms": "300",
+            "reconnect.backoff.max.ms": "1000",
+            "allow.auto.create.topics": "false",
+        }
+        heard: dict[str, Any] = {"error_cb": self._said.append, "logger": _SILENT}
+        try:
+            self._admin = AdminClient({**waits, **connection.for_librdkafka(), **heard})
+        except KafkaException as error:
+            raise InputError(
+                f"Kafka's client does not take the options for {connection.servers}: {error.args[0].str()}",
+                expected="options with which it can connect, and keys and certificates as PEM",
+                remedy="correct `options` of the source",
+            ) from error
+
+    def names(self) -> list[str]:
+        """Names of all topics that this user may see, but for Kafka's own."""
+        return sorted(name for name in self._metadata() if not name.startswith("__"))
+
+    def described(self, names: Iterable[str]) -> dict[str, Topic | None]:
+        """Topics by name; None for one that is not there.
+
+        Raises:
+            InputError: The brokers cannot be asked, or this user may not read one of the topics.
+        """
+        from confluent_kafka import KafkaException, TopicCollection  # noqa: PLC0415
+
+        self._metadata()
+        asked = list(names)
+        if not asked:
+            return {}
+        futures = self._admin.describe_topics(
+            TopicCollection(asked), include_authorized_operations=True, request_timeout=self._left_s()
+        )
+        found: dict[str, Topic | None] = {}
+        for name, future in futures.items():
+            try:
+                told = future.result()
+            except KafkaException as error:
+                if error.args[0].name() not in {"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID"}:
+                    raise self._failed(error.args[0], f"topic {name}") from error
+                found[name] = None
+                continue
+            operations = told.authorized_operations
+            if operations is not None and "READ" not in {one.name for one in operations}:
+                raise _not_allowed(f"topic {name}", self._connection.servers)
+            found[name] = Topic(name, str(told.topic_id), len(told.partitions))
+        return found
+
+    def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The first offset of each partition that is still there."""
+        from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415
+
+        first = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # of the client, which has types elsewhere
+        return self._offsets(dict.fromkeys(partitions, first))
+
+    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The offset behind the last record of each partition that may be read."""
+        from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415
+
+        last = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # as above
+        return self._offsets(dict.fromkeys(partitions, last))
+
+    def since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int | None]:
+        """The first offset of each partition with this timestamp or a later one; None where there is none."""
+        from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415
+
+        found = self._offsets({one: OffsetSpec.for_timestamp(ms) for one, ms in times_ms.items()})
+        return {one: offset if offset >= 0 else None for one, offset in found.items()}
+
+    def times_at(self, places: Mapping[Partition, int]) -> dict[Partition, int | None]:
+        """The timestamp of the first record at an offset of each partition or behind it, milliseconds.
+
+        None where there is none, or it has no timestamp.
+        """
+        from confluent_kafka import Consumer, KafkaException, TopicPartition  # noqa: PLC0415
+
+        found: dict[Partition, int | None] = {}
+        reading = {
+            "group.id": "tidemark",  # a consumer must have one; it joins none and commits nothing
+            "enable.auto.commit": "false",
+            "enable.partition.eof": "true",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed" if self._connection.reads_committed else "read_uncommitted",
+            "fetch.message.max.bytes": "65536",
+        }
+        consumer = Consumer({**self._connection.for_librdkafka(), **reading}, logger=_SILENT)
+        try:
+            consumer.assign([TopicPartition(*one, offset) for one, offset in places.items()])
+            while len(found) < len(places) and time.monotonic() < self._until:
+                record = consumer.poll(min(_STEP_S, self._left_s()))
+                if record is None:
+                    continue
+                error = record.error()
+                if error is not None and error.name() != "_PARTITION_EOF":
+                    raise self._failed(error, f"topic {record.topic()}")
+                one = (str(record.topic()), int(record.partition() or 0))
+                if one not in found:
+                    kind, ms = record.timestamp() if error is None else (0, 0)
+                    found[one] = ms if kind else None
+                    consumer.incremental_unassign([TopicPartition(*one)])
+        except KafkaException as error:
+            raise self._failed(error.args[0], "") from error
+        finally:
+            consumer.close()
+        return {one: found.get(one) for one in places}
+
+    def _offsets(self, asked: Mapping[Partition, Any]) -> dict[Partition, int]:
+        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition  # noqa: PLC0415
+
+        if not asked:
+            return {}
+        committed, any_ = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+        futures = self._admin.list_offsets(
+            {TopicPartition(topic, number): spec for (topic, number), spec in asked.items()},
+            isolation_level=committed if self._connection.reads_committed else any_,
+            request_timeout=self._left_s(),
+        )
+        found: dict[Partition, int] = {}
+        for partition, future in futures.items():
+            try:
+                found[partition.topic, partition.partition] = future.result().offset
+            except KafkaException as error:
+                what = f"partition {partition.topic}-{partition.partition}"
+                raise self._failed(error.args[0], what) from error
+        return found
+
+    def _metadata(self) -> Mapping[str, Any]:
+        """All topics, by the first broker that answers; what is said in between is heard at once."""
+        from confluent_kafka import KafkaException  # noqa: PLC0415
+
+        while True:
+            try:
+                return dict(self._admin.list_topics(timeout=min(_STEP_S, self._left_s())).topics)
+            except KafkaException as error:
+                self._admin.poll(0)  # calls back with what was said
+                if self._refusal() is not None or time.monotonic() >= self._until:
+                    raise self._failed(error.args[0], "") from error
+
+    def _left_s(self) -> float:
+        return max(self._until - time.monotonic(), 0.1)
+
+    def _refusal(self) -> "KafkaError | None":
+        """What was said that no more asking changes."""
+        return next((one for one in self._said if one.name() in _REFUSALS), None)
+
+    def _failed(self, error: "KafkaError", what: str) -> InputError:
+        """The error in words, by what was said in between where that says more."""
+        servers, refusal = self._connection.servers, self._refusal()
+        if refusal is not None:
+            return InputError(
+                f"Kafka at {servers} refuses to let this user in: {_why(refusal)}",
+                expected=_REFUSALS[refusal.name()],
+                remedy="correct `options` of the source, or the variables that they name",
+            )
+        if "AUTHORIZATION" in error.name():
+            return _not_allowed(what, servers)
+        if error.name() in _SILENCES:
+            said = next((_why(one) for one in self._said if one.name() != "_ALL_BROKERS_DOWN"), "")
+            return InputError(
+                f"Kafka at {servers} does not answer" + (f": {said}" if said else f" within {PATIENCE_S:g} s"),
+                expected="a broker that can be reached from here",
+                remedy="correct `bootstrap_servers`, or see whether the broker runs and its listeners name an "
+                "address that this machine reaches",
+            )
+        of = f" of {what}" if what else ""
+        return InputError(
+            f"Kafka at {servers} gave an error{of}: {error.str()}",
+            expected="an answer",
+            remedy="see the log of the broker, and run again",
+        )
+
+
+_REFUSALS = {
+    "_AUTHENTICATION": "a user and a password that it knows, by a mechanism that it has",
+    "SASL_AUTHENTICATION_FAILED": "a user and a password that it knows, by a mechanism that it has",
+    "_SSL": "TLS with certificates that both sides trust",
+}
+_SILENCES = {"_TRANSPORT", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_RESOLVE", "_ALL_BROKERS_DOWN", "REQUEST_TIMED_OUT"}
+
+
+def _why(error: "KafkaError") -> str:
+    """What librdkafka says, without its own state behind it."""
+    said = error.str().partition(" (after ")[0].strip()
+    return said.rpartition("/bootstrap: ")[2].rstrip(": ")
+
+
+def _not_allowed(what: str, servers: str) -> InputError:
+    return InputError(
+        f"Kafka at {servers}: this user may not read {what}"
+        if what
+        else f"Kafka at {servers} lets this user see nothing",
+        expected="a user with the permissions READ and DESCRIBE",
+        remedy="let somebody who may give them, or correct `options` of the source",
+    )

@@ -1,0 +1,135 @@
+"""How to connect to Kafka: the options of a source in the words of its two clients.
+
+Here: values of variables and of files with keys, and what librdkafka and Spark's reader (Java) call each option. Not
+here: which options there are (timeops/spec/kafka_source.py), asking a broker (broker.py).
+
+What is made here holds secrets: it is handed to a client and stored nowhere.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidemark.resources.settings import variable
+from tidemark.timeops.errors import InputError
+from tidemark.timeops.spec import KafkaSource
+from tidemark.timeops.spec.kafka_source import VARIABLE
+
+_PEM = {
+    "ssl.ca.location": "ssl.ca.pem",
+    "ssl.certificate.location": "ssl.certificate.pem",
+    "ssl.key.location": "ssl.key.pem",
+}
+"""Options that name a file, and what librdkafka calls its content."""
+_PEM_IN_JAVA = {
+    "ssl.ca.location": ("truststore", "ssl.truststore.certificates"),
+    "ssl.certificate.location": ("keystore", "ssl.keystore.certificate.chain"),
+    "ssl.key.location": ("keystore", "ssl.keystore.key"),
+}
+_LOGIN_MODULES = {"PLAIN": "plain.PlainLoginModule"}
+_SCRAM_MODULE = "scram.ScramLoginModule"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to connect.
+
+    Attributes:
+        servers: Addresses of brokers.
+        options: The options of the source with the values of variables; of files what is in them.
+    """
+
+    servers: str
+    options: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def of(cls, source: KafkaSource, base: Path) -> "Connection":
+        """The connection of a source.
+
+        Args:
+            source: The source of the spec.
+            base: The folder of the spec file.
+
+        Raises:
+            InputError: A variable is not set, or a file cannot be read.
+        """
+        found: dict[str, str] = {}
+        for name, text in source.options.items():
+            value = VARIABLE.sub(_Variables(source, name), text)
+            found[name] = _file(source, name, base / value) if name in _PEM else value
+        return cls(source.bootstrap_servers, found)
+
+    @property
+    def reads_committed(self) -> bool:
+        """Whether records of open and aborted transactions are left out."""
+        return self.options.get("isolation.level") != "read_uncommitted"
+
+    def for_librdkafka(self) -> dict[str, str]:
+        """The settings of a client of confluent-kafka."""
+        own = {_PEM.get(name, name): value for name, value in self.options.items() if name != "isolation.level"}
+        return {"client.id": "tidemark", **own, "bootstrap.servers": self.servers}
+
+    def for_spark(self) -> dict[str, str]:
+        """The options of Spark's reader: those of Java's consumer behind `kafka.`."""
+        options = self.options
+        found = {
+            "bootstrap.servers": self.servers,
+            "client.id": options.get("client.id", "tidemark"),
+            "isolation.level": "read_committed" if self.reads_committed else "read_uncommitted",
+        }
+        for name in ("security.protocol", "sasl.mechanism", "ssl.key.password"):
+            if name in options:
+                found[name] = options[name]
+        if "sasl.mechanism" in options:
+            module = _LOGIN_MODULES.get(options["sasl.mechanism"], _SCRAM_MODULE)
+            user, password = _quoted(options["sasl.username"]), _quoted(options["sasl.password"])
+            login = f"org.apache.kafka.common.security.{module} required username={user} password={password};"
+            found["sasl.jaas.config"] = login
+        if options.get("ssl.endpoint.identification.algorithm") == "none":
+            found["ssl.endpoint.identification.algorithm"] = ""
+        for name, (store, java) in _PEM_IN_JAVA.items():
+            if name in options:
+                found |= {f"ssl.{store}.type": "PEM", java: options[name]}
+        return {f"kafka.{name}": value for name, value in found.items()}
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+@dataclass(frozen=True)
+class _Variables:
+    """Gives the value of the variable that an option names."""
+
+    source: KafkaSource
+    option: str
+
+    def __call__(self, match: re.Match[str]) -> str:
+        """The value.
+
+        Raises:
+            InputError: There is none.
+        """
+        value = variable(match[1])
+        if not value:
+            raise InputError(
+                f"Source {self.source.name!r}: the environment variable {match[1]} of the option `{self.option}` is "
+                f"{'not set' if value is None else 'empty'}",
+                expected="its value in the environment of this process",
+                remedy=f"set {match[1]}; runs that Dagster starts have the environment of its daemon",
+            )
+        return value
+
+
+def _file(source: KafkaSource, option: str, path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise InputError(
+            f"Source {source.name!r}: {path}, which the option `{option}` names, cannot be read: {why}",
+            expected="a PEM file that this user can read, relative to the spec file",
+            remedy="correct the option, or the permissions of the file",
+        ) from error

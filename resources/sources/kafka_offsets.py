@@ -1,0 +1,256 @@
+"""Discovery of Kafka: which offsets of which partitions the next ingestion reads, asked of the brokers without Spark.
+
+Here: topics and partitions that come, go, or are made anew, offsets that are gone, and how much is read at once. Not
+here: asking (resources/kafka/broker.py), what is remembered (known_offsets.py), records (kafka_rows.py).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from tidemark.resources.kafka.broker import Broker, Partition, Topic
+from tidemark.resources.kafka.connection import Connection
+from tidemark.resources.sources.discovery import Discovery
+from tidemark.resources.sources.known_offsets import (
+    Lost,
+    OffsetRange,
+    Positions,
+    TopicPosition,
+    fair_shares,
+    offsets_in,
+    split_name,
+)
+from tidemark.timeops.errors import InputError
+from tidemark.timeops.spec import KafkaSource
+from tidemark.timeops.utc import us_of
+
+
+def discover_offsets(source: KafkaSource, base: Path, before: Positions | None) -> Discovery:
+    """Compare the topics of a source with what the lake remembers of them.
+
+    Args:
+        source: The source of the spec.
+        base: The folder of the spec file.
+        before: Where the source stands; None before its first ingestion.
+
+    Raises:
+        InputError: The brokers cannot be asked, or the topics cannot be read, and none was before.
+        MachineError: The client of Kafka is not installed.
+    """
+    try:
+        return _Look.at(source, Broker(Connection.of(source, base)), before).found()
+    except InputError as error:
+        if before is None:
+            raise
+        return Discovery((), (), 0, (error,))
+
+
+def listed_offsets(source: KafkaSource, base: Path) -> list[tuple[str, int]]:
+    """The offset behind the last record of each partition: until one changes, a look finds the same.
+
+    Raises:
+        InputError: The brokers cannot be asked.
+    """
+    broker = Broker(Connection.of(source, base))
+    topics = broker.described(_names(source, broker))
+    ends = broker.ends(_partitions(topics))
+    ids = [(f"{name} {topic.topic_id}" if topic else name, 0) for name, topic in topics.items()]
+    return sorted([*ids, *((split_name(*one), end) for one, end in ends.items())])
+
+
+def _names(source: KafkaSource, broker: Broker) -> list[str]:
+    if source.topic_pattern is None:
+        return list(source.topics)
+    return [name for name in broker.names() if re.fullmatch(source.topic_pattern, name)]
+
+
+def _partitions(topics: Mapping[str, Topic | None]) -> list[Partition]:
+    return [(name, i) for name, topic in topics.items() if topic is not None for i in range(topic.partitions)]
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What the brokers say of a source, beside what is remembered of it.
+
+    Attributes:
+        source: The source.
+        broker: Answers what is still to be asked.
+        before: Where the source stands.
+        topics: Its topics by name; None for one that is not there.
+        earliest: The first offset of each partition that is still there.
+        ends: The offset behind the last one.
+    """
+
+    source: KafkaSource
+    broker: Broker
+    before: Positions | None
+    topics: Mapping[str, Topic | None]
+    earliest: Mapping[Partition, int]
+    ends: Mapping[Partition, int]
+
+    @classmethod
+    def at(cls, source: KafkaSource, broker: Broker, before: Positions | None) -> "_Look":
+        """Look now."""
+        topics = broker.described(dict.fromkeys([*_names(source, broker), *_known_names(source, before)]))
+        partitions = _partitions(topics)
+        # The ends first: what is deleted in between is missing then, and never what came in between.
+        ends = broker.ends(partitions)
+        return cls(source, broker, before, topics, broker.earliest(partitions), ends)
+
+    def found(self) -> Discovery:
+        """What the next ingestion reads.
+
+        Raises:
+            InputError: A topic is not there, or records are gone and the source does not go on without them.
+        """
+        self._check_topics()
+        lost: list[Lost] = []
+        known = [one for one in self.before.topics if self.topics.get(one.topic) is None] if self.before else []
+        there = [topic for topic in self.topics.values() if topic is not None]
+        gone = [one for one in known if one.topic in self.topics]
+        for one in gone:
+            why = "the topic was deleted"
+            lost += [Lost(split_name(one.topic, i), at, None, why) for i, at in enumerate(one.following)]
+        positions = [*(one for one in known if one not in gone), *(self._position(topic, lost) for topic in there)]
+        if lost and self.source.on_data_loss == "fail":
+            raise self._lost(lost)
+        splits = tuple(split_name(*one) for one in self.ends)
+        now = Positions(
+            splits if self.before is None else self.before.first_splits,
+            tuple(sorted(positions, key=lambda one: one.topic)),
+        )
+        ranges, waiting = self._ranges(now)
+        return Discovery(
+            (),
+            (),
+            waiting - offsets_in(ranges),
+            (),
+            offsets=tuple(ranges),
+            positions=() if now == self.before else (now,),
+            lost=tuple(lost),
+            ends=tuple((split_name(*one), end) for one, end in self.ends.items()),
+        )
+
+    def _check_topics(self) -> None:
+        """Check that all topics that the spec names are there.
+
+        Raises:
+            InputError: One is not.
+        """
+        for name in self.source.topics:
+            if self.topics[name] is None:
+                was_read = self.before is not None and self.before.of_topic(name) is not None
+                raise InputError(
+                    f"Source {self.source.name!r}: there is no topic {name} at {self.source.bootstrap_servers}"
+                    + (" any more" if was_read else ""),
+                    expected="topics that are there, and that this user may see (DESCRIBE)",
+                    remedy="correct `topics`, or create the topic"
+                    if not was_read
+                    else "create the topic anew, or take it out of `topics`; what was read of it stays",
+                )
+
+    def _position(self, topic: Topic, lost: list[Lost]) -> TopicPosition:
+        """Where a topic stands, behind what is missing of it."""
+        known = self.before.of_topic(topic.name) if self.before is not None else None
+        numbers = range(topic.partitions)
+        if known is None:
+            following = self._start(topic) if self.before is None else self._beginning(topic)
+        elif known.topic_id != topic.topic_id:
+            why = "the topic was deleted and made anew"
+            lost += [Lost(split_name(topic.name, i), at, None, why) for i, at in enumerate(known.following)]
+            following = self._beginning(topic)
+        else:
+            following = [*known.following, *([0] * (topic.partitions - len(known.following)))]
+        return TopicPosition(
+            topic.name, topic.topic_id, tuple(self._there((topic.name, i), following[i], lost) for i in numbers)
+        )
+
+    def _beginning(self, topic: Topic) -> list[int]:
+        return [self.earliest[topic.name, i] for i in range(topic.partitions)]
+
+    def _start(self, topic: Topic) -> list[int]:
+        """Where the first ingestion begins."""
+        start, partitions = self.source.start, [(topic.name, i) for i in range(topic.partitions)]
+        if isinstance(start, datetime):
+            since = self.broker.since(dict.fromkeys(partitions, -(us_of(start) // -1000)))
+            return [self.ends[one] if (at := since[one]) is None else at for one in partitions]
+        if isinstance(start, Mapping):
+            given = start.get(topic.name, {})
+            return [given.get(i, self.earliest[one]) for i, one in enumerate(partitions)]
+        return [self.ends[one] if start == "latest" else self.earliest[one] for one in partitions]
+
+    def _there(self, partition: Partition, following: int, lost: list[Lost]) -> int:
+        """The offset at which a partition can be read on; what is missing before it is lost."""
+        split, first, end = split_name(*partition), self.earliest[partition], self.ends[partition]
+        if following < first:
+            lost.append(Lost(split, following, first, "they were deleted, by retention or by hand"))
+            return first
+        if following > max(end, first):
+            if self.before is None:
+                raise InputError(
+                    f"Source {self.source.name!r}: `start` names offset {following} of {split}, which ends at {end}",
+                    expected=f"an offset of at most {end}",
+                    remedy="correct `start`",
+                )
+            why = f"the partition ends before offset {end}, and had been read up to {following - 1}"
+            lost.append(Lost(split, end, None, why))
+            return end
+        return following
+
+    def _lost(self, lost: list[Lost]) -> InputError:
+        said = "; ".join(one.sentence for one in lost[:_MOST_NAMED])
+        more = f"; and so for {len(lost) - _MOST_NAMED} more partitions" if len(lost) > _MOST_NAMED else ""
+        return InputError(
+            f"Source {self.source.name!r}: {said}{more}",
+            expected="records that Kafka keeps until they were read (retention.ms and retention.bytes of the topic)",
+            remedy="nothing more is read of the source. `on_data_loss: note` goes on behind what is missing, and "
+            "`log_control` says which offsets these are",
+        )
+
+    def _ranges(self, now: Positions) -> tuple[list[OffsetRange], int]:
+        """What the next ingestion reads of each partition, and how many offsets are waiting."""
+        following = {(one.topic, i): at for one in now.topics for i, at in enumerate(one.following)}
+        partitions = sorted(one for one in self.ends if following[one] < self.ends[one])
+        waiting = sum(self.ends[one] - following[one] for one in partitions)
+        until = self._in_interval({one: following[one] for one in partitions})
+        rooms = [until[one] - following[one] for one in partitions]
+        shares = fair_shares(rooms, self.source.max_records)
+        ranges = [
+            OffsetRange(*one, following[one], following[one] + share)
+            for one, share in zip(partitions, shares, strict=True)
+            if share
+        ]
+        return ranges, waiting
+
+    def _in_interval(self, following: Mapping[Partition, int]) -> dict[Partition, int]:
+        """By partition the offset before which one ingestion stops: an aligned source is judged again in between."""
+        alignment = self.source.alignment
+        if alignment is None or not following:
+            return {one: self.ends[one] for one in following}
+        times = self.broker.times_at(following)
+        known = [ms for ms in times.values() if ms is not None]
+        if not known:
+            return {one: self.ends[one] for one in following}
+        until_ms = min(known) + -(alignment.update_interval_us // -1000)
+        stops = self.broker.since(dict.fromkeys(following, until_ms))
+        found: dict[Partition, int] = {}
+        for one, at in following.items():
+            stop, ms = stops[one], times[one]
+            end = self.ends[one] if stop is None else min(stop, self.ends[one])
+            # Timestamps of producers do not rise: the first record is read whatever stands before it.
+            found[one] = max(end, at + 1) if ms is None or ms < until_ms else at
+        return found
+
+
+_MOST_NAMED = 5
+
+
+def _known_names(source: KafkaSource, before: Positions | None) -> Iterator[str]:
+    """Topics that were read, and are still asked for."""
+    for one in before.topics if before is not None else ():
+        if one.topic in source.topics or (
+            source.topic_pattern is not None and re.fullmatch(source.topic_pattern, one.topic)
+        ):
+            yield one.topic

@@ -1,0 +1,325 @@
+"""Records of Kafka: those of the ranges that discovery chose, each with its place in the log.
+
+Here: Spark's reader of Kafka, its jars, and values as JSON, Avro or raw bytes. Not here: which offsets are read
+(kafka_offsets.py), how to connect (resources/kafka/), the shape of a record (lines.py).
+
+Kafka is read once, and what it gave is kept until it is written: a second reading may find fewer records, as brokers
+compact and delete.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import BinaryType, StructType
+
+from tidemark.resources.kafka.connection import Connection
+from tidemark.resources.sources.files import SPARK_FAILURES, FilesRead, no_records, schema_in_input
+from tidemark.resources.sources.json_files import objects_of
+from tidemark.resources.sources.known_offsets import OffsetRange
+from tidemark.resources.sources.lines import FILE, LINE, MODIFIED, POSITION, RAW, to_records
+from tidemark.resources.sources.parquet_files import is_lossless, wrong_type
+from tidemark.timeops.errors import InputError, MachineError
+from tidemark.timeops.expressions.refusals import first_sentence
+from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
+from tidemark.timeops.materialize import computed
+from tidemark.timeops.spec import KafkaSource
+
+_KEY, _VALUE, _HEADERS, _KIND = "__tm_key", "__tm_value", "__tm_headers", "__tm_kind"
+_TOPIC, _PARTITION, _INNER = "__tm_topic", "__tm_partition", "__tm_inner"
+_EXCLUDED = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime,org.slf4j:slf4j-api"
+"""What Spark has by itself."""
+_WAITS: Mapping[str, str] = {
+    "kafka.request.timeout.ms": "10000",
+    "kafka.default.api.timeout.ms": "15000",
+    "kafkaConsumer.pollTimeoutMs": "30000",
+    "fetchOffset.numRetries": "1",
+}
+"""How long Spark waits for brokers that do not answer."""
+
+
+def kafka_package() -> str:
+    """Maven coordinate of Spark's reader of Kafka for the installed PySpark."""
+    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version('pyspark')}"
+
+
+def avro_package() -> str:
+    """Maven coordinate of Spark's reader of Avro for the installed PySpark."""
+    return f"org.apache.spark:spark-avro_2.13:{version('pyspark')}"
+
+
+def read_offsets(spark: SparkSession, source: KafkaSource, ranges: Sequence[OffsetRange], base: Path) -> FilesRead:
+    """Read the records of ranges, as records like those of files; they are fetched now.
+
+    `_file` is the topic-partition, such as `orders-3`, `_position` the offset, `_modified` the timestamp. A record
+    without a value, a tombstone, has no payload but what `metadata` asks for.
+
+    Args:
+        spark: The session.
+        source: The source of the spec.
+        ranges: The `offsets` of its discovery.
+        base: The folder of the spec file.
+
+    Raises:
+        SpecError: `schema` or `rename` of the source is wrong.
+        InputError: The records cannot be fetched, or the Avro schema does not fit.
+        MachineError: Spark has no reader of Kafka, and cannot get it.
+    """
+    schema = schema_in_input(spark, source)
+    if not ranges:
+        return FilesRead(no_records(spark, source), ())
+    _ensure_reader(spark, kafka_package())
+    if source.format == "avro":
+        _ensure_reader(spark, avro_package())
+    fetched = _fetched(spark, source, ranges, Connection.of(source, base))
+    names = source.added_columns
+    wanted = StructType([field for field in schema if field.name not in names])
+    return FilesRead(_records(fetched, source, wanted, base), ())
+
+
+def _ensure_reader(spark: SparkSession, package: str) -> None:
+    """Let a session have a reader that Spark does not bring: it is fetched from Maven Central the first time.
+
+    Raises:
+        MachineError: It cannot be fetched.
+    """
+    name = "kafka" if "kafka" in package else "avro"
+    if _has_reader(spark, name):
+        return
+    try:
+        spark.sql(f"ADD JAR ivy://{package}?exclude={_EXCLUDED}").collect()
+    except SPARK_FAILURES as error:
+        raise _no_reader(package, str(error).strip().split("\n", maxsplit=1)[0]) from error
+    if not _has_reader(spark, name):
+        raise _no_reader(package, "its jars were added, and it is not found")
+
+
+def _has_reader(spark: SparkSession, name: str) -> bool:
+    try:
+        if name == "avro":
+            _ = spark.range(0).select(from_avro(F.lit(b""), '"string"')).schema
+        else:
+            _ = spark.read.format("kafka").options(**_probe()).load().schema
+    except AnalysisException:
+        return False
+    return True
+
+
+def _probe() -> Mapping[str, str]:
+    """Options with which the schema of a reader of Kafka is asked for; nobody is connected to."""
+    return {"kafka.bootstrap.servers": "127.0.0.1:1", "assign": '{"probe":[0]}'}
+
+
+def _no_reader(package: str, why: str) -> MachineError:
+    return MachineError(
+        f"Spark has no reader {package}, and could not get it: {why}",
+        expected="a network in which Maven Central, or the mirror named in spark.jars.repositories, can be reached",
+        remedy=f"start the Spark that computes with `--packages {package}`.",
+    )
+
+
+def _fetched(
+    spark: SparkSession, source: KafkaSource, ranges: Sequence[OffsetRange], connection: Connection
+) -> DataFrame:
+    """The records as Kafka gave them, with their place; they are fetched once, now."""
+    assigned: dict[str, list[int]] = defaultdict(list)
+    firsts: dict[str, dict[str, int]] = defaultdict(dict)
+    ends: dict[str, dict[str, int]] = defaultdict(dict)
+    for one in ranges:
+        assigned[one.topic].append(one.partition)
+        firsts[one.topic][str(one.partition)] = one.first
+        ends[one.topic][str(one.partition)] = one.end
+    options = {
+        **_WAITS,
+        **connection.for_spark(),
+        "assign": json.dumps(assigned),
+        "startingOffsets": json.dumps(firsts),
+        "endingOffsets": json.dumps(ends),
+        "failOnDataLoss": "true",
+        "includeHeaders": "true" if "headers" in source.metadata else "false",
+    }
+    value = F.col("value")
+    if source.skip_bytes is not None:
+        value = F.substring(value, source.skip_bytes + 1, _LONGEST)
+    more = {"key": F.col("key").alias(_KEY), "headers": F.col("headers").alias(_HEADERS)}
+    try:
+        rows = spark.read.format("kafka").options(**options).load()
+        return computed(
+            rows.select(
+                value.alias(_VALUE),
+                *[column for name, column in more.items() if name in source.metadata],
+                F.col("topic").alias(_TOPIC),
+                F.col("partition").alias(_PARTITION),
+                F.concat_ws("-", "topic", F.col("partition").cast("string")).alias(FILE),
+                F.col("offset").alias(POSITION),
+                F.when(F.col("timestampType") != -1, F.col("timestamp")).alias(MODIFIED),
+                F.col("timestampType").alias(_KIND),
+            )
+        )
+    except SPARK_FAILURES as error:
+        raise _not_fetched(source, error) from error
+
+
+_LONGEST = 2**31 - 1
+_FAILURES: Sequence[tuple[str, str, str, str]] = (
+    (
+        r"Authorization\w*Exception|Not authorized",
+        "this user may not read the topics",
+        "a user with the permissions READ and DESCRIBE",
+        "let somebody who may give them, or correct `options` of the source",
+    ),
+    (
+        r"AuthenticationException|SslHandshake|SSLHandshake",
+        "Spark is not let in",
+        "a user, a password and certificates that also Java takes; keys as PKCS#8",
+        "correct `options` of the source, or the variables that they name",
+    ),
+    (
+        r"KAFKA_DATA_LOSS|ome data may have been lost|Cannot fetch offset|OffsetOutOfRange|have been aged out",
+        "records were deleted while they were read",
+        "records that Kafka keeps until they were read",
+        "run again: what is missing is looked at anew, and said with its numbers",
+    ),
+    (
+        r"TimeoutException|DisconnectException|NetworkException|No resolvable bootstrap|Failed to construct kafka",
+        "the brokers do not answer Spark while their records are read",
+        "brokers that all machines of Spark reach",
+        "see whether they run, and run again",
+    ),
+)
+
+
+def _not_fetched(source: KafkaSource, error: Exception) -> InputError | MachineError:
+    """The error of records that could not be fetched, in words."""
+    text = str(error)
+    for pattern, found, expected, remedy in _FAILURES:
+        if re.search(pattern, text):
+            said = f"Source {source.name!r}: {source.place}: {found}; nothing was ingested"
+            return InputError(said, expected=expected, remedy=remedy)
+    if not isinstance(error, PySparkException) or "kafka" not in text.lower():
+        raise error
+    return InputError(
+        f"Source {source.name!r}: {source.place}: the records cannot be read: {first_sentence(error)}",
+        expected="brokers that answer; nothing was ingested",
+        remedy="see the log of the broker, and run again",
+    )
+
+
+def _text(value: Column) -> Column:
+    """Bytes as text; what is no UTF-8 is written as in SQL, such as X'00FF'."""
+    text = value.cast("string")
+    return F.when(F.is_valid_utf8(text), text).otherwise(F.concat(F.lit("X'"), F.hex(value), F.lit("'")))
+
+
+def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Path) -> DataFrame:
+    """Values as records; a tombstone has no value, and is not malformed."""
+    value, text = F.col(_VALUE), F.col(_VALUE).cast("string")
+    nothing = F.lit(None).cast("string")
+    if source.format == "json":
+        lines = rows.withColumn(LINE, F.when(F.is_valid_utf8(text), text))
+        read = objects_of(lines, wanted, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW})
+        frame, columns, rescued = read.frame, read.columns, read.rescued
+        malformed = F.when(F.col(LINE).isNull(), _text(value)).otherwise(read.malformed)
+    elif source.format == "avro":
+        schema = _avro_schema(source, base)
+        _check_avro(rows.sparkSession, source, schema, wanted)
+        frame = rows.withColumn(_INNER, _avro(value, schema)["value"])
+        inner = F.col(_INNER)
+        columns = {field.name: inner[field.name].cast(field.dataType) for field in wanted}
+        others = [inner[name].alias(name) for name in _fields(schema) if name not in columns]
+        rescued = F.to_json(F.struct(*others), EVERY_MICROSECOND) if others else nothing
+        malformed = F.when(inner.isNull(), _text(value))
+    else:
+        frame, rescued = rows, nothing
+        is_binary = isinstance(wanted[0].dataType, BinaryType)
+        columns = {wanted[0].name: value if is_binary else text}
+        malformed = nothing if is_binary else F.when(~F.is_valid_utf8(text), _text(value))
+    columns = {**columns, **{column: _metadata(name) for name, column in source.metadata.items()}}
+    return to_records(frame, source, columns, rescued, F.when(value.isNotNull(), malformed))
+
+
+def _metadata(name: str) -> Column:
+    """What Kafka says of a record."""
+    kinds = F.when(F.col(_KIND) == 0, "CreateTime").when(F.col(_KIND) == 1, "LogAppendTime")
+    found = {
+        "key": lambda: _text(F.col(_KEY)),
+        "headers": lambda: F.transform(
+            _HEADERS, lambda one: F.struct(one["key"].alias("key"), _text(one["value"]).alias("value"))
+        ),
+        "topic": lambda: F.col(_TOPIC),
+        "partition": lambda: F.col(_PARTITION),
+        "offset": lambda: F.col(POSITION),
+        "timestamp": lambda: F.col(MODIFIED),
+        "timestamp_type": lambda: kinds,
+    }
+    return found[name]()
+
+
+def _avro_schema(source: KafkaSource, base: Path) -> str:
+    path = base / str(source.avro_schema)
+    try:
+        text = path.read_text(encoding="utf-8")
+        kind = json.loads(text)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else f"it is no JSON: {error}"
+        raise InputError(
+            f"Source {source.name!r}: {path}, the schema of its values, cannot be read: {why}",
+            expected="a file with an Avro schema, relative to the spec file",
+            remedy="correct `avro_schema`",
+        ) from error
+    if not isinstance(kind, dict) or kind.get("type") != "record":
+        raise InputError(
+            f"Source {source.name!r}: {path} is not the schema of a record",
+            expected='an Avro schema with "type": "record"',
+            remedy="correct `avro_schema`",
+        )
+    return text
+
+
+def _fields(schema: str) -> list[str]:
+    return [str(field["name"]) for field in json.loads(schema)["fields"]]
+
+
+def _avro(value: Column, schema: str) -> Column:
+    """The struct `value` around a record; it is null where the bytes are none.
+
+    The bytes of a record are those of one that holds nothing else. Of bytes that are no record Spark gives one in
+    which all is null: here that is the outer one.
+    """
+    outer = {"type": "record", "name": "__tm_outer", "fields": [{"name": "value", "type": json.loads(schema)}]}
+    return from_avro(value, json.dumps(outer), {"mode": "PERMISSIVE"})
+
+
+def _check_avro(spark: SparkSession, source: KafkaSource, schema: str, wanted: StructType) -> None:
+    """Check that the columns of the spec are fields of the Avro schema, with types that fit.
+
+    Raises:
+        InputError: They are not.
+    """
+    try:
+        found = spark.range(0).select(_avro(F.lit(b""), schema)["value"].alias("value")).schema["value"].dataType
+    except SPARK_FAILURES as error:
+        raise InputError(
+            f"Source {source.name!r}: Spark takes {source.avro_schema} for no Avro schema: {first_sentence(error)}",
+            expected="the schema that the values were written by",
+            remedy="correct the file",
+        ) from error
+    assert isinstance(found, StructType)
+    for field in wanted:
+        if field.name not in found.names:
+            raise InputError(
+                f"Source {source.name!r}: {source.avro_schema} has no field `{field.name}`",
+                expected=f"one of {', '.join(found.names)}",
+                remedy="correct `schema`, or take the schema that the values were written by",
+            )
+        kind = found[field.name].dataType
+        if not is_lossless(kind, field.dataType):
+            path = str(source.avro_schema)
+            raise wrong_type(path, field.name, kind.simpleString(), field.dataType.simpleString(), of="schema file")

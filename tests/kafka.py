@@ -1,0 +1,170 @@
+"""A real broker of Kafka for tests, and topics on it.
+
+Here: the broker that the tests of a process share, who may log in to it, and writing records. Not here: pipelines.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tidemark.resources.kafka.local_broker import LocalBroker, running
+
+SECURE = "SASL_SSL"
+PASSWORD = 'correct horse; "battery"'
+"""Of the user `alice`, with signs that have to be escaped."""
+_QUIET = logging.getLogger("tests.kafka")
+_QUIET.addHandler(logging.NullHandler())
+_QUIET.propagate = False
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic of a test.
+
+    Attributes:
+        broker: The broker.
+        name: A name that no other test has.
+    """
+
+    broker: LocalBroker
+    name: str
+
+    def write(self, records: Sequence[dict[str, Any]]) -> None:
+        """Writes records: `value`, `partition`, and what else a producer takes, such as `timestamp`."""
+        producer = Producer({"bootstrap.servers": self.broker.address, "linger.ms": 5}, logger=_QUIET)
+        for record in records:
+            producer.produce(self.name, **record)
+        assert producer.flush(60) == 0
+
+    def add_partitions(self, count: int) -> None:
+        """Gives it more partitions, so that there are `count`."""
+        _done(self.admin.create_partitions([NewPartitions(self.name, count)]))
+
+    def make(self, partitions: int, **settings: str) -> None:
+        """Makes it."""
+        _done(self.admin.create_topics([NewTopic(self.name, partitions, 1, config=settings)]))
+
+    def delete(self) -> None:
+        """Deletes it."""
+        _done(self.admin.delete_topics([self.name]))
+
+    def expire(self, **ends: int) -> None:
+        """Deletes records before an offset, as retention does; by partition, such as `p0=10`."""
+        before = [TopicPartition(self.name, int(name[1:]), offset) for name, offset in ends.items()]
+        for future in self.admin.delete_records(before).values():
+            future.result()
+
+    def allow(self, user: str, *operations: str) -> None:
+        """Lets a user do something with it."""
+        rules = [
+            AclBinding(
+                ResourceType.TOPIC,
+                self.name,
+                ResourcePatternType.LITERAL,
+                f"User:{user}",
+                "*",
+                AclOperation[one],
+                AclPermissionType.ALLOW,
+            )
+            for one in operations
+        ]
+        for future in self.admin.create_acls(rules).values():
+            future.result()
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """A client that may do everything."""
+        return AdminClient({"bootstrap.servers": self.broker.address}, logger=_QUIET)
+
+
+def _done(futures: dict[str, Any]) -> None:
+    for future in futures.values():
+        future.result()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    """One broker for all tests of a process; a test that kills it starts it again."""
+    with broker_in(tmp_path_factory.mktemp("kafka")) as found:
+        yield found
+
+
+@contextmanager
+def broker_in(folder: Path) -> Iterator[LocalBroker]:
+    """A broker with a listener for everybody, and one for those who can log in over TLS."""
+    prefix = f"listener.name.{SECURE.lower()}"
+    password = PASSWORD.replace('"', '\\\\"')
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        f"{prefix}.sasl.enabled.mechanisms": "PLAIN",
+        f"{prefix}.plain.sasl.jaas.config": f'{login} user_alice="{password}";',
+        f"{prefix}.ssl.keystore.type": "PEM",
+        **_certificate(folder, prefix),
+    }
+    with running(folder, protocols=(SECURE,), settings=settings) as found:
+        yield found
+
+
+def authority(broker: LocalBroker) -> Path:
+    """The certificate that the secure listener can be checked with."""
+    return broker.folder / "authority.pem"
+
+
+def _certificate(folder: Path, prefix: str) -> dict[str, str]:
+    """A certificate of 127.0.0.1 that vouches for itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+        .decode()
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+    (folder / "authority.pem").write_text(certificate)
+    pem = {"certificate.chain": certificate, "key": private}
+    return {f"{prefix}.ssl.keystore.{what}": text.replace("\n", "\\n") for what, text in pem.items()}
+
+
+@pytest.fixture
+def topic(broker: LocalBroker) -> Callable[..., Topic]:
+    """Makes topics: `topic(partitions)`."""
+
+    def made(partitions: int, **settings: str) -> Topic:
+        found = Topic(broker, f"t{uuid4().hex[:12]}")
+        found.make(partitions, **settings)
+        return found
+
+    return made

@@ -1,0 +1,384 @@
+"""Pipelines over a real broker of Kafka, end to end: what is read, once, and what partitions do to the watermark."""
+
+import io
+import json
+import random
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from click.testing import CliRunner, Result
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from tests.kafka import PASSWORD, SECURE, Topic, authority
+from tests.orchestration.landing import START, assert_tables_equal_the_oracle
+from tests.orchestration.running import go
+from tests.seeds import Dice
+from tidemark.assets.pending_work import look, signature
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import SpecFile, Workspace
+
+MakeTopic = Callable[..., Topic]
+Records = list[dict[str, Any]]
+CASES = 1  # a log for each turn of the dice
+SCHEMA = "id STRING, at STRING, k STRING, v INT"
+IDLE = "idle: {advance: exclude_split, timeout: 40 s}"
+SPEC = """
+name: {name}
+sources:
+  - name: orders
+    kind: kafka
+    bootstrap_servers: {servers}
+    topics: [{topic}]
+    format: json
+    schema: "{schema}"
+    {source}
+time:
+  timestamp_by: at
+  unit: millisecond
+  out_of_orderness: 10 s
+  out_of_order: {policy}
+  {time}
+windows:
+  - name: per_minute
+    kind: tumbling
+    size: 1 minute
+    group_by: [k]
+    aggregates: {{n: count(*), total: sum(v)}}
+{more}
+partitions: {{start: 2026-01-01}}
+"""
+SESSIONS = """
+  - name: visits
+    kind: session
+    gap: 8 s
+    group_by: [k]
+    aggregates: {n: count(*)}
+"""
+
+
+def events(seed: int, count: int, start: datetime = START, partitions: Sequence[int] = (0, 0, 0, 1, 2)) -> Records:
+    """Events that come late, some without a time, a value or a shape; a partition named more often has more."""
+    rng = random.Random(seed)
+    clock, found = start, []
+    for number in range(count):
+        clock += timedelta(milliseconds=rng.randint(0, 4_000))
+        event = clock - timedelta(milliseconds=int(rng.expovariate(1 / 8_000)))
+        at = None if rng.random() < 0.02 else event.isoformat(timespec="milliseconds")
+        text = json.dumps({"id": f"{seed}-{number}", "at": at, "k": rng.choice("ab"), "v": rng.randint(0, 9)})
+        value: bytes | None = rng.choices([text.encode(), b"\xff\x00" + text.encode(), None], [0.97, 0.02, 0.01])[0]
+        stamp = int(clock.timestamp() * 1_000)
+        found.append({"value": value, "partition": rng.choice(partitions), "timestamp": stamp})
+    return found
+
+
+def made(
+    base: Path,
+    name: str,
+    topic: Topic,
+    source: str = "",
+    *,
+    policy: str = "drop",
+    time: str = IDLE,
+    more: str = "",
+    schema: str = SCHEMA,
+) -> tuple[SpecFile, Settings]:
+    path = base / f"{name}.yaml"
+    given = {"name": name, "source": source, "policy": policy, "time": time, "more": more, "schema": schema}
+    path.write_text(SPEC.format(servers=topic.broker.address, topic=topic.name, **given))
+    return read_spec(path), Settings(base / "warehouse", base, base / "home")
+
+
+def command(base: Path, name: str, word: str = "run", *more: str) -> Result:
+    return CliRunner().invoke(main, [word, str(base / f"{name}.yaml"), "--warehouse", str(base / "warehouse"), *more])
+
+
+def run(base: Path, name: str) -> Result:
+    ran = command(base, name)
+    assert ran.exit_code == 0, ran.output
+    return ran
+
+
+def rows_of(base: Path, name: str, table: str = "raw_events") -> list[dict[str, Any]]:
+    return Lake(base / "warehouse" / name).rows(table).to_pylist()
+
+
+def log_of(base: Path, name: str) -> list[dict[str, Any]]:
+    """The log in order, without the batches that read it."""
+    found = sorted(rows_of(base, name), key=lambda row: int(row["_arrival_seq"]))
+    assert [row["_arrival_seq"] for row in found] == list(range(len(found)))
+    return [{key: value for key, value in row.items() if key != "_batch_id"} for row in found]
+
+
+def places(log: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    return sorted((row["_split"], row["_position"]) for row in log)
+
+
+def written(topic: Topic, records: Records) -> list[tuple[str, int]]:
+    """Where records stand in a topic that had none before."""
+    counts: dict[int, int] = {}
+    found = []
+    for record in records:
+        offset = counts.get(record["partition"], 0)
+        counts[record["partition"]] = offset + 1
+        found.append((f"{topic.name}-{record['partition']}", offset))
+    return sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("policy", "flush"),
+    [("keep", True), *(pytest.param(*one, marks=pytest.mark.long) for one in (("drop", False), ("adjust", True)))],
+)
+def test_tables_equal_the_oracle_with_partitions_as_splits_whatever_the_cut(
+    spark: SparkSession, topic: MakeTopic, tmp_path: Path, dice: Dice, policy: str, flush: bool
+) -> None:
+    """A partition has most of the records and one has none; runs at any time; with `flush` the last one ends it."""
+    assert spark
+    rng = random.Random(dice.seed(11))
+    orders = topic(4)
+    made_of = made(tmp_path, "x", orders, f"max_records: {rng.randint(20, 60)}", policy=policy, more=SESSIONS)
+    sent: Records = []
+    with DagsterInstance.ephemeral() as instance:
+        for number in range(3):
+            part = events(rng.getrandbits(32), rng.randint(10, 40), START + timedelta(minutes=number))
+            orders.write(part)
+            sent += part
+            if rng.random() < 0.4:
+                go(made_of, instance)
+        go(made_of, instance, RunOptions(end_of_input="flush" if flush else "hold"))
+    file, settings = made_of
+    log = log_of(tmp_path, "x")
+    assert places(log) == written(orders, sent)
+    assert {row["_split"] for row in log} == {f"{orders.name}-{number}" for number in range(3)}
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=flush)
+
+
+def test_a_silent_partition_holds_the_watermark_and_metadata_become_columns(
+    spark: SparkSession, topic: MakeTopic, tmp_path: Path
+) -> None:
+    assert spark
+    orders = topic(2)
+    names = {name: f"of_{name}" for name in ("key", "headers", "topic", "partition", "offset", "timestamp")}
+    names["timestamp_type"] = "of_type"
+    source = f"metadata: {{{', '.join(f'{name}: {column}' for name, column in names.items())}}}"
+    file, settings = made(tmp_path, "x", orders, source, time="")
+    stamp = int(START.timestamp() * 1_000)
+    text = json.dumps({"id": "a", "at": START.isoformat(), "k": "a", "v": 1}).encode()
+    more = {"partition": 0, "timestamp": stamp}
+    orders.write(
+        [
+            {"value": text, "key": b"one", "headers": {"h": b"x"}, **more},
+            {"value": text, "key": b"\xff\x01", **more},
+            {"value": None, "key": b"gone", **more},
+            {"value": b"\xffnot json", **more},
+            {"value": b'{"id": "cut', **more},
+        ]
+    )
+    run(tmp_path, "x")
+    log = log_of(tmp_path, "x")
+    assert [row["of_key"] for row in log] == ["one", "X'FF01'", "gone", None, None]
+    assert log[0]["of_headers"] == [{"key": "h", "value": "x"}]
+    assert [log[1][names[name]] for name in ("topic", "partition", "offset", "timestamp", "timestamp_type")] == [
+        orders.name,
+        0,
+        1,
+        START,
+        "CreateTime",
+    ]
+    assert [(row["id"], row["_malformed"]) for row in log[2:]] == [
+        (None, None),
+        (None, "X'FF6E6F74206A736F6E'"),
+        (None, '{"id": "cut'),
+    ]
+    letters = {row["_position"]: (row["reason"], row["_split"]) for row in rows_of(tmp_path, "x", "dead_letters")}
+    split = f"{orders.name}-0"
+    assert letters == {2: ("no_timestamp", split), 3: ("malformed", split), 4: ("malformed", split)}
+    assert len(rows_of(tmp_path, "x", "held_events")) == 2  # the other partition has no event yet
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+
+
+def test_a_sensor_sees_new_records_and_what_is_gone_stops_the_source_or_is_noted(
+    spark: SparkSession, topic: MakeTopic, tmp_path: Path
+) -> None:
+    assert spark
+    orders = topic(1)
+    file, settings = made(tmp_path, "x", orders)
+    orders.write(events(1, 10, partitions=(0,)))
+    looks = Workspace(file, settings.warehouse)  # without Spark
+    assert look(looks).is_there
+    run(tmp_path, "x")
+    done, seen = look(looks), signature(looks)
+    assert not done.is_there
+    assert signature(looks) == seen
+    orders.write(events(2, 10, partitions=(0,)))
+    assert signature(looks) != seen
+    assert look(looks).is_there
+    assert "10 new inputs" in command(tmp_path, "x", "status").output
+    orders.expire(p0=15)
+    ran = command(tmp_path, "x")
+    assert ran.exit_code == 1
+    assert f"{orders.name}-0: offsets 10 to 14 were not read and are gone" in ran.output
+    assert len(log_of(tmp_path, "x")) == 10
+    made(tmp_path, "x", orders, "on_data_loss: note")
+    assert "offsets 10 to 14 were not read and are gone" in run(tmp_path, "x").output
+    assert [row["_position"] for row in log_of(tmp_path, "x")] == [*range(10), *range(15, 20)]
+    items = [row for row in rows_of(tmp_path, "x", "log_control") if row["kind"] == "data_loss"]
+    assert [(row["_after_seq"], json.loads(row["argument"])) for row in items] == [
+        (9, {"source": "orders", "split": f"{orders.name}-0", "first": 10, "last": 14})
+    ]
+    assert_tables_equal_the_oracle(settings.warehouse, read_spec(file.path).spec)
+
+
+@pytest.mark.long
+def test_one_partition_by_position_gives_the_same_log_whatever_the_cut(
+    spark: SparkSession, topic: MakeTopic, tmp_path: Path
+) -> None:
+    assert spark
+    orders = topic(1)
+    for name, most in {"at_once": 1_000, "by_tens": 10}.items():
+        made(tmp_path, name, orders, f"order: position\n    max_records: {most}")
+    sent = events(3, 45, partitions=(0,))
+    random.Random(3).shuffle(sent)  # timestamps of producers need not rise
+    orders.write(sent)
+    for name in ("at_once", "by_tens"):
+        run(tmp_path, name)
+    log = log_of(tmp_path, "at_once")
+    assert log_of(tmp_path, "by_tens") == log
+    assert [row["_position"] for row in log] == list(range(45))
+    assert [row["_clock"] for row in log] == sorted(row["_clock"] for row in log)
+
+
+@pytest.mark.long
+def test_partitions_and_topics_come_anew(spark: SparkSession, topic: MakeTopic, tmp_path: Path) -> None:
+    """A partition that is added joins with its first event; a topic that was made anew is read from its beginning."""
+    assert spark
+    orders = topic(1)
+    file, settings = made(tmp_path, "x", orders, "on_data_loss: note")
+    orders.write(events(1, 15, partitions=(0,)))
+    run(tmp_path, "x")
+    orders.add_partitions(2)
+    orders.write(events(2, 15, START + timedelta(minutes=1), partitions=(0, 1)))
+    run(tmp_path, "x")
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+    orders.delete()
+    assert "there is no topic" in command(tmp_path, "x").output
+    orders.make(2)
+    orders.write(events(3, 15, START + timedelta(minutes=2), partitions=(0, 1)))
+    run(tmp_path, "x")
+    assert len(log_of(tmp_path, "x")) == 45
+    noted = [row for row in rows_of(tmp_path, "x", "log_control") if row["kind"] == "data_loss"]
+    assert len(noted) == 2
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+
+
+@pytest.mark.long
+def test_gaps_of_compacted_and_transactional_topics_are_no_loss(
+    spark: SparkSession, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """An aborted record is not read, and the offsets of markers have none."""
+    from confluent_kafka import Producer  # noqa: PLC0415
+
+    assert spark
+    orders = topic(1)
+    made(tmp_path, "x", orders)
+    settings = {"bootstrap.servers": orders.broker.address, "transactional.id": orders.name}
+    producer = Producer(settings)
+    producer.init_transactions()
+    for record, ends in zip(events(5, 3, partitions=(0,)), ("commit", "abort", "commit"), strict=True):
+        producer.begin_transaction()
+        producer.produce(orders.name, **{**record, "value": b"{}"})
+        if ends == "commit":
+            producer.commit_transaction()
+        else:
+            producer.flush()
+            producer.abort_transaction()
+    run(tmp_path, "x")
+    assert [row["_position"] for row in log_of(tmp_path, "x")] == [0, 4]
+    run(tmp_path, "x")
+    orders.write(events(6, 2, partitions=(0,)))
+    run(tmp_path, "x")
+    assert [row["_position"] for row in log_of(tmp_path, "x")] == [0, 4, 6, 7]
+
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "k", "type": ["null", "string"]},
+        {"name": "more", "type": "int"},
+    ],
+}
+
+
+@pytest.mark.long
+def test_values_are_read_as_avro_and_as_bytes(spark: SparkSession, topic: MakeTopic, tmp_path: Path) -> None:
+    assert spark
+    orders = topic(1)
+    (tmp_path / "order.avsc").write_text(json.dumps(AVRO))
+    values = []
+    for number in range(3):
+        written_as = io.BytesIO()
+        event = {"id": f"e{number}", "at": START, "k": None if number else "a", "more": number}
+        fastavro.schemaless_writer(written_as, AVRO, event)
+        values.append(b"\x00\x00\x00\x00\x07" + written_as.getvalue())
+    orders.write([{"value": value, "partition": 0} for value in (*values, b"\x00\x00\x00\x00\x07\xff", None)])
+    of_avro = ("format: json", "format: avro\n    avro_schema: order.avsc\n    skip_bytes: 5\n    keep_unknown: true")
+    file, _ = made(tmp_path, "avro", orders, schema="id STRING, at TIMESTAMP, k STRING")
+    file.path.write_text(file.path.read_text().replace(*of_avro).replace("total: sum(v)", "total: count(k)"))
+    run(tmp_path, "avro")
+    log = log_of(tmp_path, "avro")
+    assert [(row["id"], row["at"], row["k"], row["_rescued"], row["_malformed"]) for row in log] == [
+        ("e0", START, "a", '{"more":0}', None),
+        ("e1", START, None, '{"more":1}', None),
+        ("e2", START, None, '{"more":2}', None),
+        (None, None, None, None, "X'FF'"),
+        (None, None, None, None, None),
+    ]
+    file, _ = made(tmp_path, "raw", orders, schema="v BINARY")
+    spec = file.path.read_text().replace("format: json", "format: raw").replace("group_by: [k]", "")
+    file.path.write_text(
+        spec.replace(", total: sum(v)", "").replace("timestamp_by: at", "timestamp_by: _arrival_time")
+    )
+    run(tmp_path, "raw")
+    assert [row["v"] for row in log_of(tmp_path, "raw")] == [*values, b"\x00\x00\x00\x00\x07\xff", None]
+
+
+@pytest.mark.long
+def test_a_password_lets_spark_in_and_stands_nowhere(
+    spark: SparkSession, topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert spark
+    orders = topic(1)
+    orders.allow("alice", "READ", "DESCRIBE")
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    file, _ = made(tmp_path, "x", orders)
+    options = {
+        "security.protocol": SECURE,
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "${KAFKA_PASSWORD}",
+        "ssl.ca.location": str(authority(orders.broker)),
+    }
+    secure = file.path.read_text().replace(orders.broker.address, orders.broker.address_of(SECURE))
+    file.path.write_text(secure.replace("format: json", f"format: json\n    options: {json.dumps(options)}"))
+    orders.write(events(1, 10, partitions=(0,)))
+    ran = run(tmp_path, "x")
+    assert len(log_of(tmp_path, "x")) == 10
+    monkeypatch.setenv("KAFKA_PASSWORD", "another; one")
+    refused = command(tmp_path, "x")
+    assert refused.exit_code == 1
+    assert "refuses to let this user in" in refused.output
+    for secret in (PASSWORD, "another; one", "battery"):
+        assert secret not in ran.output + refused.output
+        for path in tmp_path.rglob("*"):
+            assert not path.is_file() or secret.encode() not in path.read_bytes(), path

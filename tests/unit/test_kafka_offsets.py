@@ -1,0 +1,245 @@
+"""What an ingestion of Kafka would read, asked of a real broker without Spark."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kafka import PASSWORD, SECURE, Topic, authority
+from tests.orchestration.landing import START
+from tidemark.resources.kafka.local_broker import LocalBroker
+from tidemark.resources.sources.discovery import Discovery
+from tidemark.resources.sources.kafka_offsets import discover_offsets, listed_offsets
+from tidemark.resources.sources.known_offsets import Positions, fair_shares
+from tidemark.timeops.errors import InputError
+from tidemark.timeops.spec import KafkaSource
+
+MakeTopic = Callable[..., Topic]
+HERE = Path()
+PATIENCE_S = 15
+START_MS = int(START.timestamp() * 1_000)
+
+
+def source(of: Topic | LocalBroker, **settings: object) -> KafkaSource:
+    servers = (of.broker if isinstance(of, Topic) else of).address
+    values = {"name": "s", "kind": "kafka", "bootstrap_servers": servers, "format": "json", "schema": "a INT"}
+    topics = {"topics": [of.name]} if isinstance(of, Topic) and "topic_pattern" not in settings else {}
+    return KafkaSource.model_validate({**values, **topics, **settings})
+
+
+def fill(topic: Topic, *counts: int, at_ms: int = START_MS) -> None:
+    """Writes so many records to each partition, one a second."""
+    topic.write(
+        [
+            {"value": b"{}", "partition": partition, "timestamp": at_ms + number * 1_000}
+            for partition, count in enumerate(counts)
+            for number in range(count)
+        ]
+    )
+
+
+def look(of: KafkaSource, before: Positions | None = None) -> Discovery:
+    return discover_offsets(of, HERE, before)
+
+
+def read(found: Discovery, before: Positions | None = None) -> Positions:
+    """Where the source stands when what was found has been read."""
+    at = found.positions[0] if found.positions else before
+    assert at is not None
+    return Positions.from_json(at.after(found.offsets).to_json())
+
+
+def ranges(found: Discovery) -> dict[str, tuple[int, int]]:
+    return {one.split.rpartition("-")[2]: (one.first, one.end) for one in found.offsets}
+
+
+def refused(of: KafkaSource, before: Positions | None = None) -> str:
+    started = time.monotonic()
+    with pytest.raises(InputError) as caught:
+        look(of, before)
+    assert time.monotonic() - started < PATIENCE_S
+    return str(caught.value)
+
+
+def test_each_offset_is_read_once_and_new_ones_later(topic: MakeTopic) -> None:
+    orders = topic(3)
+    fill(orders, 5, 2)
+    first = look(source(orders))
+    assert ranges(first) == {"0": (0, 5), "1": (0, 2)}
+    at = read(first)
+    assert at.first_splits == tuple(f"{orders.name}-{number}" for number in range(3))
+    again = look(source(orders), at)
+    assert not again.is_ready
+    assert not again.positions
+    fill(orders, 0, 1, 4)
+    assert ranges(look(source(orders), at)) == {"1": (2, 3), "2": (0, 4)}
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("earliest", {"0": (0, 4), "1": (0, 2)}),
+        ("latest", {}),
+        ("2026-01-01T23:50:02Z", {"0": (2, 4)}),
+        ({0: 3, 1: 1}, {"0": (3, 4), "1": (1, 2)}),
+    ],
+)
+def test_the_first_ingestion_begins_where_the_spec_says(topic: MakeTopic, start: Any, expected: object) -> None:
+    orders = topic(2)
+    fill(orders, 4, 2)
+    begins = source(orders, start={orders.name: start} if isinstance(start, dict) else start)
+    found = look(begins)
+    assert ranges(found) == expected
+    assert found.positions  # to be remembered also where nothing is read: later ones go on from here
+    fill(orders, 1)
+    assert ranges(look(begins, read(found))) == {"0": (4, 5)}
+
+
+def test_partitions_have_equal_shares_of_what_one_ingestion_reads(topic: MakeTopic) -> None:
+    orders = topic(4)
+    fill(orders, 50, 3, 10)
+    some = source(orders, max_records=20)
+    found = look(some)
+    assert ranges(found) == {"0": (0, 9), "1": (0, 3), "2": (0, 8)}
+    assert found.left == 43
+    assert found.new == 63
+
+
+@pytest.mark.parametrize(
+    ("waiting", "most", "shares"),
+    [([5, 5], 4, [2, 2]), ([9, 1, 9], 11, [5, 1, 5]), ([1, 1], 1, [0, 1]), ([3, 4], 100, [3, 4]), ([], 5, [])],
+)
+def test_what_one_does_not_need_the_others_get(waiting: list[int], most: int, shares: list[int]) -> None:
+    assert fair_shares(waiting, most) == shares
+
+
+def test_a_new_partition_is_read_from_its_beginning_and_does_not_hold_the_watermark(topic: MakeTopic) -> None:
+    orders = topic(1)
+    fill(orders, 2)
+    at = read(look(source(orders)))
+    orders.add_partitions(2)
+    fill(orders, 1, 3)
+    found = look(source(orders), at)
+    assert ranges(found) == {"0": (2, 3), "1": (0, 3)}
+    assert read(found).first_splits == (f"{orders.name}-0",)
+
+
+def test_offsets_that_expired_are_said_with_their_numbers_or_noted(topic: MakeTopic) -> None:
+    orders = topic(2)
+    fill(orders, 4, 4)
+    at = read(look(source(orders)))
+    fill(orders, 6, 6)
+    orders.expire(p0=7)
+    found = look(source(orders), at)
+    assert not found.is_ready
+    assert f"{orders.name}-0: offsets 4 to 6 were not read and are gone" in str(found.errors[0])
+    noted = look(source(orders, on_data_loss="note"), at)
+    assert ranges(noted) == {"0": (7, 10), "1": (4, 10)}
+    assert [one.to_json() for one in noted.lost] == [{"split": f"{orders.name}-0", "first": 4, "last": 6}]
+    assert not look(source(orders, on_data_loss="note"), read(noted)).lost
+
+
+def test_a_topic_that_was_made_anew_is_noticed(topic: MakeTopic) -> None:
+    orders = topic(1)
+    fill(orders, 3)
+    at = read(look(source(orders)))
+    orders.delete()
+    gone = look(source(orders), at)
+    assert f"there is no topic {orders.name}" in str(gone.errors[0])
+    assert "any more" in str(gone.errors[0])
+    orders.make(1)
+    fill(orders, 5)
+    assert "the topic was deleted and made anew" in str(look(source(orders), at).errors[0])
+    noted = look(source(orders, on_data_loss="note"), at)
+    assert ranges(noted) == {"0": (0, 5)}
+    assert [one.to_json() for one in noted.lost] == [{"split": f"{orders.name}-0", "first": 3}]
+
+
+def test_topics_by_pattern_come_and_go(topic: MakeTopic) -> None:
+    first, second = topic(1), topic(1)
+    second = Topic(first.broker, f"{first.name}.more")
+    fill(first, 1)
+    by_name = source(first, topic_pattern=f"{first.name}.*", on_data_loss="note")
+    at = read(look(by_name))
+    second.make(1)
+    fill(second, 2)
+    found = look(by_name, at)
+    assert [one.split for one in found.offsets] == [f"{second.name}-0"]
+    at = read(found)
+    first.delete()
+    noted = look(by_name, at)
+    assert [one.split for one in noted.lost] == [f"{first.name}-0"]
+    assert not look(by_name, read(noted)).lost
+
+
+def test_an_aligned_source_is_read_up_to_an_instant(topic: MakeTopic) -> None:
+    orders = topic(3)
+    fill(orders, 10)
+    fill(orders, 0, 10, at_ms=START_MS + 3_000)
+    fill(orders, 0, 0, 5, at_ms=START_MS + 100_000)
+    group = {"group": "g", "max_drift": "1 s", "update_interval": "5 s"}
+    found = look(source(orders, alignment=group))
+    assert ranges(found) == {"0": (0, 5), "1": (0, 2)}
+    assert found.left == 18
+
+
+def test_a_look_sees_that_something_came(topic: MakeTopic) -> None:
+    orders = topic(1)
+    before = listed_offsets(source(orders), HERE)
+    assert listed_offsets(source(orders), HERE) == before
+    fill(orders, 1)
+    assert listed_offsets(source(orders), HERE) != before
+
+
+def test_a_topic_that_is_not_there_is_one_sentence(topic: MakeTopic) -> None:
+    orders = topic(1)
+    said = refused(source(orders, topics=["nosuch"]))
+    assert said.startswith(f"Source 's': there is no topic nosuch at {orders.broker.address}")
+
+
+@pytest.mark.parametrize("servers", ["127.0.0.1:1", "nosuch.invalid:9092"])
+def test_a_broker_that_cannot_be_reached_is_one_sentence(topic: MakeTopic, servers: str) -> None:
+    said = refused(source(topic(1), bootstrap_servers=servers))
+    assert said.startswith(f"Kafka at {servers} does not answer: ")
+
+
+def secure(of: Topic, **options: str) -> KafkaSource:
+    given = {
+        "security.protocol": SECURE,
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "${KAFKA_PASSWORD}",
+        "ssl.ca.location": str(authority(of.broker)),
+    }
+    return source(of, bootstrap_servers=of.broker.address_of(SECURE), options={**given, **options})
+
+
+def test_tls_and_a_password_let_in_and_the_password_stands_nowhere(
+    topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = topic(1)
+    fill(orders, 2)
+    orders.allow("alice", "READ", "DESCRIBE")
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    of = secure(orders)
+    assert ranges(look(of)) == {"0": (0, 2)}
+    assert PASSWORD not in repr(of) + of.model_dump_json()
+
+
+def test_who_may_not_read_or_is_not_known_is_told_so(topic: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = topic(1)
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    orders.allow("alice", "DESCRIBE")
+    assert f"this user may not read topic {orders.name}" in refused(secure(orders))
+    monkeypatch.setenv("KAFKA_PASSWORD", "not the one")
+    said = refused(secure(orders))
+    assert "refuses to let this user in" in said
+    assert "not the one" not in said
+    monkeypatch.delenv("KAFKA_PASSWORD")
+    assert "the environment variable KAFKA_PASSWORD of the option `sasl.password` is not set" in refused(
+        secure(orders)
+    )
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    assert "cannot be read: No such file" in refused(secure(orders, **{"ssl.ca.location": "nosuch.pem"}))
