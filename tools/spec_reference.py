@@ -42,12 +42,9 @@ _UNITS_OF_NUMBERS = {
     "start_version": "version",
 }
 _TEXTS = {
-    "name": "name",
-    "from": "name",
-    "group": "name",
+    **dict.fromkeys(("name", "from", "group"), "name"),
+    **dict.fromkeys(("path", "avro_schema"), "path"),
     "time_zone": "IANA name",
-    "path": "path",
-    "avro_schema": "path",
     "schema": "DDL",
 }
 _SECTIONS = {

@@ -108,7 +108,8 @@ def run(base: Path, name: str) -> Result:
 
 
 def rows_of(base: Path, name: str, table: str = "raw_events") -> list[dict[str, Any]]:
-    return Lake(base / "warehouse" / name).rows(table).to_pylist()
+    found: list[dict[str, Any]] = Lake(base / "warehouse" / name).rows(table).to_pylist()
+    return found
 
 
 def log_of(base: Path, name: str) -> list[dict[str, Any]]:

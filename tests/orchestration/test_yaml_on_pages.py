@@ -1,5 +1,6 @@
 """Every YAML block of README and docs is put to the use that its page names; specs run word for word on files."""
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -14,12 +15,15 @@ from dagster import DagsterInstance, validate_run_config
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
+from tests.kafka import Topic
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.pipelines.upkeep import upkeep_name
+from tidemark.resources.kafka.local_broker import LocalBroker
 from tidemark.resources.settings import from_environment
 from tidemark.resources.workspace import Workspace
+from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.spec.yaml_text import read_yaml
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +34,8 @@ BLOCKS = {
     for number, text in enumerate(re.findall(r"^```ya?ml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL))
 }
 README = BLOCKS["README-0"]
-LATER = ("docs/reference/spec-0", "docs/how-to/test-a-spec-0")  # these run a pipeline with every key, and many cases
+# These run a pipeline with every key, many cases, and a broker.
+LATER = ("docs/reference/spec-0", "docs/how-to/test-a-spec-0", "docs/how-to/read-kafka-0")
 QUAKES = """\
 time,mag,net,id,updated,place
 2026-01-01T12:10:00Z,4.1,us,e1,2026-01-01T12:11:00Z,here
@@ -67,20 +72,37 @@ def is_run(text: str, folder: Path) -> None:
     assert lake.rows("windows/by_hour").num_rows > 0
 
 
-def reads_a_table(text: str, folder: Path) -> None:
-    """Source and time of a spec: it gets the rows of a table with the columns of the source."""
+def reads_a_source(text: str, folder: Path) -> None:
+    """Source and time of a spec: it gets the rows of a table with the columns of the source, or of a topic."""
     [source] = yaml.safe_load(text)["sources"]
     fields = dict(field.split() for field in source["schema"].split(", "))
     some = {"STRING": "a", "DOUBLE": 1.5, "BIGINT": 3, "TIMESTAMP": datetime(2026, 1, 1, tzinfo=UTC)}
     spec = folder / "specs" / "of_a_table.yaml"
     spec.parent.mkdir()
     spec.write_text(f"name: of_a_table\n{text}")
-    rows = pa.table({name: [some[kind]] * 2 for name, kind in fields.items()})
-    write_deltalake(spec.parent / source["path"], rows)
+    if source["kind"] == "delta":
+        rows = pa.table({name: [some[kind]] * 2 for name, kind in fields.items()})
+        write_deltalake(spec.parent / source["path"], rows)
     tidemark("run", str(spec))
     workspace = Workspace(read_spec(spec), folder / "warehouse")
     assert workspace.lake.rows("raw_events").num_rows == 2
     assert workspace.lake.rows("dead_letters").num_rows == 0
+
+
+def with_records(text: str, broker: LocalBroker) -> str:
+    """A source of Kafka at a real broker, whose topic has two records."""
+    [source] = yaml.safe_load(text)["sources"]
+    orders = Topic(broker, source["topics"][0])
+    orders.make(1)
+    order = {"order_id": "a", "amount": 1.5, "placed": "2026-01-01T00:00:00Z"}
+    orders.write([{"value": json.dumps(order), "partition": 0}] * 2)
+    return text.replace(source["bootstrap_servers"], broker.address)
+
+
+def connects(text: str, folder: Path) -> None:
+    """Options of a source of Kafka: they stand in one."""
+    values = {"name": "s", "kind": "kafka", "bootstrap_servers": "kafka:9092", "topics": ["orders"], "format": "json"}
+    assert KafkaSource.model_validate({**values, "schema": "a INT", **yaml.safe_load(text)})
 
 
 def is_part_of_a_spec(text: str, folder: Path) -> None:
@@ -127,7 +149,8 @@ def names_a_module(text: str, folder: Path) -> None:
 
 USES: Mapping[str, Callable[[str, Path], None]] = {
     "name": is_run,
-    "sources": reads_a_table,
+    "sources": reads_a_source,
+    "options": connects,
     "arrival_time": is_an_arrival_time,
     "schedule": is_part_of_a_spec,
     "cases": hold_for_the_readme,
@@ -143,7 +166,11 @@ USES: Mapping[str, Callable[[str, Path], None]] = {
     "text",
     [pytest.param(text, id=name, marks=[pytest.mark.long] if name in LATER else []) for name, text in BLOCKS.items()],
 )
-def test_a_block_of_yaml_does_what_its_page_says(spark: SparkSession, folder: Path, text: str) -> None:
+def test_a_block_of_yaml_does_what_its_page_says(
+    spark: SparkSession, folder: Path, text: str, request: pytest.FixtureRequest
+) -> None:
     document = read_yaml(text)
     assert document.problems == ()
+    if "kind: kafka" in text:
+        text = with_records(text, request.getfixturevalue("broker"))
     USES[next(iter(document.data))](text, folder)
