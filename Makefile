@@ -3,7 +3,7 @@
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all properties bench bench-peers bench-long check format docs screenshots ui
+.PHONY: help setup demo demo-kafka test test-all properties bench bench-peers bench-long check format docs screenshots ui
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -16,6 +16,9 @@ demo ui: export TIDEMARK_DATA_DOCS ?= http://localhost:3001
 
 demo: setup ## run the demo pipeline and print what came out
 	@$(BIN)/python -m tidemark.pipelines.demo
+
+demo-kafka: setup ## play the demo through a broker of Kafka on this machine, and compare
+	@$(BIN)/python -m tidemark.pipelines.kafka_demo
 
 # Files stay whole, as their tests share what they look at; the longest come first, so that both processes end together.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder

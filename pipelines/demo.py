@@ -144,6 +144,16 @@ def packaged_flights() -> Path:
     )
 
 
+def flight_lines() -> Iterator[str]:
+    """The lines of the data set, the header first.
+
+    Raises:
+        TidemarkError: The data set is not installed.
+    """
+    with _lines(packaged_flights()) as lines:
+        yield from lines
+
+
 @contextmanager
 def _lines(archive: Path) -> Iterator[TextIO]:
     with zipfile.ZipFile(archive) as opened, opened.open("flights.csv") as raw:
