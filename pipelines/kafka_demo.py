@@ -24,6 +24,7 @@ from tidemark.pipelines.cli import run_all
 from tidemark.pipelines.command_line import in_words, settings_of
 from tidemark.pipelines.demo import LANDING, SPEC, flight_lines, land_flights
 from tidemark.resources.kafka.local_broker import running
+from tidemark.resources.places.place import remove_tree
 from tidemark.resources.tables import DEAD_LETTERS
 from tidemark.resources.workspace import Workspace
 
@@ -98,7 +99,7 @@ def main() -> None:
             with running(folder) as broker:
                 specs = {name: read_spec(path) for name, path in _write_specs(folder, broker.address).items()}
                 for file in specs.values():
-                    shutil.rmtree(settings.warehouse / file.spec.name, ignore_errors=True)  # of another broker
+                    remove_tree(settings.warehouse / file.spec.name)  # of another broker
                 departures = sorted(_departures(), key=lambda one: one.at_ms)
                 half = len(departures) // 2
                 for part in (departures[:half], departures[half:]):

@@ -128,7 +128,7 @@ def _offsets(topic: str, given: object) -> Mapping[int, int]:
     for partition, offset in given.items() if isinstance(given, Mapping) else [(given, None)]:
         is_whole = isinstance(offset, int) and not isinstance(offset, bool) and offset >= 0
         if not is_whole or not str(partition).isdecimal():
-            expected = "the offset that is read first, by partition: {0: 1200, 1: 1187}"
+            expected = 'the offset that is read first, by partition: {"0": 1200, "1": 1187}'
             raise ProblemsError([Problem(f"found {show(given)}", expected=expected, at=(topic,))])
         found[int(str(partition))] = int(str(offset))
     return MappingProxyType(found)
@@ -190,7 +190,7 @@ class KafkaSource(Source):
     ] = Field(
         default="earliest",
         description="Where the first ingestion begins: earliest, latest, an instant (the first record with this "
-        "timestamp or a later one), or offsets such as {orders: {0: 1200}}. Later ones go on where the last one "
+        'timestamp or a later one), or offsets such as {orders: {"0": 1200}}. Later ones go on where the last one '
         "ended.",
     )
     order: Annotated[Literal["arrival_time", "position"], one_of(*ORDERS)] = Field(
