@@ -2,26 +2,27 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.resources.places.place import Place
+
 OF_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 SIGN = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
 Rows = Counter[str]
 
 
-def changes(folder: Path, after: int, until: int) -> pa.Table:
+def changes(folder: Place, after: int, until: int) -> pa.Table:
     """What delta-rs reads of the versions behind one, up to another."""
     if after == until:
         return pa.table({})
     return pa.table(DeltaTable(str(folder)).load_cdf(after + 1, until))
 
 
-def net(folder: Path, after: int, until: int) -> Rows:
+def net(folder: Place, after: int, until: int) -> Rows:
     """How often each row came, less how often it went; rows of which nothing is left are not told."""
     found: Rows = Counter()
     for change in changes(folder, after, until).to_pylist():
@@ -29,7 +30,7 @@ def net(folder: Path, after: int, until: int) -> Rows:
     return Counter({row: count for row, count in found.items() if count})
 
 
-def net_by_spark(spark: SparkSession, folder: Path, after: int, until: int) -> Rows:
+def net_by_spark(spark: SparkSession, folder: Place, after: int, until: int) -> Rows:
     """The same by Spark's reader."""
     if after == until:
         return Counter()
@@ -43,12 +44,12 @@ def net_by_spark(spark: SparkSession, folder: Path, after: int, until: int) -> R
     return Counter({row: count for row, count in found.items() if count})
 
 
-def rows_at(folder: Path, version: int) -> Rows:
+def rows_at(folder: Place, version: int) -> Rows:
     """The rows of a version."""
     return Counter(map(text, DeltaTable(str(folder), version=version).to_pyarrow_table().to_pylist()))
 
 
-def between(folder: Path, after: int, until: int) -> Rows:
+def between(folder: Place, after: int, until: int) -> Rows:
     """The rows that only the later of two versions has, less those that only the earlier has."""
     found = rows_at(folder, until)
     found.subtract(rows_at(folder, after))
