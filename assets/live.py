@@ -36,6 +36,7 @@ from tidemark.assets.waiting_input import Waiting, must_process_first, waiting_i
 from tidemark.assets.windows import aggregate_windows, days_of_batch
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
+from tidemark.resources.catalog import keep_names
 from tidemark.resources.quality.checks import import_ahead
 from tidemark.resources.workspace import Workspace, plan_end, records_in
 from tidemark.timeops.spec import Spec
@@ -135,6 +136,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         workspace.tell("looking for new input")
         ensure_taken(workspace)
         create_tables(workspace)
+        keep_names(workspace)  # of a commit that a dead run left; and nothing is begun where they cannot be kept
         done = _read(context, workspace, reread=tidemark_batch.reread)
         if tidemark_batch.live and (why := why_never(spec)):
             context.log.info("live has no effect: %s", why)
@@ -270,6 +272,7 @@ def _commit(context: AssetExecutionContext, batch: Batch, run: LiveRun) -> show.
         for day, n in days.items():
             written = {**show.rows(n), **about, "batch": show.number_of(plan)}
             context.log_event(AssetMaterialization(key(spec, table), partition=day, metadata=written))
+    keep_names(workspace)
     return {
         **show.numbers({"first_seq": plan.first_seq, "end_seq": plan_end(plan)}),
         **show.table(workspace.lake, tables.BATCHES),

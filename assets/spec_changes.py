@@ -36,7 +36,7 @@ _OF_INGESTION = (
 _CHANGEABLE_IN_SOURCE = (*_OF_INGESTION, "timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
 # Open windows keep their events, so these apply to all windows that close from now on; a backfill gives them to the
 # past as well. What is refused for being too much gives no row at all.
-_CHANGEABLE_IN_WINDOW = ("aggregates", "having", "empty_max")
+_CHANGEABLE_IN_WINDOW = ("aggregates", "having", "empty_max", "change_feed")
 
 EXPECTED = (
     "changes of time settings, aggregates, file paths and limits only: others would mix rows of two meanings in one "
@@ -229,8 +229,12 @@ def _differences(before: Any, now: Any, path: str = "") -> Iterator[Change]:
 
 
 def _feeds_another(path: str, spec: Spec) -> bool:
-    """Whether a path is of a window that another goes over: that one keeps results as they were given."""
-    return any(path.startswith(f"windows[{window.input}].") for window in spec.chained_windows)
+    """Whether a path is of a window that another goes over: that one keeps results as they were given.
+
+    Which rows changed is told to others, not to windows.
+    """
+    changed, _, key = path.partition(".")
+    return key != "change_feed" and any(changed == f"windows[{window.input}]" for window in spec.chained_windows)
 
 
 def _is_changeable(path: str) -> bool:

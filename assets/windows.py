@@ -78,8 +78,8 @@ def _write_revisions(batch: Batch, window: WindowSpec) -> int:
     if last.isEmpty():
         return 0
     fresh = passing(last)
-    not_final: Filters = [("_is_final", "=", False)]
-    old = batch.workspace.read_base(table, filters=[*_of_open_windows(batch, window), *not_final])
+    not_final: Filters = [*_of_open_windows(batch, window), ("_is_final", "=", False)]
+    old = batch.workspace.read_base(table, filters=not_final)
     stamped = fresh.withColumn(c.BATCH, batch.stamp)
     rows = stamped.unionByName(_others(old, last, window), allowMissingColumns=True)
     batch.replace(table, rows, where=not_final, grows=True)

@@ -218,13 +218,15 @@ class Workspace:
         return self.lake.read(table, self.base_of(table), filters=filters)
 
     def prepare(self, plan: Plan) -> None:
-        """Take back what earlier attempts have written, in all tables, and bring these to the present format.
+        """Take back what earlier attempts have written, in all tables; bring these to the present format and spec.
 
         Raises:
             ForeignChangeError: Somebody else has changed rows since the last commit.
         """
         prepare(self.lake, self.base(), plan.attempt)
         migrate(self.lake, self.tables, self.tell)
+        for window in self.spec.windows:
+            self.lake.set_change_feed(tables.window_table(window.name), on=window.change_feed)
 
     def ready(self, table: str, plan: Plan) -> int:
         """Version that the batch's write of a table has to expect, with what an earlier attempt wrote undone."""

@@ -26,6 +26,7 @@ from tidemark.assets.state.checkpoints import first_times_at, state_at, waits_at
 from tidemark.assets.state.timelines import kept_to_join, log_clock
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, this_process
+from tidemark.resources.catalog import keep_names
 from tidemark.resources.lake.filters import Filters, sql_condition
 from tidemark.resources.spark.frames import count_splits
 from tidemark.resources.workspace import Workspace
@@ -58,6 +59,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
             remedy="materialize the live assets first (raw_events to batches), or `tidemark run`",
         )
     refuse_two_meanings_of_time(workspace)
+    keep_names(workspace)
     create_tables(workspace)  # none is missing: this is where an aggregate that is new and wrong shows
     days = between_days(first, last, workspace.spec.partitions.time_zone)
     start, end = (us_of(instant) for _, _, instant in days)
@@ -81,7 +83,8 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
         versions = workspace.outputs(plan)
         counts = {f"{window.name}.rows": written.rows}
         committed = workspace.batches.commit(plan, counts, versions, workspace.clock.now())
-    return committed  # noqa: RET504 - inside the block it would be no return for a type checker
+    keep_names(workspace)
+    return committed
 
 
 def between_days(first: date, last: date, zone: str) -> Filters:

@@ -1,4 +1,4 @@
-"""Commands that set up and look after pipelines: `tidemark init`, `backfill`, `changes`, `maintain`, `serve`.
+"""Commands that set up and look after pipelines: `tidemark init`, `backfill`, `changes`, `maintain`, and others.
 
 Here: what a person types and reads, what `init` lays out where. Not here: what is done (../days.py,
 assets/changes.py, ../upkeep.py, ../serving.py), what `dagster.yaml` says (resources/settings.py).
@@ -8,6 +8,7 @@ assets/changes.py, ../upkeep.py, ../serving.py), what `dagster.yaml` says (resou
 import shlex
 import sys
 from datetime import date, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -260,6 +261,48 @@ def _show_upkeep(name: str, retained: str, done: "Upkeep") -> None:
 
 
 @click.command()
+@spec_paths
+@warehouse_option
+@overrides_option
+@says_errors
+def register(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tuple[str, ...]) -> None:
+    """Give the tables of pipelines their names in a catalog, and let the views show the last commit.
+
+    Runs do this by themselves where the spec has a `catalog`. Use it after a failure, or for a catalog that is new.
+
+    Exit status: 0 done; 1 a failure; 2 bad spec or usage.
+    """
+    from tidemark.pipelines.terminal import telling
+    from tidemark.resources.catalog import committed_view
+    from tidemark.resources.catalog import register as give_names
+    from tidemark.resources.spark.choice import choose_spark, open_session
+    from tidemark.resources.workspace import Workspace
+
+    files = read_specs(specs, overrides)
+    if without := [file.name for file in files if file.spec.catalog is None]:
+        raise SpecError(
+            f"{', '.join(without)}: there is no `catalog`.",
+            expected="the catalog that the tables are to have names in",
+            remedy="write `catalog: {name: spark_catalog, schema: quakes}`; the docs say how Spark finds one",
+        )
+    settings = known_settings(warehouse)
+    for file in files:
+        name = file.spec.name
+        with telling(name) as tell:
+            assert file.spec.catalog is not None  # refused above
+            spark = partial(open_session, choose_spark(settings), tell)
+            done = give_names(Workspace(file, settings.warehouse, spark), file.spec.catalog)
+        if done.batch_id is None:
+            click.echo(f"{name}: nothing is committed yet, so there is nothing to name")
+            continue
+        click.echo(
+            f"{name}: {len(done.names)} tables in {done.schema}, and views of them as of batch {done.batch_id}"
+        )
+        for one in done.names:
+            click.echo(f"  {one}, {committed_view(one)}")
+
+
+@click.command()
 @click.option("--port", type=click.IntRange(1024, 65535), default=PORT, show_default=True, help="Where it listens.")
 @spark_ui_option
 @says_errors
@@ -281,4 +324,4 @@ def serve(*, port: int, spark_ui: bool) -> None:
         sys.exit(INTERRUPTED)
 
 
-COMMANDS = (init, backfill, changes, maintain, serve)
+COMMANDS = (init, backfill, changes, maintain, register, serve)

@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -52,6 +52,16 @@ class DataFiles:
     added: Sequence[AddAction]
     rows: int
 
+    @property
+    def moved(self) -> list[AddAction]:
+        """What the log is to say of them where their rows stood in other files before."""
+        return [replace(action, data_change=False) for action in self.added]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each by its name."""
+        return {action.path: action.size for action in self.added}
+
     def discard(self) -> None:
         """Delete them: no version is going to have them."""
         remove_tree(self.folder)
@@ -80,10 +90,15 @@ def write_files(df: "DataFrame", delta: DeltaTable, table: Place, attempt: int) 
         raise
 
 
-def removals(paths: Sequence[str]) -> list[RemoveAction]:
-    """Return what the log is to say of files whose rows a commit takes away or writes anew."""
+def removals(files: Mapping[str, int], *, changes: bool = True) -> list[RemoveAction]:
+    """Return what the log is to say of files that a commit takes away.
+
+    Args:
+        files: Their bytes by their names; delta-rs reads no change feed without them.
+        changes: Whether that changes rows of the table.
+    """
     now_ms = int(time.time() * 1000)
-    return [RemoveAction(path, data_change=True, deletion_timestamp=now_ms) for path in paths]
+    return [RemoveAction(path, changes, now_ms, size, partition_values={}) for path, size in files.items()]
 
 
 def stored_bytes(table: Place) -> list[int]:

@@ -1,20 +1,19 @@
 """The only writer of Delta: one pipeline's tables, each write one commit that can be repeated and is counted.
 
-Here: single tables. Not here: reading them (reading.py), what makes several tables one batch (batches/batch_log.py),
-what may stand in them (undoing.py).
+Here: rows of single tables. Not here: making tables (new_tables.py), reading them (reading.py), what makes several
+tables one batch (batches/batch_log.py), what may stand in them (undoing.py).
 
 Every commit is delta-rs's, which needs no JVM. Of large results Spark writes the files, see data_files.py, and the
 commit names them; few rows come into this process, which writes them by itself.
 """
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -32,34 +31,25 @@ from tidemark.resources.lake.commits import (
 )
 from tidemark.resources.lake.data_files import DataFiles, removals, write_files
 from tidemark.resources.lake.filters import Filters, arrow_condition, files_of, sql_condition
-from tidemark.resources.lake.reading import Tables, Version, files_with, rows_of_files
+from tidemark.resources.lake.new_tables import NewTables
+from tidemark.resources.lake.reading import Version, files_with, rows_of_files
+from tidemark.resources.lake.row_changes import RowChanges, has_change_feed
 from tidemark.resources.lake.table_columns import (
-    OtherColumnsError,
     delta_columns,
-    differences,
     missing_fields,
     with_columns_of,
 )
 from tidemark.resources.machine import writing
-from tidemark.resources.places.place import delta_place
-from tidemark.resources.tables import STATISTICS
 from tidemark.timeops.errors import FencedError, LakeError
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-_PROPERTIES = {
-    "delta.enableDeletionVectors": "false",
-    # A batch that fails is undone by going back to the last commit, however long ago that was.
-    "delta.enableExpiredLogCleanup": "false",
-    # Opening a table reads its log from the last checkpoint on; delta-rs makes one every hundred commits by default.
-    "delta.checkpointInterval": "10",
-}
-_ALL_STATISTICS = {"delta.dataSkippingNumIndexedCols": "-1"}  # not of the first 32 columns alone
 FEW_ROWS = 50_000
 """So many rows this process takes from Spark to write them by itself."""
 
+Action = AddAction | RemoveAction
 _TRIES = 20
 _FULL_FILE_BYTES = 8_000_000  # joining small files never rewrites more than this many bytes at a time
 
@@ -76,33 +66,8 @@ class Written:
     rows: int
 
 
-class Lake(Tables):
+class Lake(NewTables):
     """The tables of one pipeline, for reading and writing."""
-
-    def create(self, table: str, schema: "StructType | pa.Schema", *, may_grow: bool = False) -> None:
-        """Create an empty table, all of whose columns may be null, unless it is there.
-
-        Args:
-            table: The table.
-            schema: Its columns.
-            may_grow: A table that is there may have other columns, but none of another type: see `grow`.
-
-        Raises:
-            OtherColumnsError: The table is there with other columns.
-        """
-        wanted = delta_columns(schema)
-        ranges = [name for name in STATISTICS.get(table, ()) if name in schema.names]
-        statistics = {"delta.dataSkippingStatsColumns": ",".join(ranges)} if ranges else _ALL_STATISTICS
-        with writing(self.path(table)):
-            DeltaTable.create(
-                **delta_place(self.path(table)),
-                schema=Schema.from_json(json.dumps(wanted)),
-                mode="ignore",
-                configuration=_PROPERTIES | statistics,
-            )
-        wrong = differences(self.open(table), wanted, of_both=may_grow)
-        if wrong:
-            raise OtherColumnsError(table, self.path(table), wrong)
 
     def grow(self, table: str, schema: "StructType | pa.Schema", *, attempt: int, expect: int) -> int:
         """Add the columns that a table lacks, null in the rows that it has, in one commit if there are any.
@@ -178,9 +143,13 @@ class Lake(Tables):
             expect: As for `append`.
             are_few: As for `append`. A table of no more than FEW_ROWS is then written anew by this process. Otherwise
                 only files that hold matching rows are.
+
+        Of a table with a change feed only rows that differ are deleted and added, see `row_changes.RowChanges`.
         """
         if where is None:
             return self.append(table, df, attempt=attempt, expect=expect, are_few=are_few)
+        if has_change_feed(self._versions.seen(table).delta):
+            return self._exchange(table, df, where, attempt, expect)
         fresh = _few(df) if are_few and self.row_count(table) <= FEW_ROWS else None
         if fresh is not None:
             return self._rewrite(table, fresh, where, attempt, expect)
@@ -269,12 +238,6 @@ class Lake(Tables):
         except CommitFailedError:
             return
 
-    def _committing(self, table: str) -> None:
-        """Stand before every commit, for tests of faults to override."""
-
-    def _committed(self, table: str, version: int) -> None:
-        """Stand behind every commit, for tests of faults to override."""
-
     def _rewrite(self, table: str, fresh: pa.Table, where: Filters, attempt: int, expect: int) -> Written:
         """Write a small table anew: the rows that stay, and fresh ones."""
 
@@ -316,21 +279,16 @@ class Lake(Tables):
             version = Version(self.path(table), delta)
             old = [] if where is None else files_with(version, where)
             kept = self._kept(version, old, where, attempt) if old and where else None
-            actions: list[AddAction | RemoveAction] = [*fresh.added, *(kept.added if kept else ()), *removals(old)]
+            removed = removals({path: version.sizes[path] for path in old})
+            actions: list[Action] = [*fresh.added, *(kept.added if kept else ()), *removed]
             if not actions:
                 return Written(delta.version(), 0)
-            once = CommitProperties(
-                max_commit_retries=0, custom_metadata={"userMetadata": mark(attempt), ADDED_ROWS: str(fresh.rows)}
-            )
-            self._committing(table)
             try:
-                delta.create_write_transaction(actions, "append", delta.schema(), commit_properties=once)
+                return self._commit_files(table, delta, actions, attempt, fresh.rows)
             except CommitFailedError:
                 if kept:
                     kept.discard()
                 raise
-            self._committed(table, delta.version() + 1)
-            return Written(delta.version() + 1, fresh.rows)
 
         try:
             with writing(self.path(table)):
@@ -339,6 +297,49 @@ class Lake(Tables):
             for files in written:
                 files.discard()
             raise
+
+    def _exchange(self, table: str, df: "DataFrame", where: Filters, attempt: int, expect: int) -> Written:
+        """Commit the rows that differ: if need be after a commit that gives those to delete files of their own."""
+
+        def exchange(delta: DeltaTable) -> Written:
+            changes = RowChanges.between(Version(self.path(table), delta), where, df, attempt)
+            fresh, gone = changes.coming(), {path: changes.version.sizes[path] for path in changes.files}
+            if not fresh.rows and not gone:
+                return Written(delta.version(), 0)
+            made = [fresh]
+            try:
+                kept = changes.staying() if gone else None
+                if kept and kept.rows:
+                    split = changes.going()
+                    made += [kept, split]
+                    moved: list[Action] = [*kept.moved, *split.moved, *removals(gone, changes=False)]
+                    there = self._commit_files(table, delta, moved)
+                    made, gone = [fresh], split.sizes
+                    delta = self._versions.open(table, there.version)
+                return self._commit_files(table, delta, [*fresh.added, *removals(gone)], attempt, fresh.rows)
+            except CommitFailedError:
+                for files in made:
+                    files.discard()
+                raise
+
+        with writing(self.path(table)):
+            return self._once(table, attempt, expect, exchange)
+
+    def _commit_files(
+        self,
+        table: str,
+        delta: DeltaTable,
+        actions: Sequence[Action],
+        attempt: int | None = None,
+        rows: int = 0,
+    ) -> Written:
+        """Commit files on the very version that was opened; without an attempt they change no rows."""
+        said = {"userMetadata": mark(attempt), ADDED_ROWS: str(rows)} if attempt is not None else None
+        once = CommitProperties(max_commit_retries=0, custom_metadata=said)
+        self._committing(table)
+        delta.create_write_transaction(list(actions), "append", delta.schema(), commit_properties=once)
+        self._committed(table, delta.version() + 1)
+        return Written(delta.version() + 1, rows)
 
     def _kept(self, version: Version, files: list[str], where: Filters, attempt: int) -> DataFiles:
         """Write the rows of some files anew that match no filters; those for which the condition is null stay."""

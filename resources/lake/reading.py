@@ -5,7 +5,7 @@ reading within bounded memory (queries.py).
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -63,6 +63,12 @@ class Version:
             for one in known.get_fragments()
         ]
         return pyarrow.dataset.FileSystemDataset(fragments, known.schema, known.format, files)
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes of each of its files, by the names in its log."""
+        files = pa.table(self.delta.get_add_actions(flatten=True))
+        return dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))
 
 
 def _without_bounds(delta: DeltaTable, schema: pa.Schema) -> set[str]:

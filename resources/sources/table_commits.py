@@ -67,7 +67,13 @@ def _changed(
             remedy="`changes: rows` in a pipeline of another name reads what such commits change, if the table "
             "keeps a change data feed; `changes: ignore` passes over them whole, also over rows that they add",
         )
-    if len(commits) > 1 or not layout.has_change_feed:
+    if len(commits) > 1 and layout.has_change_feed:
+        raise InputError(
+            f"{what}, and so do other commits of the same batch: of several, the change data feed is not read",
+            expected="windows of another pipeline that only ever give final rows",
+            remedy="read `history/<name>` of that pipeline, where its window has `history: true`",
+        )
+    if not layout.has_change_feed:
         raise InputError(
             f"{what}, and the table kept no change data feed then",
             expected="a table with delta.enableChangeDataFeed = true, as `changes` is rows",

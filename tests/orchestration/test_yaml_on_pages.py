@@ -147,12 +147,20 @@ def names_a_module(text: str, folder: Path) -> None:
     assert (ROOT / Path(*module.split("."))).with_suffix(".py").is_file()
 
 
+def is_a_source_of_dbt(text: str, folder: Path) -> None:
+    """It names the table that the page's Python reads."""
+    [source] = yaml.safe_load(text)["sources"]
+    assert [table["config"]["delta_table_path"] for table in source["tables"]] == ["warehouse/quakes/windows/by_hour"]
+
+
 USES: Mapping[str, Callable[[str, Path], None]] = {
     "name": is_run,
     "sources": reads_a_source,
     "options": connects,
     "arrival_time": is_an_arrival_time,
     "schedule": is_part_of_a_spec,
+    "catalog": is_part_of_a_spec,
+    "version": is_a_source_of_dbt,
     "cases": hold_for_the_readme,
     "ops": configures_a_run,
     "resources": configures_a_run,

@@ -73,6 +73,7 @@ def test_help_names_every_command() -> None:
         "init",
         "changes",
         "maintain",
+        "register",
         "report",
         "serve",
         "show",

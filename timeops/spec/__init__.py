@@ -18,7 +18,7 @@ from tidemark.timeops.spec.expressions import RESERVED_COLUMNS, is_reserved
 from tidemark.timeops.spec.files_source import FilesSource
 from tidemark.timeops.spec.json_schema import spec_json_schema
 from tidemark.timeops.spec.kafka_source import KafkaSource
-from tidemark.timeops.spec.pipeline import Outputs, Partitions, Spec, rules_between_parts
+from tidemark.timeops.spec.pipeline import Catalog, Outputs, Partitions, Spec, rules_between_parts
 from tidemark.timeops.spec.source import Alignment, Source, SourceIdle
 from tidemark.timeops.spec.window import RESERVED_IN_WINDOWS, WindowSpec
 from tidemark.timeops.spec.yaml_text import read_yaml, with_overrides
@@ -26,6 +26,7 @@ from tidemark.timeops.spec.yaml_text import read_yaml, with_overrides
 __all__ = [
     "RESERVED_COLUMNS",
     "RESERVED_IN_WINDOWS",
+    "Catalog",
     "DeltaSource",
     "FilesSource",
     "KafkaSource",
@@ -54,6 +55,7 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
     ("time", "late"): TolerancePolicy,
     ("time", "early"): TolerancePolicy,
     ("time", "idle"): Idle,
+    ("catalog",): Catalog,
     ("outputs",): Outputs,
     ("windows",): WindowSpec,
     ("partitions",): Partitions,

@@ -25,7 +25,7 @@ from tidemark.timeops.spec.consistency import (
 )
 from tidemark.timeops.spec.delta_source import DeltaSource
 from tidemark.timeops.spec.event_time import TimeSpec
-from tidemark.timeops.spec.fields import Day, Flag, PipelineName, SpecModel, TimeZone
+from tidemark.timeops.spec.fields import Day, Flag, Name, PipelineName, SpecModel, TimeZone
 from tidemark.timeops.spec.files_source import FilesSource
 from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.source import Source
@@ -36,6 +36,19 @@ class Outputs(SpecModel):
     """Which tables are written beside windows and dead letters."""
 
     ordered_events: Flag = Field(default=True, description="Write ordered_events and held_events.")
+
+
+class Catalog(SpecModel):
+    """Where the tables have names that SQL knows."""
+
+    name: Name = Field(
+        default="spark_catalog", description="Name of the catalog in Spark; by default the session's own."
+    )
+    schema_name: Name | None = Field(
+        default=None,
+        alias="schema",
+        description="The schema, which is made if need be; default: the pipeline's name.",
+    )
 
 
 class Partitions(SpecModel):
@@ -76,6 +89,11 @@ class Spec(SpecModel):
         "default: never.",
     )
 
+    catalog: Catalog | None = Field(
+        default=None,
+        description="Give the tables names in a catalog, and views <name>_committed that show the last commit; "
+        "default: none.",
+    )
     alerts: Alerts = Field(
         default=Alerts(), description="When dead letters, or the age of results, cause a warning or an error."
     )
@@ -163,11 +181,10 @@ class Spec(SpecModel):
 
         Lengths of time and sizes are in one spelling, keys and windows in one order. What has its default
         value is left out, so a key that a later version adds changes nothing for specs without it. So are the
-        schedule, the alerts, owners and tags: they change no result.
+        schedule, the catalog, the alerts, owners and tags: they change no result.
         """
-        data: dict[str, Any] = self.model_dump(
-            mode="json", by_alias=True, exclude_defaults=True, exclude={"schedule", "alerts", "owners", "tags"}
-        )
+        no_result = {"schedule", "catalog", "alerts", "owners", "tags"}
+        data: dict[str, Any] = self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=no_result)
         for source in data["sources"]:
             source["schema"] = " ".join(source["schema"].split())
             options = source.get("options", {})

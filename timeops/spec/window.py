@@ -28,6 +28,7 @@ from tidemark.timeops.spec.fields import (
 from tidemark.timeops.spec.shapes import WindowShape
 
 RESERVED_IN_WINDOWS = RESERVED_COLUMNS | {"window_start", "window_end", "_change_type", "_late_events"}
+_OF_CHANGE_FEED = {"_commit_version", "_commit_timestamp"}
 ALIAS_SCHEMA: Mapping[str, Any] = {
     "pattern": f"^{ALIAS}$",
     "not": {"enum": sorted(RESERVED_IN_WINDOWS)},
@@ -67,6 +68,10 @@ class WindowEmission(WindowShape):
         default=False,
         description="Write every revision to the table history/<name>, with what it replaced and the late events "
         "that caused it.",
+    )
+    change_feed: Flag = Field(
+        default=False,
+        description="Delta's change data feed of windows/<name>: which rows each version inserted and deleted.",
     )
     empty: Flag = Field(
         default=False,
@@ -217,6 +222,9 @@ class WindowSpec(WindowEmission):
         for name, at in named:
             if is_reserved(name) or name.lower() in RESERVED_IN_WINDOWS:
                 found = f"the name `{name}` is reserved for a column of Tidemark"
+                problems.append(Problem(found, remedy="choose another name", at=at))
+            elif self.change_feed and name.lower() in _OF_CHANGE_FEED:
+                found = f"the name `{name}` is reserved for a column of Delta's change feed"
                 problems.append(Problem(found, remedy="choose another name", at=at))
             elif name.lower() in seen:
                 found = f"two columns of this window are called `{name}`"

@@ -1,0 +1,226 @@
+"""Names of a pipeline's tables in a catalog of Spark, and views of them as of the last commit.
+
+Here: what stands under which name, and moving views. Not here: when they are moved (assets/), which catalog a session
+has: that is a matter of its settings.
+
+A view holds the version that a commit names as a number: no query could find it, as the rows of a batch at work may
+have taken the place of others already. Views are moved one after the other behind a commit, `batches` last. So the
+batch that this one names is what all of them show, unless somebody died in between: then the next who comes moves
+them.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidemark.resources import tables
+from tidemark.resources.places.place import in_delta
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.errors import TidemarkError
+from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.spec import Catalog
+
+if TYPE_CHECKING:  # the command line must not wait for PySpark
+    from pyspark.sql import SparkSession
+
+SESSION_CATALOG = "spark_catalog"
+_BATCH, _FOLDER = "tidemark.batch", "tidemark.folder"
+_NOT_THERE = ("CATALOG_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE")
+_UNREACHABLE = ("TTransportException", "Unable to instantiate", "HiveMetaStoreClient", "Connection refused")
+_DENIED = ("permission denied", "permission_denied", "access denied", "not authorized", "no privilege", "forbidden")
+
+
+class CatalogError(TidemarkError):
+    """The catalog cannot hold the names; tables and commits are as they were."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """What a catalog has of a pipeline.
+
+    Attributes:
+        schema: Catalog and schema, as SQL writes them.
+        names: The tables under it.
+        batch_id: The commit that the views show; None where there is none yet.
+    """
+
+    schema: str
+    names: tuple[str, ...]
+    batch_id: int | None
+
+
+def names_of(workspace: Workspace) -> dict[str, str]:
+    """The name of each public table in a catalog, `batches` last: `windows_by_hour` for `windows/by_hour`."""
+    of_events = (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if workspace.spec.outputs.ordered_events else ()
+    public = (tables.RAW_EVENTS, *of_events, tables.DEAD_LETTERS, tables.WATERMARKS, *workspace.result_tables)
+    return {table: table.replace("/", "_") for table in (*public, tables.BATCHES)}
+
+
+def committed_view(name: str) -> str:
+    """The name of the view that shows a table as of the last commit."""
+    return f"{name}_committed"
+
+
+def register(workspace: Workspace, catalog: Catalog) -> Registered:
+    """Give the tables of a pipeline their names, and let the views show the last commit, unless they do.
+
+    Raises:
+        CatalogError: The catalog is not there, does not last, refuses, or has other things of these names.
+    """
+    schema = f"{quoted(catalog.name)}.{quoted(catalog.schema_name or workspace.spec.name)}"
+    with _in_words(schema):
+        return _Names(workspace, workspace.spark, schema).register()
+
+
+def keep_names(workspace: Workspace) -> None:
+    """Let the views show the last commit, where the spec asks for a catalog.
+
+    Raises:
+        CatalogError: As of `register`.
+    """
+    if workspace.spec.catalog is not None:
+        register(workspace, workspace.spec.catalog)
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The names of one pipeline under one schema."""
+
+    workspace: Workspace
+    spark: "SparkSession"
+    schema: str
+
+    def register(self) -> Registered:
+        """As the function."""
+        self._refuse_names_that_do_not_last()
+        names, last = names_of(self.workspace), None
+        if self.workspace.exists:
+            last = self.workspace.batches.last_commit()
+        done = Registered(self.schema, tuple(names.values()) if last else (), last.batch_id if last else None)
+        if last is None:
+            self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
+            return done
+        moved = self._properties(committed_view(names[tables.BATCHES]))
+        if (moved.get(_BATCH), moved.get(_FOLDER)) == (str(last.batch_id), self._folder(tables.BATCHES)):
+            return done
+        self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
+        for table, name in names.items():  # all of them first: a name that is taken leaves no view half way
+            self._refuse_taken(name, is_view=False, folder=self._folder(table))
+            self._refuse_taken(committed_view(name), is_view=True, folder=self._folder(table))
+        for table, name in names.items():
+            self._name(table, name)
+        for table, name in names.items():
+            self._move(table, name, last.batch_id, last.table_versions.get(table))
+        return done
+
+    def _folder(self, table: str) -> str:
+        return in_delta(self.workspace.lake.path(table).absolute())
+
+    def _name(self, table: str, name: str) -> None:
+        folder = self._folder(table).replace("\\", "\\\\").replace("'", "\\'")
+        self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.schema}.{quoted(name)} USING delta LOCATION '{folder}'")
+
+    def _move(self, table: str, name: str, batch_id: int, version: int | None) -> None:
+        """Lets a view show a version; `batches`, which is the log of commits, has no uncommitted rows but plans."""
+        rows = "WHERE state IN ('committed', 'accepted')" if table == tables.BATCHES else f"VERSION AS OF {version}"
+        folder = self._folder(table).replace("\\", "\\\\").replace("'", "\\'")
+        self.spark.sql(
+            f"CREATE OR REPLACE VIEW {self.schema}.{quoted(committed_view(name))} "
+            f"COMMENT '{table} of {self.workspace.spec.name} as of batch {batch_id}' "
+            f"TBLPROPERTIES ('{_BATCH}' = '{batch_id}', '{_FOLDER}' = '{folder}') "
+            f"AS SELECT * FROM {self.schema}.{quoted(name)} {rows}"
+        )
+
+    def _refuse_taken(self, name: str, *, is_view: bool, folder: str) -> None:
+        about = self._about(name)
+        if not about:
+            return
+        ours = self._properties(name).get(_FOLDER) if is_view else _plain(about.get("Location", ""))
+        if (about.get("Type") == "VIEW") == is_view and ours == folder:
+            return
+        kind = about.get("Type", "something").lower()
+        where = about.get("Location") or self._properties(name).get(_FOLDER) or ""
+        raise CatalogError(
+            f"{self.schema}.{quoted(name)} is taken: it is a {kind}" + (f" of {_plain(where)}." if where else "."),
+            expected=f"no such name, or the {'view' if is_view else 'table'} of {folder}",
+            remedy="drop or rename it, or give this pipeline a schema of its own: `catalog: {schema: …}`",
+        )
+
+    def _about(self, name: str) -> dict[str, str]:
+        """What the catalog says of a name; nothing where it does not know it."""
+        if not self.spark.catalog.tableExists(f"{self.schema}.{quoted(name)}"):
+            return {}
+        rows = self.spark.sql(f"DESCRIBE TABLE EXTENDED {self.schema}.{quoted(name)}").collect()
+        titles = [place for place, row in enumerate(rows) if row[0].startswith("# Detailed")]
+        return {row[0]: row[1] for row in rows[titles[0] if titles else 0 :]}
+
+    def _properties(self, name: str) -> dict[str, str]:
+        if not self.spark.catalog.tableExists(f"{self.schema}.{quoted(name)}"):
+            return {}
+        rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.schema}.{quoted(name)}").collect()
+        return {row[0]: row[1] for row in rows}
+
+    def _refuse_names_that_do_not_last(self) -> None:
+        catalog = self.schema.split(".", maxsplit=1)[0]
+        if catalog != quoted(SESSION_CATALOG):
+            return
+        if self.spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory":
+            raise CatalogError(
+                "This Spark has no metastore: names in its catalog would be gone with its process.",
+                expected="a Spark with a metastore, or a catalog of another name that its settings define",
+                remedy="write `spark.sql.catalogImplementation hive` and where the metastore is into "
+                "spark-defaults.conf, in the folder that SPARK_CONF_DIR names, or leave `catalog` out of the spec",
+            )
+
+
+def _plain(location: str) -> str:
+    """A location as a path, without the scheme of the local file system."""
+    return location.removeprefix("file:").replace("///", "/", 1) if location.startswith("file:") else location
+
+
+@contextmanager
+def _in_words(schema: str) -> Iterator[None]:
+    """Says in one sentence what a catalog has against a statement.
+
+    Raises:
+        CatalogError: Something.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - see above
+
+    try:
+        yield
+    except PySparkException as error:
+        said, condition = str(error), ""
+        with suppress(Exception):  # a server of another version may not tell it
+            condition = error.getCondition() or ""
+        first = next(iter(said.splitlines()), "")
+        name = schema.split(".", maxsplit=1)[0]
+        if condition in _NOT_THERE:
+            found, remedy = (
+                f"There is no catalog {name} in this Spark.",
+                (
+                    "correct `catalog.name`, or define the catalog where this Spark is configured: "
+                    f"`spark.sql.catalog.{name.strip('`')}` in its spark-defaults.conf"
+                ),
+            )
+        elif any(sign in said.lower() for sign in _DENIED):
+            found, remedy = (
+                f"{schema} is not open to this user: {first}",
+                ("grant CREATE SCHEMA, CREATE TABLE and CREATE VIEW there, or name another schema"),
+            )
+        elif any(sign in said for sign in _UNREACHABLE):
+            found, remedy = (
+                f"The metastore behind {schema} does not answer: {first}",
+                ("see whether it runs where this Spark's settings say, and whether another process has it open"),
+            )
+        else:
+            found, remedy = (
+                f"The catalog refuses a name in {schema}: {first}",
+                ("see what these words are of. A catalog must take external Delta tables and views"),
+            )
+        raise CatalogError(
+            found,
+            expected="a catalog that takes external Delta tables, and views of them",
+            remedy=f"{remedy}. Tables and commits are as they were; `tidemark register SPEC` tries again",
+        ) from error

@@ -1,0 +1,76 @@
+"""Making tables: their columns and properties. Every commit of them is delta-rs's.
+
+Here: what a table is before it has rows. Not here: rows (lake.py), which columns a table has (assets/schemas.py).
+"""
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+
+from tidemark.resources.lake.reading import Tables
+from tidemark.resources.lake.row_changes import CHANGE_FEED, has_change_feed
+from tidemark.resources.lake.table_columns import OtherColumnsError, delta_columns, differences
+from tidemark.resources.machine import writing
+from tidemark.resources.places.place import delta_place
+from tidemark.resources.tables import STATISTICS
+
+if TYPE_CHECKING:  # control tables must not wait for PySpark
+    from pyspark.sql.types import StructType
+
+_PROPERTIES = {
+    "delta.enableDeletionVectors": "false",
+    # A batch that fails is undone by going back to the last commit, however long ago that was.
+    "delta.enableExpiredLogCleanup": "false",
+    # Opening a table reads its log from the last checkpoint on; delta-rs makes one every hundred commits by default.
+    "delta.checkpointInterval": "10",
+}
+_ALL_STATISTICS = {"delta.dataSkippingNumIndexedCols": "-1"}  # not of the first 32 columns alone
+
+
+class NewTables(Tables):
+    """The tables of one pipeline, for reading and making."""
+
+    def create(
+        self, table: str, schema: "StructType | pa.Schema", *, may_grow: bool = False, change_feed: bool = False
+    ) -> None:
+        """Create an empty table, all of whose columns may be null, unless it is there.
+
+        Args:
+            table: The table.
+            schema: Its columns.
+            may_grow: A table that is there may have other columns, but none of another type: see `grow`.
+            change_feed: A new table has a change feed; of one that is there `set_change_feed` decides.
+
+        Raises:
+            OtherColumnsError: The table is there with other columns.
+        """
+        wanted = delta_columns(schema)
+        ranges = [name for name in STATISTICS.get(table, ()) if name in schema.names]
+        statistics = {"delta.dataSkippingStatsColumns": ",".join(ranges)} if ranges else _ALL_STATISTICS
+        feed = {CHANGE_FEED: "true"} if change_feed else {}
+        with writing(self.path(table)):
+            DeltaTable.create(
+                **delta_place(self.path(table)),
+                schema=Schema.from_json(json.dumps(wanted)),
+                mode="ignore",
+                configuration=_PROPERTIES | statistics | feed,
+            )
+        wrong = differences(self.open(table), wanted, of_both=may_grow)
+        if wrong:
+            raise OtherColumnsError(table, self.path(table), wrong)
+
+    def set_change_feed(self, table: str, *, on: bool) -> None:
+        """Give a table a change feed from the next commit on, or none, in one commit unless it is so already."""
+        if has_change_feed(self._versions.seen(table).delta) != on:
+            delta = self.open(table)
+            self._committing(table)
+            delta.alter.set_table_properties({CHANGE_FEED: str(on).lower()})
+            self._committed(table, delta.version())
+
+    def _committing(self, table: str) -> None:
+        """Stand before every commit, for tests of faults to override."""
+
+    def _committed(self, table: str, version: int) -> None:
+        """Stand behind every commit, for tests of faults to override."""
