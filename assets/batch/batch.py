@@ -71,6 +71,11 @@ class BatchWriter:
         return records_in(self.plan) <= FEW_RECORDS
 
     @property
+    def is_moderate(self) -> bool:
+        """Whether a task can put all of its records in order, and Spark keep them, for less than a second scan."""
+        return records_in(self.plan) <= MATERIALIZED_RECORDS
+
+    @property
     def flushes(self) -> bool:
         """Whether the end of input is flushed behind the batch."""
         return segment_of(self.plan).flushes
@@ -226,7 +231,7 @@ class Batch(BatchWriter):
     def _is_judged_once(self, rules: TimeRules) -> bool:
         """Whether the judged rows are kept for all stages, see MATERIALIZED_RECORDS."""
         is_more_than_a_scan = rules.follows_activity or bool(rules.time.deduplicate_by)
-        return is_more_than_a_scan or records_in(self.plan) <= MATERIALIZED_RECORDS
+        return is_more_than_a_scan or self.is_moderate
 
     def _position_behind(self, reached: Position, state: DataFrame, judged: Adjusted) -> tuple[Position, int | None]:
         """The position behind the segment, and `judged.with_time`, found by one small job."""

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from tidemark.assets.schemas import RELEASED, held_columns, ordered_columns, payload_of
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
+from tidemark.resources.lake.lake import FEW_ROWS
 from tidemark.resources.spark.numbering import numbered
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
@@ -39,11 +40,12 @@ def held_before(workspace: Workspace, after: Position) -> DataFrame | None:
     return workspace.read_base(tables.HELD_EVENTS, filters=where).drop(c.BATCH)
 
 
-def write_released(batch: "Batch", *, kept: int) -> int:
+def write_released(batch: "Batch", *, accepted: int, kept: int) -> int:
     """Writes what is released and what is held on.
 
     Args:
         batch: The batch.
+        accepted: How many of its records are accepted.
         kept: How many of its events pass outside the sequence.
 
     Returns:
@@ -64,8 +66,10 @@ def write_released(batch: "Batch", *, kept: int) -> int:
     watermark_us = batch.after.watermark_us
     if not several and watermark_us is not None and not batch.flushes:
         held = held.where(batch.may_reach(watermark_us))
-    held = held.repartitionByRange(c.TIMESTAMP)
-    batch.replace(tables.HELD_EVENTS, held, where=_no_longer_held(batch.after))
+    held_before = batch.workspace.lake.row_count(tables.HELD_EVENTS)
+    few = batch.is_small or (batch.is_moderate and accepted + held_before - written <= FEW_ROWS)
+    held = held if few else held.repartitionByRange(c.TIMESTAMP)
+    batch.replace(tables.HELD_EVENTS, held, where=_no_longer_held(batch.after), are_few=few)
     return written - kept
 
 
