@@ -89,8 +89,8 @@ def with_released(batch: "Batch") -> DataFrame:
 def _sequence(batch: "Batch") -> Iterator[tuple[DataFrame, int | None]]:
     """The released events with their `_release_seq`, and how many they are where that is known before."""
     released = batch.outcome.released.sequence.select(*held_columns(payload_of(batch.workspace)))
-    # Few rows are numbered by the query that writes them; one timeline is sorted by one task then, as it is anyway.
-    if not batch.workspace.spec.time.over and not batch.is_small:
+    # Where that is little work, one task puts a timeline in order, in the query that writes it.
+    if not batch.workspace.spec.time.over and not batch.is_moderate:
         order = [F.col(name) for name in RELEASE_ORDER]
         at, start = c.to_us(c.TIMESTAMP), batch.before.released
         with numbered(released, order, start=start, name=c.RELEASE_SEQ, instant_us=at) as sequence:
