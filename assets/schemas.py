@@ -230,7 +230,8 @@ def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
             with_instant(told, source.arrival_time, rules.time_zone, where=f"sources[{source.name}].arrival_time")
         split_of(own, source)
     start, clock = small_frame(workspace.spark, [], TIMELINE_SCHEMA), LogClock(F.lit(None).cast("bigint"))
-    adjusted = _emptied(time_adjustment(log, start, workspace.rules, clock), workspace)
+    judged = time_adjustment(log, start, workspace.rules, clock, strategy="in_order")
+    adjusted = _emptied(judged, workspace)
     released = adjusted.accepted.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
         c.RELEASE_SEQ, adjusted.accepted[c.SEQ]
     )

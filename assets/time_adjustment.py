@@ -33,6 +33,7 @@ from tidemark.assets.state.timelines import watermark_rows, write_timelines
 from tidemark.assets.tally import Tally, tally_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
+from tidemark.resources.lake.lake import FEW_ROWS
 from tidemark.resources.workspace import LOST, Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import REFUSED, dead_letters_by_reason, furthest_ahead
@@ -80,7 +81,7 @@ def adjust_time(batch: Batch) -> TimeAdjusted:
     tally = tally_of(batch)
     counts, after = _counts(batch, tally), batch.after
     if batch.workspace.spec.outputs.ordered_events:
-        released = write_released(batch, kept=counts[KEPT])
+        released = write_released(batch, accepted=counts["accepted"], kept=counts[KEPT])
         counts |= {"released": released}
         after = replace(after, released=batch.before.released + released)
     batch.append_rows(tables.LOG_CONTROL, control_rows(batch.workspace, batch.plan, after))
@@ -130,7 +131,8 @@ def write_dead_letters(batch: Batch) -> Mapping[str, int]:
         rows = batch.outcome.dead_letters(payload_of(batch.workspace).names)
         rows = rows.withColumn("replayed_at", F.lit(None).cast("timestamp"))
         # One file, or files of a full size; not one task, which would go through all records of a large batch.
-        batch.append(tables.DEAD_LETTERS, rows if batch.is_small else rows.hint("rebalance"))
+        few = batch.is_moderate and reasons.total() <= FEW_ROWS
+        batch.append(tables.DEAD_LETTERS, rows if few else rows.hint("rebalance"), are_few=few)
     return reasons
 
 

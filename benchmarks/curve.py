@@ -1,13 +1,15 @@
 """The cold job over ever more events, on one core and on two: `python -m benchmarks.curve`.
 
-Here: lengths and cores. Not here: the commands (end_to_end.py).
+Here: lengths and cores, and which points a budget leaves time for. Not here: the commands (end_to_end.py).
 """
 
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 
-from benchmarks.cold import TIDEMARK
+from benchmarks.cold import TIDEMARK, Cold
 from benchmarks.end_to_end import WITH, WITHOUT, Command, Commands, commands_of, measured
 from benchmarks.logs import files_of
 from benchmarks.peers import DUCKDB, SPARK
@@ -16,33 +18,75 @@ from benchmarks.timing import INTO, LOGS, Figure, Report
 MILLIONS = (1, 3, 10, 30)
 CORES = (1, 2)
 SHOWN = (SPARK.title, WITHOUT, WITH, DUCKDB.title)
+BUDGET_S = 45 * 60.0
+_LEFT_OUT = "left out: it would have ended after the budget"
+
+
+@dataclass
+class Budget:
+    """Seconds for all runs: none begins that would end later, if it takes as long an event as the one before it.
+
+    Attributes:
+        seconds: How many there are; 0 for no end.
+        started: When the first run began.
+    """
+
+    seconds: float
+    started: float = field(default_factory=time.perf_counter)
+    _taken: dict[tuple[str, int], tuple[int, float]] = field(default_factory=dict)
+
+    def allows(self, name: str, cores: int, events: int) -> bool:
+        """Whether a run of a command may begin; the first of each always may."""
+        known = self._taken.get((name, cores))
+        if not self.seconds or known is None:
+            return True
+        before, took = known
+        return time.perf_counter() - self.started + took * events / before <= self.seconds
+
+    def took(self, name: str, cores: int, events: int, seconds: float) -> None:
+        """Note what a run took."""
+        self._taken[name, cores] = events, seconds
 
 
 @click.command()
 @click.option("--millions", default=",".join(map(str, MILLIONS)), help="Millions of events, with commas between.")
 @click.option("--cores", default=",".join(map(str, CORES)), help="How many cores, with commas between.")
 @click.option("--rounds", default=1, help="How often each command runs.")
+@click.option("--budget", default=BUDGET_S, help="Begin no run that would end after so many seconds; 0: no end.")
 @LOGS
 @INTO
-def main(millions: str, cores: str, rounds: int, logs: Path, into: Path | None) -> None:
-    """Runs each command for each length and number of cores: those that `taskset` leaves it, the machine's first."""
-    report = Report("cold job by events and cores")
-    for many in millions.split(","):
-        events = round(float(many) * 1_000_000)
-        files = files_of(logs.absolute(), events, "parquet")
+def main(*, millions: str, cores: str, rounds: int, budget: float, logs: Path, into: Path | None) -> None:
+    """Runs each command for each length and number of cores: those that `taskset` leaves it, the machine's first.
+
+    The file has all points up to the last that was measured, also if the run is cut off.
+    """
+    lengths = [float(many) for many in millions.split(",")]
+    files = {many: files_of(logs.absolute(), round(many * 1_000_000), "parquet") for many in lengths}
+    report, left = Report("cold job by events and cores"), Budget(budget)
+    for many in sorted(lengths):
         for count in map(int, cores.split(",")):
-            commands = _on_cores(commands_of(files, "parquet", str(TIDEMARK)), count)
-            taken = measured(commands, logs.absolute(), rounds, budget_s=0)
-            on = f"{many} million, {count} core{'s' * (count > 1)}"
-            peer = f"{on}: {SPARK.title}"
-            for name, runs in taken.items():
-                work = f"{on}: {name}"
-                against = None if name == SPARK.title else peer
-                report.figures += [
-                    Figure(work, [run.seconds for run in runs], against=against),
-                    Figure(work, [run.peak_gb for run in runs], unit="GB at its peak", against=against),
-                ]
+            on = f"{many:g} million, {count} core{'s' * (count > 1)}"
+            events = round(many * 1_000_000)
+            commands = _on_cores(commands_of(files[many], "parquet", str(TIDEMARK)), count)
+            for name, command in commands.items():
+                may_run = left.allows(name, count, events)
+                runs = measured({name: command}, logs.absolute(), rounds, budget_s=0)[name] if may_run else []
+                if runs:
+                    left.took(name, count, events, max(run.seconds for run in runs))
+                click.echo(f"{on}: {name}: " + (", ".join(f"{run.seconds:.1f} s" for run in runs) or _LEFT_OUT))
+                report.figures += _figures(on, name, runs)
+            report.write(into)
     report.save(into)
+
+
+def _figures(on: str, name: str, runs: list[Cold]) -> list[Figure]:
+    work = f"{on}: {name}"
+    against = None if name == SPARK.title else f"{on}: {SPARK.title}"
+    note = "" if runs else _LEFT_OUT
+    return [
+        Figure(work, [run.seconds for run in runs], against=against, note=note),
+        Figure(work, [run.peak_gb for run in runs], unit="GB at its peak", against=against, note=note),
+    ]
 
 
 def _on_cores(commands: Commands, count: int) -> Commands:

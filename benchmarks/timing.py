@@ -102,6 +102,10 @@ class Report:
     def save(self, into: Path | None) -> None:
         """Prints the table, and writes the JSON where a file is given."""
         show(self.as_json())
+        self.write(into)
+
+    def write(self, into: Path | None) -> None:
+        """Writes the JSON where a file is given."""
         if into is not None:
             into.write_text(json.dumps(self.as_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -15,6 +15,7 @@ from tidemark.timeops.columns import W_BEFORE, WATERMARK, to_instant
 from tidemark.timeops.dead_letters import time_letters, unfit_letters, unfit_results, window_letters
 from tidemark.timeops.events.adjustment import Adjusted, Released, materialized_together, release, time_adjustment
 from tidemark.timeops.events.duplicates import first_times
+from tidemark.timeops.events.one_pass import judged_in_one_pass, needs_one_pass
 from tidemark.timeops.materialize import Materialize, as_it_is
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
@@ -352,6 +353,12 @@ def advance(
     Raises:
         SpecError: An expression of the spec does not fit the columns.
     """
+    places = is_small if places_sessions is None else places_sessions
+    if is_small and strategy == "in_order" and needs_one_pass(rules):
+        judged = judged_in_one_pass(
+            items, state.timelines, rules, clock, first_times=state.first_times, materialize=materialize
+        )
+        return Outcome(judged, state, flush, materialize, places, written)
     judged = time_adjustment(
         items,
         state.timelines,
@@ -365,5 +372,4 @@ def advance(
     )
     if is_small:
         judged = materialized_together(judged, materialize)
-    places = is_small if places_sessions is None else places_sessions
     return Outcome(judged, state, flush, materialize, places, written)

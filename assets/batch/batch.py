@@ -31,6 +31,7 @@ from tidemark.resources.workspace import Position, Workspace, plan_end, records_
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.events.adjustment import Adjusted
+from tidemark.timeops.events.one_pass import needs_one_pass
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
@@ -40,6 +41,10 @@ FEW_RECORDS = 50_000
 """A batch of at most so many records takes longer to plan than to compute, on two cores as on many."""
 
 BASE_EVERY = 16  # batches
+
+MODERATE_RECORDS = 500_000
+"""The records of at most so large a batch are put in order by one task, and by one query: to plan and compile the
+several queries that would share the work takes longer."""
 
 MATERIALIZED_RECORDS = 1_000_000
 """Batches of at most so many records are judged once and kept for all stages. A larger one is judged anew by each,
@@ -69,6 +74,11 @@ class BatchWriter:
     def is_small(self) -> bool:
         """Whether planning, not computing, is what the batch takes its time for."""
         return records_in(self.plan) <= FEW_RECORDS
+
+    @property
+    def is_moderate(self) -> bool:
+        """Whether one task puts all of its records in order, see MODERATE_RECORDS."""
+        return records_in(self.plan) <= MODERATE_RECORDS
 
     @property
     def flushes(self) -> bool:
@@ -185,6 +195,7 @@ class Batch(BatchWriter):
         segment = segment_of(plan)
         reached = clocks_behind(workspace, segment, self.items, before, rules)
         timelines = self.timelines.count() if workspace.keeps_timelines else 1
+        in_order = self.is_small or (self.is_moderate and needs_one_pass(rules))
         start = State(
             joined_fast(self.timelines, timelines),
             first_times=known_first_times(workspace, self.spans) if self.spans else None,
@@ -196,7 +207,7 @@ class Batch(BatchWriter):
             clock_around(workspace, segment, before, reached),
             flush=self.flushes,
             splits=count_splits(self.items, start.timelines, rules),
-            strategy="in_order" if self.is_small else None,
+            strategy="in_order" if in_order else None,
             # A checkpoint rather than a cache: what follows is planned from its rows, not from what gave them.
             materialize=computed,
             is_small=self._is_judged_once(rules),

@@ -32,10 +32,10 @@ def recount_of_batch(batch: Batch, dead_letters: DataFrame, before: DataFrame) -
     workspace, items = batch.workspace, batch.items
     rules = _rules_of(workspace, batch.plan, items)
     if not rules.deduplicate_by:
-        return recount(items, rules, before)
+        return recount(items, rules, before, are_few=batch.is_moderate)
     told = dead_letters.where("reason = 'duplicate'").select(c.SEQ)
     known = known_first_times(workspace, batch.spans)
-    return recount(items, rules, before, told=told, first_times=known)
+    return recount(items, rules, before, told=told, first_times=known, are_few=batch.is_moderate)
 
 
 def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Measured]:

@@ -11,7 +11,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch
-from tidemark.assets.recount.windows import Look, can_recount, compared, group_values, looks_at
+from tidemark.assets.recount.windows import can_recount, compared, group_values
+from tidemark.assets.recount.written_windows import Look, looks_at, stand_once
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
@@ -74,8 +75,9 @@ def check_windows(batch: Batch) -> list[Checked]:
     asked = asked_of(workspace.spec)
     looks = looks_at(batch)
     written = [(window, looks[window.name]) for window in workspace.spec.windows if window.name in looks]
+    unsure = [one for one in written if not stand_once(workspace, *one)]
     found = [
-        _none_of([_doubled(workspace, *one) for one in written], ONE_FINAL_ROW, "windows and groups with several")
+        _none_of([_doubled(workspace, *one) for one in unsure], ONE_FINAL_ROW, "windows and groups with several")
     ]
     if DENSE_REVISIONS in asked:
         gaps = [_with_gaps(workspace, plan, *one) for one in written if one[0].history]

@@ -1,7 +1,8 @@
 """Windows that a batch closed, computed once more from the tables of events, by comparing times with starts and ends.
 
-Here: which windows, which events are in them, what differs. Not here: the rules of windows (timeops/), of which this
-shares nothing but the reading of the user's expressions. What a flush closed it is told by the table that keeps that.
+Here: which events are in them, what differs. Not here: which windows (written_windows.py), the rules of windows
+(timeops/), of which this shares nothing but the reading of the user's expressions. What a flush closed it is told by
+the table that keeps that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,24 +14,21 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch
-from tidemark.assets.log_control import last_flush
 from tidemark.assets.recount.precision import is_same, is_sure, moved_sums, with_column
+from tidemark.assets.recount.written_windows import Look, Span
 from tidemark.assets.state.windows import drained_before
 from tidemark.resources import tables
 from tidemark.resources.spark.frames import small_frame
-from tidemark.resources.workspace import Position, Workspace, records_in
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import KEPT
-from tidemark.timeops.expressions.aggregates import SUMS, calls_of, on_rows, overflow_in, without_overflow
+from tidemark.timeops.expressions.aggregates import on_rows, overflow_in, without_overflow
 from tidemark.timeops.expressions.tokens import mentions
 from tidemark.timeops.expressions.try_expression import any_fails, as_json, null_if_it_fails
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.aggregates import passes_having, with_aggregates
 from tidemark.timeops.windows.membership import END, START, group_names
-
-_COMPARISONS = 2_000_000  # about what a second is enough for
-_FEWEST, _MOST = 12, 1_000
 
 _START, _END = "window_start", "window_end"
 _FROM, _TO = "__tm_from", "__tm_to"  # start and end of a window that is computed again
@@ -39,32 +37,8 @@ _UNSURE = "__tm_unsure"  # which events a session holds, their times do not tell
 _TOO_LARGE = "__tm_too_large"  # aggregates in which a sum of BIGINT does not fit
 _MAY_PASS = "__tm_may_pass"  # whether a result passes `having` depends on the order of summation
 
-Span = tuple[int, int]
-"""Start and end, microseconds."""
-
 Moved = tuple[str, ...] | None
 """What `moved_sums` gives of an aggregate."""
-
-
-@dataclass(frozen=True)
-class Look:
-    """What a batch wrote of a window.
-
-    Attributes:
-        first_us: Start of the first of its windows, microseconds.
-        spans: Some of those that are closed.
-    """
-
-    first_us: int
-    spans: tuple[Span, ...] = ()
-
-
-def most_windows(records: int) -> int:
-    """How many windows of each definition are computed again after a batch: of a small batch all, of others a sample.
-
-    Each is compared with every event of their time. They are chosen by a hash.
-    """
-    return max(_FEWEST, min(_MOST, _COMPARISONS // max(records, 1)))
 
 
 def can_recount(window: WindowSpec) -> bool:
@@ -73,53 +47,11 @@ def can_recount(window: WindowSpec) -> bool:
     return not any(mentions(text, name) for text in texts for name in (c.SOURCE, c.SPLIT))
 
 
-def looks_at(batch: Batch) -> dict[str, Look]:
-    """What a batch wrote of each window, in one job; nothing of those of which it wrote no row."""
-    workspace, plan = batch.workspace, batch.plan
-    frames, most = [], most_windows(records_in(plan))
-    reopened = batch.was_reopened
-    for window in workspace.spec.windows:
-        rows = batch.written(tables.window_table(window.name))
-        final = rows.where("_is_final").groupBy(_START, _END).agg(_lacks_a_sum(window).alias(_TOO_LARGE))
-        if reopened and window.is_linked:
-            final = final.where(_behind_flush(workspace, window))
-        order = (F.desc(_TOO_LARGE), F.xxhash64(_START, _END), _START, _END)
-        chosen = final.orderBy(*order).limit(most).drop(_TOO_LARGE)
-        first = rows.agg(F.min(_START).alias(_START)).withColumn(_END, F.lit(None).cast("timestamp"))
-        frames.append(first.unionByName(chosen).withColumn("name", F.lit(window.name)))
-    looks: dict[str, Look] = {}
-    both = reduce(DataFrame.unionByName, frames).where(F.col(_START).isNotNull())
-    for row in both.select("name", c.to_us(_START).alias("start"), c.to_us(_END).alias("end")).collect():
-        look = looks.get(row["name"], Look(row["start"]))
-        spans = look.spans if row["end"] is None else (*look.spans, (row["start"], row["end"]))
-        looks[row["name"]] = Look(min(look.first_us, row["start"]), spans)
-    return looks
-
-
-def _lacks_a_sum(window: WindowSpec) -> Column:
-    """BOOLEAN aggregate: a sum is null, because it does not fit or because there was nothing to add up."""
-    lacks = [F.col(f"`{name}`").isNull() for name, text in window.aggregates.items() if calls_of(text, SUMS)]
-    return F.bool_or(reduce(or_, lacks, F.lit(False)))
-
-
 def _too_large(window: WindowSpec, events: DataFrame) -> Column:
     """ARRAY<STRING> aggregate: the names of the aggregates in which a sum of BIGINT does not fit."""
     overflows = {name: overflow_in(text, events) for name, text in window.aggregates.items()}
     which = [F.when(F.expr(text), F.lit(name)) for name, text in overflows.items() if text is not None]
     return F.array_compact(F.array(*which)) if which else F.array().cast("array<string>")
-
-
-def _behind_flush(workspace: Workspace, window: WindowSpec) -> Column:
-    """BOOLEAN: a session or sliding window begins behind all that the last flush has closed.
-
-    Of those before, the tables of events do not tell which events a flush keeps out of which.
-    """
-    batch = last_flush(workspace)
-    position = Position() if batch is None else workspace.position_after(batch)
-    reached = [us for us in (position.max_t_us, position.watermark_us) if us is not None]
-    if not reached:
-        return F.lit(True)
-    return c.to_us(_START) > F.lit(max(reached) + window.reach_us)
 
 
 def group_values(names: Sequence[str]) -> Column:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from tidemark.assets.schemas import RELEASED, held_columns, ordered_columns, payload_of
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
+from tidemark.resources.lake.lake import FEW_ROWS
 from tidemark.resources.spark.numbering import numbered
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
@@ -39,11 +40,12 @@ def held_before(workspace: Workspace, after: Position) -> DataFrame | None:
     return workspace.read_base(tables.HELD_EVENTS, filters=where).drop(c.BATCH)
 
 
-def write_released(batch: "Batch", *, kept: int) -> int:
+def write_released(batch: "Batch", *, accepted: int, kept: int) -> int:
     """Writes what is released and what is held on.
 
     Args:
         batch: The batch.
+        accepted: How many of its records are accepted.
         kept: How many of its events pass outside the sequence.
 
     Returns:
@@ -64,8 +66,10 @@ def write_released(batch: "Batch", *, kept: int) -> int:
     watermark_us = batch.after.watermark_us
     if not several and watermark_us is not None and not batch.flushes:
         held = held.where(batch.may_reach(watermark_us))
-    held = held.repartitionByRange(c.TIMESTAMP)
-    batch.replace(tables.HELD_EVENTS, held, where=_no_longer_held(batch.after))
+    held_before = batch.workspace.lake.row_count(tables.HELD_EVENTS)
+    few = batch.is_small or (batch.is_moderate and accepted + held_before - written <= FEW_ROWS)
+    held = held if few else held.repartitionByRange(c.TIMESTAMP)
+    batch.replace(tables.HELD_EVENTS, held, where=_no_longer_held(batch.after), are_few=few)
     return written - kept
 
 
@@ -85,8 +89,8 @@ def with_released(batch: "Batch") -> DataFrame:
 def _sequence(batch: "Batch") -> Iterator[tuple[DataFrame, int | None]]:
     """The released events with their `_release_seq`, and how many they are where that is known before."""
     released = batch.outcome.released.sequence.select(*held_columns(payload_of(batch.workspace)))
-    # Few rows are numbered by the query that writes them; one timeline is sorted by one task then, as it is anyway.
-    if not batch.workspace.spec.time.over and not batch.is_small:
+    # Where that is little work, one task puts a timeline in order, in the query that writes it.
+    if not batch.workspace.spec.time.over and not batch.is_moderate:
         order = [F.col(name) for name in RELEASE_ORDER]
         at, start = c.to_us(c.TIMESTAMP), batch.before.released
         with numbered(released, order, start=start, name=c.RELEASE_SEQ, instant_us=at) as sequence:

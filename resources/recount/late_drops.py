@@ -14,6 +14,7 @@ from tidemark.resources.recount.idleness import EndsOfWindow, before_and_after, 
 from tidemark.resources.recount.records import FIRST_US, SourceRules, by_source, event_us, key_of, marked, text_of
 
 _BLOCK_ROWS = 64
+_EARLIER = "ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ def recount(
     *,
     told: DataFrame | None = None,
     first_times: DataFrame | None = None,
+    are_few: bool = False,
 ) -> DataFrame:
     """Counts early, late and out-of-order drops of a range of the log, and duplicates.
 
@@ -74,6 +76,7 @@ def recount(
         told: With `deduplicate_by` the `_arrival_seq` of those that were refused as duplicates.
         first_times: With it `key`, `event_us` and `_arrival_seq` of earlier records that were not, as far as they
             are near the records of the range.
+        are_few: All records may be put in order, rather than those alone that may be late; the counts are the same.
 
     Returns:
         One row: `records`, `untimed` (no arrival, malformed, no or bad event time), `duplicate`, `mistaken` (records
@@ -92,12 +95,13 @@ def recount(
         F.expr(key_of(rules.deduplicate_by)).alias("key"),
     )
     query = times.sparkSession.sql
+    text = _query(rules, are_few=are_few)
     if told is None or first_times is None:
-        return query(_query(rules), log=times, timelines=timelines)
-    return query(_query(rules), log=times, timelines=timelines, told=told, first_times=first_times)
+        return query(text, log=times, timelines=timelines)
+    return query(text, log=times, timelines=timelines, told=told, first_times=first_times)
 
 
-def _query(rules: RecountRules) -> str:
+def _query(rules: RecountRules, *, are_few: bool) -> str:
     unit = rules.unit_us
     early, late = _beyond("e - a", rules.early_us), _beyond("a - e", rules.late_us)
     return f"""
@@ -115,18 +119,34 @@ WITH timed AS (
   SELECT *, clock_now AS own_clock, IF(untimed OR duplicate OR is_early AND {_is(rules.early_policy)}
     OR is_late AND {_is(rules.late_policy)}, NULL, chosen - pmod(chosen, {unit}L)) AS t
   FROM judged
-), {_behind(rules)}, counts AS (
-  SELECT count(*) AS records,
+), {_counts(rules, are_few=are_few)}
+SELECT counts.*, IF({_is(rules.out_of_order)}, behind, 0L) AS out_of_order, behind
+FROM counts
+"""
+
+
+def _counts(rules: RecountRules, *, are_few: bool) -> str:
+    """SQL of `counts`: by outcome, and with `behind` how many events were behind the watermark that they saw."""
+    outcomes = f"""count(*) AS records,
     count_if(untimed) AS untimed,
     count_if(duplicate <> mistaken) AS duplicate,
     count_if(mistaken) AS mistaken,
     count_if(is_early AND {_is(rules.early_policy)}) AS early,
-    count_if(is_late AND {_is(rules.late_policy)}) AS late_arrival
-  FROM judged
-)
-SELECT counts.*, IF({_is(rules.out_of_order)}, n, 0L) AS out_of_order, n AS behind
-FROM counts CROSS JOIN behind
-"""
+    count_if(is_late AND {_is(rules.late_policy)}) AS late_arrival"""
+    follows_clock = rules.emit_every_us is not None or rules.uses_splits or rules.idle is not None
+    if follows_clock or not (are_few or rules.over):
+        return f"""{_behind(rules)}, outcomes AS (
+  SELECT {outcomes} FROM judged
+), counts AS (
+  SELECT outcomes.*, n AS behind FROM outcomes CROSS JOIN behind
+)"""
+    # Many timelines share the work among the cores.
+    return f"""seen AS (
+  SELECT *, {_tolerance(rules)} AS tolerance, max(t) OVER (PARTITION BY line {_EARLIER}) AS largest FROM watched
+), counts AS (
+  SELECT {outcomes}, count_if({_is_behind("largest", "computed", rules)}) AS behind
+  FROM seen LEFT JOIN {{timelines}} ON line = _timeline
+)"""
 
 
 def _behind(rules: RecountRules) -> str:
@@ -136,26 +156,18 @@ def _behind(rules: RecountRules) -> str:
         return f"{watched}, {_asked(rules)}, {_behind_asked(rules)}"
     if rules.uses_splits or rules.idle is not None:
         return f"{_asked(rules)}, {_behind_asked(rules)}"
-    tolerance = by_source({source.name: source.out_of_orderness_us for source in rules.sources})
-    moving = f"""moving AS (
-  SELECT *, {_block(rules)} AS block, {tolerance} AS tolerance FROM watched WHERE t IS NOT NULL
-)"""
-    blocks = f"""{moving}, blocks AS (
+    blocks = f"""moving AS (
+  SELECT *, {_block(rules)} AS block, {_tolerance(rules)} AS tolerance FROM watched WHERE t IS NOT NULL
+), blocks AS (
   SELECT line, block, max(t) AS top,
     max(max(t)) OVER (PARTITION BY line ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS carried
   FROM moving GROUP BY line, block
 )"""
-    earlier = "PARTITION BY line, block ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     if rules.emit_every_us is not None:
         known = "moving JOIN blocks USING (line, block) LEFT JOIN {timelines} ON line = _timeline"
         last = _period("clock", rules.emit_every_us)
         before = f"CASE WHEN block > {last} THEN greatest(watermark, computed) ELSE watermark END"
         return f"{blocks}, {_count_if(_is_behind('carried', before, rules), known)}"
-    if rules.over:  # many timelines share the work among the cores
-        known = (
-            f"(SELECT *, max(t) OVER ({earlier}) AS largest FROM moving) LEFT JOIN {{timelines}} ON line = _timeline"
-        )
-        return f"{moving}, {_count_if(_is_behind('largest', 'computed', rules), known)}"
     # Nearly every event is on time whatever the order in its block was. The others have to be looked at in order,
     # with those above all earlier blocks, as only these can be what an event of their block is behind.
     return f"""{blocks}, compared AS (
@@ -163,8 +175,14 @@ def _behind(rules: RecountRules) -> str:
     coalesce({_is_behind("greatest(carried, top)", "computed", rules)}, false) AS asked
   FROM moving JOIN blocks USING (line, block) LEFT JOIN {{timelines}} ON line = _timeline
 ), seen AS (
-  SELECT *, greatest(carried, max(IF(rises, t, NULL)) OVER ({earlier})) AS largest FROM compared WHERE asked OR rises
+  SELECT *, greatest(carried, max(IF(rises, t, NULL)) OVER (PARTITION BY line, block {_EARLIER})) AS largest
+  FROM compared WHERE asked OR rises
 ), {_count_if(f"asked AND {_is_behind('largest', 'computed', rules)}", "seen")}"""
+
+
+def _tolerance(rules: RecountRules) -> str:
+    """SQL of the out-of-orderness of an event's source."""
+    return by_source({source.name: source.out_of_orderness_us for source in rules.sources})
 
 
 def _count_if(condition: str, rows: str) -> str:
@@ -181,7 +199,7 @@ def _block(rules: RecountRules) -> str:
     """SQL of an event's block, of which it sees all earlier ones."""
     if rules.emit_every_us is not None:
         return _period("clock_now", rules.emit_every_us)
-    return "0L" if rules.over else f"seq div {_BLOCK_ROWS}"
+    return f"seq div {_BLOCK_ROWS}"
 
 
 def _period(clock: str, every_us: int) -> str:
@@ -207,8 +225,7 @@ def _asked(rules: RecountRules) -> str:
 
 def _behind_asked(rules: RecountRules) -> str:
     if rules.emit_every_us is None:
-        earlier = "PARTITION BY line ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-        seen = f"greatest(computed, max(greatest(before, after)) OVER ({earlier}), before)"
+        seen = f"greatest(computed, max(greatest(before, after)) OVER (PARTITION BY line {_EARLIER}), before)"
     else:
         own = _period("clock_now", rules.emit_every_us)
         earlier = f"PARTITION BY line ORDER BY {own} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"

@@ -17,8 +17,8 @@ def test_a_log_in_large_batches_gives_the_oracles_tables(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     assert spark
-    monkeypatch.setattr(batch_at_work, "FEW_RECORDS", 0)
-    monkeypatch.setattr(batch_at_work, "MATERIALIZED_RECORDS", 0)
+    for bound in ("FEW_RECORDS", "MODERATE_RECORDS", "MATERIALIZED_RECORDS"):
+        monkeypatch.setattr(batch_at_work, bound, 0)
     file, settings = made = pipeline(tmp_path, f"large_{policy}", policy, sessions=True)
     land(tmp_path / f"in_large_{policy}", 600, seed=7)
     with DagsterInstance.ephemeral() as instance:

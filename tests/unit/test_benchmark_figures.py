@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.curve import Budget
 from benchmarks.timing import Figure, Report, within
 
 
@@ -55,3 +56,16 @@ def test_no_round_begins_that_would_end_behind_the_budget(monkeypatch: pytest.Mo
     assert rounds(29) == 2
     assert rounds(29, spent_s=10) == 1
     assert rounds(5) == 1
+
+
+def test_a_point_of_the_curve_begins_if_it_would_end_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("benchmarks.curve.time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    budget = Budget(100, started=0)
+    assert budget.allows("ours", 1, 1_000)  # nobody knows how long the first takes
+    budget.took("ours", 1, 1_000, 20)
+    clock[0] = 40
+    assert budget.allows("ours", 1, 3_000)
+    assert not budget.allows("ours", 1, 4_000)
+    assert budget.allows("ours", 2, 4_000)
+    assert Budget(0, started=0).allows("ours", 1, 10**9)

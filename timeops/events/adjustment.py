@@ -159,7 +159,7 @@ def time_adjustment(
     timed = extract(items, rules)
     if rules.time.deduplicate_by:
         timed = with_duplicates(timed, first_times, rules.time)
-    judged = materialize(_judge_arrival(timed, rules.time))
+    judged = materialize(judge_arrival(timed, rules.time))
     strategy = strategy or ("in_order" if rules.time.over else "by_blocks")
     if rules.follows_activity:  # an event that is refused still ends the silence of its timeline and split
         is_watched = ~F.coalesce(F.col(REASON).isin(*REFUSED_AT_INGESTION), F.lit(False))
@@ -191,7 +191,7 @@ def _rows(unwatched: DataFrame, proposed: DataFrame, scanned: Scanned, rules: Ti
         behind = behind.unionByName(dropped, allowMissingColumns=True)
     advances = scanned.advances
     if advances is None or rules.follows_activity:
-        advances = proposed.select(TIMELINE, SEQ, T, PROPOSED, SET_BY, *_more_of_advances(rules))
+        advances = proposed.select(TIMELINE, SEQ, T, PROPOSED, SET_BY, *more_of_advances(rules))
     return JudgedRows(
         accepted=_accepted(scanned, rules.time),
         refused=refused,
@@ -247,7 +247,7 @@ def materialized_together(adjusted: Adjusted, materialize: Materialize) -> Adjus
     return adjusted_from(rows, adjusted.items, adjusted.before, adjusted.rules, adjusted.clock)
 
 
-def _judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
+def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
     """Rules 1 and 2: drops or adjusts events that are early or late against their arrival, in that order (A2).
 
     They know no timeline and no watermark.
@@ -300,7 +300,8 @@ def _beyond(difference_us: Column, tolerance_us: int) -> Column:
     return F.coalesce(difference_us > F.lit(tolerance_us), F.lit(False))
 
 
-def _more_of_advances(rules: TimeRules) -> list[str]:
+def more_of_advances(rules: TimeRules) -> list[str]:
+    """Columns that events which may move a watermark have besides, by what the rules ask of them."""
     periods = [PERIOD] if rules.time.emit_every_us is not None else []
     activity = [SOURCE, SPLIT, CLOCK] if rules.follows_activity else []
     return [*periods, *activity, *clock_rule(rules).of_steps]

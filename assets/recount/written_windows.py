@@ -1,0 +1,141 @@
+"""What a batch wrote of its windows, read without a Spark query: which of them are to be computed once more.
+
+Here: choosing them, and whether each window and group stands there once. Not here: how they are computed again
+(windows.py), which rows break a check (window_checks.py).
+"""
+
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tidemark.assets.batch.batch import Batch
+from tidemark.assets.log_control import last_flush
+from tidemark.resources import tables
+from tidemark.resources.lake.queries import pieces
+from tidemark.resources.workspace import Position, Workspace, records_in
+from tidemark.timeops import columns as c
+from tidemark.timeops.expressions.aggregates import SUMS, calls_of
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.utc import Instant
+
+_COMPARISONS = 2_000_000  # about what a second is enough for
+_FEWEST, _MOST = 12, 1_000
+_MOST_ROWS = 1_000_000  # whose keys are held together
+
+_START, _END = "window_start", "window_end"
+_LACKS = "lacks"  # BOOLEAN: a sum is null, because it does not fit or because there was nothing to add up
+
+Span = tuple[int, int]
+"""Start and end, microseconds."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a batch wrote of a window.
+
+    Attributes:
+        first_us: Start of the first of its windows, microseconds.
+        spans: Some of those that are closed.
+    """
+
+    first_us: int
+    spans: tuple[Span, ...] = ()
+
+
+def most_windows(records: int) -> int:
+    """How many windows of each definition are computed again after a batch: of a small batch all, of others a sample.
+
+    Each is compared with every event of their time. They are chosen by a hash, those that lack a sum first.
+    """
+    return max(_FEWEST, min(_MOST, _COMPARISONS // max(records, 1)))
+
+
+def looks_at(batch: Batch) -> dict[str, Look]:
+    """What a batch wrote of each window; nothing of those of which it wrote no row."""
+    looks = {window.name: _look_at(batch, window) for window in batch.workspace.spec.windows}
+    return {name: look for name, look in looks.items() if look is not None}
+
+
+def _look_at(batch: Batch, window: WindowSpec) -> Look | None:
+    lake, table = batch.workspace.lake, tables.window_table(window.name)
+    most = most_windows(records_in(batch.plan))
+    behind_us = _flushed_up_to(batch.workspace, window) if batch.was_reopened and window.is_linked else None
+    sums = [name for name, text in window.aggregates.items() if calls_of(text, SUMS)]
+    chosen = pa.table(
+        {_START: pa.array([], pa.int64()), _END: pa.array([], pa.int64()), _LACKS: pa.array([], pa.bool_())}
+    )
+    first_us: int | None = None
+    columns, of_batch = [_START, _END, "_is_final", *sums], [(c.BATCH, "=", batch.plan.batch_id)]
+    for piece in pieces(lake, table, lake.version(table), columns, of_batch):
+        if not piece.num_rows:
+            continue
+        starts, ends = (piece[name].cast(pa.int64()) for name in (_START, _END))
+        lowest = pc.min(starts).as_py()
+        first_us = lowest if first_us is None else min(first_us, lowest)
+        lacks = reduce(pc.or_, [piece[name].is_null() for name in sums], pa.repeat(pa.scalar(False), piece.num_rows))
+        is_asked = pc.fill_null(piece["_is_final"], False)
+        if behind_us is not None:
+            is_asked = pc.and_(is_asked, pc.greater(starts, behind_us))
+        found = pa.table({_START: starts, _END: ends, _LACKS: lacks}).filter(is_asked)
+        chosen = _first_of(pa.concat_tables([chosen, found]), most)
+    if first_us is None:
+        return None
+    return Look(first_us, tuple(zip(chosen[_START].to_pylist(), chosen[_END].to_pylist(), strict=True)))
+
+
+def _first_of(windows: pa.Table, most: int) -> pa.Table:
+    """Some of the windows, each once: those that lack a sum, then by a hash of their bounds."""
+    each = windows.group_by([_START, _END]).aggregate([(_LACKS, "max")]).rename_columns([_START, _END, _LACKS])
+    starts, ends = each[_START].to_numpy(), each[_END].to_numpy()
+    order = np.lexsort((ends, starts, _hashed(starts, ends), ~each[_LACKS].to_numpy()))
+    return each.take(order[:most])
+
+
+def _hashed(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """A number of each window that says nothing of its time, the same whenever it is asked for: splitmix64."""
+    mixed = starts.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + ends.astype(np.uint64)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    found: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
+    return found
+
+
+def _flushed_up_to(workspace: Workspace, window: WindowSpec) -> int | None:
+    """Where a session or sliding window has to begin behind, so that it lies behind all that a flush has closed.
+
+    Of those before, the tables of events do not tell which events a flush keeps out of which. Microseconds.
+    """
+    batch = last_flush(workspace)
+    position = Position() if batch is None else workspace.position_after(batch)
+    reached = [us for us in (position.max_t_us, position.watermark_us) if us is not None]
+    return max(reached) + window.reach_us if reached else None
+
+
+def stand_once(workspace: Workspace, window: WindowSpec, look: Look) -> bool:
+    """Whether every window and group stands once in a table, from the first one on that a batch wrote.
+
+    Returns:
+        True only if it is so. False also of so many rows, or of keys of such types, that this cannot tell.
+    """
+    lake, table = workspace.lake, tables.window_table(window.name)
+    since, keys = [(_START, ">=", Instant(look.first_us))], list(window.key_columns)
+    found: list[pa.RecordBatch] = []
+    rows = 0
+    for piece in pieces(lake, table, lake.version(table), keys, since):
+        rows += piece.num_rows
+        if rows > _MOST_ROWS or not all(_is_plain(field.type) for field in piece.schema):
+            return False
+        found.append(piece)
+    if not rows:
+        return True
+    return bool(pa.Table.from_batches(found).group_by(keys).aggregate([]).num_rows == rows)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether values of a type are the same if their bytes are: not so of floating point, and of what holds some."""
+    kinds = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_temporal, pa.types.is_string, pa.types.is_decimal)
+    return any(is_one(kind) for is_one in kinds)
