@@ -28,6 +28,7 @@ from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA
 from tidemark.timeops.events.event_time import with_instant
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.tokens import WORKING, quoted
+from tidemark.timeops.materialize import Materialize
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.spec.window import input_of
@@ -223,15 +224,20 @@ def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
     payload = payload_of(workspace)
     log = small_frame(workspace.spark, [], log_schema(payload))
     ensure_expressions(workspace, log, open_columns(payload))
-    for source, rules in zip(workspace.spec.sources, workspace.rules.sources, strict=True):
+    rules = workspace.rules
+    for source, its_rules in zip(workspace.spec.sources, rules.sources, strict=True):
         own = log.select(*payload_schema(workspace.spark, source).names)
         if source.arrival_time is not None:
             told = own.withColumn(c.FILE, F.lit("").cast("string"))
-            with_instant(told, source.arrival_time, rules.time_zone, where=f"sources[{source.name}].arrival_time")
+            with_instant(told, source.arrival_time, its_rules.time_zone, where=f"sources[{source.name}].arrival_time")
         split_of(own, source)
     start, clock = small_frame(workspace.spark, [], TIMELINE_SCHEMA), LogClock(F.lit(None).cast("bigint"))
-    judged = time_adjustment(log, start, workspace.rules, clock, strategy="in_order")
-    adjusted = _emptied(judged, workspace)
+
+    def emptied(frame: DataFrame) -> DataFrame:
+        return empty_frame(workspace.spark, frame.schema)
+
+    judged = time_adjustment(log, start, rules, clock, strategy="in_order", materialize=emptied)
+    adjusted = _emptied(judged, emptied)
     released = adjusted.accepted.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
         c.RELEASE_SEQ, adjusted.accepted[c.SEQ]
     )
@@ -287,22 +293,18 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
     return found
 
 
-def _emptied(adjusted: Adjusted, workspace: Workspace) -> Adjusted:
+def _emptied(adjusted: Adjusted, emptied: Materialize) -> Adjusted:
     """Frames of the same columns, without the expressions behind them, which Spark would plan with at every step."""
-
-    def empty(frame: DataFrame) -> DataFrame:
-        return empty_frame(workspace.spark, frame.schema)
-
     return replace(
         adjusted,
-        accepted=empty(adjusted.accepted),
-        refused=empty(adjusted.refused),
-        before=empty(adjusted.before),
-        state=empty(adjusted.state),
-        steps=empty(adjusted.steps),
-        clock_steps=None if adjusted.clock_steps is None else empty(adjusted.clock_steps),
-        ended=None if adjusted.ended is None else empty(adjusted.ended),
-        items=empty(adjusted.items),
+        accepted=emptied(adjusted.accepted),
+        refused=emptied(adjusted.refused),
+        before=emptied(adjusted.before),
+        state=emptied(adjusted.state),
+        steps=emptied(adjusted.steps),
+        clock_steps=None if adjusted.clock_steps is None else emptied(adjusted.clock_steps),
+        ended=None if adjusted.ended is None else emptied(adjusted.ended),
+        items=emptied(adjusted.items),
     )
 
 

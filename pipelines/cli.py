@@ -261,7 +261,7 @@ def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:
     for read in [read_cases(file.spec, path) for path in cases]:
         with telling(file.spec.name) as tell:
             tell(f"running the cases of {read.file}")
-            verdicts = judge(file, read, open_session(choose_spark(known_settings())))
+            verdicts = judge(file, read, open_session(choose_spark(known_settings(), tables=False)))
         show_verdicts(f"{file.spec.name}: {read.file}", verdicts)
         hold = hold and all(verdict.holds for verdict in verdicts)
     return hold
@@ -276,7 +276,9 @@ def _check_expressions(file: "SpecFile") -> None:
     with telling(file.spec.name) as tell:
         tell("checking expressions with Spark")
         # No table is opened, so the warehouse may be any folder.
-        table_schemas(Workspace(file, file.folder, lambda: open_session(choose_spark(known_settings()))))
+        table_schemas(
+            Workspace(file, file.folder, lambda: open_session(choose_spark(known_settings(), tables=False)))
+        )
 
 
 def _check_tables(file: "SpecFile", settings: "Settings") -> None:

@@ -7,7 +7,7 @@ import atexit
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -17,7 +17,13 @@ from tidemark.resources.settings import SPARK_VARIABLE, Settings
 from tidemark.resources.spark.client import allow_deep_plans, release_in_a_thread
 from tidemark.resources.spark.network import is_local
 from tidemark.resources.spark.server import address_of, answers, find_note, is_here, is_there
-from tidemark.resources.spark.session import SERVED_SETTINGS, delta_package, local_session, session_config
+from tidemark.resources.spark.session import (
+    SERVED_SETTINGS,
+    delta_package,
+    local_session,
+    session_config,
+    without_tables,
+)
 from tidemark.timeops.errors import MachineError, SpecError
 
 _REMOTE = "spark.remote"
@@ -45,14 +51,24 @@ class SparkChoice:
         return _REMOTE in self.config
 
 
-def choose_spark(settings: Settings) -> SparkChoice:
+def choose_spark(settings: Settings, *, tables: bool = True) -> SparkChoice:
     """What the settings name; without that a server of `tidemark serve` that answers, else this process.
 
     Who asks for Spark's UI is given one in this process.
 
+    Args:
+        settings: The settings.
+        tables: Tables are read or written. Where there are none, a Spark of this process starts without Delta Lake,
+            see `without_tables`.
+
     Raises:
         SpecError: The UI is asked for of a Spark that is not of this process.
     """
+    choice = _choice(settings)
+    return choice if tables or choice.is_remote else replace(choice, config=without_tables(choice.config))
+
+
+def _choice(settings: Settings) -> SparkChoice:
     named = settings.spark
     if settings.spark_ui:
         return _with_ui(named)

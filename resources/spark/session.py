@@ -30,6 +30,15 @@ from tidemark.timeops.session import SESSION_SETTINGS
 _PREFIX = "tidemark-spark-"
 _LOCK = "in_use"
 _PACKAGES = "spark.jars.packages"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_DELTA: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+_INTERPRETED: Mapping[str, str] = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 OLDEST_JAVA = 17
 _INSTALL_JAVA = (
     "Install Java 17 or 21, for example `apt install openjdk-17-jre-headless` or `brew install openjdk@17`, "
@@ -107,8 +116,7 @@ def session_config(master: str | None = None, *, small: bool = False, ui: bool =
         "spark.master": master,
         **network_settings(master, ui=ui),
         _PACKAGES: delta_package(),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        **_DELTA,
         **SERVED_SETTINGS,
         "spark.ui.showConsoleProgress": "false",
         # Otherwise each call of a function on columns tells the JVM the line of Python that it stands in.
@@ -119,7 +127,7 @@ def session_config(master: str | None = None, *, small: bool = False, ui: bool =
         "spark.sql.ui.retainedExecutions": "100",
         "spark.ui.retainedJobs": "200",
         "spark.ui.retainedStages": "200",
-        "spark.driver.extraJavaOptions": java,
+        _JAVA_OPTIONS: java,
     }
     if is_local(master):
         config |= _ON_ONE_MACHINE
@@ -127,14 +135,29 @@ def session_config(master: str | None = None, *, small: bool = False, ui: bool =
         config |= {
             "spark.sql.shuffle.partitions": "2",
             "spark.databricks.delta.snapshotPartitions": "1",
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            **_INTERPRETED,
             "spark.sql.adaptive.enabled": "false",
             # For the first minutes the JVM would optimize the code of Spark's planner rather than run it.
-            "spark.driver.extraJavaOptions": f"{java} -Xms2g -XX:Tier4InvocationThreshold=30000 "
+            _JAVA_OPTIONS: f"{java} -Xms2g -XX:Tier4InvocationThreshold=30000 "
             "-XX:Tier4MinInvocationThreshold=5000 -XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=300000",
         }
     return config
+
+
+def without_tables(config: Mapping[str, str]) -> dict[str, str]:
+    """Settings for a command that reads and writes no table and ends soon: it starts and plans fast, nothing else.
+
+    Without Delta Lake, whose jars need not be there then; Java's first compiler alone, as the second one takes longer
+    to compile Spark's planner than such a command runs; and no code made for a query of a few rows.
+
+    Args:
+        config: Settings as of `session_config`. Of a cluster they stay as they are.
+    """
+    if not is_local(config.get("spark.master", "")):
+        return dict(config)
+    kept = {name: value for name, value in config.items() if name not in (_PACKAGES, *_DELTA)}
+    java = config[_JAVA_OPTIONS].replace("-XX:+UseParallelGC", "-XX:+UseSerialGC")
+    return kept | {_JAVA_OPTIONS: f"{java} -XX:TieredStopAtLevel=1", **_INTERPRETED}
 
 
 @contextmanager
@@ -254,12 +277,11 @@ def _tell_of_error(self: BaseServer, request: Any, client_address: Any) -> None:
 
 def _of_this_process(config: Mapping[str, str]) -> dict[str, str]:
     """The settings with what only the process itself can say: where its files go, and who may read them."""
-    options = "spark.driver.extraJavaOptions"
     umask = os.umask(0o077)
     os.umask(umask)
     return {
         **config,
-        options: f'{config.get(options, "")} -Djava.io.tmpdir="{new_scratch()}"'.strip(),
+        _JAVA_OPTIONS: f'{config.get(_JAVA_OPTIONS, "")} -Djava.io.tmpdir="{new_scratch()}"'.strip(),
         "spark.hadoop.fs.permissions.umask-mode": f"{umask:03o}",  # Hadoop's own is 022, whatever the process has
     }
 

@@ -83,6 +83,37 @@ def pipeline(tmp_path: Path) -> Pipeline:
     return Pipeline(tmp_path)
 
 
+CASES = """
+cases:
+  - name: counted
+    records: [{at: "2026-01-01T00:00:01Z", k: a, v: 1}, {at: "2026-01-01T00:00:02Z", k: a, v: 2}]
+    end_of_input: flush
+    expect: {windows/spells: [{k: a, n: 2, total: 3}]}
+"""
+ALONE = """
+import sys
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+from tidemark.pipelines.cli import main
+for words in (["validate", "anywhere.yaml"], ["test", "anywhere.yaml", "anywhere.cases.yaml"]):
+    done = CliRunner().invoke(main, words, catch_exceptions=False)
+    print(done.output, done.exit_code)
+session = SparkSession.getActiveSession()
+print(session.conf.get("spark.sql.extensions", "no extension"), session.conf.get("spark.jars", "no jar"))
+"""
+
+
+@pytest.mark.long
+def test_a_spec_is_validated_and_its_cases_run_without_delta_lake(pipeline: Pipeline) -> None:
+    (pipeline.folder / "anywhere.cases.yaml").write_text(CASES)
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE], cwd=pipeline.folder, capture_output=True, text=True, check=False
+    )
+    assert "anywhere: ok" in done.stdout, done.stderr
+    assert "1 of 1 hold" in done.stdout
+    assert done.stdout.splitlines()[-1] == "no extension no jar"
+
+
 @pytest.mark.long
 def test_runs_use_a_warm_server_as_long_as_it_answers_and_the_tables_are_the_same(pipeline: Pipeline) -> None:
     log, port = pipeline.folder / "serve.log", free_port()

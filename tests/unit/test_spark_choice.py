@@ -161,6 +161,20 @@ def test_of_a_cluster_nothing_is_set_that_its_own_settings_should_say() -> None:
     assert SERVED_SETTINGS.items() <= cluster.items()
 
 
+def test_a_command_that_needs_no_table_starts_without_delta_and_ends_before_java_would_optimize(
+    tmp_path: Path,
+) -> None:
+    choice = choose_spark(settings(tmp_path), tables=False)
+    assert "delta" not in " ".join([value for name, value in choice.config.items() if "Options" not in name])
+    java = choice.config["spark.driver.extraJavaOptions"].split()
+    assert {"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"} <= set(java)
+    assert "-XX:+UseParallelGC" not in java, "Java takes one collector"
+    assert SERVED_SETTINGS.items() <= choice.config.items(), "an expression means the same"
+    for named in ("spark://far:7077", "sc://far:15002"):
+        far = settings(tmp_path, named)
+        assert choose_spark(far, tables=False) == choose_spark(far)
+
+
 def test_of_this_machine_spark_listens_on_the_loopback_address_asks_for_a_secret_and_has_no_ui() -> None:
     for master in (None, "local", "local[3]"):
         here = session_config(master)
