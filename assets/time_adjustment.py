@@ -39,6 +39,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.counts import REFUSED, dead_letters_by_reason, furthest_ahead
 from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import KEPT
+from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import instant_of
 
@@ -194,7 +195,7 @@ def _write_watermarks(batch: Batch, after: Position, counts: Mapping[str, int]) 
 
 def _write_timelines(batch: Batch, after: Position, counts: Mapping[str, int]) -> None:
     """The state of the timelines; a row of the pipeline and one of each timeline that its own events moved."""
-    state = with_released(batch).localCheckpoint()
+    state = computed(with_released(batch))
     write_timelines(batch, state)
     pipeline = pa.Table.from_pylist([_pipeline_row(batch, after, counts)], schema=tables.WATERMARKS_SCHEMA)
     clock = F.lit(_instant(after.clock_us)).cast("timestamp")

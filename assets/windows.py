@@ -73,8 +73,8 @@ def _write_revisions(batch: Batch, window: WindowSpec) -> int:
     """
     table = tables.window_table(window.name)
     with told_in_words():
-        results = batch.outcome.results(window).localCheckpoint()
-    last = last_revisions(results, window).localCheckpoint()
+        results = computed(batch.outcome.results(window))
+    last = computed(last_revisions(results, window))
     if last.isEmpty():
         return 0
     fresh = passing(last)

@@ -1,4 +1,4 @@
-"""Failures of the machine, in the words of those who met them: a disk that takes no more, a Spark that went away.
+"""Failures of machines, in the words of those who met them: a disk that takes no more, a Spark that went away.
 
 Here: telling them from every other failure. Not here: where files are written, tables that cannot be read
 (lake/reading.py), starting another Spark (spark/choice.py).
@@ -18,6 +18,7 @@ _FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 _READ_ONLY = ("Read-only file system", "attempt to write a readonly database")
 _NOT_OURS = ("Permission denied", "Operation not permitted")
 _SERVER_GONE = ("RETRIES_EXCEEDED", "failed to connect to all addresses", "Socket closed")
+_ROWS_GONE = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _JAVA_GONE = ("Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError")  # of errors
 _REST = "Nothing of the batch was committed and nothing is lost: readers stay at the last commit"
 
@@ -37,7 +38,8 @@ def machine_failure(said: str, kind: str) -> MachineError | None:
         said: What the failure says.
         kind: Name of its class.
     """
-    return full_disk(said) or failure_of_store(said) or server_gone(said) or java_gone(kind)
+    spark = server_gone(said) or executors_gone(said)
+    return full_disk(said) or spark or failure_of_store(said) or java_gone(kind)
 
 
 def full_disk(said: str, where: Path | None = None) -> FullDiskError | ReadOnlyError | None:
@@ -65,6 +67,17 @@ def server_gone(message: str) -> MachineError | None:
     return MachineError(
         "The Spark Connect server stopped answering.",
         remedy="run again: what was committed stays. Without the server a run computes in its own process.",
+    )
+
+
+def executors_gone(said: str) -> MachineError | None:
+    """The error in our words if a failure says that executors took rows along that no other one has."""
+    if _ROWS_GONE not in said:
+        return None
+    return MachineError(
+        "Executors of the cluster went away with rows of the batch that no other executor had.",
+        expected="one of the two executors that keep each row to live on",
+        remedy=f"run again, which repeats the batch. {_REST}",
     )
 
 

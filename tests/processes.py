@@ -37,9 +37,9 @@ def process(command: Sequence[str], environment: Mapping[str, str], log: Path) -
         started.wait()
 
 
-def wait_until(holds: Callable[[], bool], log: Path) -> None:
+def wait_until(holds: Callable[[], bool], log: Path, patience_s: float = PATIENCE_S) -> None:
     """Waits until something holds; without that the test fails, with what the process said."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + patience_s
     while not holds():
         assert time.monotonic() < end, log.read_text()
         time.sleep(0.2)

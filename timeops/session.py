@@ -1,6 +1,7 @@
 """The settings of a Spark session that the meaning of an expression rests on.
 
-Here: what they must be. Not here: starting a session (resources/spark/session.py).
+Here: what they must be, and whether one process plans and computes. Not here: starting a session
+(resources/spark/session.py).
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,11 @@ SESSION_SETTINGS: Mapping[str, str] = {
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
 }
 """What an expression means must not depend on where it runs."""
+
+
+def is_local(master: str) -> bool:
+    """Whether the threads of one process compute, by what Spark calls a master."""
+    return master == "local" or master.startswith("local[")
 
 
 def check_session(session: SparkSession) -> None:

@@ -181,7 +181,7 @@ class Batch(BatchWriter):
     def timelines(self) -> DataFrame:
         """State of every timeline before the batch, schemas.TIMELINE_SCHEMA."""
         start = timelines_before(self.workspace, self.before)
-        return start.localCheckpoint() if self.workspace.keeps_timelines else start
+        return computed(start) if self.workspace.keeps_timelines else start
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:
@@ -216,7 +216,7 @@ class Batch(BatchWriter):
         )
         state = judged.timelines
         if workspace.keeps_timelines:
-            state = state.localCheckpoint()
+            state = computed(state)
         after, with_time = self._position_behind(reached, state, judged.judged)
         if with_time == records_in(plan):  # all have a time: what is refused came behind the watermark
             assert judged.judged.behind is not None

@@ -20,6 +20,7 @@ from tidemark.resources import tables
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.materialize import computed
 from tidemark.timeops.rules import TimeRules, Waits
 from tidemark.timeops.watermark.log_clock import LogClock
 from tidemark.timeops.watermark.timelines import under_clock, under_out_of_orderness
@@ -111,7 +112,7 @@ def joined_fast(state: DataFrame, timelines: int) -> DataFrame:
 
 def kept_to_join(state: DataFrame) -> DataFrame:
     """The state, computed now, to be joined as fast as its size allows."""
-    kept = state.localCheckpoint()
+    kept = computed(state)
     return joined_fast(kept, kept.count())
 
 

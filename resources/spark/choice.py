@@ -5,9 +5,10 @@ Here: choosing, and connecting to a server. Not here: sessions of this process a
 
 import atexit
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from threading import Timer
 
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -15,7 +16,6 @@ from pyspark.sql.utils import is_remote
 
 from tidemark.resources.settings import SPARK_VARIABLE, Settings
 from tidemark.resources.spark.client import allow_deep_plans, release_in_a_thread
-from tidemark.resources.spark.network import is_local
 from tidemark.resources.spark.server import address_of, answers, find_note, is_here, is_there
 from tidemark.resources.spark.session import (
     SERVED_SETTINGS,
@@ -25,9 +25,11 @@ from tidemark.resources.spark.session import (
     without_tables,
 )
 from tidemark.timeops.errors import MachineError, SpecError
+from tidemark.timeops.session import is_local
 
-_REMOTE = "spark.remote"
+_REMOTE, _MASTER = "spark.remote", "spark.master"
 _PATIENCE_S = 30.0
+_PATIENCE_FOR_CORES_S = 15.0
 _LOGGERS = ("pyspark.sql.connect.logging", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _RETRIES_HERE = 5  # after 50 ms, then four times as long each: 17 seconds in all
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
@@ -104,11 +106,28 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
     if known is None:
         tell(f"computing with {choice.sentence}" if choice.is_remote else f"starting {choice.sentence}")
     if not choice.is_remote:
-        session = local_session(choice.config)
+        starts_on_cluster = known is None and not is_local(choice.config.get(_MASTER, "local"))
+        with _told_while_waiting(choice.sentence, tell) if starts_on_cluster else nullcontext():
+            session = local_session(choice.config)
+            if starts_on_cluster:
+                session.range(1).count()  # this ends when a core is there
         if known is None and (page := session.sparkContext.uiWebUrl):
             tell(f"Spark's UI is at {page} as long as it computes")
         return session
     return known if known is not None and is_remote() else _connected(choice.config)
+
+
+@contextmanager
+def _told_while_waiting(cluster: str, tell: Callable[[str], None]) -> Iterator[None]:
+    """Says, once, that a cluster is waited for: Spark itself says nothing, and waits for its cores without an end."""
+    said = f"{cluster} has given no core yet: all of them may be taken, or its secret is another one"
+    late = Timer(_PATIENCE_FOR_CORES_S, tell, [said])
+    late.daemon = True
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
 
 
 def _connected(config: Mapping[str, str]) -> SparkSession:

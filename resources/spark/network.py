@@ -5,14 +5,19 @@ Here: these settings, by where it computes. Not here: all others (session.py), t
 """
 
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 from tidemark.resources.places.credentials import defaults_file, spark_defaults
-from tidemark.timeops.errors import TidemarkError
+from tidemark.timeops.errors import MachineError, TidemarkError
+from tidemark.timeops.session import is_local
 
 LOOPBACK = "127.0.0.1"
 _AUTHENTICATE, _SECRET, _UI = "spark.authenticate", "spark.authenticate.secret", "spark.ui.enabled"
+_PATIENCE_S = 3.0
+_PORTS = {"http": 80, "https": 443}
 _LOCAL_ADDRESS = "SPARK_LOCAL_IP"  # the UI has no setting for its address, and takes this variable
 
 
@@ -39,11 +44,6 @@ def network_settings(master: str, *, ui: bool) -> dict[str, str]:
     return {name: value for name, value in {_AUTHENTICATE: "true", _UI: "false"}.items() if name not in said}
 
 
-def is_local(master: str) -> bool:
-    """Whether the threads of one process compute."""
-    return master == "local" or master.startswith("local[")
-
-
 def check_secret(config: Mapping[str, str]) -> None:
     """Checks that a standalone cluster has a secret; YARN and Kubernetes are given one for each application.
 
@@ -62,6 +62,51 @@ def check_secret(config: Mapping[str, str]) -> None:
         remedy=f"write both there, readable by its owner only, or `{_AUTHENTICATE} false` where the network lets in "
         f"nobody else. The driver's is {defaults_file()}; SPARK_CONF_DIR names another folder",
     )
+
+
+def check_master(master: str) -> None:
+    """Checks that somebody listens where the master of a cluster should be: Spark itself tries for a minute.
+
+    Args:
+        master: What Spark calls a master; several of a standalone cluster have commas between them.
+
+    Raises:
+        MachineError: Nobody does.
+    """
+    addresses = _addresses(master)
+    if addresses and not any(_listens(host, port) for host, port in addresses):
+        raise MachineError(
+            f"Nobody listens at {master}.",
+            expected="the master of a cluster, at the address that TIDEMARK_SPARK names",
+            remedy="correct the address or start the cluster; without TIDEMARK_SPARK this machine computes.",
+        )
+
+
+def _addresses(master: str) -> list[tuple[str, int]]:
+    """Where a master listens; nothing of those that are found otherwise, such as that of YARN."""
+    kind, _, rest = master.partition("://")
+    if kind == "spark":
+        found = [urlsplit(f"//{one}") for one in rest.split(",")]
+    elif kind == "k8s":
+        found = [urlsplit(rest if "://" in rest else f"https://{rest}")]
+    else:
+        return []
+    try:
+        return [(one.hostname or "", one.port or _PORTS[one.scheme]) for one in found]
+    except (ValueError, KeyError) as error:
+        raise MachineError(
+            f"{master} names no address with a port.",
+            expected="an address such as spark://host:7077 or k8s://https://host:443",
+            remedy="correct TIDEMARK_SPARK.",
+        ) from error
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=_PATIENCE_S):
+            return True
+    except OSError:
+        return False
 
 
 @contextmanager

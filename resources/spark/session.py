@@ -23,9 +23,9 @@ from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.sql import SparkSession
 
 from tidemark.resources.spark.delta_jars import known_jars, on_class_path, remember_jars
-from tidemark.resources.spark.network import bound_to_loopback, check_secret, is_local, network_settings
+from tidemark.resources.spark.network import bound_to_loopback, check_master, check_secret, network_settings
 from tidemark.timeops.errors import MachineError
-from tidemark.timeops.session import SESSION_SETTINGS
+from tidemark.timeops.session import SESSION_SETTINGS, is_local
 
 _PREFIX = "tidemark-spark-"
 _LOCK = "in_use"
@@ -237,6 +237,7 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
     starts = SparkSession.getActiveSession() is None
     if starts:
         check_java()
+        check_master(config.get("spark.master", ""))
     package = config.get(_PACKAGES, "")
     jars = known_jars(package) if starts and package and is_local(config.get("spark.master", "")) else []
     with (

@@ -3,10 +3,12 @@
 import os
 import re
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
@@ -18,10 +20,12 @@ from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
+from tidemark.resources.spark.session import session_config
 from tidemark.resources.workspace import Workspace
 
 PAGE = ROOT / "docs" / "how-to" / "deploy.md"
 PLACE = "/srv/events"
+MANIFEST = ROOT / "examples" / "kubernetes" / "tidemark.yaml"
 
 
 def pasted(home: Path, port: int) -> str:
@@ -53,6 +57,38 @@ def serves(port: int) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
+
+
+def test_the_kubernetes_manifest_agrees_with_itself_and_with_this_version() -> None:
+    """No Kubernetes is asked: names lead to what they name, variables and versions are those of the code."""
+    parts = {part["kind"]: part for part in yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8"))}
+    assert {part["metadata"]["namespace"] for part in parts.values()} == {"data"}
+    lines = parts["ConfigMap"]["data"]["spark-defaults.conf"].splitlines()
+    spark = dict(line.split() for line in lines if not line.startswith("#"))
+    assert spark["spark.kubernetes.container.image"] == f"apache/spark:{version('pyspark')}"
+
+    workload, service = parts["StatefulSet"], parts["Service"]
+    pod, driver = workload["spec"]["template"], f"{workload['metadata']['name']}-0"
+    assert workload["spec"]["serviceName"] == service["metadata"]["name"]
+    assert service["spec"]["selector"] == pod["metadata"]["labels"]
+    assert service["spec"]["clusterIP"] == "None"
+    assert spark["spark.kubernetes.driver.pod.name"] == driver
+    assert spark["spark.driver.host"] == f"{driver}.{service['metadata']['name']}.data.svc"
+
+    [container] = pod["spec"]["containers"]
+    known = {variable["name"]: variable["value"] for variable in container["env"]}
+    documented = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in documented for name in known if name.startswith("TIDEMARK_"))
+    assert session_config(known["TIDEMARK_SPARK"])["spark.master"].startswith("k8s://https://")
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    assert mounts.keys() == volumes.keys()
+    assert mounts["spark"] == known["SPARK_CONF_DIR"]
+    assert volumes["spark"]["configMap"]["name"] == parts["ConfigMap"]["metadata"]["name"]
+    shared = "spark.kubernetes.executor.volumes.persistentVolumeClaim.events."
+    assert mounts["events"] == spark[f"{shared}mount.path"]
+    claims = (volumes["events"]["persistentVolumeClaim"]["claimName"], spark[f"{shared}options.claimName"])
+    assert set(claims) == {parts["PersistentVolumeClaim"]["metadata"]["name"]}
 
 
 def test_the_example_of_a_new_home_runs_and_shows_a_window_and_a_dead_letter(

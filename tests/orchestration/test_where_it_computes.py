@@ -1,36 +1,21 @@
 """One pipeline, wherever its queries run: a warm server, a cluster, this process. Real processes, one Delta lake."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
-from urllib.request import urlopen
 
-import pyspark
 import pytest
 
+from tests.cluster import standalone_cluster
 from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, land
 from tests.ports import free_port
 from tests.processes import PATIENCE_S, ROOT, process, wait_until
 from tidemark.pipelines.command_line import INTERRUPTED
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.spark.server import find_note
-from tidemark.resources.spark.session import session_config
 
-SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-CLUSTERS_OWN = (
-    "spark.sql.shuffle",
-    "spark.sql.codegen",
-    "spark.sql.adaptive",
-    "spark.databricks.delta.snapshot",
-    "spark.ui",
-    "spark.executor",
-)
-"""What a pipeline leaves to the settings of a cluster; here those of small data."""
 SPEC = (
     f"name: anywhere\n{LINES}"
     """\
@@ -56,21 +41,27 @@ class Pipeline:
         self.home = folder / "home"
         self.spec.write_text(SPEC)
 
+    @property
+    def command(self) -> list[str]:
+        """Runs all that waits."""
+        run = [sys.executable, "-m", "tidemark.pipelines.cli", "run"]
+        return [*run, str(self.spec), "--warehouse", str(self.warehouse)]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"DAGSTER_HOME": str(self.home)}
+
+    def ends(self, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """How a run ends."""
+        known = {**os.environ, **self.environment, **environment}
+        words = [*self.command, *options]
+        return subprocess.run(
+            words, cwd=ROOT, env=known, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        )
+
     def run(self, *options: str, **environment: str) -> str:
         """Runs all that waits; what it said."""
-        command = [
-            sys.executable,
-            "-m",
-            "tidemark.pipelines.cli",
-            "run",
-            str(self.spec),
-            "--warehouse",
-            str(self.warehouse),
-        ]
-        known = {**os.environ, "DAGSTER_HOME": str(self.home), **environment}
-        done = subprocess.run(
-            [*command, *options], cwd=ROOT, env=known, capture_output=True, text=True, check=False, timeout=PATIENCE_S
-        )
+        done = self.ends(*options, **environment)
         assert done.returncode == 0, done.stderr
         return done.stderr
 
@@ -138,36 +129,26 @@ def test_runs_use_a_warm_server_as_long_as_it_answers_and_the_tables_are_the_sam
 
 @pytest.mark.long
 def test_a_standalone_cluster_gives_the_same_tables_by_one_setting(pipeline: Pipeline) -> None:
-    host, port, page = "127.0.0.1", free_port(), free_port()
-    master, log = f"spark://{host}:{port}", pipeline.folder / "master.log"
-    settings = session_config(small=True) | {"spark.executor.memory": "600m"}
-    small = [f"{name} {value}\n" for name, value in settings.items() if name.startswith(CLUSTERS_OWN)]
-    secret = ["spark.authenticate true\n", "spark.authenticate.secret known to the cluster\n"]
-    (pipeline.folder / "spark-defaults.conf").write_text("".join([*small, *secret]))
-    here = {"SPARK_LOCAL_IP": host, "SPARK_CONF_DIR": str(pipeline.folder)}
-    deploy = [str(SPARK_CLASS), "org.apache.spark.deploy"]
-    with ExitStack() as stack:
-        command = [deploy[0], f"{deploy[1]}.master.Master", "--host", host, "--port", str(port)]
-        stack.enter_context(process([*command, "--webui-port", str(page)], here, log))
-        for number in range(2):
-            command = [deploy[0], f"{deploy[1]}.worker.Worker", "--host", host, "--cores", "1", "--memory", "1g"]
-            work = pipeline.folder / f"worker{number}"
-            command += ["--webui-port", "0", "--work-dir", str(work), master]
-            stack.enter_context(process(command, here, pipeline.folder / f"worker{number}.log"))
-        wait_until(lambda: cluster(page).get("aliveworkers") == 2, log)
+    with standalone_cluster(pipeline.folder / "cluster") as cluster:
         land(pipeline.folder / "in", 300, seed=7)
-        said = pipeline.run("--end-of-input", "flush", TIDEMARK_SPARK=master, **here)
-        assert f"Spark on {master}" in said
-        [application] = cluster(page)["completedapps"]
+        said = pipeline.run("--end-of-input", "flush", **cluster.environment_of_a_driver)
+        assert f"Spark on {cluster.master}" in said
+        [application] = cluster.says()["completedapps"]
     assert (application["name"], application["cores"]) == ("tidemark", 2)
     pipeline.assert_is_the_oracles(flush=True)
 
 
-def cluster(page: int) -> dict[str, Any]:
-    """What a master says of itself; nothing while it starts."""
-    try:
-        with urlopen(f"http://127.0.0.1:{page}/json/") as answer:
-            known: dict[str, Any] = json.load(answer)
-            return known
-    except OSError:
-        return {}
+@pytest.mark.long
+def test_a_cluster_that_is_not_there_is_refused_and_one_that_gives_no_core_is_waited_for(pipeline: Pipeline) -> None:
+    land(pipeline.folder / "in", 30, seed=8)
+    with standalone_cluster(pipeline.folder / "cluster") as cluster:
+        for number in range(len(cluster.workers)):
+            cluster.kill_worker(number)
+        log = pipeline.folder / "waits.log"
+        with process(pipeline.command, {**pipeline.environment, **cluster.environment_of_a_driver}, log) as running:
+            wait_until(lambda: "has given no core yet" in log.read_text() or running.poll() is not None, log)
+            assert running.poll() is None, log.read_text()
+    gone = pipeline.ends(**cluster.environment_of_a_driver)
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert f"Nobody listens at {cluster.master}." in gone.stderr
+    assert "Traceback" not in gone.stderr

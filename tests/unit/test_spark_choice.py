@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner
 
 from tidemark.pipelines.cli import main
-from tidemark.resources.machine import server_gone
+from tidemark.resources.machine import executors_gone, server_gone
 from tidemark.resources.settings import Settings, from_environment
 from tidemark.resources.spark import choice as spark_choice
 from tidemark.resources.spark import server
 from tidemark.resources.spark.choice import choose_spark, open_session
-from tidemark.resources.spark.network import check_secret
+from tidemark.resources.spark.network import check_master, check_secret
 from tidemark.resources.spark.server import (
     ServerNote,
     address_of,
@@ -32,7 +32,7 @@ from tidemark.resources.spark.server import (
     remove_note,
 )
 from tidemark.resources.spark.session import SERVED_SETTINGS, session_config
-from tidemark.timeops.errors import SpecError, TidemarkError
+from tidemark.timeops.errors import MachineError, SpecError, TidemarkError
 
 
 @contextmanager
@@ -272,6 +272,29 @@ def test_a_server_that_goes_away_in_the_middle_of_the_work_is_told_in_words() ->
     assert said is not None
     assert "run again" in str(said)
     assert server_gone("[TABLE_OR_VIEW_NOT_FOUND] The table cannot be found") is None
+
+
+@pytest.mark.parametrize("form", ["spark://{}", "k8s://https://{}", "k8s://{}"])
+def test_a_cluster_whose_master_is_not_there_is_refused_at_once(form: str) -> None:
+    master = form.format(f"127.0.0.1:{dead_port()}")
+    with pytest.raises(MachineError, match=f"Nobody listens at {master}"):
+        check_master(master)
+
+
+def test_one_master_of_several_is_enough_and_others_are_not_asked() -> None:
+    with listening() as port:
+        check_master(f"spark://127.0.0.1:{dead_port()},127.0.0.1:{port}")
+    for master in ("yarn", "local[2]", ""):
+        check_master(master)
+    with pytest.raises(MachineError, match="names no address with a port"):
+        check_master("spark://far:seven")
+
+
+def test_rows_that_went_with_their_executors_are_told_in_words() -> None:
+    said = executors_gone("Job aborted: org.apache.spark.SparkException: [CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] rdd_7_1")
+    assert said is not None
+    assert "run again" in str(said)
+    assert executors_gone("[TABLE_OR_VIEW_NOT_FOUND] The table cannot be found") is None
 
 
 def test_serve_refuses_a_port_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,169 @@
+"""The demo on a cluster whose workers and drivers die: the rows are those of one machine, table by table.
+
+Here: real processes, real flights, input and warehouse on a file system that all see. Not here: other pipelines on a
+cluster (orchestration/test_where_it_computes.py).
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster, standalone_cluster
+from tests.processes import process, wait_until
+from tidemark.pipelines.demo import SPEC, land_flights
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import Settings
+from tidemark.resources.tables import ORDERED_EVENTS
+from tidemark.resources.workspace import Workspace
+
+pytestmark = pytest.mark.long
+
+MONTHS = ("01", "02")  # 51,955 flights of every outcome: more than a batch may have that is planned as a small one
+FLIGHTS = 51_955
+DEADLINE_S = 900  # of a command: it plans for a minute, and longer beside other tests
+DAYS = ("--from", "2013-01-10", "--to", "2013-01-20")
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The demo's pipeline with a warehouse of its own.
+
+    Attributes:
+        spec: The spec file, which all share.
+        folder: Where the warehouse and Dagster's home are.
+        spark: What a run needs in its environment to compute where it is to.
+    """
+
+    spec: Path
+    folder: Path
+    spark: Mapping[str, str]
+
+    @property
+    def workspace(self) -> Workspace:
+        settings = Settings(self.folder / "warehouse", self.spec.parent, self.folder / "home")
+        return Workspace(read_spec(self.spec), settings.warehouse)
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "said.txt"
+
+    def started(self, command: str, *options: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        """A command of tidemark over this pipeline: it leads a group of processes, which its JVM is in."""
+        self.folder.mkdir(exist_ok=True)
+        words = [sys.executable, "-m", "tidemark.pipelines.cli", command, str(self.spec), *options]
+        places = {"TIDEMARK_WAREHOUSE": str(self.folder / "warehouse"), "DAGSTER_HOME": str(self.folder / "home")}
+        return process(words, {**places, **self.spark}, self.log)
+
+    def does(self, command: str, *options: str) -> str:
+        """What a command says that ends well."""
+        with self.started(command, *options) as running:
+            assert running.wait(DEADLINE_S) == 0, self.log.read_text()
+        return self.log.read_text()
+
+    def is_in_a_batch(self) -> bool:
+        """Whether released events are written, and the batch has not ended: windows are not yet computed."""
+        workspace = self.workspace
+        lake = workspace.lake
+        return lake.exists(ORDERED_EVENTS) and lake.version(ORDERED_EVENTS) > 0 and workspace.processed_end() == 0
+
+    def tables(self, *, of_one_batch: bool = True) -> dict[str, list[str]]:
+        """The rows of each table but `batches`, which has times and processes in it, as sorted texts."""
+        found = {name: self.workspace.lake.rows(name) for name in self.workspace.tables}
+        ids = [] if of_one_batch else ["_batch_id"]
+        return {name: sorted(map(str, rows.drop_columns(ids).to_pylist())) for name, rows in found.items()}
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's spec, with the flights of some months."""
+    root = tmp_path_factory.mktemp("flights")
+    landing = root / "data" / "flights"
+    land_flights(landing)
+    for file in landing.iterdir():
+        if file.stem[-2:] not in MONTHS:
+            file.unlink()
+    copy = root / "pipelines" / "specs" / SPEC.name
+    copy.parent.mkdir(parents=True)
+    shutil.copy(SPEC, copy)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def alone(spec: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The tables that one machine gives."""
+    demo = Demo(spec, tmp_path_factory.mktemp("alone"), {})
+    assert "Spark in this process" in demo.does("run")
+    return demo.tables()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with standalone_cluster(tmp_path / "cluster") as started:
+        yield started
+
+
+@pytest.fixture
+def demo(spec: Path, cluster: Cluster, tmp_path: Path) -> Demo:
+    return Demo(spec, tmp_path / "demo", cluster.environment_of_a_driver)
+
+
+def test_the_demo_and_a_backfill_give_the_rows_of_one_machine(
+    demo: Demo, cluster: Cluster, alone: dict[str, list[str]]
+) -> None:
+    assert f"Spark on {cluster.master}" in demo.does("run")
+    assert len(alone["raw_events"]) == FLIGHTS
+    assert_same(demo.tables(), alone)
+    before = demo.tables(of_one_batch=False)
+    demo.does("backfill", *DAYS)
+    assert demo.workspace.batches.history("backfill"), "it wrote the days anew"
+    assert_same(demo.tables(of_one_batch=False), before)
+
+
+def test_a_worker_that_dies_in_the_middle_of_a_batch_takes_no_row_along(
+    demo: Demo, cluster: Cluster, alone: dict[str, list[str]]
+) -> None:
+    """What the batch has set aside stands on two workers: it goes on with the one that is left."""
+    with demo.started("run") as running:
+        wait_until(while_running(running, demo.is_in_a_batch), demo.log, DEADLINE_S)
+        cluster.kill_worker(0)
+        assert running.wait(DEADLINE_S) == 0, demo.log.read_text()
+    wait_until(lambda: cluster.says()["aliveworkers"] == 1, demo.log)
+    [batch] = demo.workspace.batches.history("process")
+    assert batch.plan.attempt == 2, "its first attempt, behind that of the ingestion"
+    assert_same(demo.tables(), alone)
+
+
+def test_a_driver_that_dies_in_the_middle_of_a_batch_leaves_it_to_the_next_run(
+    demo: Demo, alone: dict[str, list[str]]
+) -> None:
+    with demo.started("run") as running:
+        wait_until(while_running(running, demo.is_in_a_batch), demo.log, DEADLINE_S)
+        os.killpg(running.pid, signal.SIGKILL)
+        assert running.wait(DEADLINE_S) == -signal.SIGKILL
+    assert demo.workspace.processed_end() == 0, "nothing of the batch was committed"
+    demo.does("run")
+    assert_same(demo.tables(), alone)
+
+
+def while_running(running: subprocess.Popen[bytes], holds: Callable[[], bool]) -> Callable[[], bool]:
+    """The same as `holds`, which fails once the process has ended."""
+
+    def held() -> bool:
+        assert running.poll() is None, "it ended before"
+        return holds()
+
+    return held
+
+
+def assert_same(found: dict[str, list[str]], wanted: dict[str, list[str]]) -> None:
+    assert sorted(found) == sorted(wanted)
+    for name, rows in wanted.items():
+        assert found[name] == rows, name
