@@ -936,6 +936,7 @@ def test_every_key_of_the_schema_is_described() -> None:
         "WindowSpec",
         "Early",
         "Outputs",
+        "Catalog",
         "Alerts",
         "ShareLevels",
         "AgeLevels",
