@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec.automation import check_cron
 
-PART = st.from_regex(r"\A(\*|[0-9]{1,2}(-[0-9]{1,2})?|sun|jan|mon-fri)(/[0-9]{1,2})?\Z")
+PART = st.from_regex(r"\A(\*|[0-9]{1,2}(-[0-9]{1,2})?|sun|jan|mon-fri|dec-feb|l|lw|5l|mon#2|r|\?)(/[0-9]{1,2})?\Z")
 FIELD = st.lists(PART, min_size=1, max_size=2).map(",".join)
 
 
@@ -51,11 +51,14 @@ def test_common_schedules_have_names(name: str) -> None:
         ("* * * *", "which has 4 fields"),
         ("0 0 30 2 *", "a day that no year has"),
         ("0 0 31 4,6 *", "a day that no year has"),
-        ("5-1 * * * *", "`5-1` as the minute, which ends before it begins"),
-        ("* 24 * * *", "`24` as the hour, which is out of range"),
-        ("* * * moon *", "`moon` as the month, which is out of range"),
+        ("5-1 * * * *", "`5-1` as the minute, which cannot be read"),
+        ("* 24 * * *", "`24` as the hour, which cannot be read"),
+        ("* * * moon *", "`moon` as the month, which cannot be read"),
         ("* * * * mon#2", "`mon#2` as the day of the week, which cannot be read"),
-        ("*/0 * * * *", "has steps of 0"),
+        ("*/0 * * * *", "`*/0` as the minute, which cannot be read"),
+        ("0 1,24 * * *", "`24` as the hour, which cannot be read"),
+        ("0 0 l * *", "`l` as the day of the month, which cannot be read"),
+        ("0 0 * * 5l", "`5l` as the day of the week, which cannot be read"),
         ("@reboot", "which has 1 fields"),
     ],
 )

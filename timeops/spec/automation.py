@@ -5,11 +5,12 @@ back. Not here: who acts on them (pipelines/launching.py, assets/alerts.py, asse
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, TypeVar
 
+from cronsim import CronSim, CronSimError
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -23,10 +24,8 @@ from pydantic import (
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import Problem, ProblemsError, show
 from tidemark.timeops.spec.fields import Frozen, PositiveDuration, SpecModel, name_like, read_keys
+from tidemark.timeops.utc import EPOCH
 
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-_LONGEST_MONTHS = dict(zip(range(1, 13), (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31), strict=True))
 _NICKNAMES = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
 _EXPECTED = (
     "five fields: minute, hour, day of the month, month, day of the week, such as `*/5 * * * *` (every five minutes) "
@@ -34,6 +33,8 @@ _EXPECTED = (
 )
 CRON_PATTERN = rf"^ *(?:{'|'.join(_NICKNAMES)}|[^ @]+(?: +[^ @]+){{4}}) *$"
 """The form of a cron text, as a regular expression that JSON Schema (ECMA 262) and Python read alike."""
+_CRON_PART = r"(?:\*|[0-9]+|[a-z]{3})(?:-(?:[0-9]+|[a-z]{3}))?(?:/[0-9]+)?"
+"""What cron and Dagster read alike: not `L`, `LW` and `5L` for last days, nor `mon#2`, of which each knows some."""
 _SHORTEST_LOOK = timedelta(seconds=5)  # Dagster looks at its sensors every five seconds
 _PERCENT = r"^ *([0-9]+(?:\.[0-9]+)?) *% *$"
 _SHORTEST_AGE = timedelta(minutes=1)  # Dagster looks at the age of assets no more often
@@ -45,20 +46,20 @@ _TAG = rf"(?!dagster/)(?:{_PART}/)?{_PART}"  # Dagster's own name space holds th
 
 @dataclass(frozen=True)
 class _Field:
-    """One of the five fields: its name, its values, and words that stand for some of them."""
+    """One of the five fields, for messages: its name, its values, and a word that stands for the first of them."""
 
     name: str
     lowest: int
     highest: int
-    words: Mapping[str, int] = field(default_factory=dict)
+    word: str = ""
 
 
 _FIELDS = (
     _Field("minute", 0, 59),
     _Field("hour", 0, 23),
     _Field("day of the month", 1, 31),
-    _Field("month", 1, 12, {word: i for i, word in enumerate(_MONTHS, start=1)}),
-    _Field("day of the week", 0, 7, {word: i for i, word in enumerate(_WEEKDAYS)}),  # Sunday is 0 and 7
+    _Field("month", 1, 12, "jan"),
+    _Field("day of the week", 0, 7, "sun"),  # Sunday is 0 and 7
 )
 
 
@@ -73,42 +74,27 @@ def check_cron(text: str) -> str:
         return fields[0]
     if len(fields) != len(_FIELDS):
         raise SpecError(f"found {text!r}, which has {len(fields)} fields", expected=_EXPECTED)
-    values = [
-        {value for part in text.split(",") for value in _values(part, known)}
-        for text, known in zip(fields, _FIELDS, strict=True)
-    ]
-    _, _, days, months, _ = values
-    if all(day > _LONGEST_MONTHS[month] for day in days for month in months):
+    for place, (field, known) in enumerate(zip(fields, _FIELDS, strict=True)):
+        for part in field.split(","):
+            if not re.fullmatch(_CRON_PART, part) or not _is_cron(*["*"] * place, part, *["*"] * (4 - place)):
+                raise _wrong(part, known)
+    if not _is_cron("*", "*", *fields[2:4], "*"):
         raise SpecError(f"found {text!r}, a day that no year has", expected="a day that exists")
     return " ".join(fields)
 
 
-def _values(part: str, known: _Field) -> Iterator[int]:
-    """Values of one part of a field's list: `*`, `7`, `1-5`, each with `/2` behind it if only some count."""
-    match = re.fullmatch(r"(?:(\*)|([a-z0-9]+)(?:-([a-z0-9]+))?)(?:/([0-9]+))?", part)
-    if match is None:
-        raise _wrong(part, known, "cannot be read")
-    star, first, last, step = match.groups()
-    low = known.lowest if star else _value(first, part, known)
-    high = known.highest if star or (step and not last) else _value(last or first, part, known)
-    if low > high:
-        raise _wrong(part, known, "ends before it begins")
-    if step and int(step) == 0:
-        raise _wrong(part, known, "has steps of 0")
-    yield from range(low, high + 1, int(step or 1))
+def _is_cron(*fields: str) -> bool:
+    try:
+        CronSim(" ".join(fields), EPOCH)
+    except CronSimError:
+        return False
+    return True
 
 
-def _value(text: str, part: str, known: _Field) -> int:
-    value = known.words.get(text, int(text) if text.isdecimal() else None)
-    if value is None or not known.lowest <= value <= known.highest:
-        raise _wrong(part, known, "is out of range")
-    return value
-
-
-def _wrong(part: str, known: _Field, how: str) -> SpecError:
-    words = f" or {min(known.words, key=known.words.__getitem__)} and so on" if known.words else ""
+def _wrong(part: str, known: _Field) -> SpecError:
+    words = f" or {known.word} and so on" if known.word else ""
     return SpecError(
-        f"found `{part}` as the {known.name}, which {how}",
+        f"found `{part}` as the {known.name}, which cannot be read",
         expected=f"`*`, or values from {known.lowest} to {known.highest}{words}, as in `1`, `1,5`, `1-5` or `*/5`",
     )
 
