@@ -52,8 +52,8 @@ def last_end_of(timestamp_us: Column, window: WindowSpec) -> Column:
     Of sliding windows this is where it is gone, which makes a result of the events that stay; of sessions where its
     own would end.
     """
-    if window.kind in ("session", "sliding"):
-        return timestamp_us + F.lit(window.gap_us if window.kind == "session" else window.size_us)
+    if window.is_linked:
+        return timestamp_us + F.lit(window.reach_us)
     within = timestamp_us - F.lit(window.ends_inside_us)
     if window.kind == "cumulative":
         return _full_end(within, window)

@@ -1,7 +1,7 @@
 """Lateness and the watermark over the log: pieces of it, a histogram, lines for tolerances.
 
-Here: the numbers, how pieces follow each other, and gathering them of the newest records from the tables, without
-Spark. Not here: gathering them of a batch at work (time_metadata.py), drawing them (pictures.py).
+Here: the numbers, how pieces follow each other, and gathering them: of a batch at work from its counts, of the newest
+records from the tables, without Spark. Not here: counting (../tally.py), drawing (pictures.py).
 """
 
 import math
@@ -13,17 +13,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidemark.assets.tally import BINS, FINEST_US, MOVED_OR_KEPT, ON_TIME, OUTCOMES, PER_DECADE, REFUSED
+from tidemark.assets.batch.batch import Batch
+from tidemark.assets.tally import BINS, FINEST_US, MOVED_OR_KEPT, ON_TIME, OUTCOMES, PER_DECADE, REFUSED, Tally
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.queries import pieces
-from tidemark.resources.workspace import Position
+from tidemark.resources.workspace import Position, records_in
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec
 
 QUANTILES = (0.5, 0.9, 0.99)
 
+_JOINED = [
+    *[(name, "max") for name in ("clock", "newest", "watermark", "highest")],
+    ("lowest", "min"),
+    ("refused", "sum"),
+]
+"""What the rows of a piece have together, whatever their lateness and outcome."""
 _NONE = np.iinfo(np.int64).min  # no instant
 _SEQ, _CLOCK, _TIME, _ARRIVAL, _WATERMARK = "_arrival_seq", "_clock", "_event_time", "_arrival_time", "_watermark"
 
@@ -135,6 +142,34 @@ def tolerances(spec: Spec) -> dict[str, float]:
 
 def _largest(*values: int | None) -> int | None:
     return max((value for value in values if value is not None), default=None)
+
+
+def lateness_of_batch(batch: Batch, tally: Tally) -> Lateness:
+    """What the records of a batch tell of lateness and of the watermark."""
+    found = tally.groups
+    if found is None or not found.num_rows:
+        return Lateness((), {}, None)
+    by_place = found.group_by("bin").aggregate(_JOINED).sort_by("bin").to_pylist()
+    by_bucket = found.filter(pc.is_valid(found["bucket"])).group_by(["bucket", "outcome"]).aggregate([("n", "sum")])
+    histogram = {(row["bucket"], row["outcome"]): row["n_sum"] for row in by_bucket.to_pylist()}
+    return Lateness(_bins_of_batch(batch, by_place, tally.width), histogram, pc.max(found["longest"]).as_py())
+
+
+def _bins_of_batch(batch: Batch, places: Sequence[Mapping[str, int | None]], width: int) -> tuple[Bin, ...]:
+    """The pieces, with the newest event and the watermark carried on from one to the next."""
+    pieces = (
+        Bin(
+            last=min(((row["bin"] or 0) + 1) * width, records_in(batch.plan)) - 1,
+            clock_us=row["clock_max"],
+            newest_us=row["newest_max"],
+            watermark_us=row["watermark_max"],
+            refused=row["refused_sum"] or 0,
+            refused_behind_us=None if low is None or high is None else (low, high),
+        )
+        for row in places
+        for low, high in [(row["lowest_min"], row["highest_max"])]
+    )
+    return carried_on(pieces, batch.before, follows_us(batch.outcome.judged.rules))
 
 
 Integers = NDArray[np.int64]

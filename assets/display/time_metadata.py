@@ -1,35 +1,27 @@
 """What a person sees of a time adjustment: counts, watermark and its delay (A2), lateness, and two pictures.
 
-Here: which numbers are shown, by which names, what can cause a delay, and how late the records of a batch were. Not
-here: gathering what they tell (../tally.py), the numbers of lateness themselves (lateness.py), drawing (pictures.py).
+Here: which numbers are shown, by which names, and what can cause a delay. Not here: gathering the numbers of lateness
+(lateness.py), drawing (pictures.py).
 """
 
-from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-import pyarrow.compute as pc
 from dagster import MetadataValue
 
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.display import metadata as show
 from tidemark.assets.display.canvas import png
-from tidemark.assets.display.lateness import Bin, Lateness, carried_on, follows_us, tolerances
+from tidemark.assets.display.lateness import lateness_of_batch, tolerances
 from tidemark.assets.display.pictures import draw_lateness, draw_watermark
 from tidemark.assets.tally import Tally
 from tidemark.assets.time_adjustment import TimeAdjusted
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.workspace import Position, Workspace, plan_end, records_in
+from tidemark.resources.workspace import Position, Workspace, plan_end
 from tidemark.timeops.counts import refused
 from tidemark.timeops.durations import format_duration, roughly
 
 _SHOWN_QUANTILES = {"lateness_p50_seconds": 0.5, "lateness_p90_seconds": 0.9, "lateness_p99_seconds": 0.99}
-_JOINED = [
-    *[(name, "max") for name in ("clock", "newest", "watermark", "highest")],
-    ("lowest", "min"),
-    ("refused", "sum"),
-]
-"""What the rows of a piece have together, whatever their lateness and outcome."""
 _HEAD = ("| what can cause it | here |", "|---|---|")
 
 
@@ -59,7 +51,7 @@ def of_time_adjustment(batch: Batch, done: TimeAdjusted) -> show.Metadata:
 
 
 def _of_lateness(batch: Batch, tally: Tally) -> show.Metadata:
-    lateness = lateness_of(batch, tally)
+    lateness = lateness_of_batch(batch, tally)
     about: show.Metadata = {}
     for name, part in _SHOWN_QUANTILES.items():
         us = lateness.quantile_us(part)
@@ -129,31 +121,3 @@ def _ago(workspace: Workspace, us: int | None) -> str:
 
 def _length(us: int) -> str:
     return format_duration(timedelta(microseconds=us))
-
-
-def lateness_of(batch: Batch, tally: Tally) -> Lateness:
-    """What the records of a batch tell of lateness and of the watermark."""
-    found = tally.groups
-    if found is None or not found.num_rows:
-        return Lateness((), {}, None)
-    by_place = found.group_by("bin").aggregate(_JOINED).sort_by("bin").to_pylist()
-    by_bucket = found.filter(pc.is_valid(found["bucket"])).group_by(["bucket", "outcome"]).aggregate([("n", "sum")])
-    histogram = {(row["bucket"], row["outcome"]): row["n_sum"] for row in by_bucket.to_pylist()}
-    return Lateness(_bins(batch, by_place, tally.width), histogram, pc.max(found["longest"]).as_py())
-
-
-def _bins(batch: Batch, places: Sequence[Mapping[str, int | None]], width: int) -> tuple[Bin, ...]:
-    """The pieces, with the newest event and the watermark carried on from one to the next."""
-    pieces = (
-        Bin(
-            last=min(((row["bin"] or 0) + 1) * width, records_in(batch.plan)) - 1,
-            clock_us=row["clock_max"],
-            newest_us=row["newest_max"],
-            watermark_us=row["watermark_max"],
-            refused=row["refused_sum"] or 0,
-            refused_behind_us=None if low is None or high is None else (low, high),
-        )
-        for row in places
-        for low, high in [(row["lowest_min"], row["highest_max"])]
-    )
-    return carried_on(pieces, batch.before, follows_us(batch.outcome.judged.rules))
