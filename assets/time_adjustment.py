@@ -98,7 +98,7 @@ def adjust_time(batch: Batch) -> TimeAdjusted:
 def _counts(batch: Batch, tally: Tally) -> dict[str, int]:
     """Counts of the batch."""
     by_reason: Counter[str] = Counter()
-    for (_, reason), n in tally.refused.items():
+    for (_, reason), n in sorted(tally.refused.items(), key=lambda known: known[0][1]):  # found in any order
         by_reason[f"{REFUSED}{reason}"] += n
     counts = {"records": tally.counts["accepted"] + by_reason.total(), **tally.counts, **by_reason}
     is_far = (tally.ahead_us or 0) > micros(batch.workspace.spec.alerts.far_ahead)
