@@ -53,7 +53,7 @@ class Cluster:
             with urlopen(f"http://{MASTER}:{self.page}/json/") as answer:
                 known: dict[str, Any] = json.load(answer)
                 return known
-        except OSError:
+        except (OSError, ValueError):  # its page is there before it has something to say
             return {}
 
 

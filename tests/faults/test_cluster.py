@@ -1,12 +1,10 @@
-"""The demo on a cluster whose workers and drivers die: the rows are those of one machine, table by table.
+"""The demo on a cluster, one of whose workers dies: the rows are those of one machine, table by table.
 
 Here: real processes, real flights, input and warehouse on a file system that all see. Not here: other pipelines on a
 cluster (orchestration/test_where_it_computes.py).
 """
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -138,18 +136,6 @@ def test_a_worker_that_dies_in_the_middle_of_a_batch_takes_no_row_along(
     wait_until(lambda: cluster.says()["aliveworkers"] == 1, demo.log)
     [batch] = demo.workspace.batches.history("process")
     assert batch.plan.attempt == 2, "its first attempt, behind that of the ingestion"
-    assert_same(demo.tables(), alone)
-
-
-def test_a_driver_that_dies_in_the_middle_of_a_batch_leaves_it_to_the_next_run(
-    demo: Demo, alone: dict[str, list[str]]
-) -> None:
-    with demo.started("run") as running:
-        wait_until(while_running(running, demo.is_in_a_batch), demo.log, DEADLINE_S)
-        os.killpg(running.pid, signal.SIGKILL)
-        assert running.wait(DEADLINE_S) == -signal.SIGKILL
-    assert demo.workspace.processed_end() == 0, "nothing of the batch was committed"
-    demo.does("run")
     assert_same(demo.tables(), alone)
 
 

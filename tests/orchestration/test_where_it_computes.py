@@ -136,19 +136,3 @@ def test_a_standalone_cluster_gives_the_same_tables_by_one_setting(pipeline: Pip
         [application] = cluster.says()["completedapps"]
     assert (application["name"], application["cores"]) == ("tidemark", 2)
     pipeline.assert_is_the_oracles(flush=True)
-
-
-@pytest.mark.long
-def test_a_cluster_that_is_not_there_is_refused_and_one_that_gives_no_core_is_waited_for(pipeline: Pipeline) -> None:
-    land(pipeline.folder / "in", 30, seed=8)
-    with standalone_cluster(pipeline.folder / "cluster") as cluster:
-        for number in range(len(cluster.workers)):
-            cluster.kill_worker(number)
-        log = pipeline.folder / "waits.log"
-        with process(pipeline.command, {**pipeline.environment, **cluster.environment_of_a_driver}, log) as running:
-            wait_until(lambda: "has given no core yet" in log.read_text() or running.poll() is not None, log)
-            assert running.poll() is None, log.read_text()
-    gone = pipeline.ends(**cluster.environment_of_a_driver)
-    assert (gone.returncode, gone.stdout) == (1, "")
-    assert f"Nobody listens at {cluster.master}." in gone.stderr
-    assert "Traceback" not in gone.stderr
