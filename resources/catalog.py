@@ -9,12 +9,13 @@ batch that this one names is what all of them show, unless somebody died in betw
 them.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidemark.resources import tables
+from tidemark.resources.machine import machine_failure
 from tidemark.resources.places.place import in_delta
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import TidemarkError
@@ -94,25 +95,31 @@ class _Names:
     def register(self) -> Registered:
         """As the function."""
         self._refuse_names_that_do_not_last()
-        names, last = names_of(self.workspace), None
-        if self.workspace.exists:
-            last = self.workspace.batches.last_commit()
-        done = Registered(self.schema, tuple(names.values()) if last else (), last.batch_id if last else None)
-        if last is None:
+        if not self.spark.catalog.databaseExists(self.schema):
             self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
-            return done
-        moved = self._properties(committed_view(names[tables.BATCHES]))
-        if (moved.get(_BATCH), moved.get(_FOLDER)) == (str(last.batch_id), self._folder(tables.BATCHES)):
-            return done
-        self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
-        for table, name in names.items():  # all of them first: a name that is taken leaves no view half way
-            self._refuse_taken(name, is_view=False, folder=self._folder(table))
-            self._refuse_taken(committed_view(name), is_view=True, folder=self._folder(table))
+        there = {row[1] for row in self.spark.sql(f"SHOW TABLES IN {self.schema}").collect()}
+        names = names_of(self.workspace)
+        newest = committed_view(names[tables.BATCHES])
+        moved = self._properties(newest) if newest in there else {}
+        if moved.get(_FOLDER) != self._folder(tables.BATCHES):  # the schema may be somebody else's
+            self._refuse_all_taken(names, there)
+        last = self.workspace.batches.last_commit() if self.workspace.exists else None
+        if last is None:
+            return Registered(self.schema, (), None)
+        if (moved.get(_FOLDER), moved.get(_BATCH)) != (self._folder(tables.BATCHES), str(last.batch_id)):
+            for table, name in names.items():
+                if name not in there:
+                    self._name(table, name)
+            for table, name in names.items():
+                self._move(table, name, last.batch_id, last.table_versions.get(table, 0))
+        return Registered(self.schema, tuple(names.values()), last.batch_id)
+
+    def _refuse_all_taken(self, names: Mapping[str, str], there: Collection[str]) -> None:
+        """Refuses names that are something else's, before any is given: so no view is left half way."""
         for table, name in names.items():
-            self._name(table, name)
-        for table, name in names.items():
-            self._move(table, name, last.batch_id, last.table_versions.get(table))
-        return done
+            for one, is_view in ((name, False), (committed_view(name), True)):
+                if one in there:
+                    self._refuse_taken(one, is_view=is_view, folder=self._folder(table))
 
     def _folder(self, table: str) -> str:
         return in_delta(self.workspace.lake.path(table).absolute())
@@ -121,7 +128,7 @@ class _Names:
         folder = self._folder(table).replace("\\", "\\\\").replace("'", "\\'")
         self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.schema}.{quoted(name)} USING delta LOCATION '{folder}'")
 
-    def _move(self, table: str, name: str, batch_id: int, version: int | None) -> None:
+    def _move(self, table: str, name: str, batch_id: int, version: int) -> None:
         """Lets a view show a version; `batches`, which is the log of commits, has no uncommitted rows but plans."""
         rows = "WHERE state IN ('committed', 'accepted')" if table == tables.BATCHES else f"VERSION AS OF {version}"
         folder = self._folder(table).replace("\\", "\\\\").replace("'", "\\'")
@@ -134,8 +141,6 @@ class _Names:
 
     def _refuse_taken(self, name: str, *, is_view: bool, folder: str) -> None:
         about = self._about(name)
-        if not about:
-            return
         ours = self._properties(name).get(_FOLDER) if is_view else _plain(about.get("Location", ""))
         if (about.get("Type") == "VIEW") == is_view and ours == folder:
             return
@@ -148,16 +153,12 @@ class _Names:
         )
 
     def _about(self, name: str) -> dict[str, str]:
-        """What the catalog says of a name; nothing where it does not know it."""
-        if not self.spark.catalog.tableExists(f"{self.schema}.{quoted(name)}"):
-            return {}
+        """What the catalog says of a name."""
         rows = self.spark.sql(f"DESCRIBE TABLE EXTENDED {self.schema}.{quoted(name)}").collect()
         titles = [place for place, row in enumerate(rows) if row[0].startswith("# Detailed")]
         return {row[0]: row[1] for row in rows[titles[0] if titles else 0 :]}
 
     def _properties(self, name: str) -> dict[str, str]:
-        if not self.spark.catalog.tableExists(f"{self.schema}.{quoted(name)}"):
-            return {}
         rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.schema}.{quoted(name)}").collect()
         return {row[0]: row[1] for row in rows}
 
@@ -190,35 +191,25 @@ def _in_words(schema: str) -> Iterator[None]:
 
     try:
         yield
-    except PySparkException as error:
-        said, condition = str(error), ""
-        with suppress(Exception):  # a server of another version may not tell it
-            condition = error.getCondition() or ""
-        first = next(iter(said.splitlines()), "")
-        name = schema.split(".", maxsplit=1)[0]
+    except TidemarkError:
+        raise
+    except Exception as error:  # Hive's own come as they are
+        if machine_failure(str(error), type(error).__name__):
+            raise
+        said, condition = str(error), error.getCondition() if isinstance(error, PySparkException) else None
+        first, name = next(iter(said.splitlines()), ""), schema.split(".", maxsplit=1)[0]
         if condition in _NOT_THERE:
-            found, remedy = (
-                f"There is no catalog {name} in this Spark.",
-                (
-                    "correct `catalog.name`, or define the catalog where this Spark is configured: "
-                    f"`spark.sql.catalog.{name.strip('`')}` in its spark-defaults.conf"
-                ),
-            )
+            found = f"There is no catalog {name} in this Spark."
+            remedy = "correct `catalog.name`, or define the catalog in the spark-defaults.conf of this Spark"
         elif any(sign in said.lower() for sign in _DENIED):
-            found, remedy = (
-                f"{schema} is not open to this user: {first}",
-                ("grant CREATE SCHEMA, CREATE TABLE and CREATE VIEW there, or name another schema"),
-            )
+            found = f"{schema} is not open to this user: {first}"
+            remedy = "grant CREATE SCHEMA, CREATE TABLE and CREATE VIEW there, or name another schema"
         elif any(sign in said for sign in _UNREACHABLE):
-            found, remedy = (
-                f"The metastore behind {schema} does not answer: {first}",
-                ("see whether it runs where this Spark's settings say, and whether another process has it open"),
-            )
+            found = f"The metastore behind {schema} does not answer: {first}"
+            remedy = "see whether it runs where this Spark's settings say, and whether another process has it open"
         else:
-            found, remedy = (
-                f"The catalog refuses a name in {schema}: {first}",
-                ("see what these words are of. A catalog must take external Delta tables and views"),
-            )
+            found = f"The catalog refuses a name in {schema}: {first}"
+            remedy = "see what these words are of"
         raise CatalogError(
             found,
             expected="a catalog that takes external Delta tables, and views of them",

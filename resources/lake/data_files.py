@@ -90,7 +90,7 @@ def write_files(df: "DataFrame", delta: DeltaTable, table: Place, attempt: int) 
         raise
 
 
-def removals(files: Mapping[str, int], *, changes: bool = True) -> list[RemoveAction]:
+def removals(files: Mapping[str, int | None], *, changes: bool = True) -> list[RemoveAction]:
     """Return what the log is to say of files that a commit takes away.
 
     Args:

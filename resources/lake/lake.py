@@ -279,7 +279,7 @@ class Lake(NewTables):
             version = Version(self.path(table), delta)
             old = [] if where is None else files_with(version, where)
             kept = self._kept(version, old, where, attempt) if old and where else None
-            removed = removals({path: version.sizes[path] for path in old})
+            removed = removals({path: version.sizes.get(path) for path in old})
             actions: list[Action] = [*fresh.added, *(kept.added if kept else ()), *removed]
             if not actions:
                 return Written(delta.version(), 0)
