@@ -75,7 +75,7 @@ def check_windows(batch: Batch) -> list[Checked]:
     asked = asked_of(workspace.spec)
     looks = looks_at(batch)
     written = [(window, looks[window.name]) for window in workspace.spec.windows if window.name in looks]
-    unsure = [one for one in written if not stand_once(workspace, *one)]
+    unsure = [one for one in written if not stand_once(workspace.lake, *one)]
     found = [
         _none_of([_doubled(workspace, *one) for one in unsure], ONE_FINAL_ROW, "windows and groups with several")
     ]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.log_control import last_flush
 from tidemark.resources import tables
+from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.queries import pieces
 from tidemark.resources.workspace import Position, Workspace, records_in
 from tidemark.timeops import columns as c
@@ -65,9 +66,7 @@ def _look_at(batch: Batch, window: WindowSpec) -> Look | None:
     most = most_windows(records_in(batch.plan))
     behind_us = _flushed_up_to(batch.workspace, window) if batch.was_reopened and window.is_linked else None
     sums = [name for name, text in window.aggregates.items() if calls_of(text, SUMS)]
-    chosen = pa.table(
-        {_START: pa.array([], pa.int64()), _END: pa.array([], pa.int64()), _LACKS: pa.array([], pa.bool_())}
-    )
+    chosen = pa.schema([(_START, pa.int64()), (_END, pa.int64()), (_LACKS, pa.bool_())]).empty_table()
     first_us: int | None = None
     columns, of_batch = [_START, _END, "_is_final", *sums], [(c.BATCH, "=", batch.plan.batch_id)]
     for piece in pieces(lake, table, lake.version(table), columns, of_batch):
@@ -115,14 +114,14 @@ def _flushed_up_to(workspace: Workspace, window: WindowSpec) -> int | None:
     return max(reached) + window.reach_us if reached else None
 
 
-def stand_once(workspace: Workspace, window: WindowSpec, look: Look) -> bool:
+def stand_once(lake: Lake, window: WindowSpec, look: Look) -> bool:
     """Whether every window and group stands once in a table, from the first one on that a batch wrote.
 
     Returns:
         True only if it is so. False also of so many rows, or of keys of such types, that this cannot tell.
     """
-    lake, table = workspace.lake, tables.window_table(window.name)
-    since, keys = [(_START, ">=", Instant(look.first_us))], list(window.key_columns)
+    table, keys = tables.window_table(window.name), list(window.key_columns)
+    since = [(_START, ">=", Instant(look.first_us))]
     found: list[pa.RecordBatch] = []
     rows = 0
     for piece in pieces(lake, table, lake.version(table), keys, since):
