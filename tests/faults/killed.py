@@ -128,6 +128,7 @@ def _run(spec: Path, warehouse: Place, death: Death, gateway: Gateway | None) ->
     if death.is_large:
         for module in (batch, ingestion):
             vars(module)["FEW_RECORDS"] = 0
+        vars(batch)["MODERATE_RECORDS"] = 0
         setattr(Lake, "_committing", lambda _lake, table: die(table))  # noqa: B010 - as below
     else:
         setattr(Lake, "_committed", on_every_commit(die))  # noqa: B010 - mypy would have it as a plain attribute
