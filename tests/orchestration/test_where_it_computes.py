@@ -77,7 +77,9 @@ def pipeline(tmp_path: Path) -> Pipeline:
 CASES = """
 cases:
   - name: counted
-    records: [{at: "2026-01-01T00:00:01Z", k: a, v: 1}, {at: "2026-01-01T00:00:02Z", k: a, v: 2}]
+    records:
+      - {at: "2026-01-01T00:00:01Z", got: "2026-01-01T00:00:01Z", k: a, v: 1}
+      - {at: "2026-01-01T00:00:02Z", got: "2026-01-01T00:00:02Z", k: a, v: 2}
     end_of_input: flush
     expect: {windows/spells: [{k: a, n: 2, total: 3}]}
 """
