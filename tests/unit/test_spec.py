@@ -708,7 +708,7 @@ BAD_FOR_PARSER_ONLY = [
     ("alerts.dead_letter_rate", {}, "alerts.dead_letter_rate", "neither `warn` nor `error`"),
     ("alerts.freshness", {"warn": "1 h", "error": "1 h"}, "alerts.freshness.warn", "not below `error`"),
     ("alerts.freshness", {"warn": "30 s"}, "alerts.freshness.warn", "at least 1 minute"),
-    ("schedule", "61 * * * *", "schedule", "found `61` as the minute, which is out of range"),
+    ("schedule", "61 * * * *", "schedule", "found `61` as the minute, which cannot be read"),
     ("schedule", {"on_new_input": "2 s"}, "schedule.on_new_input", "whole seconds, at least 5"),
     ("schedule", {"on_new_input": "5500 ms"}, "schedule.on_new_input", "whole seconds, at least 5"),
 ]
