@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from operator import add
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from tidemark.assets.state.files import known_files
 from tidemark.resources import tables
 from tidemark.resources.batches.published import committed_versions
 from tidemark.resources.lake.queries import pieces
+from tidemark.resources.places.place import Place
 from tidemark.resources.sources.delta_tables import discover_versions, folder_of
 from tidemark.resources.sources.discovery import Discovery, HeldBack, discover, still_held
 from tidemark.resources.sources.kafka_offsets import discover_offsets
@@ -121,14 +121,14 @@ def _found(workspace: Workspace, source: FilesSource | DeltaSource | KafkaSource
     return discover(source, folder, known, workspace.clock.now(), reread=reread, held=held)
 
 
-def _others_folder(workspace: Workspace, source: DeltaSource) -> Path:
+def _others_folder(workspace: Workspace, source: DeltaSource) -> Place:
     """Folder of the table that a source reads.
 
     Raises:
         InputError: The pipeline would read what it writes.
     """
     folder = folder_of(source, workspace.file.folder)
-    if workspace.folder.absolute() in folder.parents:
+    if workspace.folder.absolute() in (*folder.parents,):
         raise InputError(
             f"Source {source.name!r}: {folder} is a table of this pipeline",
             expected="a table that others write",

@@ -49,7 +49,12 @@ class _Warehouse(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from tidemark.resources.places.place import is_url, place_of
 
-        return place_of(value) if is_url(str(value)) else super().convert(value, param, ctx)
+        if not is_url(str(value)):
+            return super().convert(value, param, ctx)
+        try:
+            return place_of(value)
+        except SpecError as error:
+            self.fail(str(error), param, ctx)
 
 
 def spark_ui_option(command: Command) -> Command:

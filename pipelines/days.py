@@ -45,7 +45,7 @@ def rebuild(
     workspace = Workspace(file, settings.warehouse)
     asked = chosen_windows(file.spec, windows)
     check_days(file.spec, first, last, now=workspace.clock.now())
-    choice = choose_spark(settings)
+    choice = choose_spark(settings, file.inputs)
     open_session(choice, tell)
     last_before = workspace.batches.last_commit() if workspace.exists else None
     job = build_definitions(settings, [file], choice, tell=tell, since=first).resolve_implicit_global_asset_job_def()

@@ -111,7 +111,7 @@ def build_definitions(
         tell: Called with a line on what is being done.
         since: The day partitions begin with this day at the latest.
     """
-    choice = choice or choose_spark(settings)
+    choice = choice or choose_spark(settings, [path for file in files for path in file.inputs])
     runs = [(file, LiveRun(_opener(file, settings, choice, accepted, tell))) for file in files]
     each = [_definitions_of(file, settings, run, since) for file, run in runs]
     resources = {SPARK: _spark_resource(tuple(sorted(choice.config.items()))), BATCH: NOTHING_ASKED}

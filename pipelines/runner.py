@@ -23,6 +23,7 @@ from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.resources.machine import machine_failure
+from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent, tick_of
@@ -104,9 +105,10 @@ def run_pipeline(
     workspace = Workspace(file, settings.warehouse)
     report = RunReport()
     ensure_taken(workspace)
+    ensure_put_if_absent(settings.warehouse)
     if options.reopen is not None and not _is_flushed(workspace):
         raise not_flushed(workspace)
-    choice = choose_spark(settings)
+    choice = choose_spark(settings, file.inputs)
     ends: Mapping[str, int] | None = None
     while True:
         found = _settled_input(workspace, tell, reread=options.reread)

@@ -19,7 +19,9 @@ from types import FrameType
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from tidemark.pipelines.spec_files import read_specs
 from tidemark.resources.settings import SPARK_VARIABLE, Settings
+from tidemark.resources.spark.choice import stores_of
 from tidemark.resources.spark.server import (
     ServerNote,
     address_of,
@@ -65,7 +67,10 @@ def serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
     with _stopped_by_signal():
         token = new_token()
         tell("starting Spark")
-        session = local_session(session_config(settings.spark, ui=settings.spark_ui) | server_config(port))
+        found = read_specs([settings.specs]).files if settings.specs.is_dir() else ()
+        stores = stores_of(settings, [path for file in found for path in file.inputs])
+        config = session_config(settings.spark, ui=settings.spark_ui, stores=stores)
+        session = local_session(config | server_config(port))
         if page := session.sparkContext.uiWebUrl:
             tell(f"Spark's UI is at {page}")
         try:

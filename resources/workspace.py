@@ -26,7 +26,7 @@ from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.problems import Path as KeyPath
 from tidemark.timeops.problems import Problem, place_text, spec_error
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.spec import KafkaSource, Spec
+from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Spec
 from tidemark.timeops.spec.yaml_text import read_yaml
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.log_clock import LastArrival
@@ -74,6 +74,11 @@ class SpecFile:
     def place(self, at: KeyPath) -> str:
         """Where a key stands in the file, as `line 3, time.unit: `."""
         return place_text(at, self._lines)
+
+    @property
+    def inputs(self) -> list[str]:
+        """Paths and URLs that its sources are read from."""
+        return [source.path for source in self.spec.sources if isinstance(source, FilesSource | DeltaSource)]
 
     @property
     def _lines(self) -> Mapping[KeyPath, int]:

@@ -13,7 +13,7 @@ pytest_plugins = ["tests.choice", "tests.kafka", "tests.seeds"]
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One local session with Delta for all tests; a test that changes a setting puts it back."""
-    session = local_session(session_config(small=True))
+    session = local_session(session_config(small=True, stores=["s3://any"]))
     yield session
     session.stop()
 

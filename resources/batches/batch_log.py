@@ -24,6 +24,7 @@ from deltalake.exceptions import DeltaError
 
 from tidemark.resources.batches.plans import Commit, Kind, Owner, Plan, Row, commit_from, is_gone, plan_of, row_of
 from tidemark.resources.lake.lake import ConflictError, Lake
+from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.settings import Clock
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, FORMAT_VERSION
 from tidemark.timeops.errors import BusyError, FencedError, LakeError
@@ -116,7 +117,9 @@ class BatchLog:
 
         Raises:
             BusyError: Another run is at work, or has committed a batch since; nothing was changed.
+            LakeError: The tables are in a store in which two runs could write the same commit.
         """
+        ensure_put_if_absent(self._lake.root.parent)
 
         def decide(view: _View) -> Row:
             _refuse_if_busy(view, owner, now, after)

@@ -8,9 +8,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Literal
 
-from tidemark.resources.places.place import Place
+from tidemark.resources.places.place import Place, RemotePath
 from tidemark.timeops.errors import LakeError
 
 _COLUMNS = "columns of "
@@ -194,7 +195,7 @@ def entry_of(folder: Place, version: int) -> Entry:
     """
     path = folder / "_delta_log" / f"{version:020}.json"
     try:
-        text = path.read_text(encoding="utf-8")
+        return _fetched(path, version) if isinstance(path, RemotePath) else _parsed(path, version)
     except FileNotFoundError as error:
         raise LakeError(
             f"The log of {folder} has no entry of version {version}.",
@@ -202,6 +203,15 @@ def entry_of(folder: Place, version: int) -> Entry:
             remedy="Restore the table's folder from a backup made together with the other tables, and leave "
             "`delta.enableExpiredLogCleanup` off.",
         ) from error
+
+
+@lru_cache(maxsize=2_000)  # an entry never changes, and each look is a request
+def _fetched(path: RemotePath, version: int) -> Entry:
+    return _parsed(path, version)
+
+
+def _parsed(path: Place, version: int) -> Entry:
+    text = path.read_text(encoding="utf-8")
     actions = [json.loads(line) for line in text.splitlines() if line.strip()]
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     files = [action[kind] for action in actions for kind in ("add", "remove") if kind in action]

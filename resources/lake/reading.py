@@ -28,7 +28,7 @@ from tidemark.resources.lake.filters import (
 )
 from tidemark.resources.lake.table_columns import sql_types_of
 from tidemark.resources.places.checks import failure_of_store
-from tidemark.resources.places.place import Place, delta_place, spark_url
+from tidemark.resources.places.place import Place, RemotePath, delta_place, spark_url
 from tidemark.resources.sources.local_files import without_wildcards
 from tidemark.timeops.errors import LakeError
 
@@ -140,6 +140,8 @@ class Versions:
 
     def _is_latest(self, known: Version) -> bool:
         log, version = known.folder / "_delta_log", known.delta.version()
+        if isinstance(log, RemotePath):  # each look is a request
+            return not (log / f"{version + 1:020}.json").is_file()
         return (log / f"{version:020}.json").is_file() and not (log / f"{version + 1:020}.json").is_file()
 
 

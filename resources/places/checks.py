@@ -18,7 +18,7 @@ _PROBE = "_tidemark/put_if_absent"
 _CODE = re.compile(r"<Code>(\w+)</Code>|\b(NoSuchBucket|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch)\b")
 _STORE_SIGNS = (
     *("Generic S3 error", "Generic GCS error", "Generic MicrosoftAzure error", "Error performing ", "s3a://"),
-    *("S3AFileSystem", "software.amazon.awssdk", "AWS Error", "Service: S3"),
+    *("No FileSystem for scheme", "S3AFileSystem", "software.amazon.awssdk", "AWS Error", "Service: S3"),
 )
 _UNREACHABLE = (
     *("error sending request", "Connection refused", "dns error", "tcp connect error", "timed out", "Connect to"),
@@ -30,6 +30,7 @@ _UNREACHABLE = (
         "SdkClientException",
     ),
 )
+_NO_CLIENT = ("S3AFileSystem not found", "No FileSystem for scheme")
 _NO_CREDENTIALS = ("169.254.169.254", "169.254.170.2", "NoAwsCredentials", "NoAuthWithAWSException")
 _NO_BUCKET = ("NoSuchBucket", "UnknownStoreException", "ContainerNotFound", "bucket does not exist")
 _WRONG = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "AuthenticationFailed")
@@ -59,6 +60,8 @@ def failure_of_store(said: str, where: str = "") -> StoreFailureError | None:
     if not where and not any(sign in said for sign in _STORE_SIGNS):
         return None
     place = where or _place_in(said)
+    if any(sign in said for sign in _NO_CLIENT):
+        return _no_client(place)
     for signs, failure in (
         (_NO_CREDENTIALS, _no_credentials),
         (_WRONG, _wrong_credentials),
@@ -79,6 +82,15 @@ def _place_in(said: str) -> str:
 def _code_in(said: str) -> str:
     found = _CODE.search(said)
     return f" ({found[1] or found[2]})" if found else ""
+
+
+def _no_client(place: str) -> StoreFailureError:
+    return StoreFailureError(
+        f"This Spark has no client for {place}.",
+        expected="a Spark that was started for this store",
+        remedy="start `tidemark serve` anew with TIDEMARK_WAREHOUSE and TIDEMARK_SPECS as they are now, or your own "
+        "server with the packages that docs/how-to/use-object-stores.md names",
+    )
 
 
 def _no_credentials(place: str, _code: str) -> StoreFailureError:

@@ -145,6 +145,12 @@ def _http(options: Options) -> Options:
     return {"aws_allow_http": "true"} if options.get("aws_endpoint_url", "").startswith("http://") else {}
 
 
+def named_roots() -> tuple[str, ...]:
+    """Return the stores that the file of options names."""
+    file = os.environ.get(NAMED_OPTIONS)
+    return tuple(sorted(_read_named(file))) if file else ()
+
+
 def has_lock(root: str) -> bool:
     """Tell whether a lock is named that stands in for put-if-absent: delta-rs's table in DynamoDB."""
     return bool(options_of(root).get("aws_s3_locking_provider"))

@@ -9,7 +9,7 @@ Of a place on the file system nothing of this is in the way: it is a `Path`.
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from os import PathLike
@@ -217,6 +217,12 @@ def is_url(text: str) -> bool:
     return _URL.fullmatch(text) is not None
 
 
+def roots_of(places: "Iterable[str | Place]") -> tuple[str, ...]:
+    """Return the stores among places, in order, each once."""
+    found = (place_of(one) for one in places if not isinstance(one, str) or is_url(one))
+    return tuple(sorted({place.root for place in found if isinstance(place, RemotePath)}))
+
+
 def is_remote(place: Place) -> TypeGuard[RemotePath]:
     """Tell whether a place is in a store."""
     return isinstance(place, RemotePath)
@@ -284,6 +290,20 @@ def files_below(folder: Place, pattern: str) -> Iterator[tuple[Place, Any]]:
         return
     for seen, place in folder.listed(pattern):
         yield place, seen
+
+
+def names_in(folder: Place) -> list[str]:
+    """Return the names of the files in a folder; none where there is no folder.
+
+    Raises:
+        OSError: It cannot be listed.
+    """
+    if isinstance(folder, RemotePath):
+        return [PurePosixPath(one.key).name for one in folder.store.directly_in(folder.key)[1]]
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def write_whole(file: Place, text: str) -> None:

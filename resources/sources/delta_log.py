@@ -5,20 +5,21 @@ Here: reading entries of the log, without Spark. Not here: which versions are re
 """
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from tidemark.resources.places.checks import ensure_answers
+from tidemark.resources.places.place import Place, delta_place, is_url, names_in
+from tidemark.resources.places.place import place_of as named_place
 from tidemark.timeops.errors import InputError
 
 LOG = "_delta_log"
@@ -95,14 +96,14 @@ class DataFile:
     partition: str
     has_vector: bool
 
-    def place(self, folder: Path) -> Path:
+    def place(self, folder: Place) -> Place:
         """Where it lies."""
         return place_of(self.path, folder)
 
 
-def place_of(path: str, folder: Path) -> Path:
+def place_of(path: str, folder: Place) -> Place:
     """Where a file lies that the log of a table names."""
-    return Path(unquote(urlparse(path).path)) if path.startswith("file:") else folder / unquote(path)
+    return named_place(unquote(path)) if is_url(path) or path.startswith("file:") else folder / unquote(path)
 
 
 @dataclass(frozen=True)
@@ -132,16 +133,15 @@ class Commit:
     entry: tuple[int, int]
 
 
-def entries_of(folder: Path) -> list[int]:
+def entries_of(folder: Place) -> list[int]:
     """The versions of which the log has an entry, in order; none where there is no log.
 
     Raises:
         InputError: The log cannot be listed.
     """
+    ensure_answers(folder)
     try:
-        names = os.listdir(folder / LOG)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+        names = names_in(folder / LOG)
     except OSError as error:
         raise InputError(
             f"{folder / LOG} cannot be listed: {error.strerror}",
@@ -151,12 +151,12 @@ def entries_of(folder: Path) -> list[int]:
     return sorted(int(found[1]) for found in map(_ENTRY.fullmatch, names) if found)
 
 
-def entry_path(folder: Path, version: int) -> Path:
+def entry_path(folder: Place, version: int) -> Place:
     """The entry of a version."""
     return folder / LOG / f"{version:020}.json"
 
 
-def commit_of(folder: Path, version: int) -> Commit:
+def commit_of(folder: Place, version: int) -> Commit:
     """Read the entry of a version.
 
     Raises:
@@ -165,8 +165,8 @@ def commit_of(folder: Path, version: int) -> Commit:
     """
     path = entry_path(folder, version)
     try:
-        seen = os.stat(path)
-        return _parsed(str(path), version, (seen.st_size, seen.st_mtime_ns))
+        seen = path.stat()
+        return _parsed(path, version, (seen.st_size, seen.st_mtime_ns))
     except FileNotFoundError:
         raise
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -178,9 +178,9 @@ def commit_of(folder: Path, version: int) -> Commit:
 
 
 @lru_cache(maxsize=2_000)  # a run looks at its input before it begins, and then reads it
-def _parsed(path: str, version: int, entry: tuple[int, int]) -> Commit:
+def _parsed(path: Place, version: int, entry: tuple[int, int]) -> Commit:
     found: dict[str, list[dict[str, Any]]] = {}
-    for line in Path(path).read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         for kind, action in json.loads(line).items() if line.strip() else ():
             found.setdefault(kind, []).append(action)
     if not found:
@@ -237,14 +237,14 @@ class Opened:
     rows: int
 
 
-def open_table(folder: Path, version: int | None = None) -> Opened:
+def open_table(folder: Place, version: int | None = None) -> Opened:
     """Open a table, by default as it is now; this reads the log, and no rows.
 
     Raises:
         InputError: It cannot be opened, or not at that version.
     """
     try:
-        table = DeltaTable(str(folder), version=version)
+        table = DeltaTable(**delta_place(folder), version=version)
         metadata, protocol = table.metadata(), table.protocol()
         actions = pa.table(table.get_add_actions(flatten=True))
         schema = table.schema().to_json()
@@ -283,7 +283,7 @@ def open_table(folder: Path, version: int | None = None) -> Opened:
     )
 
 
-def check_readable(folder: Path, layout: Layout) -> None:
+def check_readable(folder: Place, layout: Layout) -> None:
     """Refuse a table whose commits do not all stand in its log.
 
     Raises:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlparse
 from uuid import uuid4
@@ -21,7 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tidemark.resources.places.place import Place, in_delta, remove_tree, write_whole
+from tidemark.resources.places.place import Place, in_delta, remove_tree, spark_url, write_whole
 from tidemark.resources.sources.delta_log import LOG, DataFile, Layout
 from tidemark.resources.sources.files import FilesRead, no_records, schema_in_input
 from tidemark.resources.sources.known_versions import TableVersion, ensure_same_table
@@ -173,13 +174,13 @@ def _whole(spark: SparkSession, version: TableVersion, place: Place) -> _Rows:
     """
     clone = _new_place(place)
     spark.sql(
-        f"CREATE TABLE delta.{quoted(in_delta(clone))} SHALLOW CLONE delta.{quoted(str(version.folder))} "
+        f"CREATE TABLE delta.{quoted(in_delta(clone))} SHALLOW CLONE delta.{quoted(in_delta(version.folder))} "
         f"VERSION AS OF {version.version} TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
     )
     scan = spark.read.format("delta").load(in_delta(clone))
     at = scan.metadataColumn("_metadata")  # also where a column of the table has this name
-    above = len(version.folder.parts) - 1
-    file = F.regexp_replace(at["file_path"], f"^file:/+(?:[^/]+/){{{above}}}", f"v{version.version}/")
+    above = len(version.folder.parts) - (1 if isinstance(version.folder, Path) else 0)
+    file = F.regexp_replace(at["file_path"], f"^\\w+:/+(?:[^/]+/){{{above}}}", f"v{version.version}/")
     return _Rows.of(scan, version.layout.columns, file, at["row_index"] + 1, F.lit(version.committed_us))
 
 
@@ -239,12 +240,17 @@ def _file_action(version: TableVersion, file: DataFile) -> Mapping[str, Any]:
     is_elsewhere = bool(urlparse(file.path).scheme)
     own = {_FILE: f"v{version.version}/{file.path}", _AT: str(version.committed_us)}
     return {
-        "path": file.path if is_elsewhere else f"file://{quote(str(version.folder))}/{file.path}",
+        "path": file.path if is_elsewhere else f"{_quoted_url(version.folder)}/{file.path}",
         "partitionValues": {**json.loads(file.partition), **own},
         "size": file.size,
         "modificationTime": 0,
         "dataChange": True,
     }
+
+
+def _quoted_url(folder: Place) -> str:
+    scheme, _, path = spark_url(folder).partition("://")
+    return f"{scheme}://{quote(path, safe='/@')}"
 
 
 def _changed(spark: SparkSession, versions: Sequence[TableVersion]) -> _Rows:
@@ -255,7 +261,7 @@ def _changed(spark: SparkSession, versions: Sequence[TableVersion]) -> _Rows:
         .option("readChangeFeed", "true")
         .option("startingVersion", first.version)
         .option("endingVersion", last.version)
-        .load(str(first.folder))
+        .load(in_delta(first.folder))
     )
     names = [name for name in feed.columns if name not in _OF_FEED[1:]]
     version = F.col("_commit_version")

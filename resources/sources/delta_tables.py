@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 
+from tidemark.resources.places.place import Place, is_url, place_of
 from tidemark.resources.sources.delta_log import (
     Commit,
     Layout,
@@ -36,9 +37,9 @@ _LEAST_STEP_US = 1_000  # Delta, too, puts a commit this far behind the one befo
 NOTHING = Discovery((), (), 0, ())
 
 
-def folder_of(source: DeltaSource, base: Path) -> Path:
+def folder_of(source: DeltaSource, base: Path) -> Place:
     """Folder of a source's table."""
-    return Path(os.path.abspath(base / source.path))
+    return place_of(source.path) if is_url(source.path) else Path(os.path.abspath(base / source.path))
 
 
 def discover_versions(
@@ -89,21 +90,21 @@ def listed_versions(source: DeltaSource, base: Path) -> list[tuple[str, int, int
     return [(path_of(folder, versions[-1]), size, modified_ns // 1000)]
 
 
-def _stat_of(folder: Path, version: int) -> tuple[int, int]:
+def _stat_of(folder: Place, version: int) -> tuple[int, int]:
     try:
-        seen = os.stat(entry_path(folder, version))
+        seen = entry_path(folder, version).stat()
     except OSError:
         return -1, -1
     return seen.st_size, seen.st_mtime_ns
 
 
 @lru_cache(maxsize=4)
-def _opened(folder: Path, _newest: int, _entry: tuple[int, int]) -> Opened:
+def _opened(folder: Place, _newest: int, _entry: tuple[int, int]) -> Opened:
     """A table as it is now, opened once for each newest entry."""
     return open_table(folder)
 
 
-def _check_same(folder: Path, now: Opened, last: FileState | None) -> None:
+def _check_same(folder: Place, now: Opened, last: FileState | None) -> None:
     """Check that a table is the one that was read, and has not gone back.
 
     Raises:
@@ -121,7 +122,7 @@ def _check_same(folder: Path, now: Opened, last: FileState | None) -> None:
         )
 
 
-def _replaced(folder: Path, before: str, now: str) -> InputError:
+def _replaced(folder: Place, before: str, now: str) -> InputError:
     return InputError(
         f"{folder} was replaced by another table: its id was {before}, and is {now}",
         expected="the table that was read before",
@@ -129,7 +130,7 @@ def _replaced(folder: Path, before: str, now: str) -> InputError:
     )
 
 
-def _vanished(folder: Path) -> InputError:
+def _vanished(folder: Place) -> InputError:
     return InputError(
         f"{folder}: the table that was read before is gone",
         expected="a folder with the log of that table",
@@ -142,7 +143,7 @@ class _Walk:
     """The way through a table's log, from the version behind the last one that was read."""
 
     source: DeltaSource
-    folder: Path
+    folder: Place
     versions: tuple[int, ...]
     now: Opened
     last: FileState | None

@@ -16,6 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
 
+from tidemark.resources.places.place import RemotePath, is_url
 from tidemark.resources.sources.known_files import (
     NOT_READ_YET,
     Candidate,
@@ -28,7 +29,7 @@ from tidemark.resources.sources.known_files import (
 )
 from tidemark.resources.sources.known_offsets import Lost, OffsetRange, Positions, offsets_in
 from tidemark.resources.sources.known_versions import TableVersion
-from tidemark.resources.sources.local_files import fixed_folder, has_wildcard, matching_paths, name_of
+from tidemark.resources.sources.local_files import files_in_store, fixed_folder, has_wildcard, matching_paths, name_of
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource, Source
 from tidemark.timeops.utc import instant_of
@@ -230,6 +231,8 @@ def listed(source: FilesSource, base: Path) -> list[tuple[str, int, int]]:
     Raises:
         InputError: The folder of the source cannot be listed.
     """
+    if is_url(source.path):
+        return [(path, one.size, one.modified_us) for path, one in files_in_store(source.path).items()]
     found = []
     for path in matching_paths(source.path, base):
         try:
@@ -243,7 +246,7 @@ def listed(source: FilesSource, base: Path) -> list[tuple[str, int, int]]:
 
 def _check_path(source: FilesSource, base: Path) -> None:
     folder = fixed_folder(source.path, base)
-    if folder.is_dir() and has_wildcard(source.path):
+    if has_wildcard(source.path) and (folder.is_dir() or (isinstance(folder, RemotePath) and not folder.key)):
         return
     missing = f"there is no file {source.path!r}" if folder.is_dir() else f"there is no folder {folder}"
     raise InputError(

@@ -32,7 +32,7 @@ from tidemark.resources.sources.csv_files import read_csv
 from tidemark.resources.sources.json_files import read_json
 from tidemark.resources.sources.known_files import FileRange, FileState, state_of
 from tidemark.resources.sources.lines import FILE, MALFORMED, MODIFIED, POSITION, RESCUED, Numbered
-from tidemark.resources.sources.local_files import check_unchanged
+from tidemark.resources.sources.local_files import check_unchanged, open_raw
 from tidemark.resources.sources.parquet_files import read_parquet
 from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops.errors import InputError, SpecError, UnfitFilesError
@@ -271,8 +271,9 @@ def _error(path: str, source: FilesSource, error: Exception) -> InputError:
 def _fault_of_parquet(path: str) -> str:
     """What another reader says of the first damaged part; empty when it finds none."""
     try:
-        for _ in pq.ParquetFile(path).iter_batches():
-            pass
+        with open_raw(path) as file:
+            for _ in pq.ParquetFile(file).iter_batches():
+                pass
     except (pa.ArrowException, OSError) as error:
         first = str(error).strip().split("\n", maxsplit=1)[0]
         return "".join(sign for sign in first if sign.isprintable()).rstrip(" :")

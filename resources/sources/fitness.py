@@ -16,7 +16,7 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidemark.resources.sources.local_files import open_bytes
+from tidemark.resources.sources.local_files import open_bytes, open_raw
 from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.problems import did_you_mean
@@ -219,7 +219,8 @@ def _zeros_of(head: bytes) -> str:
 
 def _check_parquet(path: str, wanted: list[str]) -> None:
     try:
-        footer = pq.read_metadata(path)
+        with open_raw(path) as file:
+            footer = pq.read_metadata(file)
         names = footer.schema.to_arrow_schema().names
     except PermissionError:
         raise

@@ -13,11 +13,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tidemark.resources.places.place import Place, RemotePath, is_url, place_of
 from tidemark.resources.sources.fitness import check_fits
 from tidemark.resources.sources.local_files import Content, check_whole, is_compressed, name_of, read_content
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource
+
+if TYPE_CHECKING:
+    from tidemark.resources.places.stores import Stored
 
 NOT_READ_YET = -1
 """As `records` of a file: as many as those that the file with the same bytes is going to have."""
@@ -57,7 +62,7 @@ class KnownFiles:
     _by_digest: dict[str, FileState] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, states: Iterable[FileState], fixed: Path) -> "KnownFiles":
+    def of(cls, states: Iterable[FileState], fixed: Place) -> "KnownFiles":
         """The memory of states in the order in which they were stored.
 
         Args:
@@ -91,8 +96,8 @@ class KnownFiles:
         return None if state is None or state.name == name or state.place == place else state
 
 
-def _named(state: FileState, fixed: Path) -> FileState:
-    if not os.path.isabs(state.name):
+def _named(state: FileState, fixed: Place) -> FileState:
+    if not os.path.isabs(state.name) or not isinstance(fixed, Path):
         return state
     name = name_of(state.name, fixed)
     is_below = not name.startswith(os.pardir + os.sep)
@@ -182,6 +187,8 @@ def candidate(path: str, name: str, known: FileState | None, *, reread: bool = F
     Raises:
         InputError: Nothing under this name can be read.
     """
+    if is_url(path):
+        return _candidate(path, name, known, place_of(path).stat(), reread=reread)
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -194,6 +201,12 @@ def candidate(path: str, name: str, known: FileState | None, *, reread: bool = F
         raise _unreadable(path, "this is a folder", f"let `path` go into it: {os.path.basename(path)}/*")
     if not stat.S_ISREG(found.st_mode):
         raise _unreadable(path, "this is no regular file", "narrow `path` of the source")
+    return _candidate(path, name, known, found, reread=reread)
+
+
+def _candidate(
+    path: str, name: str, known: FileState | None, found: "os.stat_result | Stored", *, reread: bool
+) -> Candidate | None:
     last = os.path.basename(path)
     if any(sign == ":" or sign < " " or "\ud800" <= sign <= "\udfff" for sign in last):
         raise _unreadable(path, f"Spark cannot read the name {last!r}", "rename it: UTF-8, no colon, no control sign")
@@ -204,8 +217,14 @@ def candidate(path: str, name: str, known: FileState | None, *, reread: bool = F
         return None
     # A folder of the same names beside the known one holds other files; one that was moved has the same.
     is_elsewhere = known is not None and known.place not in (None, path)
-    may_be_another = is_elsewhere and known is not None and (reread or os.path.exists(str(known.place)))
-    return Candidate(path, name, found.st_size, modified_us, found.st_ctime_ns, known, may_be_another)
+    may_be_another = is_elsewhere and known is not None and (reread or _is_there(str(known.place)))
+    changed_ns = found.st_ctime_ns if isinstance(found, os.stat_result) else found.st_mtime_ns
+    return Candidate(path, name, found.st_size, modified_us, changed_ns, known, may_be_another)
+
+
+def _is_there(path: str) -> bool:
+    place = place_of(path)
+    return place.is_file() if isinstance(place, RemotePath) else os.path.exists(path)
 
 
 def examine(source: FilesSource, file: Candidate) -> FileRange | FileState | InputError:

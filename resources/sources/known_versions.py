@@ -7,12 +7,11 @@ A version is remembered as a file is: its number is the name, the id of the tabl
 the modification time.
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
+from tidemark.resources.places.place import Place
 from tidemark.resources.sources.delta_log import DataFile, Layout, entry_path
 from tidemark.resources.sources.known_files import FileState
 from tidemark.timeops.errors import InputError
@@ -37,7 +36,7 @@ class TableVersion:
         passed_over: What was not read of it although it changed rows, in a sentence; empty if nothing.
     """
 
-    folder: Path
+    folder: Place
     version: int
     how: How
     committed_us: int
@@ -77,7 +76,7 @@ class TableVersion:
         )
 
 
-def path_of(folder: Path, version: int) -> str:
+def path_of(folder: Place, version: int) -> str:
     """How plans and errors name a version."""
     return f"{folder}, version {version}"
 
@@ -95,7 +94,7 @@ def ensure_same_table(versions: Sequence[TableVersion]) -> None:
     """
     for version in versions:
         try:
-            seen = os.stat(entry_path(version.folder, version.version))
+            seen = entry_path(version.folder, version.version).stat()
         except OSError:
             found = "is gone"
         else:

@@ -1,7 +1,7 @@
-"""The local file system: which paths a glob means, what a file's bytes are, whether a file is whole.
+"""Files by their paths or URLs: which a glob means, what a file's bytes are, whether a file is whole.
 
 Here: names, bytes, compression, and folders below `**`, each entered once, so that links that lead back end. Not
-here: what a change of a file means (known_files.py), its records.
+here: what a change of a file means (known_files.py), its records, what a store can do (resources/places).
 """
 
 import bz2
@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import dropwhile
@@ -19,6 +19,16 @@ from pathlib import Path
 from typing import IO, cast
 from urllib.parse import unquote
 
+from tidemark.resources.places.checks import ensure_answers
+from tidemark.resources.places.place import (
+    Place,
+    RemotePath,
+    files_below,
+    is_url,
+    place_of,
+    relative,
+    spark_url,
+)
 from tidemark.timeops.errors import InputError
 
 _CHUNK_BYTES = 1 << 20
@@ -47,6 +57,36 @@ class Content:
     ends_with_newline: bool
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A file as it lies there.
+
+    Attributes:
+        size: Bytes.
+        modified_us: Modification time, microseconds since the epoch.
+    """
+
+    size: int
+    modified_us: int
+
+
+def files_in_store(pattern: str) -> dict[str, Seen]:
+    """The files that a glob means which is a URL, by their URLs; hidden and unfinished ones are left out.
+
+    Raises:
+        StoreFailureError: The store cannot be used.
+    """
+    fixed = fixed_folder(pattern, Path())
+    ensure_answers(fixed)
+    found = files_below(fixed, pattern.removeprefix(str(fixed)).lstrip("/"))
+    return {
+        str(place): Seen(seen.st_size, seen.st_mtime_ns // 1000)
+        for place, seen in sorted(found, key=lambda one: str(one[0]))
+        if not place.name.endswith(_UNFINISHED_ENDINGS)
+        and not any(part.startswith(_HIDDEN) for part in relative(place, fixed).split("/"))
+    }
+
+
 def matching_paths(pattern: str, base: Path) -> tuple[str, ...]:
     """Absolute paths that a glob means, in path order; hidden and unfinished files are left out.
 
@@ -60,7 +100,10 @@ def matching_paths(pattern: str, base: Path) -> tuple[str, ...]:
     Raises:
         InputError: The folder before the first wildcard cannot be listed, or the path names a hidden file.
     """
+    if is_url(pattern):
+        return tuple(files_in_store(pattern))
     fixed = fixed_folder(pattern, base)
+    assert isinstance(fixed, Path)  # the pattern is no URL
     if fixed.is_dir() and not os.access(fixed, os.R_OK | os.X_OK):
         raise InputError(
             f"The folder {fixed} cannot be listed: permission denied",
@@ -91,16 +134,26 @@ def has_wildcard(text: str) -> bool:
     return any(sign in text for sign in "*?[")
 
 
-def fixed_folder(pattern: str, base: Path) -> Path:
+def fixed_folder(pattern: str, base: Path) -> Place:
     """The folder that stands before the first wildcard of a glob."""
-    parts = (Path(os.path.abspath(base)) / pattern).parts
-    start = len(parts) - len(Path(pattern).parts)  # a wildcard in the name of `base` is none
+    place = place_of(pattern)
+    if isinstance(place, RemotePath):
+        return RemotePath(place.root, "/".join(_before_wildcard(place.parts[1:], 0)))
+    parts = (Path(os.path.abspath(base)) / place).parts
+    start = len(parts) - len(place.parts)  # a wildcard in the name of `base` is none
+    return Path(os.path.normpath(Path(*_before_wildcard(parts, start))))
+
+
+def _before_wildcard(parts: Sequence[str], start: int) -> Sequence[str]:
+    """The parts before the first with a wildcard from a start on; without one those before the last."""
     wild = (i for i, part in enumerate(parts) if i >= start and has_wildcard(part))
-    return Path(os.path.normpath(Path(*parts[: next(wild, len(parts) - 1)])))
+    return parts[: next(wild, len(parts) - 1)]
 
 
-def name_of(path: str, fixed: Path) -> str:
+def name_of(path: str, fixed: Place) -> str:
     """What a file is called in the log: its path from the fixed folder, whatever leads to that one."""
+    if isinstance(fixed, RemotePath):
+        return relative(place_of(path), fixed)
     return os.path.relpath(path, fixed)
 
 
@@ -112,8 +165,18 @@ def is_compressed(path: str) -> bool:
 def open_bytes(path: str) -> IO[bytes]:
     """Open a file for reading, decompressed as Spark would."""
     if path.endswith(".gz"):
-        return cast(IO[bytes], gzip.open(path, "rb"))
-    return bz2.open(path, "rb") if path.endswith(".bz2") else open(path, "rb")
+        return cast(IO[bytes], gzip.open(open_raw(path), "rb"))
+    return cast(IO[bytes], bz2.open(open_raw(path), "rb")) if path.endswith(".bz2") else open_raw(path)
+
+
+def open_raw(path: str) -> IO[bytes]:
+    """Open a file for reading as it is.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    place = place_of(path)
+    return place.open("rb")
 
 
 def read_content(path: str, size_bytes: int, prefix_bytes: int) -> Content:
@@ -125,7 +188,7 @@ def read_content(path: str, size_bytes: int, prefix_bytes: int) -> Content:
     """
     hasher, prefix_digest, after, last, position = hashlib.blake2b(), "", b"", b"\n", 0
     prefix_bytes = min(prefix_bytes, size_bytes)
-    with open(path, "rb") as file:
+    with open_raw(path) as file:
         while position < size_bytes:
             stop = prefix_bytes if position < prefix_bytes else size_bytes
             chunk = file.read(min(_CHUNK_BYTES, stop - position))
@@ -163,7 +226,7 @@ def check_unchanged(path: str, size_bytes: int, modified_us: int) -> None:
         InputError: It was changed or removed since.
     """
     try:
-        now = os.stat(path)
+        now = place_of(path).stat()
     except OSError as error:
         raise InputError(
             f"{path}: the file disappeared while it was read: {error.strerror}",
@@ -175,8 +238,8 @@ def check_unchanged(path: str, size_bytes: int, modified_us: int) -> None:
 
 
 def spark_path(path: str) -> str:
-    """The path as Spark's readers take it: on the local file system whatever the default is, and no glob."""
-    return without_wildcards(f"file://{path}")
+    """The path or URL as Spark's readers take it: a URL whatever the default file system is, and no glob."""
+    return without_wildcards(spark_url(place_of(path)))
 
 
 def without_wildcards(url: str) -> str:
@@ -185,7 +248,9 @@ def without_wildcards(url: str) -> str:
 
 
 def path_of_url(url: str) -> str:
-    """The path that Spark names by a URL in `_metadata.file_path`."""
+    """The path or URL that Spark names in `_metadata.file_path`."""
+    if not url.startswith("file:"):
+        return str(place_of(unquote(url)))
     return "/" + unquote(url).removeprefix("file:").lstrip("/")
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructField, StructType
 from tidemark.resources.sources.fitness import check_names
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.lines import FILE, MODIFIED, POSITION, Numbered, to_records
-from tidemark.resources.sources.local_files import path_of_url, spark_path
+from tidemark.resources.sources.local_files import open_raw, path_of_url, spark_path
 from tidemark.resources.spark.frames import frame_of
 from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.expressions.tokens import quoted
@@ -66,7 +66,8 @@ def layout_of(path: str, schema: T.StructType, *, keep_unknown: bool) -> Layout:
     Raises:
         InputError: A column is missing or ambiguous, or has a type that cannot be read as the one of the spec.
     """
-    file = pq.ParquetFile(path)
+    with open_raw(path) as opened:
+        file = pq.ParquetFile(opened)
     physical = {column.path: column.physical_type for column in map(file.schema.column, range(len(file.schema)))}
     types = {field.name: _type(field, physical.get(field.name)) for field in file.schema_arrow}
     check_names(path, schema.names, file.schema_arrow.names)
@@ -143,8 +144,13 @@ def read_parquet(
     if errors:
         raise UnfitFilesError("\n".join(map(str, errors.values())), errors=errors)
     rows = [_read_group(spark, source, schema, layout, files) for layout, files in groups.items()]
-    counts = {file.path: pq.read_metadata(file.path).num_rows for file in ranges}
+    counts = {file.path: _rows_of(file.path) for file in ranges}
     return Numbered(reduce(DataFrame.union, rows), counts)
+
+
+def _rows_of(path: str) -> int:
+    with open_raw(path) as file:
+        return int(pq.read_metadata(file).num_rows)
 
 
 def _read_group(

@@ -5,8 +5,8 @@ which versions are looked at (delta_tables.py).
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
+from tidemark.resources.places.place import Place
 from tidemark.resources.sources.delta_log import Commit, DataFile, Layout, place_of
 from tidemark.resources.sources.fitness import check_names
 from tidemark.resources.sources.known_versions import How, TableVersion, path_of
@@ -19,7 +19,7 @@ from tidemark.timeops.utc import instant_of
 ANEW = "to read the table anew, give the pipeline another name or warehouse"
 
 
-def judged(source: DeltaSource, folder: Path, commits: Sequence[Commit], layout: Layout, at_us: int) -> TableVersion:
+def judged(source: DeltaSource, folder: Place, commits: Sequence[Commit], layout: Layout, at_us: int) -> TableVersion:
     """What is to be read of one commit, or of those of one batch of another pipeline.
 
     Args:
@@ -48,7 +48,7 @@ def judged(source: DeltaSource, folder: Path, commits: Sequence[Commit], layout:
 
 
 def _changed(
-    source: DeltaSource, folder: Path, commits: Sequence[Commit], layout: Layout
+    source: DeltaSource, folder: Place, commits: Sequence[Commit], layout: Layout
 ) -> tuple[How, tuple[DataFile, ...], str]:
     """What becomes of a version that changes rows: how it is read, its files, what is said if it is not read.
 
@@ -85,7 +85,7 @@ def _changed(
     return "changed", (), ""
 
 
-def check_fits(source: DeltaSource, folder: Path, layout: Layout, version: int) -> None:
+def check_fits(source: DeltaSource, folder: Place, layout: Layout, version: int) -> None:
     """Check that a table has the columns of the spec; their types are looked at where rows are read.
 
     Raises:
@@ -95,7 +95,7 @@ def check_fits(source: DeltaSource, folder: Path, layout: Layout, version: int) 
     check_names(path_of(folder, version), list(wanted), layout.columns, of="table")
 
 
-def check_files(folder: Path, paths: Sequence[str], version: int, what: str) -> None:
+def check_files(folder: Place, paths: Sequence[str], version: int, what: str) -> None:
     """Check that files were not deleted.
 
     Raises:

@@ -5,7 +5,7 @@ Here: choosing, and connecting to a server. Not here: sessions of this process a
 
 import atexit
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from threading import Timer
@@ -14,14 +14,17 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
+from tidemark.resources.places.credentials import named_roots
+from tidemark.resources.places.place import Place, roots_of
 from tidemark.resources.settings import SPARK_VARIABLE, Settings
 from tidemark.resources.spark.client import allow_deep_plans, release_in_a_thread
+from tidemark.resources.spark.delta_jars import delta_package, store_packages
 from tidemark.resources.spark.server import address_of, answers, find_note, is_here, is_there
 from tidemark.resources.spark.session import (
     SERVED_SETTINGS,
-    delta_package,
     local_session,
     session_config,
+    use_stores,
     without_tables,
 )
 from tidemark.timeops.errors import MachineError, SpecError
@@ -42,10 +45,12 @@ class SparkChoice:
     Attributes:
         config: Settings of its session, by full name; those of a server's session name it in `spark.remote`.
         sentence: The choice in words.
+        stores: URLs of the stores that it reads and writes.
     """
 
     config: Mapping[str, str]
     sentence: str
+    stores: tuple[str, ...] = ()
 
     @property
     def is_remote(self) -> bool:
@@ -53,39 +58,44 @@ class SparkChoice:
         return _REMOTE in self.config
 
 
-def choose_spark(settings: Settings, *, tables: bool = True) -> SparkChoice:
+def choose_spark(settings: Settings, inputs: Iterable[str | Place] = (), *, tables: bool = True) -> SparkChoice:
     """What the settings name; without that a server of `tidemark serve` that answers, else this process.
 
     Who asks for Spark's UI is given one in this process.
 
     Args:
-        settings: The settings.
+        settings: Where things are.
+        inputs: Paths and URLs that sources are read from.
         tables: Tables are read or written. Where there are none, a Spark of this process starts without Delta Lake,
             see `without_tables`.
 
     Raises:
         SpecError: The UI is asked for of a Spark that is not of this process.
     """
-    choice = _choice(settings)
+    choice = _choice(settings, stores_of(settings, inputs) if tables else ())
     return choice if tables or choice.is_remote else replace(choice, config=without_tables(choice.config))
 
 
-def _choice(settings: Settings) -> SparkChoice:
+def _choice(settings: Settings, stores: tuple[str, ...]) -> SparkChoice:
     named = settings.spark
     if settings.spark_ui:
-        return _with_ui(named)
+        return _with_ui(named, stores)
     if named is not None:
-        return (
-            _remote(named, f"Spark Connect at {address_of(named)}") if named.startswith("sc://") else _master(named)
-        )
+        if named.startswith("sc://"):
+            return _remote(named, f"Spark Connect at {address_of(named)}", stores)
+        return SparkChoice(session_config(named, stores=stores), f"Spark on {named}", stores)
     note = find_note(settings.dagster_home)
-    if note is None:
-        return SparkChoice(session_config(), "Spark in this process")
-    if is_there(note):
-        return _remote(note.url, f"the warm Spark of `tidemark serve` at {note.address}")
-    return SparkChoice(
-        session_config(), f"Spark in this process, as that of `tidemark serve` at {note.address} does not answer"
-    )
+    here = "Spark in this process"
+    if note is not None and is_there(note):
+        return _remote(note.url, f"the warm Spark of `tidemark serve` at {note.address}", stores)
+    if note is not None:
+        here = f"{here}, as that of `tidemark serve` at {note.address} does not answer"
+    return SparkChoice(session_config(stores=stores), here, stores)
+
+
+def stores_of(settings: Settings, inputs: Iterable[str | Place] = ()) -> tuple[str, ...]:
+    """URLs of the stores that a process works with: of the warehouse, its input and the file of options."""
+    return roots_of([settings.warehouse, *inputs, *named_roots()])
 
 
 def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doing: None) -> SparkSession:
@@ -111,10 +121,13 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
             session = local_session(choice.config)
             if starts_on_cluster:
                 session.range(1).count()  # this ends when a core is there
+        use_stores(session, choice.stores)
         if known is None and (page := session.sparkContext.uiWebUrl):
             tell(f"Spark's UI is at {page} as long as it computes")
         return session
-    return known if known is not None and is_remote() else _connected(choice.config)
+    session = known if known is not None and is_remote() else _connected(choice.config, choice.stores)
+    use_stores(session, choice.stores)
+    return session
 
 
 @contextmanager
@@ -130,7 +143,7 @@ def _told_while_waiting(cluster: str, tell: Callable[[str], None]) -> Iterator[N
         late.cancel()
 
 
-def _connected(config: Mapping[str, str]) -> SparkSession:
+def _connected(config: Mapping[str, str], stores: Iterable[str]) -> SparkSession:
     """A session of the server that the settings name; the server forgets it when this process ends."""
     url = config[_REMOTE]
     if not answers(url):
@@ -155,10 +168,11 @@ def _connected(config: Mapping[str, str]) -> SparkSession:
             remedy="see the server's log.",
         ) from error
     if _DELTA not in extensions:
+        packages = ",".join([delta_package(), *store_packages(stores)])
         raise MachineError(
             f"The Spark Connect server at {address_of(url)} has no Delta Lake.",
             expected=f"{_DELTA} in spark.sql.extensions; found {extensions!r}",
-            remedy=f"start it with `--packages {delta_package()} --conf spark.sql.extensions={_DELTA} --conf "
+            remedy=f"start it with `--packages {packages} --conf spark.sql.extensions={_DELTA} --conf "
             "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog`.",
         )
     if is_here(url):  # a server of this machine that is gone does not come back within a query
@@ -200,11 +214,11 @@ def _leave(session: SparkSession) -> None:
         session.stop()
 
 
-def _remote(url: str, sentence: str) -> SparkChoice:
-    return SparkChoice({_REMOTE: url, **SERVED_SETTINGS}, sentence)
+def _remote(url: str, sentence: str, stores: tuple[str, ...]) -> SparkChoice:
+    return SparkChoice({_REMOTE: url, **SERVED_SETTINGS}, sentence, stores)
 
 
-def _with_ui(named: str | None) -> SparkChoice:
+def _with_ui(named: str | None, stores: tuple[str, ...]) -> SparkChoice:
     """This process, with Spark's UI."""
     if named is not None and not is_local(named):
         raise SpecError(
@@ -213,8 +227,4 @@ def _with_ui(named: str | None) -> SparkChoice:
             expected="nothing, or a master such as local[4]",
             remedy="leave it out; for a cluster write `spark.ui.enabled true` in spark-defaults.conf, with a login",
         )
-    return SparkChoice(session_config(named, ui=True), "Spark in this process")
-
-
-def _master(master: str) -> SparkChoice:
-    return SparkChoice(session_config(master=master), f"Spark on {master}")
+    return SparkChoice(session_config(named, ui=True, stores=stores), "Spark in this process", stores)

@@ -1,27 +1,83 @@
-"""The jars of Delta Lake: Spark's resolver finds them at the first start, and later ones take them as they lie.
+"""The jars of Delta Lake and of stores: the resolver finds them at the first start, later ones take them as they lie.
 
-Here: what is remembered from one start to the next, and the class path. Not here: starting Spark (session.py).
+Here: which they are, what is remembered from one start to the next, and the class path. Not here: starting Spark
+(session.py).
 
 The resolver takes a second and a half even where nothing is to be downloaded, and Spark in this process as long again
 to copy jars that it was given to itself. What stands on the class path costs neither.
 """
 
+import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlparse
 
+import pyspark
+
+from tidemark.timeops.errors import MachineError
+
+_HADOOP = "hadoop-client-api-"
+_CLIENTS = {"s3": "hadoop-aws", "gs": "hadoop-gcp", "abfss": "hadoop-azure"}
+_AWS_SDK = {"3.5.0": "2.35.4"}  # of a Hadoop, as its own build names it
+_PARTS_OF_SDK = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
+EXCLUDED = (
+    *(
+        "software.amazon.awssdk:bundle",
+        "org.apache.hadoop:hadoop-client-api",
+        "org.apache.hadoop:hadoop-client-runtime",
+    ),
+    *("io.netty:*", "org.slf4j:*", "org.apache.httpcomponents:*", "commons-logging:*", "commons-codec:*"),
+)
+"""What clients of stores ask for and Spark has, in other versions; and the bundle."""
 _CLASS_PATH = "SPARK_DIST_CLASSPATH"  # Spark's launcher puts it behind Spark's own jars
+
+
+def delta_package() -> str:
+    """Return the Maven coordinate of Delta for the installed PySpark and delta-spark."""
+    spark = ".".join(version("pyspark").split(".")[:2])
+    return f"io.delta:delta-spark_{spark}_2.13:{version('delta-spark')}"
+
+
+def store_packages(roots: Iterable[str]) -> list[str]:
+    """Return the Maven coordinates of what Spark lacks to read and write stores.
+
+    Of the AWS SDK these are the parts that Hadoop's client of S3 uses: its bundle of all services has 600 MB.
+
+    Args:
+        roots: URLs of the stores.
+
+    Raises:
+        MachineError: It is not known which SDK belongs to the Hadoop of this Spark.
+    """
+    schemes, hadoop = {urlparse(root).scheme for root in roots}, _hadoop_version()
+    found = [f"org.apache.hadoop:{_CLIENTS[scheme]}:{hadoop}" for scheme in sorted(schemes & _CLIENTS.keys())]
+    if "s3" in schemes:
+        if hadoop not in _AWS_SDK:
+            raise MachineError(
+                f"This Spark has Hadoop {hadoop}, and Tidemark does not know which AWS SDK its client of S3 needs.",
+                expected=f"Hadoop {' or '.join(_AWS_SDK)}, as PySpark {version('pyspark')} from PyPI has it",
+                remedy="install that PySpark",
+            )
+        found += [f"software.amazon.awssdk:{part}:{_AWS_SDK[hadoop]}" for part in _PARTS_OF_SDK]
+    return found
+
+
+def _hadoop_version() -> str:
+    """The version of Hadoop among Spark's own jars."""
+    jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent, "jars")
+    names = [jar.stem.removeprefix(_HADOOP) for jar in jars.glob(f"{_HADOOP}*.jar")]
+    return names[0] if names else "unknown"
 
 
 def known_jars(package: str) -> list[str]:
     """The jars that an earlier start found for a package; none where one of them is gone, or nothing is known.
 
     Args:
-        package: A Maven coordinate.
+        package: A Maven coordinate, or several with commas between them.
     """
     try:
         jars = [str(jar) for jar in json.loads(_note(package).read_text(encoding="utf-8"))]
@@ -34,7 +90,7 @@ def remember_jars(package: str, listed: str) -> None:
     """Keeps for later starts which jars the resolver found; whoever cannot write a cache asks it each time.
 
     Args:
-        package: The Maven coordinate.
+        package: The Maven coordinates.
         listed: The jars of the session, as `spark.jars` has them: some may be of the user, in other folders.
     """
     note, artifact = _note(package), package.split(":")[1]
@@ -65,4 +121,6 @@ def on_class_path(jars: Sequence[str]) -> Iterator[None]:
 
 def _note(package: str) -> Path:
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache, "tidemark", f"jars_{package.replace(':', '_')}_{version('pyspark')}.json")
+    first, _, more = package.partition(",")
+    others = f"_and_{hashlib.sha256(more.encode()).hexdigest()[:8]}" if more else ""
+    return Path(cache, "tidemark", f"jars_{first.replace(':', '_')}{others}_{version('pyspark')}.json")

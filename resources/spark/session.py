@@ -11,9 +11,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from importlib.metadata import version
 from pathlib import Path
 from socketserver import BaseServer
 from typing import IO, Any
@@ -22,7 +21,15 @@ from filelock import FileLock, Timeout
 from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.sql import SparkSession
 
-from tidemark.resources.spark.delta_jars import known_jars, on_class_path, remember_jars
+from tidemark.resources.places.credentials import hadoop_settings
+from tidemark.resources.spark.delta_jars import (
+    EXCLUDED,
+    delta_package,
+    known_jars,
+    on_class_path,
+    remember_jars,
+    store_packages,
+)
 from tidemark.resources.spark.network import bound_to_loopback, check_master, check_secret, network_settings
 from tidemark.timeops.errors import MachineError
 from tidemark.timeops.session import SESSION_SETTINGS, is_local
@@ -90,13 +97,9 @@ def _remove(folder: Path, lock: FileLock, owner: int) -> None:
         lock.release()
 
 
-def delta_package() -> str:
-    """Return the Maven coordinate of Delta for the installed PySpark and delta-spark."""
-    spark = ".".join(version("pyspark").split(".")[:2])
-    return f"io.delta:delta-spark_{spark}_2.13:{version('delta-spark')}"
-
-
-def session_config(master: str | None = None, *, small: bool = False, ui: bool = False) -> dict[str, str]:
+def session_config(
+    master: str | None = None, *, small: bool = False, ui: bool = False, stores: Sequence[str] = ()
+) -> dict[str, str]:
     """Return the settings of a session of this process: for a builder or one of Dagster's PySpark resources.
 
     Args:
@@ -104,6 +107,8 @@ def session_config(master: str | None = None, *, small: bool = False, ui: bool =
             cluster nothing is set that its `spark-defaults.conf` should say.
         small: Settings for small data on few cores, as in tests: few partitions, no compiled code.
         ui: Whether Spark's UI is wanted, of a Spark of this machine.
+        stores: URLs of the stores that it reads and writes. How they are reached is said to the session, see
+            `use_stores`.
     """
     master = "local[2]" if small else master or "local[*]"
     log4j = Path(__file__).with_name("log4j2.properties").as_uri()
@@ -115,7 +120,7 @@ def session_config(master: str | None = None, *, small: bool = False, ui: bool =
         "spark.app.name": "tidemark",
         "spark.master": master,
         **network_settings(master, ui=ui),
-        _PACKAGES: delta_package(),
+        _PACKAGES: ",".join([delta_package(), *store_packages(stores)]),
         **_DELTA,
         **SERVED_SETTINGS,
         "spark.ui.showConsoleProgress": "false",
@@ -129,6 +134,8 @@ def session_config(master: str | None = None, *, small: bool = False, ui: bool =
         "spark.ui.retainedStages": "200",
         _JAVA_OPTIONS: java,
     }
+    if stores:
+        config["spark.jars.excludes"] = ",".join(EXCLUDED)
     if is_local(master):
         config |= _ON_ONE_MACHINE
     if small:
@@ -158,6 +165,16 @@ def without_tables(config: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in config.items() if name not in (_PACKAGES, *_DELTA)}
     java = config[_JAVA_OPTIONS].replace("-XX:+UseParallelGC", "-XX:+UseSerialGC")
     return kept | {_JAVA_OPTIONS: f"{java} -XX:TieredStopAtLevel=1", **_INTERPRETED}
+
+
+def use_stores(session: SparkSession, stores: Iterable[str]) -> None:
+    """Let a session read and write stores, also one of a server: with the credentials that this process has.
+
+    They are settings of the session, and not among those that Spark is started with, which anyone on the machine can
+    read in the list of processes.
+    """
+    for name, value in hadoop_settings(stores).items():
+        session.conf.set(name, value)
 
 
 @contextmanager

@@ -8,9 +8,10 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from dagster import DagsterInstance
@@ -26,7 +27,7 @@ from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.lake.lake import Lake
-from tidemark.resources.places.place import Place
+from tidemark.resources.places.place import Place, delta_place
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.resources.tables import BATCHES
@@ -70,12 +71,18 @@ class Death:
     is_large: bool = False
 
 
-def run_and_die(spec: Path, warehouse: Place, death: Death, gateway: Gateway | None = None) -> int:
+def run_and_die(
+    spec: Path,
+    warehouse: Place,
+    death: Death,
+    gateway: Gateway | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> int:
     """Runs a pipeline in a new process, which dies; returns its exit code.
 
     What it says stands in `said.txt` beside the warehouse, of one in a store beside the spec.
     """
-    return exit_code(_run, spec, warehouse, death, gateway)
+    return exit_code(_run, spec, warehouse, death, gateway, dict(environment))
 
 
 def exit_code(work: Callable[..., None], *args: object) -> int:
@@ -90,7 +97,7 @@ def exit_code(work: Callable[..., None], *args: object) -> int:
 def commit_name(lake: Lake, table: str) -> str | None:
     """Name of the latest commit of a table: the table, of `batches` also what its row says; None for an undoing."""
     if table != BATCHES:
-        undone = DeltaTable(str(lake.path(table))).history(1)[0]["operation"] == "RESTORE"
+        undone = DeltaTable(**delta_place(lake.path(table))).history(1)[0]["operation"] == "RESTORE"
         return None if undone else table
     log = BatchLog(lake)
     pending, last = log.pending(), log.last_commit()
@@ -110,8 +117,9 @@ def on_every_commit(act: Callable[[str], None]) -> Callable[[Lake, str, int], No
     return committed
 
 
-def _run(spec: Path, warehouse: Place, death: Death, gateway: Gateway | None) -> None:
+def _run(spec: Path, warehouse: Place, death: Death, gateway: Gateway | None, environment: dict[str, str]) -> None:
     os.setsid()
+    os.environ |= environment
     warnings.simplefilter("ignore")
     beside = warehouse.parent if isinstance(warehouse, Path) else spec.parent
     said = os.open(beside / "said.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -28,7 +28,8 @@ from pyspark.sql.types import (
 import tidemark as tm
 from tidemark.resources.lake import lake as lake_module
 from tidemark.resources.lake.lake import ConflictError, Lake
-from tidemark.resources.spark.session import check_java, delta_package, session_config
+from tidemark.resources.spark.delta_jars import delta_package
+from tidemark.resources.spark.session import check_java, session_config
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA
 from tidemark.timeops.errors import FencedError, LakeError, TidemarkError
 

@@ -20,9 +20,6 @@ CHANGE_TYPE = "_change_type"
 
 
 def _folder(path: str) -> str:
-    if "://" in path:
-        found = f"found {show(path)}: tables that are not on a file system are not supported yet"
-        raise ProblemsError([Problem(found, expected="the folder of a Delta table, relative to the spec file")])
     wild = [sign for sign in "*?[" if sign in path]
     if wild:
         found = f"found {show(path)}, which holds {wild[0]!r}"
@@ -46,7 +43,8 @@ class DeltaSource(StoredSource):
         description="Kind of source: files, delta or kafka."
     )
     path: Annotated[Text, AfterValidator(_folder)] = Field(
-        description="Folder of the table, relative to the spec file, such as ../bronze/orders."
+        description="Folder of the table, relative to the spec file, such as ../bronze/orders, or its URL in a "
+        "store, such as s3://bucket/bronze/orders."
     )
     changes: Annotated[Literal["fail", "ignore", "rows"], one_of("fail", "ignore", "rows")] = Field(
         default="fail",

@@ -80,7 +80,10 @@ class FilesSource(StoredSource):
     kind: Annotated[Literal["files"], one_of(*SOURCE_KINDS)] = Field(
         description="Kind of source: files, delta or kafka."
     )
-    path: Text = Field(description="Files as a glob, relative to the spec file, such as data/*.csv.")
+    path: Text = Field(
+        description="Files as a glob, relative to the spec file, such as data/*.csv, or a URL with wildcards, "
+        "such as s3://bucket/landing/*.csv."
+    )
     format: Annotated[
         Literal["csv", "json", "parquet"],
         one_of("csv", "json", "parquet", aliases=FORMAT_ALIASES),

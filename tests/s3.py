@@ -1,0 +1,138 @@
+"""A real S3 server of this machine, for tests: moto's, on a port of its own, with a door in front of it.
+
+Here: the server as a process (`python -m tests.s3`), and what a process needs to reach it. The door lets in known
+keys only, and can be told to behave like stores that lack something. Not here: what is kept there.
+"""
+
+import json
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+from tests.processes import process, wait_until
+
+BUCKET = "bucket"
+KEY, SECRET = "the-key", "the-secret-that-nobody-may-see"
+READER = "key-of-a-reader"
+"""This key may list and read."""
+_DOOR = "/_door"
+_DENIED = '<?xml version="1.0"?><Error><Code>{code}</Code><Message>{message}</Message></Error>'
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A server that runs.
+
+    Attributes:
+        address: Its endpoint.
+    """
+
+    address: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables by which a process reaches it."""
+        return {
+            "AWS_ENDPOINT_URL": self.address,
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": "us-east-1",
+        }
+
+    def make_bucket(self, name: str) -> str:
+        """Make a bucket; return its URL."""
+        headers = {"Authorization": f"AWS4-HMAC-SHA256 Credential={KEY}/20260101/us-east-1/s3/aws4_request"}
+        urlopen(Request(f"{self.address}/{name}", method="PUT", headers=headers)).close()
+        return f"s3://{name}"
+
+    def tell(self, **orders: bool | int | None) -> None:
+        """Tell the door what to do: `ignore_conditions`, `fail_after` so many requests, `deny_writes`."""
+        urlopen(Request(f"{self.address}{_DOOR}", json.dumps(orders).encode(), method="POST")).close()
+
+    def requests(self) -> Mapping[str, int]:
+        """Return the requests so far, by method."""
+        with urlopen(f"{self.address}{_DOOR}") as answer:
+            found: Mapping[str, int] = json.load(answer)
+        return found
+
+
+@contextmanager
+def s3_server(folder: Path) -> Iterator[S3Server]:
+    """A server with one bucket, as a process that ends with the block.
+
+    Args:
+        folder: Where its log goes.
+    """
+    log = folder / "s3.log"
+    with process([sys.executable, "-m", "tests.s3"], {}, log):
+        wait_until(lambda: "at http" in log.read_text(), log)
+        server = S3Server(log.read_text().partition("at ")[2].split()[0])
+        server.make_bucket(BUCKET)
+        yield server
+
+
+class Door:
+    """What stands between clients and the server.
+
+    Args:
+        behind: The server.
+    """
+
+    def __init__(self, behind: Callable[..., Iterable[bytes]]) -> None:
+        self._behind, self._orders, self._counts = behind, dict[str, Any](), Counter[str]()
+        self._one_at_a_time = threading.Lock()  # moto looks whether a key is there, and then puts it
+
+    def __call__(self, request: dict[str, Any], answer: Callable[..., Any]) -> Iterable[bytes]:
+        """One request."""
+        if request["PATH_INFO"] == _DOOR:
+            return self._ordered(request, answer)
+        method = request["REQUEST_METHOD"]
+        with self._one_at_a_time:
+            self._counts[method] += 1
+            key = request.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].partition("/")[0]
+            if key not in (KEY, READER):
+                return _refused(answer, "InvalidAccessKeyId", "The key you provided does not exist in our records.")
+            if (key == READER or self._orders.get("deny_writes")) and method not in ("GET", "HEAD"):
+                return _refused(answer, "AccessDenied", "Access Denied")
+            if self._orders.get("ignore_conditions"):
+                request.pop("HTTP_IF_NONE_MATCH", None)
+            return list(self._behind(request, answer))
+
+    def _ordered(self, request: dict[str, Any], answer: Callable[..., Any]) -> Iterable[bytes]:
+        if request["REQUEST_METHOD"] == "POST":
+            self._orders |= json.loads(request["wsgi.input"].read(int(request["CONTENT_LENGTH"])))
+        answer("200 OK", [("Content-Type", "application/json")])
+        return [json.dumps(self._counts).encode()]
+
+
+def _refused(answer: Callable[..., Any], code: str, message: str) -> Iterable[bytes]:
+    answer("403 Forbidden", [("Content-Type", "application/xml")])
+    return [_DENIED.format(code=code, message=message).encode()]
+
+
+def main() -> None:
+    """Serve until somebody ends the process."""
+    # Only the process of the server waits for these.
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415
+    from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: PLC0415
+
+    class Silent(WSGIRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_request(self, *_: object) -> None:
+            """Requests are nobody's concern."""
+
+    door = Door(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, door, threaded=True, request_handler=Silent)
+    print(f"at http://127.0.0.1:{server.server_port} ", flush=True)  # noqa: T201
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
