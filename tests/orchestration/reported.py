@@ -4,6 +4,7 @@ Here: the page against the tables. Not here: its parts one by one (tests/unit/re
 """
 
 import re
+from pathlib import Path
 
 from click.testing import CliRunner
 
@@ -15,7 +16,7 @@ from tidemark.resources.workspace import SpecFile
 
 def assert_the_report_tells_what_the_tables_hold(warehouse: Place, file: SpecFile) -> str:
     """Writes the page, by the command, and holds its numbers against the tables; gives the page."""
-    out = warehouse / "page.html"
+    out = (warehouse if isinstance(warehouse, Path) else file.path.parent) / "page.html"
     words = ["report", str(file.path), "--warehouse", str(warehouse), "--out", str(out)]
     done = CliRunner().invoke(main, words, catch_exceptions=False)
     assert (done.exit_code, done.stdout) == (0, f"{file.spec.name}: {out}\n")
