@@ -76,7 +76,9 @@ def failure_of_store(said: str, where: str = "") -> StoreFailureError | None:
 
 def _place_in(said: str) -> str:
     found = _WHERE.search(said)
-    return f"{urlsplit(found[0]).scheme}://{urlsplit(found[0]).netloc}" if found else "The object store"
+    if found is None:
+        return "The object store"
+    return f"{urlsplit(found[0]).scheme.replace('s3a', 's3')}://{urlsplit(found[0]).netloc}"
 
 
 def _code_in(said: str) -> str:

@@ -133,7 +133,8 @@ def delta_options(root: str) -> Options:
     if urlsplit(root).scheme != "s3":
         return found
     unsafe = {"aws_s3_allow_unsafe_rename": "false"}  # else two runs could commit one version
-    return {"aws_conditional_put": "etag", **found, **_http(found), **unsafe, "retry_timeout": _seconds(PATIENCE)}
+    by_store = {} if found.get("aws_s3_locking_provider") else {"aws_conditional_put": "etag"}
+    return {**by_store, **found, **_http(found), **unsafe, "retry_timeout": _seconds(PATIENCE)}
 
 
 def _seconds(patience: timedelta) -> str:

@@ -1,0 +1,140 @@
+"""What a text names, and how the options of a store are found and said to each library; without a store."""
+
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from tidemark.resources.places.checks import failure_of_store
+from tidemark.resources.places.credentials import NAMED_OPTIONS, delta_options, hadoop_settings, options_of
+from tidemark.resources.places.place import RemotePath, _matches, place_of, relative, roots_of, spark_url
+from tidemark.resources.sources.local_files import fixed_folder, name_of, path_of_url, spark_path
+from tidemark.timeops.errors import SpecError
+
+ROOT = "s3://tables"
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "ACCESS_KEY_ID",
+        "SECRET_ACCESS_KEY",
+        "SESSION_TOKEN",
+        "REGION",
+        "ENDPOINT_URL",
+        "S3_LOCKING_PROVIDER",
+    ):
+        monkeypatch.delenv(f"AWS_{name}", raising=False)
+    monkeypatch.delenv(NAMED_OPTIONS, raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+
+
+def test_a_text_names_a_path_or_a_place_in_a_store() -> None:
+    assert place_of("data/a b") == Path("data/a b")
+    assert place_of("file:///data/a%20b") == Path("/data/a b")
+    assert place_of("s3a://tables/a//b/") == RemotePath(ROOT, "a/b")
+    assert str(place_of("s3://tables")) == ROOT
+    for text in ("ftp://host/a", "s3://", "s3:///a"):
+        with pytest.raises(SpecError, match="names no place"):
+            place_of(text)
+    assert roots_of(["in/*.csv", "s3://b/x/*.csv", place_of("s3://a"), "gs://c/y"]) == ("gs://c", "s3://a", "s3://b")
+
+
+def test_a_place_in_a_store_answers_as_a_path_does() -> None:
+    place = RemotePath(ROOT, "shop/windows/w.parquet")
+    path = PurePosixPath("/shop/windows/w.parquet")
+    assert (place.name, place.stem, place.suffix) == (path.name, path.stem, path.suffix)
+    assert [one.key for one in place.parents] == [str(one)[1:] for one in path.parents]
+    assert place.parent.parent.parent.parent == RemotePath(ROOT)
+    assert place.with_name("v") == RemotePath(ROOT, "shop/windows/v")
+    assert relative(place, RemotePath(ROOT, "shop")) == "windows/w.parquet"
+    assert relative(place, RemotePath(ROOT)) == "shop/windows/w.parquet"
+    assert place.is_relative_to(RemotePath(ROOT, "shop"))
+    assert not place.is_relative_to(RemotePath(ROOT, "sho"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("*.csv", ["a.csv"]),
+        ("**/*.csv", ["a.csv", "x/b.csv", "x/y/c.csv"]),
+        ("x/**", ["x/b.csv", "x/y/c.csv"]),
+        ("*/*.csv", ["x/b.csv"]),
+        ("[ab].csv", ["a.csv"]),
+        ("**/y/*", ["x/y/c.csv"]),
+    ],
+)
+def test_a_wildcard_stays_within_a_folder_but_for_two_stars(pattern: str, found: list[str]) -> None:
+    paths = ["a.csv", "x/b.csv", "x/y/c.csv"]
+    assert [path for path in paths if _matches(path.split("/"), pattern.split("/"))] == found
+
+
+def test_files_in_a_store_are_named_and_found_again_from_what_spark_says() -> None:
+    fixed = fixed_folder("s3://tables/in/*/a.csv", Path("/specs"))
+    assert fixed == RemotePath(ROOT, "in")
+    assert fixed_folder("s3://tables/in/a.csv", Path("/specs")) == RemotePath(ROOT, "in")
+    path = "s3://tables/in/1 %20/a.csv"
+    assert name_of(path, fixed) == "1 %20/a.csv"
+    assert spark_path("s3://tables/a[1].csv") == r"s3a://tables/a\[1\].csv"
+    assert path_of_url("s3a://tables/in/1%20%2520/a.csv") == path
+    assert spark_url(Path("/a")) == "file:///a"
+
+
+def test_options_of_a_bucket_come_from_its_entry_in_the_file_then_the_environment_then_sparks_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(
+        "spark.hadoop.fs.s3a.access.key=of spark\nspark.hadoop.fs.s3a.endpoint store.example.com\n"
+    )
+    of_spark = {"aws_access_key_id": "of spark", "aws_endpoint_url": "https://store.example.com"}
+    assert options_of(ROOT) == of_spark
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of the environment")
+    assert options_of(ROOT)["aws_access_key_id"] == "of the environment"
+    file = tmp_path / "stores.yaml"
+    file.write_text(f'{ROOT}: {{access_key_id: of the file, secret_access_key: "${{THE_SECRET}}"}}\n')
+    monkeypatch.setenv(NAMED_OPTIONS, str(file))
+    monkeypatch.setenv("THE_SECRET", "hidden")
+    assert options_of(ROOT)["aws_access_key_id"] == "of the file"
+    assert options_of(ROOT)["aws_secret_access_key"] == "hidden"
+    assert options_of("s3://other")["aws_access_key_id"] == "of the environment"
+
+
+def test_spark_is_told_of_each_bucket_apart_and_delta_commits_by_conditional_puts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://localhost:9000")
+    settings = hadoop_settings([ROOT])
+    assert settings["fs.s3a.bucket.tables.endpoint"] == "http://localhost:9000"
+    assert settings["fs.s3a.bucket.tables.path.style.access"] == "true"
+    assert settings["fs.s3a.bucket.tables.secret.key"] == "s"
+    assert delta_options(ROOT)["aws_conditional_put"] == "etag"
+    assert delta_options(ROOT)["aws_allow_http"] == "true"
+    monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
+    assert delta_options(ROOT)["aws_s3_allow_unsafe_rename"] == "false"
+    monkeypatch.setenv("AWS_S3_LOCKING_PROVIDER", "dynamodb")
+    assert "aws_conditional_put" not in delta_options(ROOT)
+
+
+def test_a_wrong_file_of_options_is_a_sentence_that_does_not_quote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "stores.yaml"
+    file.write_text("s3://b: {aws_secret_access_key: hidden\n")
+    monkeypatch.setenv(NAMED_OPTIONS, str(file))
+    with pytest.raises(SpecError) as raised:
+        options_of(ROOT)
+    assert "cannot be read: it is no YAML" in str(raised.value)
+    assert "hidden" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+def test_a_failure_of_spark_at_a_store_is_told_without_what_was_sent() -> None:
+    said = "Py4JJavaError: s3a://tables/x: getFileStatus: InvalidAccessKeyId, StringToSign hidden (Service: S3, 403)"
+    known = failure_of_store(said)
+    assert known is not None
+    assert known.found == "s3://tables does not accept the credentials (InvalidAccessKeyId)."
+    missing = "ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
+    assert "has no client" in str(failure_of_store(missing))
+    assert failure_of_store("a division by zero") is None
