@@ -173,10 +173,12 @@ class RemotePath:
         fixed, wild = _fixed(pattern)
         folder = self.joinpath(fixed)
         is_flat = len(wild) == 1 and wild[0] != "**"
-        found = folder.store.directly_in(folder.key)[1] if is_flat else folder.store.under(folder.key)
+        found = folder.store.directly_in(folder.key)[1] if is_flat else [*folder.store.under(folder.key)]
+        # Some programs mark a folder by an empty object with its name.
+        folders = {folder.key, *(above.key for one in found for above in RemotePath(self.root, one.key).parents)}
         start = len(folder.key) + 1 if folder.key else 0
         for one in found:
-            if _matches(one.key[start:].split("/"), wild):
+            if _matches(one.key[start:].split("/"), wild) and (one.st_size or one.key not in folders):
                 yield one, RemotePath(self.root, one.key)
 
 

@@ -195,7 +195,8 @@ def discover(
     Raises:
         InputError: The path of the source leads nowhere.
     """
-    paths, folder = matching_paths(source.path, base), fixed_folder(source.path, base)
+    stored = files_in_store(source.path) if is_url(source.path) else {}
+    paths, folder = tuple(stored) or matching_paths(source.path, base), fixed_folder(source.path, base)
     known = KnownFiles.of(states, folder)
     if not paths and not known:
         _check_path(source, base)
@@ -206,7 +207,7 @@ def discover(
     for path in paths:
         try:
             name = name_of(path, folder)
-            file = candidate(path, name, known.state_of(name, path), reread=reread)
+            file = candidate(path, name, known.state_of(name, path), reread=reread, stored=stored.get(path))
         except InputError as error:
             errors.append(error)
             continue
@@ -232,7 +233,7 @@ def listed(source: FilesSource, base: Path) -> list[tuple[str, int, int]]:
         InputError: The folder of the source cannot be listed.
     """
     if is_url(source.path):
-        return [(path, one.size, one.modified_us) for path, one in files_in_store(source.path).items()]
+        return [(path, one.st_size, one.st_mtime_ns // 1000) for path, one in files_in_store(source.path).items()]
     found = []
     for path in matching_paths(source.path, base):
         try:

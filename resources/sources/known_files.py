@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemark.resources.places.place import Place, RemotePath, is_url, place_of
+from tidemark.resources.places.place import Place, RemotePath, place_of
 from tidemark.resources.sources.fitness import check_fits
 from tidemark.resources.sources.local_files import Content, check_whole, is_compressed, name_of, read_content
 from tidemark.timeops.errors import InputError
@@ -175,7 +175,9 @@ class Candidate:
         return self.size - (self.known.size if self.known and self.known.size < self.size else 0)
 
 
-def candidate(path: str, name: str, known: FileState | None, *, reread: bool = False) -> Candidate | None:
+def candidate(
+    path: str, name: str, known: FileState | None, *, reread: bool = False, stored: "Stored | None" = None
+) -> Candidate | None:
     """Look at a file without opening it; None if it is gone or was read as it is.
 
     Args:
@@ -183,12 +185,13 @@ def candidate(path: str, name: str, known: FileState | None, *, reread: bool = F
         name: As of `FileRange`.
         known: What is remembered of it.
         reread: Read it although its bytes, or other bytes under its name, were read before.
+        stored: What a store said of it when it listed its files; None of a file of the file system.
 
     Raises:
         InputError: Nothing under this name can be read.
     """
-    if is_url(path):
-        return _candidate(path, name, known, place_of(path).stat(), reread=reread)
+    if stored is not None:
+        return _candidate(path, name, known, stored, reread=reread)
     try:
         found = os.stat(path)
     except FileNotFoundError:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import dropwhile
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 from urllib.parse import unquote
 
 from tidemark.resources.places.checks import ensure_answers
@@ -30,6 +30,9 @@ from tidemark.resources.places.place import (
     spark_url,
 )
 from tidemark.timeops.errors import InputError
+
+if TYPE_CHECKING:
+    from tidemark.resources.places.stores import Stored
 
 _CHUNK_BYTES = 1 << 20
 _COMPRESSED_ENDINGS = (".gz", ".bz2")
@@ -57,20 +60,7 @@ class Content:
     ends_with_newline: bool
 
 
-@dataclass(frozen=True)
-class Seen:
-    """A file as it lies there.
-
-    Attributes:
-        size: Bytes.
-        modified_us: Modification time, microseconds since the epoch.
-    """
-
-    size: int
-    modified_us: int
-
-
-def files_in_store(pattern: str) -> dict[str, Seen]:
+def files_in_store(pattern: str) -> "dict[str, Stored]":
     """The files that a glob means which is a URL, by their URLs; hidden and unfinished ones are left out.
 
     Raises:
@@ -80,8 +70,8 @@ def files_in_store(pattern: str) -> dict[str, Seen]:
     ensure_answers(fixed)
     found = files_below(fixed, pattern.removeprefix(str(fixed)).lstrip("/"))
     return {
-        str(place): Seen(seen.st_size, seen.st_mtime_ns // 1000)
-        for place, seen in sorted(found, key=lambda one: str(one[0]))
+        str(place): stored
+        for place, stored in sorted(found, key=lambda one: str(one[0]))
         if not place.name.endswith(_UNFINISHED_ENDINGS)
         and not any(part.startswith(_HIDDEN) for part in relative(place, fixed).split("/"))
     }
@@ -100,10 +90,9 @@ def matching_paths(pattern: str, base: Path) -> tuple[str, ...]:
     Raises:
         InputError: The folder before the first wildcard cannot be listed, or the path names a hidden file.
     """
-    if is_url(pattern):
-        return tuple(files_in_store(pattern))
     fixed = fixed_folder(pattern, base)
-    assert isinstance(fixed, Path)  # the pattern is no URL
+    if isinstance(fixed, RemotePath):
+        return tuple(files_in_store(pattern))
     if fixed.is_dir() and not os.access(fixed, os.R_OK | os.X_OK):
         raise InputError(
             f"The folder {fixed} cannot be listed: permission denied",
@@ -164,9 +153,10 @@ def is_compressed(path: str) -> bool:
 
 def open_bytes(path: str) -> IO[bytes]:
     """Open a file for reading, decompressed as Spark would."""
-    if path.endswith(".gz"):
-        return cast(IO[bytes], gzip.open(open_raw(path), "rb"))
-    return cast(IO[bytes], bz2.open(open_raw(path), "rb")) if path.endswith(".bz2") else open_raw(path)
+    open_it = gzip.open if path.endswith(".gz") else bz2.open if path.endswith(".bz2") else None
+    if open_it is None:
+        return open_raw(path)
+    return cast(IO[bytes], open_it(open_raw(path) if is_url(path) else path, "rb"))
 
 
 def open_raw(path: str) -> IO[bytes]:
