@@ -5,8 +5,10 @@ files that are missing or damaged (sources/, lake/).
 """
 
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tidemark.resources.places.credentials import NAMED_OPTIONS, has_lock, options_of, store_with
@@ -20,30 +22,66 @@ _STORE_SIGNS = (
     *("Generic S3 error", "Generic GCS error", "Generic MicrosoftAzure error", "Error performing ", "s3a://"),
     *("No FileSystem for scheme", "S3AFileSystem", "software.amazon.awssdk", "AWS Error", "Service: S3"),
 )
-_UNREACHABLE = (
-    *("error sending request", "Connection refused", "dns error", "tcp connect error", "timed out", "Connect to"),
-    *(
-        "client error (Connect)",
-        "NETWORK_CONNECTION",
-        "operation timed out",
-        "UnknownHostException",
-        "SdkClientException",
+_NOT_IMPLEMENTED = ("NotImplemented", "501 Not Implemented", "not implemented", "not supported")
+_WHERE = re.compile(r"\b(?:s3a?|gs|abfss|hdfs)://[^\s/'\",:]+|https?://[^\s'\",)]+")
+
+
+_AGAIN = "correct them and run again. Nothing was changed"
+
+
+class _Failure(NamedTuple):
+    """What a store, or a library on its behalf, says of a failure, and what a person is told."""
+
+    signs: Sequence[str]
+    found: str
+    expected: str
+    remedy: str
+
+
+_FAILURES = (
+    _Failure(
+        ("S3AFileSystem not found", "No FileSystem for scheme"),
+        "This Spark has no client for {place}.",
+        "a Spark that was started for this store",
+        "start `tidemark serve` anew with TIDEMARK_WAREHOUSE and TIDEMARK_SPECS as they are now, or your own server "
+        "with the packages that docs/how-to/use-object-stores.md names",
+    ),
+    _Failure(
+        ("169.254.169.254", "169.254.170.2", "NoAwsCredentials", "NoAuthWithAWSException"),
+        "There are no credentials for {place}.",
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, options of the bucket in the file that "
+        f"{NAMED_OPTIONS} names, or a role of this machine",
+        _AGAIN,
+    ),
+    _Failure(
+        ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "AuthenticationFailed"),
+        "{place} does not accept the credentials{code}.",
+        "the key and the secret of a user of this store",
+        _AGAIN,
+    ),
+    _Failure(
+        ("NoSuchBucket", "UnknownStoreException", "ContainerNotFound", "bucket does not exist"),
+        "There is no bucket {place}{code}.",
+        "a bucket that exists: Tidemark makes none",
+        "correct the URL, or create the bucket; see also whether the endpoint is the right one",
+    ),
+    _Failure(
+        (
+            *("error sending request", "Connection refused", "dns error", "tcp connect error", "timed out"),
+            *("client error (Connect)", "NETWORK_CONNECTION", "UnknownHostException", "SdkClientException"),
+            "Connect to",
+        ),
+        "{place} does not answer{endpoint}.",
+        "a store that answers within seconds",
+        "check the endpoint, the region and the network, and run again: what was committed stands",
+    ),
+    _Failure(
+        ("AccessDenied", "403 Forbidden", "Status Code: 403", "AuthorizationPermissionMismatch"),
+        "{place} denies access{code}.",
+        "the right to list, read, write and delete in the warehouse, and to list and read where sources are",
+        "let its owner grant them to this user, and run again: what was committed stands",
     ),
 )
-_NO_CLIENT = ("S3AFileSystem not found", "No FileSystem for scheme")
-_NO_CREDENTIALS = ("169.254.169.254", "169.254.170.2", "NoAwsCredentials", "NoAuthWithAWSException")
-_NO_BUCKET = ("NoSuchBucket", "UnknownStoreException", "ContainerNotFound", "bucket does not exist")
-_WRONG = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "AuthenticationFailed")
-_DENIED = (
-    "AccessDenied",
-    "403",
-    "Forbidden",
-    "AuthorizationPermissionMismatch",
-    "AuthorizationFailure",
-    "ACCESS_DENIED",
-)
-_NOT_IMPLEMENTED = ("NotImplemented", "501", "not implemented", "not supported")
-_WHERE = re.compile(r"\b(?:s3a?|gs|abfss|hdfs)://[^\s/'\",:]+|https?://[^\s'\",)]+")
 
 
 class StoreFailureError(MachineError):
@@ -59,19 +97,12 @@ def failure_of_store(said: str, where: str = "") -> StoreFailureError | None:
     """
     if not where and not any(sign in said for sign in _STORE_SIGNS):
         return None
+    known = next((one for one in _FAILURES if any(sign in said for sign in one.signs)), None)
+    if known is None:
+        return None
     place = where or _place_in(said)
-    if any(sign in said for sign in _NO_CLIENT):
-        return _no_client(place)
-    for signs, failure in (
-        (_NO_CREDENTIALS, _no_credentials),
-        (_WRONG, _wrong_credentials),
-        (_NO_BUCKET, _no_bucket),
-        (_UNREACHABLE, _unreachable),
-        (_DENIED, _denied),
-    ):
-        if any(sign in said for sign in signs):
-            return failure(place, _code_in(said))
-    return None
+    found = known.found.format(place=place, code=_code_in(said), endpoint=_endpoint(place))
+    return StoreFailureError(found, expected=known.expected, remedy=known.remedy)
 
 
 def _place_in(said: str) -> str:
@@ -84,56 +115,6 @@ def _place_in(said: str) -> str:
 def _code_in(said: str) -> str:
     found = _CODE.search(said)
     return f" ({found[1] or found[2]})" if found else ""
-
-
-def _no_client(place: str) -> StoreFailureError:
-    return StoreFailureError(
-        f"This Spark has no client for {place}.",
-        expected="a Spark that was started for this store",
-        remedy="start `tidemark serve` anew with TIDEMARK_WAREHOUSE and TIDEMARK_SPECS as they are now, or your own "
-        "server with the packages that docs/how-to/use-object-stores.md names",
-    )
-
-
-def _no_credentials(place: str, _code: str) -> StoreFailureError:
-    return StoreFailureError(
-        f"There are no credentials for {place}.",
-        expected=f"AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, options of the bucket in the file that "
-        f"{NAMED_OPTIONS} names, or a role of this machine",
-        remedy="set them and run again. Nothing was changed",
-    )
-
-
-def _wrong_credentials(place: str, code: str) -> StoreFailureError:
-    return StoreFailureError(
-        f"{place} does not accept the credentials{code}.",
-        expected="the key and the secret of a user of this store",
-        remedy="correct them and run again. Nothing was changed",
-    )
-
-
-def _no_bucket(place: str, code: str) -> StoreFailureError:
-    return StoreFailureError(
-        f"There is no bucket {place}{code}.",
-        expected="a bucket that exists: Tidemark makes none",
-        remedy="correct the URL, or create the bucket; see also whether the endpoint is the right one",
-    )
-
-
-def _unreachable(place: str, _code: str) -> StoreFailureError:
-    return StoreFailureError(
-        f"{place} does not answer{_endpoint(place)}.",
-        expected="a store that answers within seconds",
-        remedy="check the endpoint, the region and the network, and run again: what was committed stands",
-    )
-
-
-def _denied(place: str, code: str) -> StoreFailureError:
-    return StoreFailureError(
-        f"{place} denies access{code}.",
-        expected="the right to list, read, write and delete in the warehouse, and to list and read where sources are",
-        remedy="let its owner grant them to this user, and run again: what was committed stands",
-    )
 
 
 def _endpoint(place: str) -> str:
