@@ -247,7 +247,8 @@ def listed(source: FilesSource, base: Path) -> list[tuple[str, int, int]]:
 
 def _check_path(source: FilesSource, base: Path) -> None:
     folder = fixed_folder(source.path, base)
-    if has_wildcard(source.path) and (folder.is_dir() or (isinstance(folder, RemotePath) and not folder.key)):
+    # In a store a folder is there with its first file only.
+    if has_wildcard(source.path) and (isinstance(folder, RemotePath) or folder.is_dir()):
         return
     missing = f"there is no file {source.path!r}" if folder.is_dir() else f"there is no folder {folder}"
     raise InputError(
