@@ -125,7 +125,7 @@ def test_a_delta_table_is_a_source_with_keys_of_its_own() -> None:
         ),
         ({"format": "csv"}, "sources[0].format", "unknown key `format`"),
         ({"settle": "5 s"}, "sources[0].settle", "unknown key `settle`"),
-        ({"path": "s3://lake/t"}, "sources[0].path", "not supported yet"),
+        ({"path": "ftp://lake/t"}, "sources[0].path", "the URL of no store"),
         ({"path": "bronze/*"}, "sources[0].path", "the folder of one Delta table"),
         ({"changes": "rows", "schema": "t STRING, _change_type STRING"}, "sources[0].schema", "adds"),
         ({"alignment": {"grup": "a"}}, "sources[0].alignment.grup", "did you mean `group`?"),

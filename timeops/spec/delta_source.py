@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.problems import Problem, ProblemsError, show
-from tidemark.timeops.spec.fields import Instant, Text, WholeNumber, one_of
+from tidemark.timeops.spec.fields import Instant, Location, WholeNumber, one_of
 from tidemark.timeops.spec.source import SOURCE_KINDS, StoredSource
 from tidemark.timeops.utc import us_of
 
@@ -42,7 +42,7 @@ class DeltaSource(StoredSource):
     kind: Annotated[Literal["delta"], one_of(*SOURCE_KINDS)] = Field(
         description="Kind of source: files, delta or kafka."
     )
-    path: Annotated[Text, AfterValidator(_folder)] = Field(
+    path: Annotated[Location, AfterValidator(_folder)] = Field(
         description="Folder of the table, relative to the spec file, such as ../bronze/orders, or its URL in a "
         "store, such as s3://bucket/bronze/orders."
     )

@@ -276,3 +276,16 @@ PositiveDuration = Annotated[
     PlainSerializer(format_duration, return_type=str, when_used="json"),
     WithJsonSchema(POSITIVE_LENGTH),
 ]
+
+
+def _known_url(path: str) -> str:
+    scheme, sign, rest = path.partition("://")
+    if sign and (scheme.lower() not in _SCHEMES or not rest.strip("/")):
+        expected = "a path, or a URL with s3://, gs://, abfss:// or hdfs://, such as s3://bucket/folder"
+        raise ProblemsError([Problem(f"found {show(path)}, the URL of no store", expected=expected)])
+    return path
+
+
+_SCHEMES = ("s3", "s3a", "gs", "abfss", "hdfs", "file")
+Location = Annotated[Text, AfterValidator(_known_url)]
+"""A path, relative to the spec file or absolute, or the URL of a place in a store."""

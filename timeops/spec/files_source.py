@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Wit
 
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, raise_any, show
-from tidemark.timeops.spec.fields import Duration, Frozen, Text, WholeNumber, one_of
+from tidemark.timeops.spec.fields import Duration, Frozen, Location, WholeNumber, one_of
 from tidemark.timeops.spec.source import ORDERS, SOURCE_KINDS, StoredSource
 
 _TEMPORAL = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale")
@@ -80,7 +80,7 @@ class FilesSource(StoredSource):
     kind: Annotated[Literal["files"], one_of(*SOURCE_KINDS)] = Field(
         description="Kind of source: files, delta or kafka."
     )
-    path: Text = Field(
+    path: Location = Field(
         description="Files as a glob, relative to the spec file, such as data/*.csv, or a URL with wildcards, "
         "such as s3://bucket/landing/*.csv."
     )
