@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 10.0
 """How long all questions of one look may take, all together."""
-_STEP_S = 1.0
+_STEP_S, _MOMENT_S = 1.0, 0.3
 _SILENT = logging.getLogger("tidemark.kafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False  # what librdkafka says in between; what stands in the way is said as an error
@@ -180,19 +180,24 @@ class Broker:
 
         if not asked:
             return {}
-        committed, any_ = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-        futures = self._admin.list_offsets(
-            {TopicPartition(topic, number): spec for (topic, number), spec in asked.items()},
-            isolation_level=committed if self._connection.reads_committed else any_,
-            request_timeout=self._left_s(),
+        isolation = (
+            IsolationLevel.READ_COMMITTED if self._connection.reads_committed else IsolationLevel.READ_UNCOMMITTED
         )
         found: dict[Partition, int] = {}
-        for partition, future in futures.items():
-            try:
-                found[partition.topic, partition.partition] = future.result().offset
-            except KafkaException as error:
-                what = f"partition {partition.topic}-{partition.partition}"
-                raise self._failed(error.args[0], what) from error
+        while len(found) < len(asked):
+            rest = {TopicPartition(*one): spec for one, spec in asked.items() if one not in found}
+            futures = self._admin.list_offsets(rest, isolation_level=isolation, request_timeout=self._left_s())
+            in_motion = False
+            for partition, future in futures.items():
+                try:
+                    found[partition.topic, partition.partition] = future.result().offset
+                except KafkaException as error:
+                    in_motion = error.args[0].name() in _IN_MOTION and time.monotonic() < self._until
+                    if not in_motion:
+                        what = f"partition {partition.topic}-{partition.partition}"
+                        raise self._failed(error.args[0], what) from error
+            if in_motion:
+                time.sleep(_MOMENT_S)
         return found
 
     def _metadata(self) -> Mapping[str, Any]:
@@ -246,6 +251,11 @@ _REFUSALS = {
     "SASL_AUTHENTICATION_FAILED": "a user and a password that it knows, by a mechanism that it has",
     "_SSL": "TLS with certificates that both sides trust",
 }
+_IN_MOTION = {
+    *("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE", "BROKER_NOT_AVAILABLE"),
+    *("UNKNOWN_LEADER_EPOCH", "FENCED_LEADER_EPOCH", "REPLICA_NOT_AVAILABLE", "NETWORK_EXCEPTION"),
+}
+"""What brokers say for a moment when one of them has started, or leads a partition no more."""
 _SILENCES = {"_TRANSPORT", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_RESOLVE", "_ALL_BROKERS_DOWN", "REQUEST_TIMED_OUT"}
 
 

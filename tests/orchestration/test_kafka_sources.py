@@ -290,7 +290,7 @@ def test_gaps_of_compacted_and_transactional_topics_are_no_loss(
     assert spark
     orders = topic(1)
     made(tmp_path, "x", orders)
-    settings = {"bootstrap.servers": orders.broker.address, "transactional.id": orders.name}
+    settings = {"bootstrap.servers": orders.broker.address, "transactional.id": orders.name, "log_level": 0}
     producer = Producer(settings)
     producer.init_transactions()
     for record, ends in zip(events(5, 3, partitions=(0,)), ("commit", "abort", "commit"), strict=True):

@@ -185,6 +185,18 @@ def test_an_aligned_source_is_read_up_to_an_instant(topic: MakeTopic) -> None:
     assert found.left == 18
 
 
+def test_a_broker_that_died_and_is_back_is_asked_as_before(topic: MakeTopic) -> None:
+    orders = topic(2)
+    fill(orders, 3, 3)
+    at = read(look(source(orders)))
+    orders.broker.kill()
+    assert "does not answer" in str(look(source(orders), at).errors[0])
+    assert "does not answer" in refused(source(orders))
+    orders.broker.start()
+    fill(orders, 1)
+    assert ranges(look(source(orders), at)) == {"0": (3, 4)}
+
+
 def test_a_look_sees_that_something_came(topic: MakeTopic) -> None:
     orders = topic(1)
     before = listed_offsets(source(orders), HERE)
