@@ -18,8 +18,9 @@ from tidemark.pipelines.values import instant, length, plural, shortened
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit
 from tidemark.resources.lake.queries import newest_rows, pieces
+from tidemark.resources.sources.known_offsets import Positions
 from tidemark.resources.tables import DEAD_LETTERS
-from tidemark.resources.workspace import plan_end
+from tidemark.resources.workspace import POSITIONS, plan_end
 from tidemark.timeops.counts import dead_letters_by_reason, refused
 
 MOST_DEAD_LETTERS = 500
@@ -49,7 +50,7 @@ class Place:
 
 @dataclass(frozen=True)
 class SourceInput:
-    """What came of a source: files or versions, and records."""
+    """What came of a source: files, versions or partitions, and records."""
 
     name: str
     files: int
@@ -97,8 +98,11 @@ def places(state: State) -> list[Place]:
 
 
 def sources(state: State) -> list[SourceInput]:
-    """Files and records of each source."""
+    """Files and records of each source; of Kafka partitions."""
     files = Counter(source for source, _ in _files_read(state))
+    for commit in state.ingested[-1:]:
+        for name, noted in commit.plan.input.get(POSITIONS, {}).items():
+            files[name] = sum(len(one.following) for one in Positions.from_json(noted).topics)
     names = [source.name for source in state.spec.sources]
     records = _records_by_source(state) if len(names) > 1 else {names[0]: state.log_end}
     return [SourceInput(name, files[name], records.get(name, 0)) for name in names]
@@ -182,9 +186,9 @@ def batches(state: State, most: int) -> list[BatchLine]:
 def _batch(commit: Commit, state: State) -> BatchLine:
     plan, counts = commit.plan, commit.counts
     if plan.kind == "ingest":
-        versions = [plural(counts["versions"], "version")] if counts.get("versions") else []
-        files = [plural(counts.get("files", 0), "file")] if counts.get("files") or not versions else []
-        return BatchLine(commit, counts.get("records", 0), None, None, f"{' and '.join([*files, *versions])} read")
+        others = [plural(counts[f"{what}s"], what) for what in ("version", "offset") if counts.get(f"{what}s")]
+        files = [plural(counts.get("files", 0), "file")] if counts.get("files") or not others else []
+        return BatchLine(commit, counts.get("records", 0), None, None, f"{' and '.join([*files, *others])} read")
     if plan.kind == "backfill":
         return BatchLine(commit, 0, None, None, "days of window tables computed anew")
     if plan.kind == "change":
