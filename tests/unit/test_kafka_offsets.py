@@ -185,6 +185,7 @@ def test_an_aligned_source_is_read_up_to_an_instant(topic: MakeTopic) -> None:
     assert found.left == 18
 
 
+@pytest.mark.long
 def test_a_broker_that_died_and_is_back_is_asked_as_before(topic: MakeTopic) -> None:
     orders = topic(2)
     fill(orders, 3, 3)
@@ -211,7 +212,7 @@ def test_a_topic_that_is_not_there_is_one_sentence(topic: MakeTopic) -> None:
     assert said.startswith(f"Source 's': there is no topic nosuch at {orders.broker.address}")
 
 
-@pytest.mark.parametrize("servers", ["127.0.0.1:1", "nosuch.invalid:9092"])
+@pytest.mark.parametrize("servers", ["127.0.0.1:1", pytest.param("nosuch.invalid:9092", marks=pytest.mark.long)])
 def test_a_broker_that_cannot_be_reached_is_one_sentence(topic: MakeTopic, servers: str) -> None:
     said = refused(source(topic(1), bootstrap_servers=servers))
     assert said.startswith(f"Kafka at {servers} does not answer: ")
