@@ -4,6 +4,7 @@ Here: the broker that the tests of a process share, who may log in to it, and wr
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,8 +65,12 @@ class Topic:
         _done(self.admin.create_partitions([NewPartitions(self.name, count)]))
 
     def make(self, partitions: int, **settings: str) -> None:
-        """Makes it."""
+        """Makes it, and waits until the broker knows what its controller has made."""
         _done(self.admin.create_topics([NewTopic(self.name, partitions, 1, config=settings)]))
+        until = time.monotonic() + 30
+        while self.name not in self.admin.list_topics(timeout=10).topics:
+            assert time.monotonic() < until
+            time.sleep(0.05)
 
     def delete(self) -> None:
         """Deletes it."""
