@@ -935,6 +935,7 @@ def test_every_key_of_the_schema_is_described() -> None:
         "TolerancePolicy",
         "WindowSpec",
         "Early",
+        "Catalog",
         "Outputs",
         "Catalog",
         "Alerts",
