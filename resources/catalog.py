@@ -144,7 +144,7 @@ class _Names:
         ours = self._properties(name).get(_FOLDER) if is_view else _plain(about.get("Location", ""))
         if (about.get("Type") == "VIEW") == is_view and ours == folder:
             return
-        kind = about.get("Type", "something").lower()
+        kind = "view" if about.get("Type") == "VIEW" else "table"
         where = about.get("Location") or self._properties(name).get(_FOLDER) or ""
         raise CatalogError(
             f"{self.schema}.{quoted(name)} is taken: it is a {kind}" + (f" of {_plain(where)}." if where else "."),
