@@ -937,7 +937,6 @@ def test_every_key_of_the_schema_is_described() -> None:
         "Early",
         "Catalog",
         "Outputs",
-        "Catalog",
         "Alerts",
         "ShareLevels",
         "AgeLevels",
