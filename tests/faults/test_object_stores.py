@@ -86,7 +86,8 @@ def _begin(
 def test_runs_in_a_store_that_are_killed_after_one_commit_after_another_end_with_the_oracles_tables(
     spark: SparkSession, server: S3Server, tmp_path: Path, is_large: bool
 ) -> None:
-    store = server.make_bucket("killed")
+    # One for each server: Spark keeps how it reached a bucket as long as it lives.
+    store = server.make_bucket(f"killed-{int(is_large)}")
     file, settings = pipeline(tmp_path, "faults", "drop", sparse=False)
     file.path.write_text(file.path.read_text().replace("path: in_faults", f"path: {store}/in"))
     file, settings = read_spec(file.path), replace(settings, warehouse=place_of(f"{store}/warehouse"))
