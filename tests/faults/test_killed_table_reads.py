@@ -15,6 +15,7 @@ DEATHS = ("plan to ingest", "raw_events", "_state/files", "commit of ingest")
 KILLED = -9
 
 
+@pytest.mark.long
 def test_runs_killed_while_they_read_versions_leave_the_log_of_undisturbed_ones(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ def maintain(made: tuple[SpecFile, Settings]) -> Result:
     return CliRunner().invoke(main, words, catch_exceptions=False)
 
 
+@pytest.mark.long
 def test_revisions_retracted_sessions_and_windows_that_close_are_told_row_by_row(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -333,6 +333,7 @@ def test_changes_are_read_as_rows_in_a_fixed_order(spark: SparkSession, tmp_path
     assert [row["_position"] for row in log[10:22]] == list(range(1, 13))
 
 
+@pytest.mark.long
 def test_windows_of_one_pipeline_are_the_input_of_another(spark: SparkSession, tmp_path: Path) -> None:
     """Each committed batch is one version, and its results come in once."""
     assert spark

@@ -162,6 +162,7 @@ def test_tables_equal_the_oracle_with_partitions_as_splits_whatever_the_cut(
     assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=flush)
 
 
+@pytest.mark.long
 def test_a_silent_partition_holds_the_watermark_and_metadata_become_columns(
     spark: SparkSession, topic: MakeTopic, tmp_path: Path
 ) -> None:

@@ -112,6 +112,7 @@ def test_tables_in_a_store_are_the_oracles_and_every_command_reads_them(
     assert read(spark, str(settings.warehouse), "shop", "raw_events").count() == 300
 
 
+@pytest.mark.long
 def test_a_file_in_a_store_that_is_moved_or_copied_is_read_once_and_a_bad_one_is_held_back(
     spark: SparkSession, tmp_path: Path, store: str
 ) -> None:
