@@ -1,9 +1,11 @@
 """Pipelines for end-to-end tests, and the ways to run them in this process.
 
-Here: specs, runs, backfills, days by Dagster. Not here: what is landed and what the oracle expects (landing.py).
+Here: specs, runs, backfills, days by Dagster, the log that came of it. Not here: what is landed and what the oracle
+expects (landing.py).
 """
 
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner, Result
 from dagster import AssetKey, DagsterInstance
@@ -12,10 +14,11 @@ from tidemark.pipelines.cli import main
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions, RunReport, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.lake.lake import Lake
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile
 
-SPEC = """
+_FILES = """
 name: {name}
 sources:
   - name: lines
@@ -26,7 +29,8 @@ sources:
     arrival_time: got
     settle: 0 s
     {source}
-time:
+"""
+_REST = """time:
   timestamp_by: at
   unit: {unit}
   out_of_orderness: 10 s
@@ -41,6 +45,7 @@ windows:
 {more}
 partitions: {{start: 2026-01-01}}
 """
+SPEC = _FILES + _REST
 
 SPARSE = """
   - name: sparse
@@ -66,6 +71,13 @@ SESSIONS = """
     where: v > 2
     group_by: [k]
     aggregates: {{n: count(*)}}
+"""
+VISITS = """
+  - name: visits
+    kind: session
+    gap: 8 s
+    group_by: [k]
+    aggregates: {n: count(*)}
 """
 ON_INPUT = "schedule: {on_new_input: 10 s}\n"
 
@@ -94,6 +106,16 @@ def pipeline(
     return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
 
 
+def over_source(
+    base: Path, name: str, source: str, *, policy: str = "drop", time: str = "", more: str = ""
+) -> tuple[SpecFile, Settings]:
+    """The same over another source, which is given as an item of `sources` with the columns id, at, k and v."""
+    path = base / f"{name}.yaml"
+    rest = _REST.format(unit="millisecond", policy=policy, time=time, more=more)
+    path.write_text(f"name: {name}\nsources:\n  - {source}\n{rest}")
+    return read_spec(path), Settings(base / "warehouse", base, base / "home")
+
+
 def scheduled(tmp_path: Path, name: str, schedule: str = ON_INPUT, policy: str = "keep") -> tuple[SpecFile, Settings]:
     """A pipeline with a schedule and nothing landed yet."""
     file, settings = pipeline(tmp_path, name, policy, sparse=False)
@@ -104,6 +126,24 @@ def scheduled(tmp_path: Path, name: str, schedule: str = ON_INPUT, policy: str =
 
 def go(made: tuple[SpecFile, Settings], instance: DagsterInstance, options: RunOptions | None = None) -> RunReport:
     return run_pipeline(*made, options or RunOptions(), instance=instance)
+
+
+def command(base: Path, name: str, word: str = "run") -> Result:
+    """A command of the pipeline of that name in a folder."""
+    return CliRunner().invoke(main, [word, str(base / f"{name}.yaml"), "--warehouse", str(base / "warehouse")])
+
+
+def run(base: Path, name: str) -> Result:
+    ran = command(base, name)
+    assert ran.exit_code == 0, ran.output
+    return ran
+
+
+def log_of(base: Path, name: str) -> list[dict[str, Any]]:
+    """The log in order, without the batches that read it."""
+    found = Lake(base / "warehouse" / name).rows("raw_events").sort_by("_arrival_seq").to_pylist()
+    assert [row["_arrival_seq"] for row in found] == list(range(len(found)))
+    return [{key: value for key, value in row.items() if key != "_batch_id"} for row in found]
 
 
 def backfill(file: SpecFile, settings: Settings, *words: str) -> Result:

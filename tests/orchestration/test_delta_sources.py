@@ -8,51 +8,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
 from dagster import DagsterInstance
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from tests.orchestration.landing import assert_tables_equal_the_oracle
-from tests.orchestration.running import go
+from tests.orchestration.landing import START, assert_tables_equal_the_oracle
+from tests.orchestration.running import VISITS, command, go, log_of, over_source, run
 from tests.seeds import Dice
 from tidemark.assets.pending_work import look, signature
-from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace
 
-START = datetime(2026, 1, 1, 23, 50, tzinfo=UTC)
 CASES = 1  # a log for each turn of the dice
 SCHEMA = "id STRING, at STRING, got TIMESTAMP, k STRING, v INT"
-SPEC = """
-name: {name}
-sources:
-  - {{name: orders, kind: delta, path: bronze/orders, schema: "{schema}", {source}}}
-time:
-  timestamp_by: at
-  unit: millisecond
-  out_of_orderness: 10 s
-  out_of_order: {policy}
-  {time}
-windows:
-  - name: per_minute
-    kind: tumbling
-    size: 1 minute
-    group_by: [k]
-    aggregates: {{n: count(*), total: sum(v)}}
-{more}
-partitions: {{start: 2026-01-01}}
-"""
-SESSIONS = """
-  - name: visits
-    kind: session
-    gap: 8 s
-    group_by: [k]
-    aggregates: {n: count(*)}
-"""
 
 
 def rows(seed: int, count: int, start: datetime = START) -> pa.Table:
@@ -87,30 +58,9 @@ def commits(base: Path, count: int, **more: Any) -> None:
         add(base, rows(number, 30, START + timedelta(minutes=number)), **more)
 
 
-def made(
-    base: Path, name: str, source: str = "start_version: 0", *, policy: str = "drop", time: str = "", more: str = ""
-) -> tuple[SpecFile, Settings]:
-    path = base / f"{name}.yaml"
-    given = {"name": name, "source": source, "policy": policy, "time": time, "more": more, "schema": SCHEMA}
-    path.write_text(SPEC.format(**given))
-    return read_spec(path), Settings(base / "warehouse", base, base / "home")
-
-
-def command(base: Path, name: str, word: str = "run") -> Result:
-    return CliRunner().invoke(main, [word, str(base / f"{name}.yaml"), "--warehouse", str(base / "warehouse")])
-
-
-def run(base: Path, name: str) -> Result:
-    ran = command(base, name)
-    assert ran.exit_code == 0, ran.output
-    return ran
-
-
-def log_of(base: Path, name: str) -> list[dict[str, Any]]:
-    """The log in order, without the batches that read it."""
-    found = Lake(base / "warehouse" / name).rows("raw_events").sort_by("_arrival_seq").to_pylist()
-    assert [row["_arrival_seq"] for row in found] == list(range(len(found)))
-    return [{key: value for key, value in row.items() if key != "_batch_id"} for row in found]
+def made(base: Path, name: str, source: str = "start_version: 0", **more: str) -> tuple[SpecFile, Settings]:
+    of_table = f'{{name: orders, kind: delta, path: bronze/orders, schema: "{SCHEMA}", {source}}}'
+    return over_source(base, name, of_table, **more)
 
 
 MOST = {"at_once": 1_000, "one_by_one": 1, "by_twos": 2}
@@ -195,7 +145,7 @@ def test_tables_equal_the_oracle_whatever_the_cut(
     assert spark
     rng = random.Random(dice.seed(7))
     source = f"start_version: 0, arrival_time: got, max_versions: {rng.randint(1, 4)}"
-    file, settings = made(tmp_path, "x", source, policy=policy, more=SESSIONS)
+    file, settings = made(tmp_path, "x", source, policy=policy, more=VISITS)
     records = 0
     with DagsterInstance.ephemeral() as instance:
         for number in range(5):
