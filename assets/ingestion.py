@@ -44,6 +44,7 @@ from tidemark.resources.workspace import LAST_ARRIVAL, LAST_SEEN, LOST, POSITION
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
+from tidemark.timeops.rules import waiters_to_json
 from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Source, Spec
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.log_clock import LastArrival
@@ -143,7 +144,7 @@ def _input_of(workspace: Workspace, found: Waiting) -> dict[str, Any]:
         "offsets": offsets,
         POSITIONS: _positions_behind(workspace, found),
         LOST: {name: [lost.to_json() for lost in one.lost] for name, one in found.by_source.items() if one.lost},
-        WAITS: found.sources_ahead,
+        WAITS: waiters_to_json(found.waiters),
         HELD_BACK: found.held_by_source,
     }
     return {"files": files, **note_of(workspace), **{name: said for name, said in more.items() if said}}

@@ -15,14 +15,14 @@ from tidemark.assets.planning import segment_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.rules import TimeRules, Waits
+from tidemark.timeops.rules import TimeRules, Waiter, Waits, waiters_from_json
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.clock_rules import clock_rule
 
 SPEC, END_OF_INPUT, TICK, REOPEN = "spec", "end_of_input", "tick", "reopen"
 DATA_LOSS = "data_loss"  # behind this record offsets of Kafka are missing: they were gone before they were read
-WAIT = "wait"  # from here on the sources in its argument wait, and no others
+WAIT = "wait"  # from here on the sources and splits in its argument wait, and no others
 
 
 def recorded(workspace: Workspace, *kinds: str) -> list[dict[str, Any]]:
@@ -56,13 +56,13 @@ def waits_up_to(workspace: Workspace, batch_id: int) -> Waits:
     waits = Waits()
     for item in recorded(workspace, WAIT) if follows_waits(workspace.spec) else []:
         if item["_batch_id"] <= batch_id:
-            waits = waits.from_here(us_of(item["clock"]), sources_of(item))
+            waits = waits.from_here(us_of(item["clock"]), waiters_of(item))
     return waits
 
 
-def sources_of(item: Mapping[str, Any]) -> frozenset[str]:
-    """The sources that wait from an item of the log on."""
-    return frozenset(json.loads(item["argument"]))
+def waiters_of(item: Mapping[str, Any]) -> frozenset[Waiter]:
+    """Who waits from an item of the log on."""
+    return waiters_from_json(json.loads(item["argument"]))
 
 
 def waits_of(workspace: Workspace, plan: Plan) -> Waits:

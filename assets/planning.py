@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tidemark.resources.batches.plans import Plan, this_process
 from tidemark.resources.workspace import WAITS, Workspace, plan_end, tick_of, waits_in
 from tidemark.timeops.errors import BusyError, LakeError
+from tidemark.timeops.rules import Waiter, waiters_to_json
 
 MOST_RECORDS = 25_000_000
 """A longer backlog is cut into batches: each core is sent a number for every block of a batch's records, and of these
@@ -27,7 +28,7 @@ class LogSegment:
         flushes: The end of input is flushed behind it.
         tick_us: Clock of the tick behind it, microseconds; None for no tick.
         reopens: Why the flushed pipeline is reopened in front of it; None where it is not.
-        waits: The sources that wait for others while it is read (F, alignment).
+        waits: Who waits for others while it is read (F, alignment).
     """
 
     first_seq: int
@@ -35,7 +36,7 @@ class LogSegment:
     flushes: bool
     tick_us: int | None = None
     reopens: str | None = None
-    waits: frozenset[str] = frozenset()
+    waits: frozenset[Waiter] = frozenset()
 
     @property
     def is_empty(self) -> bool:
@@ -85,7 +86,7 @@ def next_segment(
         raise flushed_already(workspace)
     why = reopen if end > first else None
     most = min(max_events or MOST_RECORDS, MOST_RECORDS)
-    waits = _waiting_sources(workspace)
+    waits = _who_waits(workspace)
     if first + most < end:
         return LogSegment(first, first + most, flushes=False, reopens=why, waits=waits)
     is_open = not flushed or why is not None
@@ -103,14 +104,14 @@ def segment_of(plan: Plan) -> LogSegment:
         flushes=bool(plan.input.get("flush")),
         tick_us=tick_of(plan),
         reopens=None if why is None else str(why),
-        waits=frozenset(waits_in(plan)),
+        waits=waits_in(plan),
     )
 
 
-def _waiting_sources(workspace: Workspace) -> frozenset[str]:
-    """The sources that the latest ingestion left waiting: a batch of aligned sources has records of that one only."""
+def _who_waits(workspace: Workspace) -> frozenset[Waiter]:
+    """Whom the latest ingestion left waiting: a batch of aligned sources has records of that one only."""
     read = workspace.batches.last_commit("ingest")
-    return frozenset(waits_in(read.plan)) if read else frozenset()
+    return waits_in(read.plan) if read else frozenset()
 
 
 def _check_may_reopen(workspace: Workspace, *, flushed: bool) -> None:
@@ -161,7 +162,7 @@ def take_on(workspace: Workspace, segment: LogSegment, run_id: str) -> Plan:
     last = workspace.batches.last_commit()
     ticks = {} if segment.tick_us is None else {"tick_us": segment.tick_us}
     reopening = {} if segment.reopens is None else {"reopen": segment.reopens}
-    waiting = {WAITS: sorted(segment.waits)} if segment.waits else {}
+    waiting = {WAITS: waiters_to_json(segment.waits)} if segment.waits else {}
     if ticks and segment.end_seq != workspace.log_end():
         raise BusyError(
             "Another run has read more input meanwhile, so a tick would not stand behind it. Nothing was changed.",

@@ -40,6 +40,7 @@ from tidemark.timeops.counts import REFUSED, dead_letters_by_reason, furthest_ah
 from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.materialize import computed
+from tidemark.timeops.rules import waiters_to_json
 from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import instant_of
 
@@ -149,7 +150,7 @@ def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
         items.append(_item(front, SPEC, why, argument=workspace.spec.canonical_json()))
     clock_us = workspace.position().clock_us if follows_waits(workspace.spec) else None
     if clock_us is not None and waits_before(workspace).sources != segment.waits:
-        argument = json.dumps(sorted(segment.waits))
+        argument = json.dumps(waiters_to_json(segment.waits))
         items.append(_item(front, WAIT, "alignment of sources", clock_us=clock_us, argument=argument))
     items += _losses(workspace, segment)
     if segment.tick_us is not None:

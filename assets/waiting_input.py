@@ -1,10 +1,11 @@
 """What the sources have that the log does not, and what of it the next ingestion reads; found without Spark.
 
-Here: the look at all sources, and alignment: which of them one ingestion reads, judged by what was processed before.
+Here: the look at all sources, and alignment: which of them, and of Kafka which partitions, one ingestion reads,
+judged by what was processed before.
 Not here: finding the files of one source, and how many are one interval (resources/sources/discovery.py), the rule of
 alignment (timeops/watermark/alignment.py), reading files (ingestion.py).
 
-The files of one ingestion come to stand in the log together, so alignment decides what the log is, once. Everything
+What one ingestion reads comes to stand in the log together, so alignment decides what the log is, once. Everything
 else is computed from the log and knows nothing of it.
 """
 
@@ -24,11 +25,18 @@ from tidemark.resources.lake.queries import pieces
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.delta_tables import discover_versions, folder_of
 from tidemark.resources.sources.discovery import Discovery, HeldBack, discover, still_held
-from tidemark.resources.sources.kafka_offsets import discover_offsets
+from tidemark.resources.sources.kafka_offsets import before_judged_again, discover_offsets
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import InputError
+from tidemark.timeops.rules import SourceTime, Waiter
 from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Source, Spec
-from tidemark.timeops.watermark.alignment import LargestTimes, Progress, source_watermark, sources_ahead
+from tidemark.timeops.watermark.alignment import (
+    LargestTimes,
+    Progress,
+    source_watermark,
+    split_watermark,
+    those_ahead,
+)
 
 HELD_BACK = "held_back"  # of the input of a plan: by source the files that were found unreadable by reading them
 
@@ -75,9 +83,10 @@ class Waiting(Discovery):
         )
 
     @property
-    def sources_ahead(self) -> list[str]:
-        """The sources that have something to be read and wait for others."""
-        return sorted(name for name, found in self.by_source.items() if found.ahead)
+    def waiters(self) -> list[Waiter]:
+        """The sources, or splits of them, that have something to be read and wait for others."""
+        whole: list[Waiter] = [name for name, one in self.by_source.items() if one.ahead and not one.splits_ahead]
+        return [*whole, *((name, split) for name, one in self.by_source.items() for split in one.splits_ahead)]
 
     @property
     def held_by_source(self) -> dict[str, list[dict[str, str | int]]]:
@@ -150,18 +159,33 @@ def must_process_first(workspace: Workspace) -> bool:
 
 
 def _aligned(workspace: Workspace, found: Mapping[str, Discovery]) -> Mapping[str, Discovery]:
-    """What is to be read of the sources: of those that are too far ahead nothing."""
-    spec = workspace.spec
-    groups = {source.name: source.alignment for source in spec.sources if source.alignment is not None}
-    waiting = {name: group for name, group in groups.items() if found[name].is_ready}
-    if not waiting:
+    """What is to be read of the sources: of those, and of the partitions, that are too far ahead nothing."""
+    aligned = [one for one in workspace.spec.sources if one.alignment is not None and found[one.name].is_ready]
+    if not aligned:
         return found
-    largest = largest_times(workspace)
-    watermarks = {source.name: source_watermark(source, largest) for source in workspace.rules.sources}
-    ahead = sources_ahead(
-        {name: Progress(one.group, one.max_drift_us, watermarks[name]) for name, one in waiting.items()}
-    )
-    return {name: _left(one) if name in ahead else one for name, one in found.items()}
+    largest, times = largest_times(workspace), {time.name: time for time in workspace.rules.sources}
+    waiting: dict[Waiter, Progress] = {}
+    for source in aligned:
+        waiting |= _progress(source, times[source.name], found[source.name], largest)
+    ahead = those_ahead(waiting)
+    chosen = {name: _left(one) if name in ahead else one for name, one in found.items()}
+    for source in aligned:
+        if isinstance(source, KafkaSource) and source.name not in ahead:
+            splits = [one[1] for one in ahead if isinstance(one, tuple) and one[0] == source.name]
+            own = found[source.name]
+            chosen[source.name] = before_judged_again(source, workspace.file.folder, own, splits)
+    return chosen
+
+
+def _progress(source: Source, time: SourceTime, found: Discovery, largest: LargestTimes) -> Mapping[Waiter, Progress]:
+    """How far a source has come that has input waiting; where partitions are its splits, each of them by itself."""
+    alignment = source.alignment
+    assert alignment is not None
+    watermarks: dict[Waiter, int | None] = {source.name: source_watermark(time, largest)}
+    if source.is_read_by_split:
+        splits = [one.split for one in found.offsets]
+        watermarks = {(source.name, one): split_watermark(time, one, largest) for one in splits}
+    return {who: Progress(alignment.group, alignment.max_drift_us, us) for who, us in watermarks.items()}
 
 
 def _left(found: Discovery) -> Discovery:

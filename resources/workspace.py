@@ -25,7 +25,7 @@ from tidemark.resources.sources.known_offsets import Positions
 from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.problems import Path as KeyPath
 from tidemark.timeops.problems import Problem, place_text, spec_error
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules import TimeRules, Waiter, waiters_from_json
 from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Spec
 from tidemark.timeops.spec.yaml_text import read_yaml
 from tidemark.timeops.utc import us_of
@@ -41,7 +41,7 @@ by the wall clock."""
 
 POSITIONS = "positions"  # of the input of an ingestion's plan: where each source of Kafka stands behind it
 LOST = "lost"  # of it too: by source of Kafka the offsets that were gone before they were read
-WAITS = "waits"  # of the input of a plan: names of the sources that wait for others of their alignment group
+WAITS = "waits"  # of the input of a plan: the sources, and splits, that wait for others of their alignment group
 
 
 @dataclass(frozen=True)
@@ -375,9 +375,9 @@ def tick_of(plan: Plan) -> int | None:
     return _integer(plan.input.get("tick_us"))
 
 
-def waits_in(plan: Plan) -> list[str]:
-    """The sources that were left waiting for others by an ingestion, or wait while a batch's range is judged."""
-    return [str(name) for name in plan.input.get(WAITS, [])]
+def waits_in(plan: Plan) -> frozenset[Waiter]:
+    """Who was left waiting for others by an ingestion, or waits while a batch's range is judged."""
+    return waiters_from_json(plan.input.get(WAITS, []))
 
 
 def records_in(plan: Plan) -> int:

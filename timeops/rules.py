@@ -8,6 +8,7 @@ without them (watermark/clock_rules.py).
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -15,22 +16,36 @@ from pyspark.sql import functions as F
 from tidemark.timeops.columns import SOURCE, SPLIT
 from tidemark.timeops.spec import Source, Spec, TimeSpec, WindowSpec
 
+Waiter = str | tuple[str, str]
+"""Who waits for others: a source as a whole, by its name, or one split of it, as (source, split)."""
+
+
+def waiters_to_json(waiters: Iterable[Waiter]) -> list[Waiter]:
+    """Who waits, in an order, for a plan or a control item; a split is a list of two there."""
+    return sorted(waiters, key=lambda one: (one,) if isinstance(one, str) else one)
+
+
+def waiters_from_json(values: Iterable[Any]) -> frozenset[Waiter]:
+    """What `waiters_to_json` gave."""
+    return frozenset(one if isinstance(one, str) else (one[0], one[1]) for one in values)
+
 
 @dataclass(frozen=True)
 class Waits:
     """The waits of sources as they are in a segment of the log, which has no record of those that wait.
 
     Attributes:
-        sources: Names of those that wait throughout the segment.
+        sources: Those that wait throughout the segment. A split does not wait by itself while its source does.
         since_us: The clock of the log at which this began, microseconds; None where none waits.
-        waited_us: By source how long it had waited before that.
+        waited_us: By source or split how long it had waited before that; a split's wait with its source is not in
+            its own.
         any_since_us: The clock from which on some source, whichever, has waited; None where none waits.
         any_waited_us: For how long before that some source waited.
     """
 
-    sources: frozenset[str] = frozenset()
+    sources: frozenset[Waiter] = frozenset()
     since_us: int | None = None
-    waited_us: Mapping[str, int] = field(default_factory=dict)
+    waited_us: Mapping[Waiter, int] = field(default_factory=dict)
     any_since_us: int | None = None
     any_waited_us: int = 0
 
@@ -39,7 +54,7 @@ class Waits:
         """Whether no source has ever waited."""
         return not self.sources and not self.any_waited_us
 
-    def from_here(self, clock_us: int | None, sources: Iterable[str]) -> "Waits":
+    def from_here(self, clock_us: int | None, sources: Iterable[Waiter]) -> "Waits":
         """The waits from a place of the log on.
 
         Args:
@@ -174,13 +189,23 @@ class TimeRules:
         """The idle timeout of a source, microseconds, null for none; by default of the row's."""
         return _of_source(source, {s.name: s.idle_timeout_us for s in self.sources})
 
-    def waited_us(self, source: Column | None = None) -> Column:
-        """How long a source had waited before the segment, microseconds; by default the row's."""
-        return _of_source(source, {s.name: self.waits.waited_us.get(s.name, 0) for s in self.sources})
+    def waited_us(self, source: Column | None = None, split: Column | None = None) -> Column:
+        """How long a split, or its source, had waited before the segment, microseconds; by default the row's."""
+        waited = self.waits.waited_us
+        found = _of_source(source, {s.name: waited.get(s.name, 0) for s in self.sources})
+        for name, splits in _by_source(waited).items():
+            by_split = [F.lit(part) for one in splits for part in (one, waited[name, one])]
+            alone = F.element_at(F.create_map(*by_split), _or_own(split, SPLIT))
+            found = found + F.when(_or_own(source, SOURCE) == name, F.coalesce(alone, F.lit(0))).otherwise(F.lit(0))
+        return found
 
-    def waits_now(self, source: Column | None = None) -> Column:
-        """BOOLEAN: a source waits throughout the segment; by default the row's."""
-        return _or_own(source, SOURCE).isin(*sorted(self.waits.sources))
+    def waits_now(self, source: Column | None = None, split: Column | None = None) -> Column:
+        """BOOLEAN: a split, or its source, waits throughout the segment; by default the row's."""
+        names = sorted(one for one in self.waits.sources if isinstance(one, str))
+        found = _or_own(source, SOURCE).isin(*names) if names else F.lit(False)
+        for name, splits in _by_source(self.waits.sources).items():
+            found = found | ((_or_own(source, SOURCE) == name) & _or_own(split, SPLIT).isin(*splits))
+        return found
 
     def is_listed(self, source: Column | None = None, split: Column | None = None) -> Column:
         """BOOLEAN: the split counts before it has an event; by default the row's."""
@@ -198,6 +223,14 @@ def _of_source(source: Column | None, values: Mapping[str, int | None]) -> Colum
     found = F.lit(None).cast("bigint")
     for name, value in values.items():
         found = F.when(_or_own(source, SOURCE) == name, F.lit(value).cast("bigint")).otherwise(found)
+    return found
+
+
+def _by_source(waiters: Iterable[Waiter]) -> Mapping[str, list[str]]:
+    """The splits among those that wait, by source."""
+    found: dict[str, list[str]] = {}
+    for source, split in sorted(one for one in waiters if isinstance(one, tuple)):
+        found.setdefault(source, []).append(split)
     return found
 
 

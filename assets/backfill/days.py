@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from tidemark.assets.backfill.log_range import LogRange, range_of_windows
 from tidemark.assets.batch.batch import MATERIALIZED_RECORDS, BatchWriter, records_between
 from tidemark.assets.batch.clocks import clock_around, clocks_behind
-from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, sources_of
+from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, waiters_of
 from tidemark.assets.planning import MOST_RECORDS, LogSegment, at_work
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.spec_changes import refuse_two_meanings_of_time
@@ -33,6 +33,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.errors import LakeError
 from tidemark.timeops.materialize import as_it_is, computed
+from tidemark.timeops.rules import Waiter
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import inputs_of
 from tidemark.timeops.utc import begin_of, us_of
@@ -167,7 +168,7 @@ def _results_by_pieces(
     return passing(last_revisions(reduce(DataFrame.unionByName, found), window))
 
 
-def _pieces(part: LogRange, cuts: Sequence[Mapping[str, Any]], waits: frozenset[str]) -> list[LogSegment]:
+def _pieces(part: LogRange, cuts: Sequence[Mapping[str, Any]], waits: frozenset[Waiter]) -> list[LogSegment]:
     """A part of the log, cut at items of it; flushed at its end if it was. In front of it some sources may wait."""
     pieces, first = [], part.first_seq
     for item in cuts:
@@ -176,7 +177,7 @@ def _pieces(part: LogRange, cuts: Sequence[Mapping[str, Any]], waits: frozenset[
         piece = LogSegment(first, end, flushes=kind == END_OF_INPUT, tick_us=tick_us, waits=waits)
         if not piece.is_empty:
             pieces.append(piece)
-        first, waits = end, sources_of(item) if kind == WAIT else waits
+        first, waits = end, waiters_of(item) if kind == WAIT else waits
     last = LogSegment(first, part.end_seq, flushes=part.end.position.final, waits=waits)
     return pieces if last.is_empty else [*pieces, last]
 

@@ -84,8 +84,15 @@ def _rules_of(workspace: Workspace, plan: Plan, items: DataFrame) -> RecountRule
 def _source_rules(source: SourceTime, waits: Waits, items: DataFrame) -> SourceRules:
     by = None if source.timestamp_by is None else guarded_sql(items, source.timestamp_by)
     since_us = waits.since_us if source.name in waits.sources else None
-    waited_us = waits.waited_us.get(source.name, 0)
-    return SourceRules(**{**asdict(source), "timestamp_by": by}, waited_us=waited_us, waits_since_us=since_us)
+    alone = {one for one in (*waits.sources, *waits.waited_us) if isinstance(one, tuple) and one[0] == source.name}
+    return SourceRules(
+        **{**asdict(source), "timestamp_by": by},
+        waited_us=waits.waited_us.get(source.name, 0),
+        waits_since_us=since_us,
+        waits_of_splits={
+            one[1]: (waits.waited_us.get(one, 0), waits.since_us if one in waits.sources else None) for one in alone
+        },
+    )
 
 
 def _ends_of(window: WindowSpec, unit_us: int) -> EndsOfWindow:

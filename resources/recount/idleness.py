@@ -104,8 +104,10 @@ def _of_splits(sources: Sequence[SourceRules], first_clock_us: int | None, *, ex
     listed = [f"struct('{s.name}' AS of, '{value}' AS part)" for s in sources for value in s.splits]
     none = "array(CAST(NULL AS STRUCT<of: STRING, part: STRING>))"
     first = "CAST(NULL AS BIGINT)" if first_clock_us is None else f"{first_clock_us}L"
-    reading = by_source({s.name: _reading("clock_now", s.waits_since_us, s.waited_us) for s in sources}, "of")
-    own_reading = by_source({s.name: f"w.clock_now - {s.waited_us}L" for s in sources}, "p.of")
+    reading = by_source({s.name: _reading_of(s, "clock_now", "part") for s in sources}, "of")
+    own_reading = by_source(
+        {s.name: _reading_of(s, "w.clock_now", "p.part", has_record=True) for s in sources}, "p.of"
+    )
     active_before = f"{reading} < last_before + {timeout}" if excludes else "true"
     active_after = f"{reading} < last_after + {timeout}" if excludes else "true"
     own = "w.source = p.of AND w.part <=> p.part"
@@ -128,7 +130,7 @@ def _of_splits(sources: Sequence[SourceRules], first_clock_us: int | None, *, ex
     UNION ALL SELECT line, of, part, NULL, NULL, is_listed FROM listed)
   GROUP BY line, of, part
 ), each AS (
-  SELECT p.line, w.seq, w.clock_now, p.of, p.is_listed,
+  SELECT p.line, w.seq, w.clock_now, p.of, p.part, p.is_listed,
     greatest(p.max_t, max(IF({own}, w.t, NULL)) OVER ({rows} 1 PRECEDING)) AS t_before,
     greatest(p.max_t, max(IF({own}, w.t, NULL)) OVER ({rows} CURRENT ROW)) AS t_after,
     greatest(p.last_clock, max(IF({own}, {own_reading}, NULL)) OVER ({rows} 1 PRECEDING)) AS last_before,
@@ -153,6 +155,19 @@ def _lowest(when: str) -> str:
         f"CASE WHEN count_if({counts}) = 0 THEN max({value}) "
         f"WHEN count_if({counts} AND {value} IS NULL) = 0 THEN min(IF({counts}, {value}, NULL)) END"
     )
+
+
+def _reading_of(source: SourceRules, clock: str, split: str, *, has_record: bool = False) -> str:
+    """SQL of a clock less the waits of a source, and of its splits that have waited alone; a record ends a wait."""
+    since_us = None if has_record else source.waits_since_us
+    found = _reading(clock, since_us, source.waited_us)
+    if not source.waits_of_splits:
+        return found
+    cases = []
+    for name, (waited_us, alone_since_us) in source.waits_of_splits.items():
+        of_split = since_us if has_record or alone_since_us is None else alone_since_us
+        cases.append(f"WHEN '{name}' THEN {_reading(clock, of_split, source.waited_us + waited_us)}")
+    return f"CASE {split} {' '.join(cases)} ELSE {found} END"
 
 
 def _reading(clock: str, waits_since_us: int | None, waited_us: int) -> str:

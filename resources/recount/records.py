@@ -19,7 +19,8 @@ class SourceRules:
 
     `timestamp_by` is SQL that fails on no record: null where the spec's expression does.
     `waited_us` is how long it had waited for others before the range, and `waits_since_us` the clock from which on it
-    waits throughout the range, so that it has no record there; None where it does not.
+    waits throughout the range, so that it has no record there; None where it does not. `waits_of_splits` says both of
+    its splits that wait, or have waited, alone.
     """
 
     name: str
@@ -30,6 +31,7 @@ class SourceRules:
     splits: tuple[str, ...]
     waited_us: int
     waits_since_us: int | None
+    waits_of_splits: Mapping[str, tuple[int, int | None]]
 
 
 def by_source(values: Mapping[str, object], source: str = "source") -> str:

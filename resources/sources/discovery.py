@@ -108,12 +108,15 @@ class Discovery:
         errors: Each names one file; that file only is held back.
         held: Files among those of `errors` that were found unreadable by reading them, to be remembered on.
         offsets: Of topics of Kafka those to be read now, by partition.
+        splits_ahead: The partitions that those which are `ahead` are of, where a source is read partition by
+            partition.
         positions: Where a source of Kafka stands before this is read, if that is not what is remembered.
         lost: Offsets of Kafka that are gone and were not read, to be noted.
         ends: The offset behind the last record of each partition.
         versions: Of a Delta table those to be read now, in order and with no gap; some may have nothing to read.
         touched: Known files with a new modification time and the same bytes: states to remember.
-        ahead: How many of those left wait because the source is ahead of others that it is aligned with.
+        ahead: How many of those left wait because the source, or their partition, is ahead of others that it is
+            aligned with.
         copies: Files with the same bytes as another one that was read, or is ready: they are not read, and these
             states are to be remembered.
     """
@@ -131,6 +134,7 @@ class Discovery:
     positions: tuple[Positions, ...] = ()
     lost: tuple[Lost, ...] = ()
     ends: tuple[tuple[str, int], ...] = ()
+    splits_ahead: tuple[str, ...] = ()
 
     @property
     def full_versions(self) -> tuple[TableVersion, ...]:

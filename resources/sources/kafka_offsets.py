@@ -1,12 +1,13 @@
 """Discovery of Kafka: which offsets of which partitions the next ingestion reads, asked of the brokers without Spark.
 
 Here: topics and partitions that come, go, or are made anew, offsets that are gone, and how much is read at once. Not
-here: asking (resources/kafka/broker.py), what is remembered (known_offsets.py), records (kafka_rows.py).
+here: asking (resources/kafka/broker.py), what is remembered (known_offsets.py), records (kafka_rows.py), which
+partitions of an aligned source are ahead (timeops/watermark/alignment.py).
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -30,6 +31,8 @@ from tidemark.timeops.utc import us_of
 def discover_offsets(source: KafkaSource, base: Path, before: Positions | None) -> Discovery:
     """Compare the topics of a source with what the lake remembers of them.
 
+    Of an aligned source all that waits is found; `before_judged_again` says what of it is read.
+
     Args:
         source: The source of the spec.
         base: The folder of the spec file.
@@ -45,6 +48,32 @@ def discover_offsets(source: KafkaSource, base: Path, before: Positions | None) 
         if before is None:
             raise
         return Discovery((), (), 0, (error,))
+
+
+def before_judged_again(source: KafkaSource, base: Path, found: Discovery, ahead: Collection[str]) -> Discovery:
+    """What is read of an aligned source until it is judged again; all else that waits is left.
+
+    Args:
+        source: The source of the spec.
+        base: The folder of the spec file.
+        found: All that waits of it.
+        ahead: Splits of which nothing is read, as they are ahead of others.
+    """
+    chosen = [one for one in found.offsets if one.split not in ahead]
+    try:
+        read = _in_interval(source, Broker(Connection.of(source, base)), chosen)
+    except InputError as error:
+        errors = (*found.errors, error)
+        return replace(found, offsets=(), positions=(), lost=(), left=found.new, errors=errors)
+    ranges = _within_bounds(source, read)
+    waits = [one for one in found.offsets if one.split in ahead]
+    return replace(
+        found,
+        offsets=ranges,
+        left=found.new - offsets_in(ranges),
+        ahead=offsets_in(waits),
+        splits_ahead=tuple(one.split for one in waits),
+    )
 
 
 def listed_offsets(source: KafkaSource, base: Path) -> list[tuple[str, int]]:
@@ -121,13 +150,14 @@ class _Look:
             splits if self.before is None else self.before.first_splits,
             tuple(sorted(positions, key=lambda one: one.topic)),
         )
-        ranges, waiting = self._ranges(now)
+        waiting = self._waiting(now)
+        ranges = _within_bounds(self.source, waiting) if self.source.alignment is None else tuple(waiting)
         return Discovery(
             (),
             (),
-            waiting - offsets_in(ranges),
+            offsets_in(waiting) - offsets_in(ranges),
             (),
-            offsets=tuple(ranges),
+            offsets=ranges,
             positions=() if now == self.before else (now,),
             lost=tuple(lost),
             ends=tuple((split_name(*one), end) for one, end in self.ends.items()),
@@ -209,39 +239,56 @@ class _Look:
             "`log_control` says which offsets these are",
         )
 
-    def _ranges(self, now: Positions) -> tuple[list[OffsetRange], int]:
-        """What the next ingestion reads of each partition, and how many offsets are waiting."""
+    def _waiting(self, now: Positions) -> list[OffsetRange]:
+        """All offsets of each partition that were not read."""
         following = {(one.topic, i): at for one in now.topics for i, at in enumerate(one.following)}
-        partitions = sorted(one for one in self.ends if following[one] < self.ends[one])
-        waiting = sum(self.ends[one] - following[one] for one in partitions)
-        until = self._in_interval({one: following[one] for one in partitions})
-        rooms = [until[one] - following[one] for one in partitions]
-        shares = fair_shares(rooms, self.source.max_records)
-        ranges = [
-            OffsetRange(*one, following[one], following[one] + share)
-            for one, share in zip(partitions, shares, strict=True)
-            if share
+        return [
+            OffsetRange(*one, following[one], self.ends[one])
+            for one in sorted(self.ends)
+            if following[one] < self.ends[one]
         ]
-        return ranges, waiting
 
-    def _in_interval(self, following: Mapping[Partition, int]) -> dict[Partition, int]:
-        """By partition the offset before which one ingestion stops: an aligned source is judged again in between."""
-        alignment = self.source.alignment
-        if alignment is None or not following:
-            return {one: self.ends[one] for one in following}
-        times = self.broker.times_at(following)
-        known = [ms for ms in times.values() if ms is not None]
-        if not known:
-            return {one: self.ends[one] for one in following}
-        until_ms = min(known) + -(alignment.update_interval_us // -1000)
-        stops = self.broker.since(dict.fromkeys(following, until_ms))
-        found: dict[Partition, int] = {}
-        for one, at in following.items():
-            stop, ms = stops[one], times[one]
-            end = self.ends[one] if stop is None else min(stop, self.ends[one])
-            # Timestamps of producers do not rise: the first record is read whatever stands before it.
-            found[one] = max(end, at + 1) if ms is None or ms < until_ms else at
-        return found
+
+def _within_bounds(source: KafkaSource, ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """The ranges, shortened to what one ingestion reads at most."""
+    shares = fair_shares([one.offsets for one in ranges], source.max_records)
+    return tuple(replace(one, end=one.first + share) for one, share in zip(ranges, shares, strict=True) if share)
+
+
+def _in_interval(source: KafkaSource, broker: Broker, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """The ranges up to `update_interval` behind the earliest timestamp that waits; those that begin behind it not."""
+    firsts = {(one.topic, one.partition): one.first for one in ranges}
+    times = broker.times_at(firsts) if firsts else {}
+    known = [ms for ms in times.values() if ms is not None]
+    if source.alignment is None or not known:
+        return [*ranges]
+    earliest_ms, step_ms = min(known), -(source.alignment.update_interval_us // -1000)
+    begun = {one: at for one, at in firsts.items() if (ms := times[one]) is None or ms < earliest_ms + step_ms}
+    stops = _stops(broker, begun, earliest_ms, step_ms)
+    found = []
+    for one in ranges:
+        partition = (one.topic, one.partition)
+        if partition in begun:
+            stop = stops[partition]
+            found.append(one if stop is None else replace(one, end=min(stop, one.end)))
+    return found
+
+
+def _stops(
+    broker: Broker, firsts: Mapping[Partition, int], from_ms: int, step_ms: int
+) -> Mapping[Partition, int | None]:
+    """By partition the offset, behind its first one, of the first record that is a step later; None for none.
+
+    Timestamps of producers need not rise. Where a record before the first one is as late already, the step is
+    doubled until it leads behind it.
+    """
+    found: dict[Partition, int | None] = {}
+    while len(found) < len(firsts):
+        open_ones = [one for one in firsts if one not in found]
+        stops = broker.since(dict.fromkeys(open_ones, from_ms + step_ms))
+        found |= {one: stop for one, stop in stops.items() if stop is None or stop > firsts[one]}
+        step_ms *= 2
+    return found
 
 
 _MOST_NAMED = 5

@@ -5,7 +5,7 @@ Times are int microseconds since the epoch. Correct and readable comes before ev
 """
 
 from tests.oracle.grids import MIN_US, cumulative_windows, floor, grid_windows
-from tests.oracle.model import Control, Record, TimeRules, Window
+from tests.oracle.model import Control, Record, TimeRules, Waiter, Window
 from tests.oracle.outcome import Counts, DeadLetter, OrderedEvent, Outcome, WindowResult
 from tests.oracle.referee import run
 
@@ -18,6 +18,7 @@ __all__ = [
     "Outcome",
     "Record",
     "TimeRules",
+    "Waiter",
     "Window",
     "WindowResult",
     "cumulative_windows",

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Split = tuple[str, str | None]
+Waiter = str | Split
+"""A source, or one split of it."""
 Interval = tuple[int, int]
 Group = tuple[object, ...]
 
@@ -34,13 +36,13 @@ class Record:
 class Control:
     """A control item (tick, flush, reopen, wait) that stands after `after_seq`.
 
-    Only a tick has a clock, and only a wait sources: those that wait from there on.
+    Only a tick has a clock, and only a wait waiters: the sources and splits that wait from there on.
     """
 
     after_seq: int
     kind: str
     clock_us: int | None = None
-    sources: frozenset[str] = frozenset()
+    waiters: frozenset[Waiter] = frozenset()
 
 
 @dataclass(frozen=True)

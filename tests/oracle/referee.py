@@ -79,7 +79,7 @@ class Referee:
             self.flushed = True
             self.settle(everything=True)
         elif isinstance(item, Control) and item.kind == "wait":
-            self.waits.sources = item.sources
+            self.waits.waiters = item.waiters
         elif isinstance(item, Control) and item.kind == "reopen":
             refuse(not self.flushed, "reopen", "nothing was flushed")
             self.flushed = False

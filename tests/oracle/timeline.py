@@ -25,7 +25,7 @@ class Timeline:
         self.published_set_by: int | None = None
         self.max_t: dict[Split, int] = {}
         self.max_close: dict[str, int] = {}
-        self.last_read_of_split: dict[Split, int] = {}  # clocks without the waits of the source
+        self.last_read_of_split: dict[Split, int] = {}  # clocks without the waits of the split
         self.last_read: int | None = None  # the same without the waits of any
         self.first_clock_of_log: int | None = None
         self.held: list[OrderedEvent] = []
@@ -38,7 +38,7 @@ class Timeline:
     def note_activity(self, record: Record, clock: int) -> None:
         """Any event of the timeline, dropped or not, ends its idleness and that of its split."""
         self.last_read = clock - self.waits.any_waited
-        self.last_read_of_split[self.split_of(record)] = clock - self.waits.waited[record.source]
+        self.last_read_of_split[self.split_of(record)] = clock - self.waits.of(record.source, record.split)
 
     def move(self, record: Record, t: int, clock: int) -> None:
         """Let a judged event with time t move W."""
@@ -84,7 +84,7 @@ class Timeline:
         if self.rules.idle is None or self.rules.idle[0] != "exclude_split":
             return False
         last = self.last_read_of_split.get(split, self.first_clock_of_log)
-        read = clock - self.waits.waited[split[0]]
+        read = clock - self.waits.of(*split)
         return last is not None and read - last >= self.rules.timeout_of(split[0])
 
     def apply_idle(self, clock: int, is_tick: bool) -> None:
@@ -110,7 +110,7 @@ class Timeline:
         timeout = self.rules.timeout_of("")
         if self.last_read is None or clock - self.waits.any_waited < self.last_read + timeout:
             return None
-        if self.waits.sources:  # who waits may have events for any timeline
+        if self.waits.waiters:  # who waits may have events for any timeline
             return None
         values: list[int] = []
         for window in self.windows:

@@ -1,22 +1,28 @@
-"""Waits of sources (F: waiting is not idleness): how much of the clock passed while a source was not to be read.
+"""Waits (F: waiting is not idleness): how much of the clock passed while a source, or a split, was not to be read.
 
 Here: adding it up, item by item. Not here: what a silence gives (timeline.py).
 """
 
 from collections import defaultdict
 
+from tests.oracle.model import Waiter
+
 
 class Waits:
-    """Which sources wait now, and how long each, and any of them, has waited."""
+    """Who waits now, and how long each of them, and any, has waited."""
 
     def __init__(self) -> None:
-        self.sources: frozenset[str] = frozenset()
-        self.waited: defaultdict[str, int] = defaultdict(int)
+        self.waiters: frozenset[Waiter] = frozenset()
+        self.waited: defaultdict[Waiter, int] = defaultdict(int)
         self.any_waited = 0
 
     def pass_time(self, before: int, clock: int) -> None:
         """The clock goes on from one instant to another."""
-        for source in self.sources:
-            self.waited[source] += clock - before
-        if self.sources:
+        for waiter in self.waiters:
+            self.waited[waiter] += clock - before
+        if self.waiters:
             self.any_waited += clock - before
+
+    def of(self, source: str, split: str | None) -> int:
+        """How long a split has waited, alone and with its source."""
+        return self.waited[source] + self.waited[source, split]

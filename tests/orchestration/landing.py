@@ -97,11 +97,15 @@ def _controls(warehouse: Place, spec: Spec) -> list[oracle.Control]:
             row["_after_seq"],
             kinds[row["kind"]],
             us(row["clock"]) if row["kind"] == "tick" else None,
-            frozenset(json.loads(row["argument"])) if row["kind"] == "wait" else frozenset(),
+            _waiters(json.loads(row["argument"])) if row["kind"] == "wait" else frozenset(),
         )
         for row in rows
         if row["kind"] in kinds
     ]
+
+
+def _waiters(argument: list[Any]) -> frozenset[oracle.Waiter]:
+    return frozenset(one if isinstance(one, str) else (one[0], one[1]) for one in argument)
 
 
 def _record(row: Mapping[str, Any], time: TimeSpec) -> oracle.Record:

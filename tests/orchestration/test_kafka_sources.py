@@ -10,16 +10,14 @@ from typing import Any
 
 import fastavro
 import pytest
-from click.testing import CliRunner, Result
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.kafka import PASSWORD, SECURE, Topic, authority
 from tests.orchestration.landing import START, assert_tables_equal_the_oracle
-from tests.orchestration.running import go
+from tests.orchestration.running import VISITS, command, go, log_of, over_source, run
 from tests.seeds import Dice
 from tidemark.assets.pending_work import look, signature
-from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.lake.lake import Lake
@@ -31,38 +29,13 @@ Records = list[dict[str, Any]]
 CASES = 1  # a log for each turn of the dice
 SCHEMA = "id STRING, at STRING, k STRING, v INT"
 IDLE = "idle: {advance: exclude_split, timeout: 40 s}"
-SPEC = """
-name: {name}
-sources:
-  - name: orders
+SOURCE = """name: orders
     kind: kafka
     bootstrap_servers: {servers}
     topics: [{topic}]
     format: json
     schema: "{schema}"
-    {source}
-time:
-  timestamp_by: at
-  unit: millisecond
-  out_of_orderness: 10 s
-  out_of_order: {policy}
-  {time}
-windows:
-  - name: per_minute
-    kind: tumbling
-    size: 1 minute
-    group_by: [k]
-    aggregates: {{n: count(*), total: sum(v)}}
-{more}
-partitions: {{start: 2026-01-01}}
-"""
-SESSIONS = """
-  - name: visits
-    kind: session
-    gap: 8 s
-    group_by: [k]
-    aggregates: {n: count(*)}
-"""
+    {source}"""
 
 
 def events(seed: int, count: int, start: datetime = START, partitions: Sequence[int] = (0, 0, 0, 1, 2)) -> Records:
@@ -81,42 +54,15 @@ def events(seed: int, count: int, start: datetime = START, partitions: Sequence[
 
 
 def made(
-    base: Path,
-    name: str,
-    topic: Topic,
-    source: str = "",
-    *,
-    policy: str = "drop",
-    time: str = IDLE,
-    more: str = "",
-    schema: str = SCHEMA,
+    base: Path, name: str, topic: Topic, source: str = "", *, schema: str = SCHEMA, time: str = IDLE, **more: str
 ) -> tuple[SpecFile, Settings]:
-    path = base / f"{name}.yaml"
-    given = {"name": name, "source": source, "policy": policy, "time": time, "more": more, "schema": schema}
-    path.write_text(SPEC.format(servers=topic.broker.address, topic=topic.name, **given))
-    return read_spec(path), Settings(base / "warehouse", base, base / "home")
-
-
-def command(base: Path, name: str, word: str = "run", *more: str) -> Result:
-    return CliRunner().invoke(main, [word, str(base / f"{name}.yaml"), "--warehouse", str(base / "warehouse"), *more])
-
-
-def run(base: Path, name: str) -> Result:
-    ran = command(base, name)
-    assert ran.exit_code == 0, ran.output
-    return ran
+    of_topic = SOURCE.format(servers=topic.broker.address, topic=topic.name, schema=schema, source=source)
+    return over_source(base, name, of_topic, time=time, **more)
 
 
 def rows_of(base: Path, name: str, table: str = "raw_events") -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = Lake(base / "warehouse" / name).rows(table).to_pylist()
     return found
-
-
-def log_of(base: Path, name: str) -> list[dict[str, Any]]:
-    """The log in order, without the batches that read it."""
-    found = sorted(rows_of(base, name), key=lambda row: int(row["_arrival_seq"]))
-    assert [row["_arrival_seq"] for row in found] == list(range(len(found)))
-    return [{key: value for key, value in row.items() if key != "_batch_id"} for row in found]
 
 
 def places(log: list[dict[str, Any]]) -> list[tuple[str, int]]:
@@ -145,7 +91,7 @@ def test_tables_equal_the_oracle_with_partitions_as_splits_whatever_the_cut(
     assert spark
     rng = random.Random(dice.seed(11))
     orders = topic(4)
-    made_of = made(tmp_path, "x", orders, f"max_records: {rng.randint(20, 60)}", policy=policy, more=SESSIONS)
+    made_of = made(tmp_path, "x", orders, f"max_records: {rng.randint(20, 60)}", policy=policy, more=VISITS)
     sent: Records = []
     with DagsterInstance.ephemeral() as instance:
         for number in range(3):
@@ -310,6 +256,42 @@ def test_gaps_of_compacted_and_transactional_topics_are_no_loss(
     assert [row["_position"] for row in log_of(tmp_path, "x")] == [0, 4, 6, 7]
 
 
+@pytest.mark.long
+def test_a_partition_that_is_ahead_is_not_read_while_a_slower_one_has_records(
+    spark: SparkSession, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Two records of a partition are one ingestion; its events are 1 second, 1 minute or 10 minutes apart."""
+    assert spark
+    orders = topic(3)
+    group = "alignment: {group: g, max_drift: 20 s, update_interval: 1 minute}"
+    file, settings = made(tmp_path, "x", orders, group)
+    sent: Records = []
+    for partition, seconds in enumerate((1, 60, 600)):
+        for number in range(4):
+            stamp = int(START.timestamp()) + 30 * number
+            at = (START + timedelta(seconds=seconds * number)).isoformat()
+            value = json.dumps({"id": f"{partition}-{number}", "at": at, "k": "a", "v": 1}).encode()
+            sent.append({"value": value, "partition": partition, "timestamp": stamp * 1_000})
+    orders.write(sent)
+    run(tmp_path, "x")
+    slow, fast, faster = (f"{orders.name}-{number}" for number in range(3))
+    plans = [commit.plan for commit in Workspace(file, settings.warehouse).batches.history()]
+    assert [plan.input["offsets"]["orders"] for plan in plans if plan.kind == "ingest"] == [
+        {slow: [0, 2], fast: [0, 2], faster: [0, 2]},
+        {slow: [2, 4]},
+        {fast: [2, 4]},  # nothing waits in the slow one; of those that wait, the other is too far ahead
+        {faster: [2, 4]},
+    ]
+    waits = [[], [["orders", fast], ["orders", faster]], [["orders", faster]], []]
+    for kind in ("ingest", "process"):
+        assert [plan.input.get("waits", []) for plan in plans if plan.kind == kind] == waits
+    items = [row for row in rows_of(tmp_path, "x", "log_control") if row["kind"] == "wait"]
+    noted = sorted((row["_after_seq"], json.loads(row["argument"])) for row in items)
+    assert noted == [(5, waits[1]), (7, waits[2]), (9, [])]
+    assert places(log_of(tmp_path, "x")) == written(orders, sent)
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+
+
 AVRO = {
     "type": "record",
     "name": "Order",
@@ -348,9 +330,8 @@ def test_values_are_read_as_avro_and_as_bytes(spark: SparkSession, topic: MakeTo
     ]
     file, _ = made(tmp_path, "raw", orders, schema="v BINARY")
     spec = file.path.read_text().replace("format: json", "format: raw").replace("group_by: [k]", "")
-    file.path.write_text(
-        spec.replace(", total: sum(v)", "").replace("timestamp_by: at", "timestamp_by: _arrival_time")
-    )
+    spec = spec.replace(", total: sum(v), seen: array_sort(collect_set(id))", "")
+    file.path.write_text(spec.replace("timestamp_by: at", "timestamp_by: _arrival_time"))
     run(tmp_path, "raw")
     assert [row["v"] for row in log_of(tmp_path, "raw")] == [*values, b"\x00\x00\x00\x00\x07\xff", None]
 

@@ -99,8 +99,8 @@ def with_records(text: str, broker: LocalBroker) -> str:
     return text.replace(source["bootstrap_servers"], broker.address)
 
 
-def connects(text: str, folder: Path) -> None:
-    """Options of a source of Kafka: they stand in one."""
+def is_of_a_source(text: str, folder: Path) -> None:
+    """Keys of a source of Kafka: they stand in one."""
     values = {"name": "s", "kind": "kafka", "bootstrap_servers": "kafka:9092", "topics": ["orders"], "format": "json"}
     assert KafkaSource.model_validate({**values, "schema": "a INT", **yaml.safe_load(text)})
 
@@ -156,7 +156,8 @@ def is_a_source_of_dbt(text: str, folder: Path) -> None:
 USES: Mapping[str, Callable[[str, Path], None]] = {
     "name": is_run,
     "sources": reads_a_source,
-    "options": connects,
+    "alignment": is_of_a_source,
+    "options": is_of_a_source,
     "arrival_time": is_an_arrival_time,
     "schedule": is_part_of_a_spec,
     "catalog": is_part_of_a_spec,

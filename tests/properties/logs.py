@@ -52,14 +52,14 @@ class Event:
 class Log:
     """One case: its events in log order, numbered over all cases.
 
-    By part the clock of the tick behind it, if any, and the sources that wait throughout it.
+    By part the clock of the tick behind it, if any, and the sources and splits that wait throughout it.
     """
 
     case: str
     events: tuple[Event, ...]
     cuts: tuple[int, ...] = field(default=())
     ticks: tuple[int | None, ...] = field(default=())
-    waits: tuple[frozenset[str], ...] = field(default=())
+    waits: tuple[frozenset[oracle.Waiter], ...] = field(default=())
 
     @property
     def timeline(self) -> str:
@@ -239,7 +239,7 @@ def _with_controls(
     """The records, what stands behind each part of them, and the flush behind all."""
     last = -1
     if log.waits:
-        yield oracle.Control(last, "wait", sources=log.waits[0])
+        yield oracle.Control(last, "wait", waiters=log.waits[0])
     ends = (*log.cuts, len(records), len(records))  # of parts; some logs have a cut less
     for position in range(len(records) + 1):
         for part in (part for part, end in enumerate(ends) if end == position):
@@ -250,7 +250,7 @@ def _with_controls(
                 yield oracle.Control(last, "flush")
                 yield oracle.Control(last, "reopen")
             if part + 1 < len(log.waits):
-                yield oracle.Control(last, "wait", sources=log.waits[part + 1])
+                yield oracle.Control(last, "wait", waiters=log.waits[part + 1])
         if position < len(records):
             yield records[position]
             last = records[position].seq

@@ -1,4 +1,4 @@
-"""Waiting is not idleness (F): logs with waits of sources between their parts give what the oracle gives."""
+"""Waiting is not idleness (F): logs with waits of sources and splits in their parts give what the oracle gives."""
 
 import random
 from collections.abc import Mapping
@@ -14,12 +14,14 @@ from tests.properties.fold import run
 from tests.properties.kinds import EMPTY, IDLE_SPLITS, ON_TIME, SESSION, SILENCE, SLIDING, some_of
 from tests.properties.logs import BASE_US, SPLITS, Event, Log, judged_by_oracle
 from tests.seeds import Dice
-from tidemark.timeops.rules import SourceTime, Waits
+from tidemark.timeops.rules import SourceTime, Waiter, Waits, waiters_from_json, waiters_to_json
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 CASES = 200
 PART_US = 40  # of the clock; a timeout is over within a part, and within a wait
-WAITING = (frozenset[str](), frozenset({"s"}), frozenset({"r"}), frozenset[str]())
+NOBODY = frozenset[Waiter]()
+ALONE = ("s", "x")  # a split that waits while the others of its source are read
+WAITING = (NOBODY, frozenset[Waiter]({"s"}), frozenset[Waiter]({"r", ALONE}), frozenset[Waiter]({ALONE}), NOBODY)
 PARTS = tuple(range(len(WAITING)))
 
 MODES: dict[str, tuple[dict[str, Any], tuple[str, ...], tuple[WindowSpec, ...]]] = {
@@ -30,14 +32,14 @@ MODES: dict[str, tuple[dict[str, Any], tuple[str, ...], tuple[WindowSpec, ...]]]
 
 
 def waiting_logs(seed: int) -> list[Log]:
-    """Logs whose parts hold no record of the sources that wait, and end at the same clocks in all of them."""
+    """Logs whose parts hold no record of who waits, and end at the same clocks in all of them."""
     rng = random.Random(seed)
     logs, seq = [], 0
     for case in range(CASES):
         events, cuts = [], []
         for part, waiting in enumerate(WAITING):
             began = BASE_US + part * PART_US
-            read = [one for one in SPLITS[: 2 + case % 3] if one[0] not in waiting]
+            read = [one for one in SPLITS[: 2 + case % 3] if one[0] not in waiting and one not in waiting]
             arrivals = sorted(rng.randint(0, PART_US) for _ in range(rng.choice([0, 1, 3, 6]) if read else 0))
             for arrival in arrivals:
                 source, split = rng.choice(read)
@@ -87,3 +89,9 @@ def test_a_wait_adds_nothing_to_a_silence_and_the_time_around_it_counts() -> Non
     second = first.from_here(170, ["b"]).from_here(200, [])
     assert second == Waits(waited_us={"a": 70, "b": 50}, any_waited_us=100)
     assert second.from_here(900, []) is second
+
+
+def test_a_split_that_waits_alone_does_not_make_its_source_wait() -> None:
+    waits = Waits().from_here(100, [ALONE]).from_here(130, ["s"]).from_here(140, [])
+    assert waits == Waits(waited_us={ALONE: 30, "s": 10}, any_waited_us=40)
+    assert waiters_from_json(waiters_to_json(["s", ALONE])) == {"s", ALONE}

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark.timeops.rules import SourceTime
-from tidemark.timeops.watermark.alignment import Progress, source_watermark, sources_ahead
+from tidemark.timeops.watermark.alignment import Progress, source_watermark, split_watermark, those_ahead
 
 S = 1_000_000
 
@@ -33,6 +33,13 @@ def test_a_source_has_the_watermark_of_its_lowest_split(
     assert source_watermark(given_source, largest) == watermark_us
 
 
+def test_a_split_that_is_read_by_itself_has_a_watermark_of_its_own() -> None:
+    largest: dict[tuple[str, str | None], int | None]
+    largest = {("a", "x"): 5 * S, ("a", "y"): 9 * S, ("a", "none_timed"): None, ("b", "z"): 1 * S}
+    found = [split_watermark(source(2), split, largest) for split in ("x", "y", "none_timed", "z")]
+    assert found == [3 * S, 7 * S, None, None]
+
+
 def at(watermark_s: int | None, *, drift_s: int = 60, group: str = "g") -> Progress:
     return Progress(group, drift_s * S, None if watermark_s is None else watermark_s * S)
 
@@ -55,7 +62,7 @@ def at(watermark_s: int | None, *, drift_s: int = 60, group: str = "g") -> Progr
 def test_a_source_waits_while_the_lowest_of_its_group_is_further_behind_than_the_drift(
     waiting: dict[str, Progress], ahead: str
 ) -> None:
-    assert sources_ahead(waiting) == set(ahead)
+    assert those_ahead(waiting) == set(ahead)
 
 
 progress = st.builds(
@@ -68,7 +75,7 @@ progress = st.builds(
 
 @given(st.dictionaries(st.sampled_from("abcdef"), progress))
 def test_something_of_each_group_is_read_and_never_a_source_that_is_ahead(waiting: dict[str, Progress]) -> None:
-    ahead = sources_ahead(waiting)
+    ahead = those_ahead(waiting)
     for group in {one.group for one in waiting.values()}:
         of_group = {name: one for name, one in waiting.items() if one.group == group}
         read = {name: one for name, one in of_group.items() if name not in ahead}
@@ -90,4 +97,4 @@ def test_only_distances_count(waiting: dict[str, Progress], shift: int) -> None:
         moved_us = None if one.watermark_us is None else one.watermark_us + shift
         return Progress(one.group, one.max_drift_us, moved_us)
 
-    assert sources_ahead({name: moved(one) for name, one in waiting.items()}) == sources_ahead(waiting)
+    assert those_ahead({name: moved(one) for name, one in waiting.items()}) == those_ahead(waiting)

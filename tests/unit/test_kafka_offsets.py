@@ -11,7 +11,7 @@ from tests.kafka import PASSWORD, SECURE, Topic, authority
 from tests.orchestration.landing import START
 from tidemark.resources.kafka.local_broker import LocalBroker
 from tidemark.resources.sources.discovery import Discovery
-from tidemark.resources.sources.kafka_offsets import discover_offsets, listed_offsets
+from tidemark.resources.sources.kafka_offsets import before_judged_again, discover_offsets, listed_offsets
 from tidemark.resources.sources.known_offsets import Positions, fair_shares
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import KafkaSource
@@ -174,15 +174,33 @@ def test_topics_by_pattern_come_and_go(topic: MakeTopic) -> None:
     assert not look(by_name, read(noted)).lost
 
 
-def test_an_aligned_source_is_read_up_to_an_instant(topic: MakeTopic) -> None:
+GROUP = {"group": "g", "max_drift": "1 s", "update_interval": "5 s"}
+
+
+def test_an_aligned_source_is_read_up_to_an_instant_but_for_partitions_that_are_ahead(topic: MakeTopic) -> None:
     orders = topic(3)
     fill(orders, 10)
     fill(orders, 0, 10, at_ms=START_MS + 3_000)
     fill(orders, 0, 0, 5, at_ms=START_MS + 100_000)
-    group = {"group": "g", "max_drift": "1 s", "update_interval": "5 s"}
-    found = look(source(orders, alignment=group))
-    assert ranges(found) == {"0": (0, 5), "1": (0, 2)}
-    assert found.left == 18
+    aligned = source(orders, alignment=GROUP)
+    found = look(aligned)
+    assert found.new == 25
+    at_once = before_judged_again(aligned, HERE, found, [])
+    assert ranges(at_once) == {"0": (0, 5), "1": (0, 2)}
+    assert (at_once.left, at_once.ahead) == (18, 0)
+    some = before_judged_again(aligned, HERE, found, [f"{orders.name}-0"])
+    assert ranges(some) == {"1": (0, 5)}
+    assert (some.left, some.ahead, some.splits_ahead) == (20, 10, (f"{orders.name}-0",))
+
+
+def test_timestamps_that_went_ahead_once_do_not_cut_what_follows_into_single_records(topic: MakeTopic) -> None:
+    orders = topic(1)
+    fill(orders, 3)
+    fill(orders, 1, at_ms=START_MS + 60_000)
+    aligned = source(orders, alignment=GROUP)
+    at = read(look(aligned))
+    fill(orders, 100, at_ms=START_MS + 4_000)  # up to 103 s
+    assert ranges(before_judged_again(aligned, HERE, look(aligned, at), [])) == {"0": (4, 84)}, "5, 10, 20, 40, 80 s"
 
 
 @pytest.mark.long

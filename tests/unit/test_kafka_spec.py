@@ -52,6 +52,7 @@ def source_of(spec: dict[str, Any]) -> KafkaSource:
         {"format": "avro", "avro_schema": "order.avsc", "skip_bytes": 5, "keep_unknown": True},
         {"format": "raw", "schema": "t STRING", "start": {"orders": {"0": 5}}, "on_data_loss": "note"},
         {"metadata": {"key": "k", "timestamp": "at"}, "start": "2026-01-01T01:00:00+01:00", "options": LOGIN},
+        {"alignment": {"group": "g", "max_drift": "1 minute"}},  # its partitions wait for each other
     ],
 )
 def test_a_source_is_read_and_written_as_it_is(keys: dict[str, Any]) -> None:

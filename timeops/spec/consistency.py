@@ -100,13 +100,13 @@ def _idle_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[Proble
 
 
 def _alignment_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[Problem]:
-    """Alignment needs another source to wait for, and an event time by which they drift apart."""
+    """Alignment needs another source, or partition, to wait for, and an event time by which they drift apart."""
     aligned = [(i, source.alignment) for i, source in enumerate(sources) if source.alignment is not None]
     if not aligned:
         return
     groups = [alignment.group for _, alignment in aligned]
     for position, alignment in aligned:
-        if groups.count(alignment.group) == 1:
+        if groups.count(alignment.group) == 1 and not sources[position].is_read_by_split:
             found = f"`{alignment.group}` is the group of this source only, so it waits for nothing"
             remedy = "give another source `alignment` with this group, or leave `alignment` out"
             at: Path = ("sources", position, "alignment", "group")

@@ -238,6 +238,11 @@ class KafkaSource(Source):
         return True
 
     @property
+    def is_read_by_split(self) -> bool:
+        """Partitions are read one by one; what `split` divides them into is not."""
+        return self.split is None
+
+    @property
     def added_columns(self) -> Mapping[str, str]:
         """What Kafka says of a record."""
         return {column: METADATA[name] for name, column in self.metadata.items() if name in METADATA}

@@ -38,11 +38,12 @@ ORDERS = ("arrival_time", "position")
 
 
 class Alignment(SpecModel):
-    """How far one source may run ahead of the others of its group (F, scan.watermark.alignment.*)."""
+    """How far a source, or a partition of Kafka, may run ahead of its group (F, scan.watermark.alignment.*)."""
 
-    group: Name = Field(description="Sources of one group wait for each other.")
+    group: Name = Field(description="Sources of one group wait for each other; of Kafka each partition.")
     max_drift: Duration = Field(
-        description="A source whose watermark is further than this above the lowest of the group is not read."
+        description="A source, or a partition of Kafka, whose watermark is further than this above the lowest of the "
+        "group is not read."
     )
     update_interval: PositiveDuration = Field(
         default=timedelta(seconds=1),
@@ -129,7 +130,8 @@ class Source(SpecModel):
     )
     idle: SourceIdle | None = Field(default=None, description="When this source's splits are idle.")
     alignment: Alignment | None = Field(
-        default=None, description="Wait for sources of a group that are behind: {group: g, max_drift: 1 minute}."
+        default=None,
+        description="Wait for sources of a group, and partitions, that are behind: {group: g, max_drift: 1 minute}.",
     )
 
     @property
@@ -141,6 +143,11 @@ class Source(SpecModel):
     def has_splits(self) -> bool:
         """Whether its records are of several splits."""
         return self.split is not None
+
+    @property
+    def is_read_by_split(self) -> bool:
+        """Whether each of its splits can be read by itself, so that one may wait while others are read on."""
+        return False
 
     @property
     def columns_in_tables(self) -> list[str]:

@@ -1,13 +1,14 @@
-"""Alignment: which sources are read on, and which wait for the others of their group (F).
+"""Alignment: which sources, or splits of them, are read on, and which wait for the others of their group (F).
 
-Here: the watermark of one source, the choice. Not here: what is waiting (resources/sources/), where largest times are
-kept (assets/waiting_input.py).
+Here: the watermark of a source or split, the choice. Not here: what is waiting (resources/sources/), where largest
+times are kept (assets/waiting_input.py).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.rules import SourceTime, Waiter
 
 LargestTimes = Mapping[tuple[str, str | None], int | None]
 """By source and value of its split the largest t so far, microseconds; None before the first event that has one."""
@@ -15,12 +16,12 @@ LargestTimes = Mapping[tuple[str, str | None], int | None]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a source has come that has input waiting.
+    """How far a source, or a split that is read by itself, has come that has input waiting.
 
     Attributes:
         group: Its alignment group.
         max_drift_us: How far it may be ahead of the lowest of the group, microseconds.
-        watermark_us: See `source_watermark`.
+        watermark_us: See `source_watermark` and `split_watermark`.
     """
 
     group: str
@@ -38,13 +39,22 @@ def source_watermark(source: SourceTime, largest: LargestTimes) -> int | None:
     return None if awaited or not known else min(known) - source.out_of_orderness_us
 
 
-def sources_ahead(waiting: Mapping[str, Progress]) -> frozenset[str]:
-    """The sources that are too far ahead to be read on (F, scan.watermark.alignment.max-drift).
+def split_watermark(source: SourceTime, split: str, largest: LargestTimes) -> int | None:
+    """The watermark of one split, microseconds, over all timelines; None before its first event."""
+    t = largest.get((source.name, split))
+    return None if t is None else t - source.out_of_orderness_us
+
+
+_W = TypeVar("_W", bound=Waiter)
+
+
+def those_ahead(waiting: Mapping[_W, Progress]) -> frozenset[_W]:
+    """The sources and splits that are too far ahead to be read on (F, scan.watermark.alignment.max-drift).
 
     The lowest of a group is never among them, so something of each group is read.
 
     Args:
-        waiting: By name, the sources of groups that have input waiting. The others do not count.
+        waiting: The sources and splits of groups that have input waiting. The others do not count.
     """
     by_group: dict[str, list[int | None]] = {}
     for one in waiting.values():

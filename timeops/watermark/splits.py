@@ -3,8 +3,8 @@
 Here: which splits a timeline has, what each allows, when it is idle, the lowest. Not here: the running maxima over
 events (activity.py), steps of the clock inside a silence (clock_rules.py).
 
-Waiting is not idleness: the *idle clock* of a source is the clock of the log less the time for which alignment kept
-it from being read. The state holds idle clocks, so a wait changes no stored row.
+Waiting is not idleness: the *idle clock* of a split is the clock of the log less the time for which alignment kept
+it, or its source, from being read. The state holds idle clocks, so a wait changes no stored row.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -47,7 +47,7 @@ def of_state(splits: Column, rules: TimeRules, first_clock_us: Column) -> Column
         splits,
         lambda split: F.struct(
             allows(split["max_t"], rules.tolerance_us(split["source"])).alias("allows"),
-            idle_at(F.coalesce(split["last_clock"], first_clock_us), rules, split["source"]).alias("idle_at"),
+            idle_at(F.coalesce(split["last_clock"], first_clock_us), rules, split).alias("idle_at"),
             rules.is_listed(split["source"], split["split"]).alias("listed"),
         ),
     )
@@ -59,26 +59,27 @@ def allows(t_us: Column, tolerance_us: Column) -> Column:
 
 
 def split_read_at(clock_us: Column, rules: TimeRules) -> Column:
-    """The idle clock of the row's source, which has a record at this clock and so does not wait."""
+    """The idle clock of the row's split, which has a record at this clock and so does not wait."""
     return clock_us if rules.waits.never else clock_us - rules.waited_us()
 
 
-def idle_at(read_us: Column, rules: TimeRules, source: Column | None = None) -> Column:
+def idle_at(read_us: Column, rules: TimeRules, split: Column | None = None) -> Column:
     """The clock of the log from which on a split is idle (F), microseconds.
 
     Args:
         read_us: The idle clock at its last event.
         rules: The rules.
-        source: Its source; by default the row's.
+        split: STRUCT with its `source` and `split`; by default the row's.
     """
+    source, value = (None, None) if split is None else (split["source"], split["split"])
     left = read_us + rules.timeout_us(source)
     if rules.waits.never:
         return left
-    at = left + rules.waited_us(source)
+    at = left + rules.waited_us(source, value)
     if not rules.waits.sources:
         return at
-    # A split that was idle before its source had to wait stays so.
-    never = rules.waits_now(source) & (at > F.lit(rules.waits.since_us))
+    # A split that was idle before it, or its source, had to wait stays so.
+    never = rules.waits_now(source, value) & (at > F.lit(rules.waits.since_us))
     return F.when(never, F.lit(MAX_US)).otherwise(at)
 
 
