@@ -135,9 +135,15 @@ def broker_in(folder: Path) -> Iterator[LocalBroker]:
         yield found
 
 
-def authority(broker: LocalBroker) -> Path:
-    """The certificate that the secure listener can be checked with."""
-    return broker.folder / "authority.pem"
+def login(broker: LocalBroker) -> dict[str, str]:
+    """The options with which `alice` logs in at the secure listener; KAFKA_PASSWORD holds her password."""
+    return {
+        "security.protocol": SECURE,
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "${KAFKA_PASSWORD}",
+        "ssl.ca.location": str(broker.folder / "authority.pem"),
+    }
 
 
 def _certificate(folder: Path, prefix: str) -> dict[str, str]:

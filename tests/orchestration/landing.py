@@ -5,7 +5,7 @@ Here: input and expectations of the end-to-end tests. Not here: running a pipeli
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,16 +34,22 @@ sources:
 """The source of a spec that reads what `land` writes."""
 
 
+def arrivals(rng: random.Random, count: int, start: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """Arrivals one after the other, each with the time of its event, which is up to some seconds earlier."""
+    clock = start
+    for _ in range(count):
+        clock += timedelta(milliseconds=rng.randint(0, 4_000))
+        yield clock, clock - timedelta(milliseconds=int(rng.expovariate(1 / 8_000)))
+
+
 def land(
     folder: Path, records: int, seed: int, *, files: int = 3, start: datetime = START, prefix: str = "f"
 ) -> None:
     """Writes records, spread over files as several collectors would, so that only arrival orders them."""
     rng = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
-    lines, clock = [], start
-    for number in range(records):
-        clock += timedelta(milliseconds=rng.randint(0, 4_000))
-        event = clock - timedelta(milliseconds=int(rng.expovariate(1 / 8_000)))
+    lines = []
+    for number, (clock, event) in enumerate(arrivals(rng, records, start)):
         at: str | None = event.isoformat(timespec="milliseconds").replace("+00:00", rng.choice(["Z", "+00:00"]))
         at = rng.choice([None, "yesterday"]) if rng.random() < 0.02 else at
         arrived = None if rng.random() < 0.01 else clock.isoformat(timespec="milliseconds")

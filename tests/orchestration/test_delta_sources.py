@@ -12,7 +12,7 @@ from dagster import DagsterInstance
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from tests.orchestration.landing import START, assert_tables_equal_the_oracle
+from tests.orchestration.landing import START, arrivals, assert_tables_equal_the_oracle
 from tests.orchestration.running import VISITS, command, go, log_of, over_source, run
 from tests.seeds import Dice
 from tidemark.assets.pending_work import look, signature
@@ -29,10 +29,8 @@ SCHEMA = "id STRING, at STRING, got TIMESTAMP, k STRING, v INT"
 def rows(seed: int, count: int, start: datetime = START) -> pa.Table:
     """Events that come late, some without a time, in no order."""
     rng = random.Random(seed)
-    clock, found = start, []
-    for number in range(count):
-        clock += timedelta(milliseconds=rng.randint(0, 4_000))
-        event = clock - timedelta(milliseconds=int(rng.expovariate(1 / 8_000)))
+    found = []
+    for number, (clock, event) in enumerate(arrivals(rng, count, start)):
         at = None if rng.random() < 0.02 else event.isoformat(timespec="milliseconds")
         got = None if rng.random() < 0.01 else clock
         one = {"id": f"{seed}-{number}", "at": at, "got": got, "k": rng.choice("ab"), "v": rng.randint(0, 9)}

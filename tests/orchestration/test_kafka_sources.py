@@ -13,8 +13,8 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tests.kafka import PASSWORD, SECURE, Topic, authority
-from tests.orchestration.landing import START, assert_tables_equal_the_oracle
+from tests.kafka import PASSWORD, SECURE, Topic, login
+from tests.orchestration.landing import START, arrivals, assert_tables_equal_the_oracle
 from tests.orchestration.running import VISITS, command, go, log_of, over_source, run
 from tests.seeds import Dice
 from tidemark.assets.pending_work import look, signature
@@ -41,10 +41,8 @@ SOURCE = """name: orders
 def events(seed: int, count: int, start: datetime = START, partitions: Sequence[int] = (0, 0, 0, 1, 2)) -> Records:
     """Events that come late, some without a time, a value or a shape; a partition named more often has more."""
     rng = random.Random(seed)
-    clock, found = start, []
-    for number in range(count):
-        clock += timedelta(milliseconds=rng.randint(0, 4_000))
-        event = clock - timedelta(milliseconds=int(rng.expovariate(1 / 8_000)))
+    found: Records = []
+    for number, (clock, event) in enumerate(arrivals(rng, count, start)):
         at = None if rng.random() < 0.02 else event.isoformat(timespec="milliseconds")
         text = json.dumps({"id": f"{seed}-{number}", "at": at, "k": rng.choice("ab"), "v": rng.randint(0, 9)})
         value: bytes | None = rng.choices([text.encode(), b"\xff\x00" + text.encode(), None], [0.97, 0.02, 0.01])[0]
@@ -345,15 +343,9 @@ def test_a_password_lets_spark_in_and_stands_nowhere(
     orders.allow("alice", "READ", "DESCRIBE")
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     file, _ = made(tmp_path, "x", orders)
-    options = {
-        "security.protocol": SECURE,
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "alice",
-        "sasl.password": "${KAFKA_PASSWORD}",
-        "ssl.ca.location": str(authority(orders.broker)),
-    }
+    options = json.dumps(login(orders.broker))
     secure = file.path.read_text().replace(orders.broker.address, orders.broker.address_of(SECURE))
-    file.path.write_text(secure.replace("format: json", f"format: json\n    options: {json.dumps(options)}"))
+    file.path.write_text(secure.replace("format: json", f"format: json\n    options: {options}"))
     orders.write(events(1, 10, partitions=(0,)))
     ran = run(tmp_path, "x")
     assert len(log_of(tmp_path, "x")) == 10

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.kafka import PASSWORD, SECURE, Topic, authority
+from tests.kafka import PASSWORD, SECURE, Topic, login
 from tests.orchestration.landing import START
 from tidemark.resources.kafka.local_broker import LocalBroker
 from tidemark.resources.sources.discovery import Discovery
@@ -237,14 +237,8 @@ def test_a_broker_that_cannot_be_reached_is_one_sentence(topic: MakeTopic, serve
 
 
 def secure(of: Topic, **options: str) -> KafkaSource:
-    given = {
-        "security.protocol": SECURE,
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "alice",
-        "sasl.password": "${KAFKA_PASSWORD}",
-        "ssl.ca.location": str(authority(of.broker)),
-    }
-    return source(of, bootstrap_servers=of.broker.address_of(SECURE), options={**given, **options})
+    given = {**login(of.broker), **options}
+    return source(of, bootstrap_servers=of.broker.address_of(SECURE), options=given)
 
 
 def test_tls_and_a_password_let_in_and_the_password_stands_nowhere(
