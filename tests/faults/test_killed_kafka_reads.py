@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from tests.faults.killed import Death, Gateway, run_and_die
 from tests.kafka import Topic
 from tests.orchestration.landing import START, assert_tables_equal_the_oracle
-from tests.orchestration.test_kafka_sources import events, log_of, made, places, run, written
+from tests.orchestration.running import log_of, run
+from tests.orchestration.test_kafka_sources import events, made, places, written
 from tests.seeds import Dice
 
 pytestmark = pytest.mark.long
