@@ -21,7 +21,7 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import BinaryType, StructType
 
 from tidemark.resources.kafka.connection import Connection
-from tidemark.resources.sources.files import SPARK_FAILURES, FilesRead, no_records, schema_in_input
+from tidemark.resources.sources.files import SPARK_FAILURES, FilesRead, cause_of, no_records, schema_in_input
 from tidemark.resources.sources.json_files import objects_of
 from tidemark.resources.sources.known_offsets import OffsetRange
 from tidemark.resources.sources.lines import FILE, LINE, MODIFIED, POSITION, RAW, to_records
@@ -37,12 +37,12 @@ _TOPIC, _PARTITION, _INNER = "__tm_topic", "__tm_partition", "__tm_inner"
 _EXCLUDED = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime,org.slf4j:slf4j-api"
 """What Spark has by itself."""
 _WAITS: Mapping[str, str] = {
-    "kafka.request.timeout.ms": "10000",
-    "kafka.default.api.timeout.ms": "15000",
-    "kafkaConsumer.pollTimeoutMs": "30000",
+    "kafka.request.timeout.ms": "5000",
+    "kafka.default.api.timeout.ms": "5000",
+    "kafkaConsumer.pollTimeoutMs": "5000",
     "fetchOffset.numRetries": "1",
 }
-"""How long Spark waits for brokers that do not answer."""
+"""How long Spark waits for brokers that do not answer: for records, and then once more to ask for the offsets."""
 
 
 def kafka_package() -> str:
@@ -193,20 +193,26 @@ _FAILURES: Sequence[tuple[str, str, str, str]] = (
         "brokers that all machines of Spark reach",
         "see whether they run, and run again",
     ),
+    (
+        # The driver does not know the classes of a reader that was added to a session that runs.
+        r"UnknownReason",
+        "the brokers do not answer Spark while their records are read, or refuse them: Spark does not say why",
+        "brokers that all machines of Spark reach, and that let it read",
+        "see whether they run, and run again: what is wrong then is said before Spark reads",
+    ),
 )
 
 
-def _not_fetched(source: KafkaSource, error: Exception) -> InputError | MachineError:
+def _not_fetched(source: KafkaSource, error: Exception) -> InputError:
     """The error of records that could not be fetched, in words."""
     text = str(error)
     for pattern, found, expected, remedy in _FAILURES:
         if re.search(pattern, text):
             said = f"Source {source.name!r}: {source.place}: {found}; nothing was ingested"
             return InputError(said, expected=expected, remedy=remedy)
-    if not isinstance(error, PySparkException) or "kafka" not in text.lower():
-        raise error
+    why = first_sentence(error) if isinstance(error, PySparkException) else cause_of(error)
     return InputError(
-        f"Source {source.name!r}: {source.place}: the records cannot be read: {first_sentence(error)}",
+        f"Source {source.name!r}: {source.place}: the records cannot be read: {why}",
         expected="brokers that answer; nothing was ingested",
         remedy="see the log of the broker, and run again",
     )
