@@ -10,7 +10,7 @@ compact and delete.
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import BinaryType, StructType
+from pyspark.sql.utils import is_remote
 
 from tidemark.resources.kafka.connection import Connection
 from tidemark.resources.sources.files import SPARK_FAILURES, FilesRead, cause_of, no_records, schema_in_input
@@ -30,7 +31,7 @@ from tidemark.timeops.errors import InputError, MachineError
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
 from tidemark.timeops.materialize import computed
-from tidemark.timeops.spec import KafkaSource
+from tidemark.timeops.spec import KafkaSource, Source
 
 _KEY, _VALUE, _HEADERS, _KIND = "__tm_key", "__tm_value", "__tm_headers", "__tm_kind"
 _TOPIC, _PARTITION, _INNER = "__tm_topic", "__tm_partition", "__tm_inner"
@@ -53,6 +54,12 @@ def kafka_package() -> str:
 def avro_package() -> str:
     """Maven coordinate of Spark's reader of Avro for the installed PySpark."""
     return f"org.apache.spark:spark-avro_2.13:{version('pyspark')}"
+
+
+def reader_packages(sources: Iterable[Source]) -> list[str]:
+    """Maven coordinates of the readers that sources need and Spark does not bring, for a Spark that is to start."""
+    formats = {source.format for source in sources if isinstance(source, KafkaSource)}
+    return [kafka_package()] * bool(formats) + [avro_package()] * ("avro" in formats)
 
 
 def read_offsets(spark: SparkSession, source: KafkaSource, ranges: Sequence[OffsetRange], base: Path) -> FilesRead:
@@ -121,7 +128,8 @@ def _no_reader(package: str, why: str) -> MachineError:
     return MachineError(
         f"Spark has no reader {package}, and could not get it: {why}",
         expected="a network in which Maven Central, or the mirror named in spark.jars.repositories, can be reached",
-        remedy=f"start the Spark that computes with `--packages {package}`.",
+        remedy=f"start the Spark that computes with `--packages {package}`; `tidemark serve` does so by itself, if "
+        "TIDEMARK_SPECS names the folder of the spec when it starts.",
     )
 
 
@@ -145,6 +153,7 @@ def _fetched(
         "failOnDataLoss": "true",
         "includeHeaders": "true" if "headers" in source.metadata else "false",
     }
+    _hide_secrets(spark)
     value = F.col("value")
     if source.skip_bytes is not None:
         value = F.substring(value, source.skip_bytes + 1, _LONGEST)
@@ -168,6 +177,22 @@ def _fetched(
 
 
 _LONGEST = 2**31 - 1
+_REDACTION = "spark.sql.redaction.string.regex"
+_SECRETS = (
+    r'kafka\.(?:sasl\.jaas\.config|ssl\.keystore\.key|ssl\.key\.password)"\s+value: '
+    r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+)
+"""The options that hold secrets, in the text of a request to a Connect server."""
+
+
+def _hide_secrets(spark: SparkSession) -> None:
+    """Let the pages of a Connect server, which show each request as text, leave out the options that hold secrets."""
+    if is_remote():
+        known = spark.conf.get(_REDACTION, "") or ""
+        if _SECRETS not in known:
+            spark.conf.set(_REDACTION, f"{known}|{_SECRETS}" if known else _SECRETS)
+
+
 _FAILURES: Sequence[tuple[str, str, str, str]] = (
     (
         r"Authorization\w*Exception|Not authorized",

@@ -98,7 +98,12 @@ def _remove(folder: Path, lock: FileLock, owner: int) -> None:
 
 
 def session_config(
-    master: str | None = None, *, small: bool = False, ui: bool = False, stores: Sequence[str] = ()
+    master: str | None = None,
+    *,
+    small: bool = False,
+    ui: bool = False,
+    stores: Sequence[str] = (),
+    readers: Sequence[str] = (),
 ) -> dict[str, str]:
     """Return the settings of a session of this process: for a builder or one of Dagster's PySpark resources.
 
@@ -109,6 +114,7 @@ def session_config(
         ui: Whether Spark's UI is wanted, of a Spark of this machine.
         stores: URLs of the stores that it reads and writes. How they are reached is said to the session, see
             `use_stores`.
+        readers: Maven coordinates of readers that it is to have from the start.
     """
     master = "local[2]" if small else master or "local[*]"
     log4j = Path(__file__).with_name("log4j2.properties").as_uri()
@@ -120,7 +126,7 @@ def session_config(
         "spark.app.name": "tidemark",
         "spark.master": master,
         **network_settings(master, ui=ui),
-        _PACKAGES: ",".join([delta_package(), *store_packages(stores)]),
+        _PACKAGES: ",".join([delta_package(), *store_packages(stores), *readers]),
         **_DELTA,
         **SERVED_SETTINGS,
         "spark.ui.showConsoleProgress": "false",
@@ -134,7 +140,7 @@ def session_config(
         "spark.ui.retainedStages": "200",
         _JAVA_OPTIONS: java,
     }
-    if stores:
+    if stores or readers:
         config["spark.jars.excludes"] = ",".join(EXCLUDED)
     if is_local(master):
         config |= _ON_ONE_MACHINE

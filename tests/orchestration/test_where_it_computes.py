@@ -1,15 +1,22 @@
 """One pipeline, wherever its queries run: a warm server, a cluster, this process. Real processes, one Delta lake."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from tests.cluster import standalone_cluster
+from tests.kafka import PASSWORD, SECURE, Topic, login
 from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, land
+from tests.orchestration.running import log_of
+from tests.orchestration.test_kafka_sources import events, made, places, written
 from tests.ports import free_port
 from tests.processes import PATIENCE_S, ROOT, process, wait_until
 from tidemark.pipelines.command_line import INTERRUPTED
@@ -138,3 +145,29 @@ def test_a_standalone_cluster_gives_the_same_tables_by_one_setting(pipeline: Pip
         [application] = cluster.says()["completedapps"]
     assert (application["name"], application["cores"]) == ("tidemark", 2)
     pipeline.assert_is_the_oracles(flush=True)
+
+
+@pytest.mark.long
+def test_a_warm_server_reads_kafka_and_its_pages_show_no_password(
+    topic: Callable[..., Topic], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    orders = topic(2)
+    orders.allow("alice", "READ", "DESCRIBE")
+    file, _ = made(tmp_path, "anywhere", orders, f"options: {json.dumps(login(orders.broker))}")
+    spec = file.path.read_text().replace(orders.broker.address, orders.broker.address_of(SECURE))
+    sent = events(1, 30, partitions=(0, 1))
+    orders.write(sent)
+    pipeline, log, port = Pipeline(tmp_path), tmp_path / "serve.log", free_port()
+    pipeline.spec.write_text(spec)
+    command = [sys.executable, "-m", "tidemark.pipelines.cli", "serve", "--port", str(port), "--spark-ui"]
+    with process(command, {**pipeline.environment, "TIDEMARK_SPECS": str(tmp_path)}, log) as server:
+        wait_until(lambda: "ready" in log.read_text() or server.poll() is not None, log)
+        said = pipeline.run()
+        [ui] = re.findall(r"http://[\w.:]+", log.read_text())
+        page = urlopen(f"{ui}/connect/", timeout=60).read().decode()
+    assert "the warm Spark of `tidemark serve`" in said
+    assert places(log_of(tmp_path, "anywhere")) == written(orders, sent)
+    assert "kafka.bootstrap.servers" in page
+    assert "battery" in PASSWORD
+    assert "battery" not in page
