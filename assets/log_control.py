@@ -11,6 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tidemark.assets.planning import segment_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
@@ -27,8 +30,8 @@ WAIT = "wait"  # from here on the sources and splits in its argument wait, and n
 
 def recorded(workspace: Workspace, *kinds: str) -> list[dict[str, Any]]:
     """The committed items of some kinds, in the order of the log."""
-    version = workspace.base_of(tables.LOG_CONTROL)
-    items = workspace.lake.rows(tables.LOG_CONTROL, version, filters=[("kind", "in", list(kinds))])
+    items = workspace.base_rows(tables.LOG_CONTROL)
+    items = items.filter(pc.is_in(items["kind"], value_set=pa.array(kinds)))
     return sorted(items.to_pylist(), key=lambda item: int(item["_control_seq"]))
 
 

@@ -34,7 +34,7 @@ from tidemark.pipelines.upkeep import upkeep_job
 from tidemark.resources.places.place import place_of
 from tidemark.resources.settings import Settings, from_environment
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
-from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
+from tidemark.resources.workspace import Acceptance, Memory, SpecFile, Workspace, silent
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec.automation import OnNewInput
 
@@ -100,6 +100,7 @@ def build_definitions(
     accepted: Acceptance | None = None,
     tell: Callable[[str], None] = silent,
     since: date = date.max,
+    memory: Memory | None = None,
 ) -> Definitions:
     """Definitions of pipelines whose specs were read.
 
@@ -110,17 +111,18 @@ def build_definitions(
         accepted: A batch to commit although a blocking check fails (`tidemark accept`).
         tell: Called with a line on what is being done.
         since: The day partitions begin with this day at the latest.
+        memory: What was read of the tables, where there is one pipeline.
     """
     choice = choice or choose_spark(settings, [path for file in files for path in file.inputs])
-    runs = [(file, LiveRun(_opener(file, settings, choice, accepted, tell))) for file in files]
-    each = [_definitions_of(file, settings, run, since) for file, run in runs]
+    looks = [Workspace(file, settings.warehouse, memory=memory or Memory()) for file in files]  # without Spark
+    each = [_definitions_of(one, settings, LiveRun(_opener(one, choice, accepted, tell)), since) for one in looks]
     resources = {SPARK: _spark_resource(tuple(sorted(choice.config.items()))), BATCH: NOTHING_ASKED}
     return Definitions.merge(*each, Definitions(resources=resources))
 
 
-def _definitions_of(file: SpecFile, settings: Settings, run: LiveRun, since: date) -> Definitions:
+def _definitions_of(looks: Workspace, settings: Settings, run: LiveRun, since: date) -> Definitions:
     """All of one pipeline but the resource."""
-    spec, looks = file.spec, Workspace(file, settings.warehouse)  # without Spark: it only looks
+    file, spec = looks.file, looks.spec
     live = live_assets(spec, run)
     job = define_asset_job(
         job_name(file),
@@ -150,8 +152,7 @@ def _spark_resource(config: tuple[tuple[str, str], ...]) -> LazyPySparkResource:
 
 
 def _opener(
-    file: SpecFile,
-    settings: Settings,
+    looks: Workspace,
     choice: SparkChoice,
     accepted: Acceptance | None,
     tell: Callable[[str], None],
@@ -165,7 +166,7 @@ def _opener(
             sessions.append(given[0].spark_session)
         return sessions[0]
 
-    workspace = Workspace(file, settings.warehouse, session, accepted=accepted, tell=tell)
+    workspace = replace(looks, session=session, accepted=accepted, tell=tell)
 
     def opened(spark: LazyPySparkResource) -> Workspace:
         given[:] = [spark]

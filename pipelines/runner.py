@@ -121,7 +121,7 @@ def run_pipeline(
             return report
         open_session(choice, tell)
         before = _last_batch(workspace)
-        report.alerts += _run_once(file, settings, options, choice=choice, instance=instance, tell=tell)
+        report.alerts += _run_once(workspace, settings, options, choice=choice, instance=instance, tell=tell)
         if _last_batch(workspace) == before:
             return report
         _add(report, workspace, after=before)
@@ -171,15 +171,14 @@ def _last_batch(workspace: Workspace) -> int:
 
 
 def _add(report: RunReport, workspace: Workspace, *, after: int) -> None:
-    for commit in workspace.batches.history("process"):
-        if commit.batch_id > after:
-            report.batches += 1
-            for name, count in commit.counts.items():
-                report.counts[name] = report.counts.get(name, 0) + count
+    for commit in workspace.batches.history("process", after=after):
+        report.batches += 1
+        for name, count in commit.counts.items():
+            report.counts[name] = report.counts.get(name, 0) + count
 
 
 def _run_once(
-    file: SpecFile,
+    workspace: Workspace,
     settings: Settings,
     options: RunOptions,
     *,
@@ -188,9 +187,10 @@ def _run_once(
     tell: Callable[[str], None],
 ) -> tuple[str, ...]:
     """One micro-batch as one Dagster run; what its checks have found that hold nothing back."""
-    definitions = build_definitions(settings, [file], choice, accepted=options.accepted, tell=tell)
+    file, memory = workspace.file, workspace.memory
+    definitions = build_definitions(settings, [file], choice, accepted=options.accepted, tell=tell, memory=memory)
     job = definitions.resolve_job_def(job_name(file))
-    asked = replace(options, accepted=None, reopen=_reopen(Workspace(file, settings.warehouse), options))
+    asked = replace(options, accepted=None, reopen=_reopen(workspace, options))
     given = {name: value for name, value in asdict(asked).items() if value}  # keys of `live.BatchSettings`
     run_config = {"resources": {BATCH: {"config": given}}, "loggers": QUIET}
     attended = {ATTENDED_TAG: "true"}
@@ -199,7 +199,6 @@ def _run_once(
     if result.success:
         evaluations = result.get_asset_check_evaluations()
         return tuple(f"check {one.check_name}: {one.description}" for one in evaluations if not one.passed)
-    workspace = Workspace(file, settings.warehouse)
     plan = batch_of(workspace, result.run_id) if workspace.exists else None
     if plan is not None:
         with suppress(TidemarkError):  # a disk that took no table takes no word of it either

@@ -10,12 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from tidemark.resources import tables
-from tidemark.resources.batches.batch_log import BatchLog
+from tidemark.resources.batches.batch_log import BatchLog, BatchMemory
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.migration import migrate
+from tidemark.resources.lake.opened import Opened
 from tidemark.resources.lake.reading import without_spark
 from tidemark.resources.lake.undoing import outputs, prepare, same_rows, take_back
 from tidemark.resources.places.checks import ensure_answers
@@ -102,6 +105,20 @@ def silent(_doing: str) -> None:
     """For work that nobody waits for."""
 
 
+class Memory:
+    """What a run has read of a pipeline's tables, and need not read again."""
+
+    def __init__(self) -> None:
+        self.batches = BatchMemory()
+        self.rows: dict[str, tuple[int, pa.Table]] = {}
+        self._tables: Opened | None = None
+
+    def tables(self, folder: Place) -> Opened:
+        """The opened tables of the pipeline, which stand in a folder."""
+        self._tables = self._tables or Opened(folder)
+        return self._tables
+
+
 @dataclass(frozen=True, eq=False)
 class Workspace:
     """One pipeline in one warehouse.
@@ -113,6 +130,7 @@ class Workspace:
         clock: The wall clock.
         accepted: A batch that an operator takes although a blocking check failed.
         tell: Says what is being done to a person who waits for it.
+        memory: What was read of the tables before; those who look at the same pipeline in one run share it.
     """
 
     file: SpecFile
@@ -121,7 +139,9 @@ class Workspace:
     clock: Clock = field(default_factory=Clock)
     accepted: "Acceptance | None" = None
     tell: Callable[[str], None] = silent
+    memory: Memory = field(default_factory=Memory, repr=False)
     _same_rows: dict[tuple[str, int, int], int] = field(default_factory=dict, init=False, repr=False)
+    _pipeline_rows: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def spec(self) -> Spec:
@@ -141,12 +161,12 @@ class Workspace:
             StoreFailureError: They are in a store that cannot be used.
         """
         ensure_answers(self.warehouse)
-        return Lake(self.folder, self.session)
+        return Lake(self.folder, self.session, self.memory.tables(self.folder))
 
     @cached_property
     def batches(self) -> BatchLog:
         """The log of batches."""
-        return BatchLog(self.lake)
+        return BatchLog(self.lake, self.memory.batches)
 
     @property
     def spark(self) -> "SparkSession":
@@ -202,25 +222,36 @@ class Workspace:
 
     def base(self) -> Mapping[str, int]:
         """Version of each table that the batch at work starts from, see `base_of`."""
-        return {table: self.base_of(table) for table in self.tables}
+        committed = self.batches.base_versions(self.tables)
+        return {table: self._base_of(table, version) for table, version in committed.items()}
 
     def base_of(self, table: str) -> int:
         """Version of a table that the batch at work starts from: it has the rows of the last commit.
 
         Where maintenance has come since, that is the newest such version: older ones may have lost their files.
         """
-        committed = self.batches.base_versions([table])[table]
+        return self._base_of(table, self.batches.base_versions([table])[table])
+
+    def _base_of(self, table: str, committed: int) -> int:
         try:
-            key = table, committed, self.lake.version(table)
+            latest = self.lake.version(table, committed)
         except LakeError:  # there is no such table any more; who works on it says so
             return committed
+        key = table, committed, latest
         if key not in self._same_rows:
-            self._same_rows[key] = same_rows(self.lake, table, committed)[0]
+            self._same_rows[key] = same_rows(self.lake, table, committed, latest)[0]
         return self._same_rows[key]
 
     def read_base(self, table: str, *, filters: Filters | None = None) -> "DataFrame":
         """A table as of the last commit, or rows of it."""
         return self.lake.read(table, self.base_of(table), filters=filters)
+
+    def base_rows(self, table: str) -> pa.Table:
+        """All rows of a small table as of the last commit, read once for each version."""
+        version, known = self.base_of(table), self.memory.rows.get(table)
+        if known is None or known[0] != version:
+            known = self.memory.rows[table] = (version, self.lake.rows(table, version))
+        return known[1]
 
     def prepare(self, plan: Plan) -> None:
         """Take back what earlier attempts have written, in all tables; bring these to the present format and spec.
@@ -228,7 +259,7 @@ class Workspace:
         Raises:
             ForeignChangeError: Somebody else has changed rows since the last commit.
         """
-        prepare(self.lake, self.base(), plan.attempt)
+        prepare(self.lake, self.batches.base_versions(self.tables), plan.attempt)
         migrate(self.lake, self.tables, self.tell)
         for window in self.spec.windows:
             self.lake.set_change_feed(tables.window_table(window.name), on=window.change_feed)
@@ -248,7 +279,7 @@ class Workspace:
             ForeignChangeError: Somebody else has changed rows.
             ConflictError: Another attempt has written.
         """
-        return outputs(self.lake, self.base(), plan.attempt)
+        return outputs(self.lake, self.batches.base_versions(self.tables), plan.attempt)
 
     def positions_of(self, source: KafkaSource) -> Positions | None:
         """Where a source of Kafka stands behind the last ingestion; None before its first one."""
@@ -314,9 +345,11 @@ class Workspace:
 
     def _pipeline_row(self, batch_id: int) -> dict[str, Any]:
         """The row of `watermarks` that a batch wrote for the whole pipeline, which has no timeline."""
-        of_batch = [("_batch_id", "=", batch_id), ("_timeline", "=", None)]
-        row: dict[str, Any] = self.lake.rows(tables.WATERMARKS, filters=of_batch).to_pylist()[0]
-        return row
+        key = batch_id, self.lake.version(tables.WATERMARKS)
+        if key not in self._pipeline_rows:
+            of_batch = [("_batch_id", "=", batch_id), ("_timeline", "=", None)]
+            self._pipeline_rows[key] = self.lake.rows(tables.WATERMARKS, key[1], filters=of_batch).to_pylist()[0]
+        return self._pipeline_rows[key]
 
 
 @dataclass(frozen=True)

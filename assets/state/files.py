@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
@@ -14,6 +15,7 @@ from tidemark.resources.sources.known_files import NOT_READ_YET, FileState
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Source
 
+_MOST_FILES = 8  # each batch adds one, and each look at the sources reads them all
 _NOT_IN_ROWS = ("source", "path", "_batch_id")
 
 
@@ -21,7 +23,8 @@ def known_files(workspace: Workspace, source: Source) -> list[FileState]:
     """The states of a source's files, in the order in which they were stored."""
     if not workspace.exists:
         return []
-    rows = workspace.lake.rows(tables.FILES, workspace.base_of(tables.FILES), filters=[("source", "=", source.name)])
+    rows = workspace.base_rows(tables.FILES)
+    rows = rows.filter(pc.equal(rows["source"], source.name))
     return [
         FileState(name=row["path"], **{name: value for name, value in row.items() if name not in _NOT_IN_ROWS})
         for row in sorted(rows.to_pylist(), key=lambda row: int(row["_batch_id"]))
@@ -48,3 +51,5 @@ def write_states(workspace: Workspace, plan: Plan, states: Sequence[tuple[str, F
     before = workspace.ready(tables.FILES, plan)
     expect = workspace.lake.grow(tables.FILES, tables.FILES_SCHEMA, attempt=plan.attempt, expect=before)
     workspace.lake.append_rows(tables.FILES, table, expect=expect, attempt=plan.attempt)
+    if workspace.lake.file_count(tables.FILES) > _MOST_FILES:
+        workspace.lake.compact(tables.FILES)

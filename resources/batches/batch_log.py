@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -33,6 +32,7 @@ HEARTBEAT = timedelta(seconds=30)
 _COMMITTED = ("committed", "accepted")
 _COMPACT_EVERY = 8  # batches: each leaves a few files of one row in the table, and every look opens them all
 _TRIES = 50
+_KEPT_ATTEMPTS = 4  # of the run's own batches and the last commits, whose rows are asked for again and again
 
 
 @dataclass(frozen=True)
@@ -45,26 +45,53 @@ class _View:
     pending: Plan | None
 
 
+@dataclass(frozen=True)
+class _Known:
+    """The rows of one version of the table, as far as they were read or written here.
+
+    Attributes:
+        version: The version.
+        index: The columns by which rows are found.
+        rows: All rows of some attempts.
+    """
+
+    version: int
+    index: pa.Table
+    rows: Mapping[int, list[Row]]
+
+    def then(self, version: int, written: pa.Table) -> "_Known":
+        """What is known of the next version, that has rows of one attempt more."""
+        attempt = written["attempt"][0].as_py()
+        rows = dict(sorted(self.rows.items())[-_KEPT_ATTEMPTS:])
+        if attempt in rows or not pc.any(pc.equal(self.index["attempt"], attempt)).as_py():
+            rows[attempt] = [*rows.get(attempt, []), *written.to_pylist()]
+        index = pa.concat_tables([self.index, written.select(self.index.column_names)]).combine_chunks()
+        return _Known(version, index, rows)
+
+
+class BatchMemory:
+    """What was read of the table last: what a version of it says never changes, and every stage asks for it again."""
+
+    def __init__(self) -> None:
+        self.known: _Known | None = None
+
+
 class BatchLog:
     """The table `batches` of a pipeline.
 
     Args:
         lake: The pipeline's tables; `batches` has been created.
+        memory: What others have read of the table already.
     """
 
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
-        # What a version of the table says never changes, and every stage asks for it again.
-        self._index = lru_cache(maxsize=4)(self._read_index)
-        self._rows_of = lru_cache(maxsize=16)(self._read_rows)
+    def __init__(self, lake: Lake, memory: BatchMemory | None = None) -> None:
+        self._lake, self._memory = lake, memory or BatchMemory()
 
     def last_commit(self, kind: Kind | None = None) -> Commit | None:
         """Return the latest commit, or the latest of a kind; None before the first."""
-        version = self._lake.version(BATCHES)
-        index = self._index(version)
-        if kind is not None:
-            index = index.filter(pc.equal(index["kind"], kind))
-        return self._commit_in(version, index)
+        known = self._known()
+        of_kind = known.index if kind is None else known.index.filter(pc.equal(known.index["kind"], kind))
+        return self._commit_in(known.version, of_kind)
 
     def commit_of(self, batch_id: int) -> Commit | None:
         """Return the commit of a batch, None when it has none."""
@@ -76,9 +103,9 @@ class BatchLog:
         found = self._look().pending
         return found if found is not None and kind in (None, found.kind) else None
 
-    def history(self, kind: Kind | None = None) -> list[Commit]:
-        """Return all commits, by batch; those of a kind if one is named."""
-        rows = self._lake.rows(BATCHES, filters=[("state", "in", list(_COMMITTED))])
+    def history(self, kind: Kind | None = None, *, after: int = -1) -> list[Commit]:
+        """Return all commits, by batch; those of a kind if one is named, and those after a batch."""
+        rows = self._lake.rows(BATCHES, filters=[("_batch_id", ">", after), ("state", "in", list(_COMMITTED))])
         found = [commit_from(row) for row in rows.sort_by("_batch_id").to_pylist()]
         return [commit for commit in found if kind in (None, commit.plan.kind)]
 
@@ -208,7 +235,10 @@ class BatchLog:
 
     @contextmanager
     def keeping_lease(self, plan: Plan, clock: Clock, every: timedelta = HEARTBEAT) -> Iterator[None]:
-        """Send heartbeats from another thread while the work inside goes on. Losing the batch shows at its commit."""
+        """Send heartbeats from another thread while the work inside goes on. Losing the batch shows at its commit.
+
+        Inside, the tables are not asked again and again whether somebody else has written them, see `Opened.settled`.
+        """
         done = threading.Event()
 
         def beat() -> None:
@@ -223,7 +253,8 @@ class BatchLog:
         thread = threading.Thread(target=beat, name=f"lease of batch {plan.batch_id}", daemon=True)
         thread.start()
         try:
-            yield
+            with self._lake.settled():
+                yield
         finally:
             done.set()
             thread.join()
@@ -237,9 +268,12 @@ class BatchLog:
                 return None
             rows = pa.Table.from_pylist([row], schema=BATCHES_SCHEMA)
             try:
-                self._lake.append_rows(BATCHES, rows, expect=view.version)
+                written = self._lake.append_rows(BATCHES, rows, expect=view.version)
             except ConflictError:
                 continue
+            before = self._memory.known
+            if before is not None and before.version == view.version:
+                self._memory.known = before.then(written.version, rows)
             return row
         raise BusyError(
             f"{self._lake.path(BATCHES)} changed under each of {_TRIES} tries to write it.",
@@ -248,13 +282,19 @@ class BatchLog:
         )
 
     def _look(self) -> _View:
-        version = self._lake.version(BATCHES)
-        index = self._index(version)
+        known = self._known()
+        version, index = known.version, known.index
         attempt = pc.max(index["attempt"]).as_py() or 0
         last = self._commit_in(version, index)
         if attempt == (last.plan.attempt if last else 0):
             return _View(version, attempt, last, None)
         return _View(version, attempt, last, plan_of(self._rows_of(version, attempt)))
+
+    def _known(self) -> _Known:
+        version, known = self._lake.version(BATCHES), self._memory.known
+        if known is None or known.version != version:
+            known = self._memory.known = _Known(version, self._read_index(version), {})
+        return known
 
     def _read_index(self, version: int) -> pa.Table:
         """Return the columns by which rows are found, after a look at who wrote them."""
@@ -277,8 +317,13 @@ class BatchLog:
         rows = self._rows_of(version, pc.max(done["attempt"]).as_py())
         return next(commit_from(row) for row in rows if row["state"] in _COMMITTED)
 
-    def _read_rows(self, version: int, attempt: int) -> list[Row]:
+    def _rows_of(self, version: int, attempt: int) -> list[Row]:
+        known = self._memory.known
+        if known is not None and known.version == version and attempt in known.rows:
+            return known.rows[attempt]
         rows: list[Row] = self._lake.rows(BATCHES, version, filters=[("attempt", "=", attempt)]).to_pylist()
+        if known is not None and known.version == version:
+            self._memory.known = _Known(version, known.index, {**known.rows, attempt: rows})
         return rows
 
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Literal
 
+from tidemark.resources.lake.opened import entry_path, unreadable_log
 from tidemark.resources.places.place import Place, RemotePath
 from tidemark.timeops.errors import LakeError
 
@@ -193,7 +194,7 @@ def entry_of(folder: Place, version: int) -> Entry:
     Raises:
         LakeError: The log has no entry of it.
     """
-    path = folder / "_delta_log" / f"{version:020}.json"
+    path = entry_path(folder, version)
     try:
         return _fetched(path, version) if isinstance(path, RemotePath) else _parsed(path, version)
     except FileNotFoundError as error:
@@ -203,6 +204,8 @@ def entry_of(folder: Place, version: int) -> Entry:
             remedy="Restore the table's folder from a backup made together with the other tables, and leave "
             "`delta.enableExpiredLogCleanup` off.",
         ) from error
+    except ValueError as error:
+        raise unreadable_log(folder, f"its entry of version {version} is no JSON") from error
 
 
 @lru_cache(maxsize=2_000)  # an entry never changes, and each look is a request

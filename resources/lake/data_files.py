@@ -15,10 +15,10 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from tidemark.resources.lake.filters import files_of
+from tidemark.resources.lake.opened import Version
 from tidemark.resources.places.place import Place, RemotePath, files_below, relative, remove_tree, spark_url
 from tidemark.timeops.utc import instant_of
 
@@ -67,24 +67,23 @@ class DataFiles:
         remove_tree(self.folder)
 
 
-def write_files(df: "DataFrame", delta: DeltaTable, table: Place, attempt: int) -> DataFiles:
+def write_files(df: "DataFrame", version: Version, attempt: int) -> DataFiles:
     """Let Spark write rows as Parquet files that no reader of the table sees before a commit names them.
 
     They stand in a folder of their own, so that it is known which files this write has made, whoever else writes.
 
     Args:
         df: The rows. Columns are found by name; those that it lacks are null.
-        delta: The table.
-        table: Its folder.
+        version: The table.
         attempt: The attempt that writes, which the folder is named after.
     """
     from pyspark.sql.types import StructType  # noqa: PLC0415 - committing must not wait for PySpark
 
-    folder = table.absolute() / f"{_PREFIX}{attempt}-{uuid4().hex[:12]}"
-    schema = StructType.fromJson(json.loads(delta.schema().to_json()))
+    folder = version.folder.absolute() / f"{_PREFIX}{attempt}-{uuid4().hex[:12]}"
+    schema = StructType.fromJson(json.loads(version.schema.to_json()))
     try:
         df.to(schema).write.options(**_COMMITTER).parquet(spark_url(folder))
-        return _files_in(folder, _columns_with_bounds(delta))
+        return _files_in(folder, _columns_with_bounds(version))
     except BaseException:
         remove_tree(folder)
         raise
@@ -128,9 +127,9 @@ def remove_left_over(table: Place, age: timedelta) -> None:
             remove_tree(folder)
 
 
-def _columns_with_bounds(delta: DeltaTable) -> set[str] | None:
+def _columns_with_bounds(version: Version) -> set[str] | None:
     """The columns whose bounds the table's properties ask for, None for all."""
-    named = delta.metadata().configuration.get("delta.dataSkippingStatsColumns")
+    named = version.properties.get("delta.dataSkippingStatsColumns")
     return set(named.split(",")) if named else None
 
 

@@ -30,9 +30,10 @@ from tidemark.resources.lake.commits import (
     rows_written,
 )
 from tidemark.resources.lake.data_files import DataFiles, removals, write_files
-from tidemark.resources.lake.filters import Filters, arrow_condition, files_of, sql_condition
+from tidemark.resources.lake.filters import Filters, arrow_condition, sql_condition
 from tidemark.resources.lake.new_tables import NewTables
-from tidemark.resources.lake.reading import Version, files_with, rows_of_files
+from tidemark.resources.lake.opened import Version
+from tidemark.resources.lake.reading import files_with, rows_of_files
 from tidemark.resources.lake.row_changes import RowChanges, has_change_feed
 from tidemark.resources.lake.table_columns import (
     delta_columns,
@@ -89,7 +90,7 @@ class Lake(NewTables):
         said = CommitProperties(max_commit_retries=0, custom_metadata={"userMetadata": mark_of_columns(attempt)})
 
         def add(delta: DeltaTable) -> Written:
-            fields = missing_fields(delta, delta_columns(schema))
+            fields = missing_fields(delta.schema(), delta_columns(schema))
             if fields:
                 self._committing(table)
                 delta.alter.add_columns(fields, commit_properties=said)
@@ -148,7 +149,7 @@ class Lake(NewTables):
         """
         if where is None:
             return self.append(table, df, attempt=attempt, expect=expect, are_few=are_few)
-        if has_change_feed(self._versions.seen(table).delta):
+        if has_change_feed(self.opened.seen(table)):
             return self._exchange(table, df, where, attempt, expect)
         fresh = _few(df) if are_few and self.row_count(table) <= FEW_ROWS else None
         if fresh is not None:
@@ -185,11 +186,12 @@ class Lake(NewTables):
             ConflictError: Somebody else has written the table.
             LakeError: Files of that version are missing.
         """
-        delta = self.open(table)
+        delta = self.opened.take(table, expect)
         current: int = delta.version()
         if expect is not None and current != expect:
             raise self._moved(table, expect)
         if current == version or restored_version(dict(entry_of(self.path(table), current).info)) == version:
+            self.opened.keep(table, delta)
             return current
         self._committing(table)
         said = CommitProperties(max_commit_retries=0, custom_metadata={"userMetadata": UNDOING})
@@ -205,6 +207,7 @@ class Lake(NewTables):
                 "VACUUM of your own must keep what is younger than any uncommitted batch.",
             ) from error
         self._committed(table, delta.version())
+        self.opened.keep(table, delta)
         return delta.version()
 
     def reshape(self, table: str, columns: Mapping[str, pc.Expression]) -> None:
@@ -218,7 +221,7 @@ class Lake(NewTables):
         said = CommitProperties(max_commit_retries=0, custom_metadata={"userMetadata": RESHAPING})
         for _ in range(_TRIES):
             delta = self.open(table)
-            rows = self.dataset(table, delta.version()).scanner(columns=dict(columns)).to_reader()
+            rows = Version.of(self.path(table), delta).dataset.scanner(columns=dict(columns)).to_reader()
             self._committing(table)
             try:
                 with writing(self.path(table)):
@@ -233,19 +236,21 @@ class Lake(NewTables):
     def compact(self, table: str) -> None:
         """Join the files of a small table, which keeps its rows. Somebody else's write in between goes first."""
         once = CommitProperties(max_commit_retries=0)
+        delta = self.opened.take(table)
         try:
-            self.open(table).optimize.compact(target_size=_FULL_FILE_BYTES, commit_properties=once)
+            delta.optimize.compact(target_size=_FULL_FILE_BYTES, commit_properties=once)
         except CommitFailedError:
             return
+        self.opened.keep(table, delta)
 
     def _rewrite(self, table: str, fresh: pa.Table, where: Filters, attempt: int, expect: int) -> Written:
         """Write a small table anew: the rows that stay, and fresh ones."""
 
         def rewrite(delta: DeltaTable) -> Written:
-            old = delta.to_pyarrow_table(filesystem=files_of(self.path(table)))
+            old = Version.of(self.path(table), delta).dataset.to_table()
             stays = ~arrow_condition(where) if where else pc.scalar(False)
             kept = old.filter(pc.coalesce(stays, pc.scalar(True)))  # rows for which the condition is null stay
-            rows = pa.concat_tables([kept, with_columns_of(delta, fresh).cast(old.schema)])
+            rows = pa.concat_tables([kept, with_columns_of(delta.schema(), fresh).cast(old.schema)])
             said = {"userMetadata": mark(attempt), ADDED_ROWS: str(fresh.num_rows)}
             return Written(self._commit_rows(table, delta, rows, "overwrite", said), fresh.num_rows)
 
@@ -263,7 +268,7 @@ class Lake(NewTables):
         once = CommitProperties(max_commit_retries=0, custom_metadata=said)
         self._committing(table)
         with writing(self.path(table)):
-            write_deltalake(delta, with_columns_of(delta, rows), mode=mode, commit_properties=once)
+            write_deltalake(delta, with_columns_of(delta.schema(), rows), mode=mode, commit_properties=once)
         version: int = delta.version()
         self._committed(table, version)
         return version
@@ -273,13 +278,14 @@ class Lake(NewTables):
         written: list[DataFiles] = []
 
         def save(delta: DeltaTable) -> Written:
+            version = Version.of(self.path(table), delta)
             if not written:  # where maintenance comes in between, they need not be written again
-                written.append(write_files(df, delta, self.path(table), attempt))
+                written.append(write_files(df, version, attempt))
             [fresh] = written
-            version = Version(self.path(table), delta)
             old = [] if where is None else files_with(version, where)
             kept = self._kept(version, old, where, attempt) if old and where else None
-            removed = removals({path: version.sizes.get(path) for path in old})
+            sizes = version.sizes
+            removed = removals({path: sizes.get(path) for path in old})
             actions: list[Action] = [*fresh.added, *(kept.added if kept else ()), *removed]
             if not actions:
                 return Written(delta.version(), 0)
@@ -302,8 +308,9 @@ class Lake(NewTables):
         """Commit the rows that differ: if need be after a commit that gives those to delete files of their own."""
 
         def exchange(delta: DeltaTable) -> Written:
-            changes = RowChanges.between(Version(self.path(table), delta), where, df, attempt)
-            fresh, gone = changes.coming(), {path: changes.version.sizes[path] for path in changes.files}
+            changes = RowChanges.between(Version.of(self.path(table), delta), where, df, attempt)
+            sizes = changes.version.sizes
+            fresh, gone = changes.coming(), {path: sizes[path] for path in changes.files}
             if not fresh.rows and not gone:
                 return Written(delta.version(), 0)
             made = [fresh]
@@ -315,7 +322,7 @@ class Lake(NewTables):
                     moved: list[Action] = [*kept.moved, *split.moved, *removals(gone, changes=False)]
                     there = self._commit_files(table, delta, moved)
                     made, gone = [fresh], split.sizes
-                    delta = self._versions.open(table, there.version)
+                    delta = self.open(table, there.version)
                 return self._commit_files(table, delta, [*fresh.added, *removals(gone)], attempt, fresh.rows)
             except CommitFailedError:
                 for files in made:
@@ -344,19 +351,19 @@ class Lake(NewTables):
     def _kept(self, version: Version, files: list[str], where: Filters, attempt: int) -> DataFiles:
         """Write the rows of some files anew that match no filters; those for which the condition is null stay."""
         rows = rows_of_files(self.session(), version, files).where(f"NOT coalesce({sql_condition(where)}, false)")
-        return write_files(rows, version.delta, version.folder, attempt)
+        return write_files(rows, version, attempt)
 
     def _once(self, table: str, attempt: int | None, expect: int, write: Callable[[DeltaTable], Written]) -> Written:
         """Write unless this attempt has; again where maintenance of the table was committed at the same moment."""
         for _ in range(_TRIES):
-            delta = self.open(table)
-            repeated = self._repeated(table, delta, attempt, expect)
-            if repeated is not None:
-                return repeated
+            delta = self.opened.take(table, expect)
             try:
-                return write(delta)
+                written = self._repeated(table, delta, attempt, expect) or write(delta)
             except CommitFailedError as error:
                 failed = error
+                continue
+            self.opened.keep(table, delta, written.version)
+            return written
         raise self._moved(table, expect) from failed
 
     def _repeated(self, table: str, delta: DeltaTable, attempt: int | None, expect: int) -> Written | None:

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from tidemark.resources import tables
 from tidemark.resources.lake.lake import Lake
 
-_STATE = "_state/"
 _WATERMARK = "_watermark"
 _OF_GROUPS = (tables.seen_groups_table(""), tables.flushed_table(""))
 _WITH_WINDOWS = (tables.SESSION_EVENTS, tables.REVISED_SESSION_EVENTS)
@@ -43,7 +42,7 @@ def migrate(lake: Lake, names: Iterable[str], tell: Callable[[str], None]) -> No
 
 def old_columns(lake: Lake, table: str) -> dict[str, str]:
     """Return the columns of a table that have other names now, with these; none of a table of the present format."""
-    if not table.startswith(_STATE):
+    if not table.startswith(_OF_GROUPS) and table not in (*_WITH_WINDOWS, *_WITH_WATERMARK):
         return {}
     there = list(lake.columns(table))
     if table.startswith(_OF_GROUPS):  # these tables have no payload

@@ -23,7 +23,8 @@ _PROPERTIES = {
     "delta.enableDeletionVectors": "false",
     # A batch that fails is undone by going back to the last commit, however long ago that was.
     "delta.enableExpiredLogCleanup": "false",
-    # Opening a table reads its log from the last checkpoint on; delta-rs makes one every hundred commits by default.
+    # To open a table is to read its log from the last checkpoint on, each entry by two requests of a store. Delta-rs
+    # makes a checkpoint every hundred commits by default.
     "delta.checkpointInterval": "10",
 }
 _ALL_STATISTICS = {"delta.dataSkippingNumIndexedCols": "-1"}  # not of the first 32 columns alone
@@ -51,23 +52,24 @@ class NewTables(Tables):
         statistics = {"delta.dataSkippingStatsColumns": ",".join(ranges)} if ranges else _ALL_STATISTICS
         feed = {CHANGE_FEED: "true"} if change_feed else {}
         with writing(self.path(table)):
-            DeltaTable.create(
+            delta = DeltaTable.create(
                 **delta_place(self.path(table)),
                 schema=Schema.from_json(json.dumps(wanted)),
                 mode="ignore",
                 configuration=_PROPERTIES | statistics | feed,
             )
-        wrong = differences(self.open(table), wanted, of_both=may_grow)
-        if wrong:
+        self.opened.keep(table, delta)
+        if wrong := differences(delta.schema(), wanted, of_both=may_grow):
             raise OtherColumnsError(table, self.path(table), wrong)
 
     def set_change_feed(self, table: str, *, on: bool) -> None:
         """Give a table a change feed from the next commit on, or none, in one commit unless it is so already."""
-        if has_change_feed(self._versions.seen(table).delta) != on:
-            delta = self.open(table)
+        if has_change_feed(self.opened.seen(table)) != on:
+            delta = self.opened.take(table)
             self._committing(table)
             delta.alter.set_table_properties({CHANGE_FEED: str(on).lower()})
             self._committed(table, delta.version())
+            self.opened.keep(table, delta)
 
     def _committing(self, table: str) -> None:
         """Stand before every commit, for tests of faults to override."""

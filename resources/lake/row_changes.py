@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-
 from tidemark.resources.lake.data_files import DataFiles, write_files
 from tidemark.resources.lake.filters import Filters, sql_condition
-from tidemark.resources.lake.reading import Version, files_with, rows_of_files
+from tidemark.resources.lake.opened import Version
+from tidemark.resources.lake.reading import files_with, rows_of_files
 from tidemark.timeops.columns import BATCH
 from tidemark.timeops.expressions.tokens import quoted
 
@@ -29,9 +28,9 @@ _FILE, _IS_NEW, _NUMBER, _FATE = "__tm_file", "__tm_is_new", "__tm_number", "__t
 _GOES, _STAYS, _COMES, _KNOWN = "goes", "stays", "comes", "known"
 
 
-def has_change_feed(delta: DeltaTable) -> bool:
+def has_change_feed(version: Version) -> bool:
     """Return whether a table has a change feed."""
-    return str(delta.metadata().configuration.get(CHANGE_FEED, "false")).lower() == "true"
+    return str(version.properties.get(CHANGE_FEED, "false")).lower() == "true"
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class RowChanges:
         return self.rows.where(F.col(_FATE) == fate).drop(*({_FATE, _FILE} - {*more}))
 
     def _write(self, rows: "DataFrame") -> DataFiles:
-        files = write_files(rows, self.version.delta, self.version.folder, self.attempt)
+        files = write_files(rows, self.version, self.attempt)
         if not files.rows:
             files.discard()
         return files

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, Field, Schema
+from deltalake import Field, Schema
 
 from tidemark.resources.places.place import Place
 from tidemark.timeops.errors import LakeError
@@ -29,14 +29,14 @@ def delta_columns(schema: "StructType | pa.Schema") -> Columns:
     return columns
 
 
-def types_of(delta: DeltaTable) -> dict[str, str]:
+def types_of(schema: Schema) -> dict[str, str]:
     """Return name and type of each column of a table, the type as Delta's JSON has it."""
-    return _types(json.loads(delta.schema().to_json()))
+    return _types(json.loads(schema.to_json()))
 
 
-def sql_types_of(delta: DeltaTable) -> dict[str, str]:
+def sql_types_of(schema: Schema) -> dict[str, str]:
     """Return name and type of each column of a table, the type as Spark SQL writes it."""
-    return _sql_types(json.loads(delta.schema().to_json()))
+    return _sql_types(json.loads(schema.to_json()))
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,15 @@ class OtherColumnsError(LakeError):
         )
 
 
-def differences(delta: DeltaTable, wanted: Columns, *, of_both: bool = False) -> list[ColumnDifference]:
+def differences(schema: Schema, wanted: Columns, *, of_both: bool = False) -> list[ColumnDifference]:
     """Return the columns in which a table differs from the wanted ones.
 
     Args:
-        delta: The table.
+        schema: The columns of the table.
         wanted: The wanted columns.
         of_both: Look only at columns that both have.
     """
-    there = _sql_types(_nullable(json.loads(delta.schema().to_json())))
+    there = _sql_types(_nullable(json.loads(schema.to_json())))
     here = _sql_types(wanted)
     return [
         ColumnDifference(name, there.get(name, ""), here.get(name, ""))
@@ -93,21 +93,20 @@ def differences(delta: DeltaTable, wanted: Columns, *, of_both: bool = False) ->
     ]
 
 
-def missing_fields(delta: DeltaTable, wanted: Columns) -> list[Field]:
+def missing_fields(schema: Schema, wanted: Columns) -> list[Field]:
     """Return the wanted columns that a table does not have."""
-    there = types_of(delta)
+    there = types_of(schema)
     return [field for field in Schema.from_json(json.dumps(wanted)).fields if field.name not in there]
 
 
-def with_columns_of(delta: DeltaTable, rows: pa.Table) -> pa.Table:
+def with_columns_of(schema: Schema, rows: pa.Table) -> pa.Table:
     """Return rows with the columns of a table, in its order; those that the rows lack are null."""
-    names = list(types_of(delta))
+    names = list(types_of(schema))
     if rows.column_names == names:
         return rows
-    schema = pa.schema(delta.schema().to_arrow())
+    known = pa.schema(schema.to_arrow())
     given = [
-        rows[name] if name in rows.column_names else pa.nulls(rows.num_rows, schema.field(name).type)
-        for name in names
+        rows[name] if name in rows.column_names else pa.nulls(rows.num_rows, known.field(name).type) for name in names
     ]
     return pa.table(given, names=names)
 

@@ -38,9 +38,16 @@ class Change:
         return f"{self.table}: version {entry.version}, {entry.operation} at {entry.at:%Y-%m-%d %H:%M:%S} UTC{rows}"
 
 
-def same_rows(lake: Lake, table: str, committed: int) -> list[int]:
-    """Return the versions of a table with the rows of a committed one, the newest first: maintenance makes such."""
-    latest = lake.version(table)
+def same_rows(lake: Lake, table: str, committed: int, latest: int | None = None) -> list[int]:
+    """Return the versions of a table with the rows of a committed one, the newest first: maintenance makes such.
+
+    Args:
+        lake: The tables.
+        table: The table.
+        committed: The version that was committed.
+        latest: The newest version, where it is known.
+    """
+    latest = lake.version(table) if latest is None else latest
     if latest <= committed:
         return [committed]
     return changes_since(lake.path(table), committed, latest).versions_with()
@@ -61,12 +68,15 @@ def prepare(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]
         ForeignChangeError: Somebody else has changed rows.
         FencedError: A later attempt has written.
     """
-    if found := foreign_changes(lake, base):  # of all tables, not of the first one alone
+    looks = {table: _since(lake, table, version) for table, version in base.items()}
+    if found := _foreign(looks):  # of all tables, not of the first one alone
         raise foreign_error(lake, found)
-    return {table: take_back(lake, table, version, attempt) for table, version in base.items()}
+    return {table: take_back(lake, table, base[table], attempt, since=since) for table, since in looks.items()}
 
 
-def take_back(lake: Lake, table: str, base: int, attempt: int, *, foreign: bool = False) -> int:
+def take_back(
+    lake: Lake, table: str, base: int, attempt: int, *, foreign: bool = False, since: Since | None = None
+) -> int:
     """Take back what attempts without a commit have written to a table, in one commit if there is anything.
 
     Args:
@@ -75,6 +85,7 @@ def take_back(lake: Lake, table: str, base: int, attempt: int, *, foreign: bool 
         base: Its version as of the last commit.
         attempt: The attempt that is to write.
         foreign: Take back what somebody else has changed, too.
+        since: What was found of the table just now; by default it is looked at.
 
     Returns:
         The version that the table has now. It holds the rows of the last commit.
@@ -85,7 +96,7 @@ def take_back(lake: Lake, table: str, base: int, attempt: int, *, foreign: bool 
             raise foreign_error(lake, [Change(table, entry) for entry in since.foreign])
         return since.versions_with()
 
-    return _bring_back(lake, table, base, attempt, choose)
+    return _bring_back(lake, table, base, attempt, choose, since=since)
 
 
 def keep_foreign(lake: Lake, table: str, base: int, attempt: int) -> int:
@@ -157,13 +168,25 @@ def outputs(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]
 
 def foreign_changes(lake: Lake, base: Mapping[str, int]) -> list[Change]:
     """Return the changes of rows that somebody else has made since the last commit."""
-    return [Change(table, entry) for table, version in base.items() for entry in _since(lake, table, version).foreign]
+    return _foreign({table: _since(lake, table, version) for table, version in base.items()})
 
 
-def _bring_back(lake: Lake, table: str, base: int, attempt: int, choose: Callable[[Since], list[int]]) -> int:
+def _foreign(looks: Mapping[str, Since]) -> list[Change]:
+    return [Change(table, entry) for table, since in looks.items() for entry in since.foreign]
+
+
+def _bring_back(
+    lake: Lake,
+    table: str,
+    base: int,
+    attempt: int,
+    choose: Callable[[Since], list[int]],
+    *,
+    since: Since | None = None,
+) -> int:
     """Bring back the first of the chosen versions whose files are there, whatever is written meanwhile."""
     for _ in range(_TRIES):
-        since = _since(lake, table, base)
+        since = since or _since(lake, table, base)
         _refuse_later(lake, table, since, attempt)
         versions = choose(since)
         if versions[0] == since.latest:
@@ -172,7 +195,7 @@ def _bring_back(lake: Lake, table: str, base: int, attempt: int, choose: Callabl
         try:
             return lake.restore(table, next(readable, versions[0]), expect=since.latest)
         except ConflictError:
-            continue  # maintenance, or a late write: it is looked at anew
+            since = None  # maintenance, or a late write: it is looked at anew
     raise ConflictError(
         f"{lake.path(table)} changed under each of {_TRIES} tries to undo what an unfinished batch wrote.",
         expected="one run at a time",
@@ -181,7 +204,7 @@ def _bring_back(lake: Lake, table: str, base: int, attempt: int, choose: Callabl
 
 
 def _since(lake: Lake, table: str, base: int) -> Since:
-    latest = lake.version(table)
+    latest = lake.newest(table, base)
     if latest < base:
         raise LakeError(
             f"{lake.path(table)} is at version {latest}.",

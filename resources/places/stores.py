@@ -72,6 +72,9 @@ class Store(Protocol):
     def directly_in(self, folder: str) -> tuple[list[str], list[Stored]]:
         """Return the folders and the files that lie directly in a folder."""
 
+    def names_from(self, folder: str, name: str) -> Iterator[str]:
+        """Give the names of the files in a folder that come behind one in the order of their characters."""
+
     def delete(self, keys: Sequence[str]) -> None:
         """Delete files; it is no failure that one is not there."""
 
@@ -141,6 +144,12 @@ class ObjectStore:
             found = obstore.list_with_delimiter(self._store, prefix=folder or None)
         return list(found["common_prefixes"]), [_stored(one) for one in found["objects"]]
 
+    def names_from(self, folder: str, name: str) -> Iterator[str]:
+        """See `Store`."""
+        with _as_errors_of_files():
+            for some in obstore.list(self._store, prefix=folder, offset=f"{folder}/{name}"):
+                yield from (one["path"].removeprefix(f"{folder}/") for one in some)
+
     def delete(self, keys: Sequence[str]) -> None:
         """See `Store`."""
         with _as_errors_of_files():
@@ -208,6 +217,11 @@ class Hdfs:
         except FileNotFoundError:
             return [], []
         return [one.path.lstrip("/") for one in found if one.isdir], [_of_hdfs(one) for one in found if not one.isdir]
+
+    def names_from(self, folder: str, name: str) -> Iterator[str]:
+        """See `Store`."""
+        names = (one.key.rpartition("/")[2] for one in self.directly_in(folder)[1])
+        yield from (one for one in names if one > name)
 
     def delete(self, keys: Sequence[str]) -> None:
         """See `Store`."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from datetime import datetime
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
 from threading import Thread
@@ -117,9 +117,15 @@ def _stored(pipeline: Place, which: str) -> Iterator[tuple[Place, Mapping[str, A
     found: list[Place] = [*(pipeline / FOLDER / "results").glob(which)]
     for file in sorted(found, key=str):
         try:
-            yield file, json.loads(file.read_text(encoding="utf-8"))
+            yield file, _read_result(file)
         except (OSError, ValueError):
             continue
+
+
+@lru_cache(maxsize=100)  # a result never changes: the time of the checks is in its name
+def _read_result(file: Place) -> Mapping[str, Any]:
+    result: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return result
 
 
 def _index_rows(pipeline: Place) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,7 @@ import gzip
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 from urllib.request import urlopen
@@ -64,16 +64,18 @@ def forget() -> None:
     checks._ensure_put_if_absent.cache_clear()
 
 
-def in_store(tmp_path: Path, store: str, policy: str = "drop") -> tuple[SpecFile, Settings]:
+def in_store(
+    tmp_path: Path, store: str, policy: str = "drop", *, sessions: bool = False
+) -> tuple[SpecFile, Settings]:
     """A pipeline whose input and tables are in a store."""
-    file, settings = pipeline(tmp_path, "shop", policy, sparse=False)
+    file, settings = pipeline(tmp_path, "shop", policy, sparse=False, sessions=sessions)
     file.path.write_text(file.path.read_text().replace("path: in_shop", f"path: {store}/in_shop"))
     return read_spec(file.path), replace(settings, warehouse=place_of(f"{store}/warehouse"))
 
 
-def upload(tmp_path: Path, store: str) -> None:
+def upload(tmp_path: Path, store: str, files: str = "*") -> None:
     """Puts what was landed for the oracle where the pipeline reads it."""
-    for path in (tmp_path / "in_shop").iterdir():
+    for path in (tmp_path / "in_shop").glob(files):
         target = place_of(f"{store}/in_shop/{path.name}")
         if not target.is_file() or target.read_bytes() != path.read_bytes():
             target.write_bytes(path.read_bytes())
@@ -110,6 +112,43 @@ def test_tables_in_a_store_are_the_oracles_and_every_command_reads_them(
     tables = consistent(str(settings.warehouse), "shop")
     assert str(tables["raw_events"][0]) == f"{store}/warehouse/shop/raw_events"
     assert read(spark, str(settings.warehouse), "shop", "raw_events").count() == 300
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("most", [None, 70], ids=["whole", "cut"])
+@pytest.mark.parametrize("policy", ["drop", "adjust", "keep"])
+def test_every_policy_with_sessions_and_a_flush_gives_the_oracles_tables_in_a_store(
+    spark: SparkSession, tmp_path: Path, store: str, policy: str, most: int | None
+) -> None:
+    file, settings = made = in_store(tmp_path, store, policy, sessions=True)
+    land(tmp_path / "in_shop", 200, seed=7)
+    upload(tmp_path, store)
+    with DagsterInstance.ephemeral() as instance:
+        report = go(made, instance, RunOptions(max_events_per_batch=most, end_of_input="flush"))
+    assert report.batches == (1 if most is None else 3)
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
+
+
+SMALL_BATCH = 700
+"""Requests that a small batch may make: counted were at most 790, at a batch at which all logs get a checkpoint."""
+
+
+@pytest.mark.long
+def test_a_small_batch_makes_a_bounded_number_of_requests_however_many_came_before(
+    server: S3Server, spark: SparkSession, tmp_path: Path, store: str
+) -> None:
+    made = in_store(tmp_path, store)
+    counted = []
+    with DagsterInstance.ephemeral() as instance:
+        for number in range(13):
+            start = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=5 * number)
+            land(tmp_path / "in_shop", 40, seed=number, files=1, prefix=f"n{number}_", start=start)
+            upload(tmp_path, store, f"n{number}_*")
+            before = sum(server.requests().values())
+            assert go(made, instance).batches == 1
+            counted.append(sum(server.requests().values()) - before)
+    assert max(counted) < SMALL_BATCH, counted
+    assert sum(counted[9:13]) < sum(counted[2:6]) * 1.25, counted
 
 
 @pytest.mark.long

@@ -1,0 +1,287 @@
+"""The tables that this process has opened: each version is opened once, and the newest goes on from commit to commit.
+
+Here: which version is the newest, what is known of a version, tables whose log cannot be read. Not here: reading rows
+(reading.py), writing them (lake.py).
+
+To open a table is to read its log, in a store a request and more for each commit. A version never changes, so what
+was seen of it holds. Which is the newest is asked anew each time, but while a run keeps the lease of a batch: then
+only this run writes, and a commit on a version that somebody else has overtaken is refused by the log.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from tidemark.resources.lake.filters import files_of
+from tidemark.resources.places.checks import failure_of_store
+from tidemark.resources.places.place import Place, RemotePath, delta_place
+from tidemark.timeops.errors import LakeError
+
+_DIGITS = re.compile(r"\d{20}")
+_KEPT = 100  # versions that are known before all of them are let go
+
+
+@dataclass(frozen=True)
+class Version:
+    """A table as one version has it.
+
+    Attributes:
+        folder: Folder of the table.
+        number: The version.
+        schema: Its columns.
+        properties: Its properties.
+        actions: What the log says of each of its files, with statistics.
+        dataset: Its files as Arrow reads them, with the statistics by which some are left out.
+    """
+
+    folder: Place
+    number: int
+    schema: Schema
+    properties: Mapping[str, str]
+    actions: pa.Table
+    dataset: pyarrow.dataset.Dataset
+
+    @classmethod
+    def of(cls, folder: Place, delta: DeltaTable) -> "Version":
+        """What an opened table is now; it stays so when the opened table goes on."""
+        actions = pa.table(delta.get_add_actions(flatten=True))
+        properties: Mapping[str, str] = delta.metadata().configuration
+        return cls(folder, delta.version(), delta.schema(), properties, actions, _dataset(folder, delta, actions))
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes of each of its files, by the names in its log."""
+        return _sizes(self.actions)
+
+
+def _sizes(actions: pa.Table) -> Mapping[str, int]:
+    return dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
+
+
+def _dataset(folder: Place, delta: DeltaTable, actions: pa.Table) -> pyarrow.dataset.Dataset:
+    """The files, with their sizes: a store need not be asked for them."""
+    files = files_of(folder)
+    known = delta.to_pyarrow_dataset(filesystem=files)
+    sizes, unread = _sizes(actions), _without_bounds(actions, known.schema)
+    fragments = [
+        known.format.make_fragment(
+            one.path,
+            filesystem=files,
+            partition_expression=None if one.path in unread else one.partition_expression,
+            file_size=sizes.get(one.path),
+        )
+        for one in known.get_fragments()
+    ]
+    return pyarrow.dataset.FileSystemDataset(fragments, known.schema, known.format, files)
+
+
+def _without_bounds(actions: pa.Table, schema: pa.Schema) -> set[str]:
+    """The files with values that no bound tells: instants of years such as 10000, and NaN.
+
+    delta-rs takes the bound for null, so that no condition on the column would find a row of the file.
+    """
+    found: set[str] = set()
+    for name in (one.name for one in schema if pa.types.is_timestamp(one.type) or pa.types.is_floating(one.type)):
+        if {f"min.{name}", f"max.{name}", f"null_count.{name}"} <= set(actions.column_names):
+            has_value = pc.less(actions[f"null_count.{name}"], actions["num_records"])
+            lacks_one = pc.or_(pc.is_null(actions[f"min.{name}"]), pc.is_null(actions[f"max.{name}"]))
+            found |= set(actions["path"].filter(pc.and_(has_value, lacks_one)).to_pylist())
+    return found
+
+
+class Opened:
+    """The opened tables of one pipeline, which all of a run share.
+
+    A table that goes on to another version is taken out while it does, so that no thread sees it half-way.
+
+    Args:
+        root: Folder of the pipeline.
+    """
+
+    def __init__(self, root: Place) -> None:
+        self._root = root
+        self._newest: dict[str, DeltaTable] = {}
+        self._seen: dict[tuple[str, int], Version] = {}
+        self._settled = 0
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """While inside, the newest versions that are known are taken for the newest: only this process writes."""
+        self._settled += 1
+        try:
+            yield
+        finally:
+            self._settled -= 1
+
+    def exists(self, table: str) -> bool:
+        """Tell whether there is a table."""
+        if self._settled and table in self._newest:
+            return True
+        return bool(DeltaTable.is_deltatable(**delta_place(self._root / table)))
+
+    def version(self, table: str, since: int | None = None) -> int:
+        """Return the newest version of a table.
+
+        Args:
+            table: The table.
+            since: A version that it should have come to: in a store the table is then not opened to find out.
+
+        Raises:
+            LakeError: There is no such table, or its log cannot be read.
+        """
+        known = self._newest.get(table)
+        if self._settled and known is not None and known.version() >= (since or 0):
+            return int(known.version())
+        return self.newest(table, since)
+
+    def newest(self, table: str, since: int | None = None) -> int:
+        """Return the same, asked of the log whatever is known."""
+        if since is not None and table not in self._newest and isinstance(self._root, RemotePath):
+            last = _last_entry(self._root / table, since)
+            if last is not None:
+                return last
+        delta = self._asked(table)
+        version: int = delta.version()
+        self.keep(table, delta)
+        return version
+
+    def seen(self, table: str, version: int | None = None) -> Version:
+        """Return a table at a version, by default the newest, for reading; errors as of `version`."""
+        number = self.version(table) if version is None else version
+        known = self._seen.get((table, number))
+        if known is not None:
+            return known
+        if len(self._seen) >= _KEPT:
+            self._seen.clear()
+        newest = self._newest.pop(table, None) or self.open(table)
+        delta = newest if newest.version() == number else self.open(table, number)
+        found = self._seen[table, number] = Version.of(self._root / table, delta)
+        self.keep(table, newest)
+        return found
+
+    def take(self, table: str, since: int | None = None) -> DeltaTable:
+        """Return a table for writing: nobody else is given it. What was committed goes to `keep`.
+
+        Args:
+            table: The table.
+            since: A version that will do, if the table is known to have come to it: whether there is a newer one the
+                commit tells. By default the newest.
+
+        Raises:
+            LakeError: There is no such table, or its log cannot be read.
+        """
+        known = self._newest.get(table)
+        if known is not None and since is not None and known.version() >= since:
+            return self._newest.pop(table, None) or self.open(table)
+        return self._asked(table)
+
+    def _asked(self, table: str) -> DeltaTable:
+        delta = self._newest.pop(table, None)
+        if delta is None:
+            return self.open(table)
+        last = _last_entry(self._root / table, delta.version())
+        if last is None:  # the folder was put back to an earlier version, or is gone
+            return self.open(table)
+        return delta if last == delta.version() else self._gone_on(table, delta)
+
+    def keep(self, table: str, delta: DeltaTable, version: int | None = None) -> None:
+        """Take an opened table back; of a commit that it has not noticed itself, `version` tells."""
+        behind = version is not None and delta.version() < version
+        self._newest[table] = self._gone_on(table, delta) if behind else delta
+
+    def _gone_on(self, table: str, delta: DeltaTable) -> DeltaTable:
+        with _telling(self._root / table):
+            delta.update_incremental()
+            return _whole(self._root / table, delta)
+
+    def open(self, table: str, version: int | None = None) -> DeltaTable:
+        """Return a table, opened anew; errors as of `version`."""
+        folder = self._root / table
+        with _telling(folder):
+            return _whole(folder, DeltaTable(**delta_place(folder), version=version))
+
+
+def entry_path(folder: Place, version: int) -> Place:
+    """The file in the log of a table that made a version."""
+    return folder / "_delta_log" / f"{version:020}.json"
+
+
+def _last_entry(folder: Place, since: int) -> int | None:
+    """The newest version that the log of a table has from one on; None where an entry is missing, even that one."""
+    log = folder / "_delta_log"
+    if isinstance(log, RemotePath):  # one request
+        names = set(log.store.names_from(log.key, f"{since:020}"))
+        newest = max((int(found[0]) for found in map(_DIGITS.match, names) if found), default=since)
+        has_all = all(entry_path(folder, version).name in names for version in range(since, newest + 1))
+        return newest if has_all else None
+    last = since - 1
+    while entry_path(folder, last + 1).is_file():
+        last += 1
+    behind = (log / f"{last + 1:020}.checkpoint.parquet", entry_path(folder, last + 2))
+    return None if last < since or any(path.is_file() for path in behind) else last
+
+
+def _whole(folder: Place, delta: DeltaTable) -> DeltaTable:
+    """Return the table, unless its newest entry is an empty file, which delta-rs takes for a commit of nothing.
+
+    A disk that was full leaves such a one; a store has a file whole or not at all.
+    """
+    entry = entry_path(folder, delta.version())
+    if isinstance(entry, Path) and entry.exists() and not entry.stat().st_size:
+        raise unreadable_log(folder, "its newest entry is empty")
+    return delta
+
+
+@contextmanager
+def _telling(folder: Place) -> Iterator[None]:
+    """Tells a person what is wrong with the log that is read inside."""
+    try:
+        yield
+    except TableNotFoundError as error:
+        raise LakeError(
+            f"There is no table {folder}.",
+            expected="the tables of a pipeline that has run",
+            remedy="Check the warehouse and the pipeline's name, or run the pipeline first.",
+        ) from error
+    except (DeltaError, OSError) as error:
+        if known := failure_of_store(str(error)):
+            raise known from error
+        if isinstance(error, OSError):
+            raise
+        raise unreadable_log(folder, str(error).splitlines()[0]) from error
+
+
+def unreadable_log(folder: Place, why: str) -> LakeError:
+    """Return the error of a table whose log cannot be read, with the entry that is broken where one is."""
+    entries: list[Place] = [*(folder / "_delta_log").glob("*.json")]
+    entries.sort(key=str, reverse=True)
+    broken = next(filter(_is_broken, entries), None)
+    what = f"{broken.name} in it is truncated or damaged" if broken is not None else why
+    for later, entry in pairwise(entries):
+        if broken is None and int(later.stem) != int(entry.stem) + 1:
+            what = f"the entry before {later.name} is missing"
+    return LakeError(
+        f"The log of the table {folder} cannot be read: {what}.",
+        expected="whole entries in `_delta_log`, one for each version with no gap",
+        remedy="restore the pipeline's folder from a backup, all tables of one time. An entry that came behind "
+        "the last commit in `batches`, when the machine went down, may be moved away instead: the next run writes it "
+        "anew. Nothing was changed",
+    )
+
+
+def _is_broken(entry: Place) -> bool:
+    lines = entry.read_text(errors="replace").splitlines()
+    try:
+        return not [json.loads(line) for line in lines]
+    except ValueError:
+        return True
