@@ -71,9 +71,7 @@ def test_a_commit_on_a_version_that_was_overtaken_is_refused(
         assert lake.version(T) == 1
         foreign = other(lake)
         for n in range(overtaken_by):
-            foreign.append_rows(T, rows(100 + n), attempt=2, expect=1 + n) if n == 0 else foreign.append_rows(
-                T, rows(100 + n), expect=1 + n
-            )
+            foreign.append_rows(T, rows(100 + n), expect=1 + n)
         with pytest.raises(ConflictError):
             commit(lake)
         assert lake.version(T) == 1 + overtaken_by
@@ -88,12 +86,13 @@ def test_maintenance_in_between_is_no_conflict(lake: Lake) -> None:
 
 
 def test_a_folder_that_was_put_back_is_opened_anew(lake: Lake, tmp_path: Path) -> None:
-    shutil.copytree(lake.root, tmp_path / "backup")
+    folder = tmp_path / "shop"
+    shutil.copytree(folder, tmp_path / "backup")
     lake.append_rows(T, rows(2), expect=1)
-    shutil.rmtree(lake.root)
+    shutil.rmtree(folder)
     with pytest.raises(LakeError, match="There is no table"):
         lake.version(T)
-    shutil.copytree(tmp_path / "backup", lake.root)
+    shutil.copytree(tmp_path / "backup", folder)
     assert content(lake) == [1]
 
 
