@@ -24,6 +24,7 @@ from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.resources.machine import machine_failure
 from tidemark.resources.places.checks import ensure_put_if_absent
+from tidemark.resources.quality.checks import import_ahead
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent, tick_of
@@ -119,6 +120,7 @@ def run_pipeline(
         report.read_before = tuple(dict.fromkeys([*report.read_before, *found.read_before]))
         if not _has_work(workspace, found, options, ends):
             return report
+        import_ahead()  # while Spark starts, which leaves a core to others
         open_session(choice, tell)
         before = _last_batch(workspace)
         report.alerts += _run_once(workspace, settings, options, choice=choice, instance=instance, tell=tell)
