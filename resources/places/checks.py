@@ -76,7 +76,7 @@ _FAILURES = (
         "check the endpoint, the region and the network, and run again: what was committed stands",
     ),
     _Failure(
-        ("AccessDenied", "403 Forbidden", "Status Code: 403", "AuthorizationPermissionMismatch"),
+        ("AccessDenied", "403 Forbidden", "Status Code: 403", "AuthorizationPermissionMismatch", "AccessControl"),
         "{place} denies access{code}.",
         "the right to list, read, write and delete in the warehouse, and to list and read where sources are",
         "let its owner grant them to this user, and run again: what was committed stands",

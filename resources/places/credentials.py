@@ -172,7 +172,7 @@ def _opened(root: str, options: tuple[tuple[str, str], ...], patience: timedelta
     from tidemark.resources.places.stores import Hdfs, ObjectStore  # noqa: PLC0415 - see above
 
     if root.startswith("hdfs://"):
-        return Hdfs(root)
+        return Hdfs(root, patience)
     config: dict[str, Any] = {name: value for name, value in options if name not in (*_OF_DELTA, *_OF_CLIENT)}
     client: dict[str, Any] = {"connect_timeout": "5s", "timeout": "60s"}
     if dict(options).get("aws_allow_http", "").lower() == "true":

@@ -5,11 +5,13 @@ Here: their libraries, and their failures as the errors that Python has for file
 """
 
 import io
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any, Protocol
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import (
@@ -165,55 +167,79 @@ def _stored(found: Any) -> Stored:
     return Stored(found["path"], found["size"], since // timedelta(microseconds=1) * 1_000)
 
 
+@contextmanager
+def _as_errors_of_hdfs() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # the client's only class for what the name node refuses, with its whole stack
+        said = str(error).partition("\\n")[0]
+        if "AccessControlException" in said:
+            raise PermissionError(13, said) from error
+        raise StoreError(said) from error
+
+
 class Hdfs:
     """HDFS, by the client of its protocol in `hdfs-native`.
 
     Args:
         root: URL of the name node, or of the name service.
+        patience: How long a name node is waited for; of a name service the client knows the nodes.
+
+    Raises:
+        StoreError: The name node does not answer: the client would try for ever.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, patience: timedelta) -> None:
+        node = urlsplit(root)
+        if node.hostname and node.port:
+            try:
+                socket.create_connection((node.hostname, node.port), patience.total_seconds()).close()
+            except OSError as error:
+                raise StoreError(f"Connect to {node.netloc}: {error}") from error
         from hdfs_native import Client  # noqa: PLC0415 - an extra
 
         self._client = Client(root)
 
     def get(self, key: str) -> bytes:
         """See `Store`."""
-        with self._client.read(f"/{key}") as file:
+        with _as_errors_of_hdfs(), self._client.read(f"/{key}") as file:
             return bytes(file.read())
 
     def part(self, key: str, start: int, end: int) -> bytes:
         """See `Store`."""
-        with self._client.read(f"/{key}") as file:
+        with _as_errors_of_hdfs(), self._client.read(f"/{key}") as file:
             return bytes(file.read_range(start, end - start))
 
     def put(self, key: str, data: bytes, *, new: bool = False) -> None:
         """See `Store`."""
         from hdfs_native import WriteOptions  # noqa: PLC0415
 
-        with self._client.create(f"/{key}", WriteOptions(overwrite=not new)) as file:
+        with _as_errors_of_hdfs(), self._client.create(f"/{key}", WriteOptions(overwrite=not new)) as file:
             file.write(data)
 
     def head(self, key: str) -> Stored | None:
         """See `Store`."""
         try:
-            return _of_hdfs(self._client.get_file_info(f"/{key}"))
+            with _as_errors_of_hdfs():
+                return _of_hdfs(self._client.get_file_info(f"/{key}"))
         except FileNotFoundError:
             return None
 
     def under(self, folder: str) -> Iterator[Stored]:
         """See `Store`."""
         try:
-            for one in self._client.list_status(f"/{folder}", recursive=True):
-                if not one.isdir:
-                    yield _of_hdfs(one)
+            with _as_errors_of_hdfs():
+                for one in self._client.list_status(f"/{folder}", recursive=True):
+                    if not one.isdir:
+                        yield _of_hdfs(one)
         except FileNotFoundError:
             return
 
     def directly_in(self, folder: str) -> tuple[list[str], list[Stored]]:
         """See `Store`."""
         try:
-            found = list(self._client.list_status(f"/{folder}"))
+            with _as_errors_of_hdfs():
+                found = list(self._client.list_status(f"/{folder}"))
         except FileNotFoundError:
             return [], []
         return [one.path.lstrip("/") for one in found if one.isdir], [_of_hdfs(one) for one in found if not one.isdir]
@@ -225,8 +251,9 @@ class Hdfs:
 
     def delete(self, keys: Sequence[str]) -> None:
         """See `Store`."""
-        for key in keys:
-            self._client.delete(f"/{key}")
+        with _as_errors_of_hdfs():
+            for key in keys:
+                self._client.delete(f"/{key}")
 
 
 def _of_hdfs(found: Any) -> Stored:

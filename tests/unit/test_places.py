@@ -4,7 +4,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tidemark.resources.places.checks import failure_of_store
+from tests.ports import free_port
+from tidemark.resources.places.checks import StoreFailureError, ensure_answers, failure_of_store
 from tidemark.resources.places.credentials import NAMED_OPTIONS, delta_options, hadoop_settings, options_of
 from tidemark.resources.places.place import RemotePath, _matches, place_of, relative, roots_of, spark_url
 from tidemark.resources.sources.local_files import fixed_folder, name_of, path_of_url, spark_path
@@ -138,3 +139,8 @@ def test_a_failure_of_spark_at_a_store_is_told_without_what_was_sent() -> None:
     missing = "ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
     assert "has no client" in str(failure_of_store(missing))
     assert failure_of_store("a division by zero") is None
+
+
+def test_a_name_node_that_does_not_answer_is_a_sentence_and_not_a_wait() -> None:
+    with pytest.raises(StoreFailureError, match="does not answer"):
+        ensure_answers(place_of(f"hdfs://127.0.0.1:{free_port()}/warehouse"))
