@@ -118,7 +118,7 @@ def test_a_table_that_somebody_else_has_written_is_not_written(lake: Lake) -> No
     assert "version 0" in str(error.value)
     assert "Run again" in str(error.value)
     assert content(lake) == [(99, "x")]
-    assert Counting.noted == []
+    assert [version for _, version in Counting.noted if version >= 0] == [], "it committed nothing"
 
 
 @pytest.mark.parametrize("are_few", [False, True])
