@@ -1,10 +1,12 @@
-"""The demo on a cluster, one of whose workers dies: the rows are those of one machine, table by table.
+"""The demo on a cluster whose workers and driver die: the rows are those of one machine, table by table.
 
-Here: real processes, real flights, input and warehouse on a file system that all see. Not here: other pipelines on a
-cluster (orchestration/test_where_it_computes.py).
+Here: real processes, real flights, input and warehouse on a file system that all see, or in an object store. Not
+here: other pipelines on a cluster (orchestration/test_where_it_computes.py).
 """
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -16,9 +18,10 @@ import pytest
 
 from tests.cluster import Cluster, standalone_cluster
 from tests.processes import process, wait_until
+from tests.s3 import BUCKET, S3Server, s3_server
 from tidemark.pipelines.demo import SPEC, land_flights
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.settings import Settings
+from tidemark.resources.places.place import Place, place_of
 from tidemark.resources.tables import ORDERED_EVENTS
 from tidemark.resources.workspace import Workspace
 
@@ -27,6 +30,8 @@ pytestmark = pytest.mark.long
 MONTHS = ("01", "02")  # 51,955 flights of every outcome: more than a batch may have that is planned as a small one
 FLIGHTS = 51_955
 DEADLINE_S = 900  # of a command: it plans for a minute, and longer beside other tests
+FOLDER, STORE = "../../data", f"s3://{BUCKET}"
+"""Where the folder of flights is, as the spec names it, and where it is in a store."""
 DAYS = ("--from", "2013-01-10", "--to", "2013-01-20")
 
 
@@ -36,18 +41,19 @@ class Demo:
 
     Attributes:
         spec: The spec file, which all share.
-        folder: Where the warehouse and Dagster's home are.
-        spark: What a run needs in its environment to compute where it is to.
+        folder: Where Dagster's home is.
+        warehouse: Where the tables are.
+        environment: What a run needs to compute where it is to, and to reach its tables.
     """
 
     spec: Path
     folder: Path
-    spark: Mapping[str, str]
+    warehouse: Place
+    environment: Mapping[str, str]
 
     @property
     def workspace(self) -> Workspace:
-        settings = Settings(self.folder / "warehouse", self.spec.parent, self.folder / "home")
-        return Workspace(read_spec(self.spec), settings.warehouse)
+        return Workspace(read_spec(self.spec), self.warehouse)
 
     @property
     def log(self) -> Path:
@@ -57,8 +63,8 @@ class Demo:
         """A command of tidemark over this pipeline: it leads a group of processes, which its JVM is in."""
         self.folder.mkdir(exist_ok=True)
         words = [sys.executable, "-m", "tidemark.pipelines.cli", command, str(self.spec), *options]
-        places = {"TIDEMARK_WAREHOUSE": str(self.folder / "warehouse"), "DAGSTER_HOME": str(self.folder / "home")}
-        return process(words, {**places, **self.spark}, self.log)
+        places = {"TIDEMARK_WAREHOUSE": str(self.warehouse), "DAGSTER_HOME": str(self.folder / "home")}
+        return process(words, {**places, **self.environment}, self.log)
 
     def does(self, command: str, *options: str) -> str:
         """What a command says that ends well."""
@@ -66,17 +72,30 @@ class Demo:
             assert running.wait(DEADLINE_S) == 0, self.log.read_text()
         return self.log.read_text()
 
-    def is_in_a_batch(self) -> bool:
-        """Whether released events are written, and the batch has not ended: windows are not yet computed."""
+    def is_in_a_batch(self, *, behind: int = 0) -> bool:
+        """Whether released events are written, and the batch has not ended: windows are not yet computed.
+
+        Args:
+            behind: The version of `ordered_events` before the attempt that is meant.
+        """
         workspace = self.workspace
         lake = workspace.lake
-        return lake.exists(ORDERED_EVENTS) and lake.version(ORDERED_EVENTS) > 0 and workspace.processed_end() == 0
+        is_written = lake.exists(ORDERED_EVENTS) and lake.version(ORDERED_EVENTS) > behind
+        return is_written and workspace.processed_end() == 0
 
     def tables(self, *, of_one_batch: bool = True) -> dict[str, list[str]]:
-        """The rows of each table but `batches`, which has times and processes in it, as sorted texts."""
+        """The rows of each table but `batches`, which has times and processes in it, as sorted texts.
+
+        The spec is in one of them, and it says where the input is. Where a file lies and when it was written is not
+        compared: input in a store is a copy.
+        """
         found = {name: self.workspace.lake.rows(name) for name in self.workspace.tables}
-        ids = [] if of_one_batch else ["_batch_id"]
-        return {name: sorted(map(str, rows.drop_columns(ids).to_pylist())) for name, rows in found.items()}
+        left_out = {"place", "modified_us"} | (set() if of_one_batch else {"_batch_id"})
+        texts = {
+            name: map(str, rows.drop_columns([*left_out.intersection(rows.column_names)]).to_pylist())
+            for name, rows in found.items()
+        }
+        return {name: sorted(text.replace(STORE, FOLDER) for text in rows) for name, rows in texts.items()}
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +116,8 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def alone(spec: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """The tables that one machine gives."""
-    demo = Demo(spec, tmp_path_factory.mktemp("alone"), {})
+    folder = tmp_path_factory.mktemp("alone")
+    demo = Demo(spec, folder, folder / "warehouse", {})
     assert "Spark in this process" in demo.does("run")
     return demo.tables()
 
@@ -110,7 +130,26 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def demo(spec: Path, cluster: Cluster, tmp_path: Path) -> Demo:
-    return Demo(spec, tmp_path / "demo", cluster.environment_of_a_driver)
+    return Demo(spec, tmp_path / "demo", tmp_path / "demo" / "warehouse", cluster.environment_of_a_driver)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    with s3_server(tmp_path) as started:
+        for name, value in started.environment.items():
+            monkeypatch.setenv(name, value)
+        yield started
+
+
+@pytest.fixture
+def demo_in_a_store(spec: Path, cluster: Cluster, server: S3Server, tmp_path: Path) -> Demo:
+    """The same with input and tables in an object store: driver and workers share no folder."""
+    for file in (spec.parents[2] / "data" / "flights").iterdir():
+        place_of(f"{STORE}/flights/{file.name}").write_bytes(file.read_bytes())
+    copy = tmp_path / SPEC.name
+    copy.write_text(spec.read_text().replace(FOLDER, STORE))
+    environment = {**cluster.environment_of_a_driver, **server.environment}
+    return Demo(copy, tmp_path / "demo", place_of(f"{STORE}/warehouse"), environment)
 
 
 def test_the_demo_and_a_backfill_give_the_rows_of_one_machine(
@@ -137,6 +176,43 @@ def test_a_worker_that_dies_in_the_middle_of_a_batch_takes_no_row_along(
     [batch] = demo.workspace.batches.history("process")
     assert batch.plan.attempt == 2, "its first attempt, behind that of the ingestion"
     assert_same(demo.tables(), alone)
+
+
+def test_a_driver_that_dies_in_the_middle_of_a_batch_leaves_it_to_the_next_run(
+    demo: Demo, cluster: Cluster, alone: dict[str, list[str]]
+) -> None:
+    kill_the_driver(demo)
+    assert not demo.workspace.batches.history("process")
+    demo.does("run")
+    [batch] = demo.workspace.batches.history("process")
+    assert batch.plan.attempt == 3, "its second attempt, behind that of the ingestion"
+    assert_same(demo.tables(), alone)
+    wait_until(lambda: not cluster.says()["activeapps"], demo.log)
+
+
+def test_input_and_tables_in_a_store_outlive_a_driver_and_a_worker(
+    demo_in_a_store: Demo, cluster: Cluster, alone: dict[str, list[str]]
+) -> None:
+    demo = demo_in_a_store
+    kill_the_driver(demo)
+    left = demo.workspace.lake.version(ORDERED_EVENTS)
+    with demo.started("run") as running:
+        wait_until(while_running(running, lambda: demo.is_in_a_batch(behind=left)), demo.log, DEADLINE_S)
+        cluster.kill_worker(0)
+        assert running.wait(DEADLINE_S) == 0, demo.log.read_text()
+    assert_same(demo.tables(), alone)
+    before = demo.tables(of_one_batch=False)
+    demo.does("backfill", *DAYS)
+    assert demo.workspace.batches.history("backfill"), "it wrote the days anew"
+    assert_same(demo.tables(of_one_batch=False), before)
+
+
+def kill_the_driver(demo: Demo) -> None:
+    """Ends the process of a run and its JVM at once, in the middle of a batch, as if their machine went away."""
+    with demo.started("run") as running:
+        wait_until(while_running(running, demo.is_in_a_batch), demo.log, DEADLINE_S)
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
 
 
 def while_running(running: subprocess.Popen[bytes], holds: Callable[[], bool]) -> Callable[[], bool]:
