@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.resources.places.place import Place
+from tidemark.resources.places.place import Place, delta_place
 
 OF_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 SIGN = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
@@ -19,7 +19,7 @@ def changes(folder: Place, after: int, until: int) -> pa.Table:
     """What delta-rs reads of the versions behind one, up to another."""
     if after == until:
         return pa.table({})
-    return pa.table(DeltaTable(str(folder)).load_cdf(after + 1, until))
+    return pa.table(DeltaTable(**delta_place(folder)).load_cdf(after + 1, until))
 
 
 def net(folder: Place, after: int, until: int) -> Rows:
@@ -46,7 +46,7 @@ def net_by_spark(spark: SparkSession, folder: Place, after: int, until: int) -> 
 
 def rows_at(folder: Place, version: int) -> Rows:
     """The rows of a version."""
-    return Counter(map(text, DeltaTable(str(folder), version=version).to_pyarrow_table().to_pylist()))
+    return Counter(map(text, DeltaTable(**delta_place(folder), version=version).to_pyarrow_table().to_pylist()))
 
 
 def between(folder: Place, after: int, until: int) -> Rows:

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
+from uuid import uuid4
+
+import boto3
 
 from tests.processes import process, wait_until
 
@@ -21,7 +24,8 @@ BUCKET = "bucket"
 KEY, SECRET = "the-key", "the-secret-that-nobody-may-see"
 READER = "key-of-a-reader"
 """This key may list and read."""
-_DOOR = "/_door"
+_DOOR, _OF_MOTO = "/_door", "/moto-api/"
+_ALL_IS_ALLOWED = '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}'
 _DENIED = '<?xml version="1.0"?><Error><Code>{code}</Code><Message>{message}</Message></Error>'
 
 
@@ -51,8 +55,8 @@ class S3Server:
         urlopen(Request(f"{self.address}/{name}", method="PUT", headers=headers)).close()
         return f"s3://{name}"
 
-    def tell(self, **orders: bool | int | None) -> None:
-        """Tell the door what to do: `ignore_conditions`, `fail_after` so many requests, `deny_writes`."""
+    def tell(self, **orders: bool | str | None) -> None:
+        """Tell the door what to do: `ignore_conditions`, `deny_writes`, let in a `user` by its key."""
         urlopen(Request(f"{self.address}{_DOOR}", json.dumps(orders).encode(), method="POST")).close()
 
     def requests(self) -> Mapping[str, int]:
@@ -60,6 +64,28 @@ class S3Server:
         with urlopen(f"{self.address}{_DOOR}") as answer:
             found: Mapping[str, int] = json.load(answer)
         return found
+
+    @contextmanager
+    def one_user(self) -> Iterator[dict[str, str]]:
+        """While inside, the server lets in one user only, and checks its signatures; gives variables with its key."""
+        told = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET, "region_name": "us-east-1"}
+        iam = boto3.client("iam", endpoint_url=self.address, **told)
+        name = f"user-{uuid4()}"
+        iam.create_user(UserName=name)
+        iam.put_user_policy(UserName=name, PolicyName="all", PolicyDocument=_ALL_IS_ALLOWED)
+        made = iam.create_access_key(UserName=name)["AccessKey"]
+        self.tell(user=made["AccessKeyId"])
+        self._check_from_request("0")
+        try:
+            yield {"AWS_ACCESS_KEY_ID": made["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": made["SecretAccessKey"]}
+        finally:
+            self._check_from_request("inf")
+            self.tell(user=None)
+
+    def _check_from_request(self, number: str) -> None:
+        """Tell moto after how many requests it looks who asks."""
+        plain = {"Content-Type": "text/plain"}
+        urlopen(Request(f"{self.address}/moto-api/reset-auth", number.encode(), plain, method="POST")).close()
 
 
 @contextmanager
@@ -96,7 +122,9 @@ class Door:
         with self._one_at_a_time:
             self._counts[method] += 1
             key = request.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].partition("/")[0]
-            if key not in (KEY, READER):
+            if request["PATH_INFO"].startswith(_OF_MOTO):
+                return list(self._behind(request, answer))
+            if key not in (KEY, READER, self._orders.get("user")):
                 return _refused(answer, "InvalidAccessKeyId", "The key you provided does not exist in our records.")
             if (key == READER or self._orders.get("deny_writes")) and method not in ("GET", "HEAD"):
                 return _refused(answer, "AccessDenied", "Access Denied")

@@ -163,22 +163,38 @@ def fetch() -> Path:
     Raises:
         MachineError: They cannot be fetched.
     """
+    return fetch_jars("kafka", _ARTIFACT)
+
+
+def fetch_jars(name: str, artifact: tuple[str, str, str], *, alone: bool = False) -> Path:
+    """Where the jars of a program are, those of what it needs beside its own unless it comes alone.
+
+    Args:
+        name: What the folder of jars is called.
+        artifact: Group, name and version in Maven Central.
+        alone: What it needs is not fetched.
+
+    Raises:
+        MachineError: They cannot be fetched.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tidemark")
-    jars = cache / f"kafka-{VERSION}"
+    _, module, version = artifact
+    jars = cache / f"{name}-{version}"
     if jars.is_dir():
         return jars
     cache.mkdir(parents=True, exist_ok=True)
-    with FileLock(cache / "kafka.lock"):
+    with FileLock(cache / f"{name}.lock"):
         if jars.is_dir():
             return jars
-        unfinished = cache / f"kafka-{VERSION}.{os.getpid()}"
+        unfinished = cache / f"{name}-{version}.{os.getpid()}"
         shutil.rmtree(unfinished, ignore_errors=True)
-        done = subprocess.run(_resolver(unfinished), capture_output=True, text=True, check=False)
-        if done.returncode or not list(unfinished.glob("kafka_2.13-*.jar")):
+        command = [*_resolver(unfinished, artifact), *(["-notransitive"] if alone else [])]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode or not list(unfinished.glob(f"{module}-*.jar")):
             shutil.rmtree(unfinished, ignore_errors=True)
             said = "\n".join(done.stdout.splitlines()[-15:])
             raise MachineError(
-                f"Kafka {VERSION} cannot be fetched from Maven Central:\n{said}",
+                f"{module} {version} cannot be fetched from Maven Central:\n{said}",
                 remedy="the first start needs the network; see the lines above.",
             )
         shutil.rmtree(unfinished / "cache", ignore_errors=True)
@@ -186,19 +202,20 @@ def fetch() -> Path:
     return jars
 
 
-def _resolver(folder: Path) -> list[str]:
-    """The command that fetches the node and what it needs, by the resolver that PySpark brings."""
+def _resolver(folder: Path, artifact: tuple[str, str, str]) -> list[str]:
+    """The command that fetches an artifact and what it needs, by the resolver that PySpark brings."""
     ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
     cache, pattern = folder / "cache", folder / "[artifact]-[revision](-[classifier]).[ext]"
-    words = ["-confs", "default", "-cache", str(cache), "-dependency", *_ARTIFACT, "-retrieve", str(pattern)]
-    return [_program(), "-jar", str(ivy), *words]
+    words = ["-confs", "default", "-cache", str(cache), "-dependency", *artifact, "-retrieve", str(pattern)]
+    return [java_program(), "-jar", str(ivy), *words]
 
 
 def _java() -> list[str]:
-    return [_program(), *_JAVA, "-cp", str(fetch() / "*")]
+    return [java_program(), *_JAVA, "-cp", str(fetch() / "*")]
 
 
-def _program() -> str:
+def java_program() -> str:
+    """The Java that JAVA_HOME names, else that of the PATH."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else "java"
 

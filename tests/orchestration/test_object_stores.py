@@ -263,6 +263,24 @@ def test_what_keeps_a_process_out_of_a_store_is_a_sentence(
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize("command", ["run", "status", "validate"])
+def test_a_right_key_with_a_wrong_secret_is_a_sentence(
+    server: S3Server, tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    file, settings = in_store(tmp_path, store)
+    with server.one_user() as user:
+        for name, value in user.items():
+            monkeypatch.setenv(name, value)
+        assert tidemark("status", file.path, "--warehouse", settings.warehouse).exit_code == 0, "the right secret"
+        forget()
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", f"not-{user['AWS_SECRET_ACCESS_KEY']}")
+        result = tidemark(command, file.path, "--warehouse", settings.warehouse)
+    assert result.exit_code == 1
+    assert f"{store} does not accept the credentials (SignatureDoesNotMatch)" in result.output
+    assert "Traceback" not in result.output
+    assert user["AWS_SECRET_ACCESS_KEY"] not in result.output
+
+
 def test_a_bucket_that_does_not_exist_and_a_url_of_no_store_are_sentences(tmp_path: Path, store: str) -> None:
     file, _ = in_store(tmp_path, store)
     for command in ("run", "status"):
