@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
 )
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from tidemark.resources.kafka.local_broker import LocalBroker, running
 
@@ -147,11 +147,22 @@ def login(broker: LocalBroker) -> dict[str, str]:
 
 
 def _certificate(folder: Path, prefix: str) -> dict[str, str]:
-    """A certificate of 127.0.0.1 that vouches for itself."""
+    """The settings by which a listener shows a certificate, which is left in the folder."""
     key = ec.generate_private_key(ec.SECP256R1())
+    certificate = certificate_of(key)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+    (folder / "authority.pem").write_text(certificate)
+    pem = {"certificate.chain": certificate, "key": private}
+    return {f"{prefix}.ssl.keystore.{what}": text.replace("\n", "\\n") for what, text in pem.items()}
+
+
+def certificate_of(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> str:
+    """A certificate of 127.0.0.1 that vouches for itself, as PEM."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
-    certificate = (
+    return (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
@@ -161,12 +172,6 @@ def _certificate(folder: Path, prefix: str) -> dict[str, str]:
         .public_bytes(serialization.Encoding.PEM)
         .decode()
     )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    ).decode()
-    (folder / "authority.pem").write_text(certificate)
-    pem = {"certificate.chain": certificate, "key": private}
-    return {f"{prefix}.ssl.keystore.{what}": text.replace("\n", "\\n") for what, text in pem.items()}
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ Here: SQL that shares no code with timeops. Not here: event times (records.py), 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidemark.resources.recount.records import FIRST_US, SourceRules, by_source
+from tidemark.resources.recount.records import FIRST_US, SourceRules, by_source, text_literal
 
 
 def watched_with_watchers(every_us: int, start_us: int | None, start_ended_us: int | None) -> str:
@@ -101,7 +101,7 @@ def before_and_after(
 def _of_splits(sources: Sequence[SourceRules], first_clock_us: int | None, *, excludes: bool) -> str:
     tolerance = by_source({source.name: source.out_of_orderness_us for source in sources}, "of")
     timeout = by_source({source.name: source.idle_timeout_us for source in sources}, "of")
-    listed = [f"struct('{s.name}' AS of, '{value}' AS part)" for s in sources for value in s.splits]
+    listed = [f"struct('{s.name}' AS of, {text_literal(value)} AS part)" for s in sources for value in s.splits]
     none = "array(CAST(NULL AS STRUCT<of: STRING, part: STRING>))"
     first = "CAST(NULL AS BIGINT)" if first_clock_us is None else f"{first_clock_us}L"
     reading = by_source({s.name: _reading_of(s, "clock_now", "part") for s in sources}, "of")
@@ -166,7 +166,7 @@ def _reading_of(source: SourceRules, clock: str, split: str, *, has_record: bool
     cases = []
     for name, (waited_us, alone_since_us) in source.waits_of_splits.items():
         of_split = since_us if has_record or alone_since_us is None else alone_since_us
-        cases.append(f"WHEN '{name}' THEN {_reading(clock, of_split, source.waited_us + waited_us)}")
+        cases.append(f"WHEN {text_literal(name)} THEN {_reading(clock, of_split, source.waited_us + waited_us)}")
     return f"CASE {split} {' '.join(cases)} ELSE {found} END"
 
 

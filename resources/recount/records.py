@@ -48,6 +48,13 @@ def _literal(value: object) -> str:
     return f"{value}L" if isinstance(value, int) else str(value)
 
 
+def text_literal(text: str) -> str:
+    """SQL of a text, in a query whose frames are named in braces."""
+    for sign, escaped in (("\\", "\\\\"), ("'", "\\'"), ("{", "{{"), ("}", "}}")):
+        text = text.replace(sign, escaped)
+    return f"'{text}'"
+
+
 def event_us(log: DataFrame, sources: tuple[SourceRules, ...]) -> str:
     """SQL of the event time in microseconds, null when there is none."""
     return by_source({s.name: _event_us(log, s.timestamp_by, s.time_zone) for s in sources}, "_source")

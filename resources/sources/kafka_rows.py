@@ -207,6 +207,12 @@ _FAILURES: Sequence[tuple[str, str, str, str]] = (
         "correct `options` of the source, or the variables that they name",
     ),
     (
+        r"Failed to create new \w*Client|Invalid PEM|InvalidConfigurationException",
+        "Spark's client does not take the keys or certificates",
+        "PEM, the key as PKCS#8 (`BEGIN PRIVATE KEY`), or encrypted in a way that Java's client knows",
+        "convert the key, such as with `openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`, or correct `options` of the source",
+    ),
+    (
         r"KAFKA_DATA_LOSS|ome data may have been lost|Cannot fetch offset|OffsetOutOfRange|have been aged out",
         "records were deleted while they were read",
         "records that Kafka keeps until they were read",

@@ -18,7 +18,7 @@ import pytest
 
 from tests.cluster import Cluster, standalone_cluster
 from tests.processes import process, wait_until
-from tests.s3 import BUCKET, S3Server, s3_server
+from tests.s3 import BUCKET, S3Server
 from tidemark.pipelines.demo import SPEC, land_flights
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places.place import Place, place_of
@@ -131,14 +131,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 @pytest.fixture
 def demo(spec: Path, cluster: Cluster, tmp_path: Path) -> Demo:
     return Demo(spec, tmp_path / "demo", tmp_path / "demo" / "warehouse", cluster.environment_of_a_driver)
-
-
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    with s3_server(tmp_path) as started:
-        for name, value in started.environment.items():
-            monkeypatch.setenv(name, value)
-        yield started
 
 
 @pytest.fixture

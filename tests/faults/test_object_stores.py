@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing.synchronize import Barrier
@@ -16,7 +15,7 @@ from tests.faults.killed import Death, Gateway, run_and_die
 from tests.faults.test_killed_runs import COMMITS, KILLED, LARGE, run
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land
 from tests.orchestration.running import pipeline
-from tests.s3 import S3Server, s3_server
+from tests.s3 import S3Server
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import this_process
@@ -27,14 +26,6 @@ from tidemark.timeops.errors import BusyError
 
 TIMES = 50
 WON, LOST = 0, 1
-
-
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    with s3_server(tmp_path) as found:
-        for name, value in found.environment.items():
-            monkeypatch.setenv(name, value)
-        yield found
 
 
 @pytest.mark.long

@@ -111,6 +111,20 @@ def test_two_sources_with_splits_and_settings_of_their_own_give_the_oracles_tabl
         assert f'<td>{source}</td><td class="n">{files}</td><td class="n">{records}</td>' in page
 
 
+@pytest.mark.long
+def test_splits_may_have_any_text_for_a_name(spark: SparkSession, tmp_path: Path) -> None:
+    splits = r"""splits: [a, "it's", "{one}", 'C:\temp']"""
+    idle = "idle: {advance: exclude_split, timeout: 12 s}"
+    file, settings = made = pipeline(
+        tmp_path, "named", "drop", sparse=False, source=f"split: k\n    {splits}", time=idle
+    )
+    land(tmp_path / "in_named", 80, seed=3)
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance, RunOptions(max_events_per_batch=50))
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+    assert table(settings.warehouse, file.spec, "windows/per_minute")
+
+
 def metrics(instance: DagsterInstance, pipeline: str) -> Counter[str]:
     """The numbers that the materializations of `ordered_events` show, summed over batches."""
     found: Counter[str] = Counter()
