@@ -69,9 +69,13 @@ def tally(
     """
     placed, counts = _with_places(judged.accepted, time, windows, drained or {})
     flags = {f"__tm_flag{number}": name for number, name in enumerate(counts)}
-    told = [counts[name].alias(flag) for flag, name in flags.items()]
-    accepted = placed.select(*_ASKED_OF, F.lit(None).cast("string").alias(REASON), *told)
-    both = accepted.unionByName(judged.refused.select(*_ASKED_OF, REASON), allowMissingColumns=True)
+    if judged.together is not None and placed is judged.accepted:  # one scan of them, not two
+        told = [F.when(F.col(REASON).isNull(), counts[name]).alias(flag) for flag, name in flags.items()]
+        both = judged.together.select(*_ASKED_OF, REASON, *told)
+    else:
+        told = [counts[name].alias(flag) for flag, name in flags.items()]
+        accepted = placed.select(*_ASKED_OF, F.lit(None).cast("string").alias(REASON), *told)
+        both = accepted.unionByName(judged.refused.select(*_ASKED_OF, REASON), allowMissingColumns=True)
     groups = {"reason": F.col(REASON), "source": F.col(SOURCE), **(by or {})}
     return both.groupBy(*[column.alias(name) for name, column in groups.items()]).agg(
         F.count("*").alias("n"),

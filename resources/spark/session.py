@@ -50,11 +50,12 @@ OLDEST_JAVA = 17
 _INSTALL_JAVA = (
     "Install Java 17 or 21, for example `apt install openjdk-17-jre-headless` or `brew install openjdk@17`, "
 )
+_HEAP = "2g"
 _ON_ONE_MACHINE: Mapping[str, str] = {
     "spark.databricks.delta.snapshotPartitions": "2",
     # Spark's default of 200 suits a cluster; here each would be a task with nothing to do.
     "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
-    "spark.driver.memory": "2g",
+    "spark.driver.memory": _HEAP,
     # Each sort, join and aggregation of a task takes a page at least; by default one is 32 MB of this heap.
     "spark.buffer.pageSize": "2m",
 }
@@ -144,6 +145,9 @@ def session_config(
         config["spark.jars.excludes"] = ",".join(EXCLUDED)
     if is_local(master):
         config |= _ON_ONE_MACHINE
+        # A heap that starts small is collected whole each time it grows. What is not used takes no memory.
+        java = f"{java} -Xms{_HEAP}"
+        config[_JAVA_OPTIONS] = java
     if small:
         config |= {
             "spark.sql.shuffle.partitions": "2",
@@ -151,7 +155,7 @@ def session_config(
             **_INTERPRETED,
             "spark.sql.adaptive.enabled": "false",
             # For the first minutes the JVM would optimize the code of Spark's planner rather than run it.
-            _JAVA_OPTIONS: f"{java} -Xms2g -XX:Tier4InvocationThreshold=30000 "
+            _JAVA_OPTIONS: f"{java} -XX:Tier4InvocationThreshold=30000 "
             "-XX:Tier4MinInvocationThreshold=5000 -XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=300000",
         }
     return config

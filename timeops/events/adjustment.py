@@ -70,6 +70,7 @@ class JudgedRows:
         behind: Of `refused` those that were behind the watermark; None where they are not told apart.
         with_time: One row with `rows` BIGINT: how many records have a time and were no duplicate, early or late; None
             where that is not known. If it is all of them, `behind` is all of `refused`.
+        together: `accepted` and `refused` in the frame that keeps both; None where none does.
     """
 
     accepted: DataFrame
@@ -77,6 +78,7 @@ class JudgedRows:
     advances: DataFrame
     behind: DataFrame | None = None
     with_time: DataFrame | None = None
+    together: DataFrame | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +220,7 @@ def adjusted_from(
         advances=rows.advances,
         behind=rows.behind,
         with_time=rows.with_time,
+        together=rows.together,
         rules=rules,
         before=before,
         state=state_after(rows.advances, seen, before, rules, clock),
@@ -243,6 +246,7 @@ def materialized_together(adjusted: Adjusted, materialize: Materialize) -> Adjus
         accepted=both.where(_ACCEPTED).select(*adjusted.accepted.columns),
         refused=both.where(~F.col(_ACCEPTED)).select(*adjusted.refused.columns),
         advances=both.where(F.col(SET_BY).isNotNull()).select(*adjusted.advances.columns),
+        together=both.drop(_ACCEPTED),
     )
     return adjusted_from(rows, adjusted.items, adjusted.before, adjusted.rules, adjusted.clock)
 

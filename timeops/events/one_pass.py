@@ -36,7 +36,7 @@ from tidemark.timeops.events.event_time import extract
 from tidemark.timeops.materialize import Materialize
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.watermark.log_clock import LogClock
-from tidemark.timeops.watermark.scans import scan
+from tidemark.timeops.watermark.scans import ADVANCES, in_order
 from tidemark.timeops.watermark.timelines import event_of, proposing
 
 _ACCEPTED = "__tm_accepted"
@@ -72,14 +72,14 @@ def judged_in_one_pass(
     proposed = proposing(judge_arrival(timed, rules.time), rules)
     is_refused = F.col(REASON).isNotNull()  # it proposes nothing, and has no time to be behind a watermark with
     proposed = proposed.withColumns({name: F.when(~is_refused, F.col(name)) for name in (PROPOSED, SET_BY)})
-    seen = scan(proposed, state, rules, "in_order").events
+    seen = in_order(proposed, state)
     both = materialize(seen.withColumns(_outcome(rules)).withColumn(_ACCEPTED, F.col(REASON).isNull()))
+    marks = (_ACCEPTED, ADVANCES)
     rows = JudgedRows(
-        accepted=both.where(_ACCEPTED).drop(_ACCEPTED),
-        refused=both.where(~F.col(_ACCEPTED)).drop(_ACCEPTED),
-        advances=both.where(F.col(SET_BY).isNotNull()).select(
-            TIMELINE, SEQ, T, PROPOSED, SET_BY, *more_of_advances(rules)
-        ),
+        accepted=both.where(_ACCEPTED).drop(*marks),
+        refused=both.where(~F.col(_ACCEPTED)).drop(*marks),
+        advances=both.where(ADVANCES).select(TIMELINE, SEQ, T, PROPOSED, SET_BY, *more_of_advances(rules)),
+        together=both.drop(*marks),
     )
     return adjusted_from(rows, items, state, rules, clock)
 

@@ -45,6 +45,8 @@ from tidemark.timeops.watermark.timelines import STEP, carried, event_of, known_
 
 _PLACES = 56  # in a block: see `_packed`. Small blocks leave few rows doubtful, those that their own block passes.
 
+ADVANCES = "__tm_advances"  # BOOLEAN: the row may raise the watermark, or the largest t
+
 _BLOCK = "__tm_block"
 _CARRY = "__tm_carry"  # STRUCT<__tm_proposed_w, __tm_set_by>: the highest before the block
 _TOP = "__tm_top"  # the highest watermark proposed up to the end of the block
@@ -53,7 +55,6 @@ _MAX_T = "__tm_max_t_before"  # the largest t before the block
 _ROWS = "__tm_rows"  # of the block
 _RISING = "__tm_rising"  # STRUCT<__tm_proposed_w, __tm_set_by> of a row above the carry
 _MAY_BE_SEEN = "__tm_may_be_seen"  # BOOLEAN of such a row: a doubtful row of its block may meet what it proposes
-_ADVANCES = "__tm_advances"  # BOOLEAN: the row may raise the watermark, or the largest t
 _IS_EVENT = "__tm_is_event"  # BOOLEAN: the row is asked about, rather than there for what it proposes
 
 ScanStrategy = Literal["in_order", "by_blocks"]
@@ -110,7 +111,7 @@ def scan(
     elif strategy == "by_blocks":
         found = _by_blocks(proposed, state, rules, materialize_few)
     else:
-        found = _in_order(proposed, state)
+        found = Scanned(in_order(proposed, state).drop(ADVANCES), None)
     if found.set_by is None:
         return found
     return replace(found, set_by=found.set_by.unionByName(known_set_by(state)))
@@ -132,26 +133,41 @@ def with_set_by(behind: DataFrame, set_by: DataFrame | None) -> DataFrame:
     return behind.join(first, keys, "left").withColumn(W_SET_BY, event_of(F.col(W_SET_BY)))
 
 
-def _in_order(events: DataFrame, state: DataFrame) -> Scanned:
+def in_order(events: DataFrame, state: DataFrame) -> DataFrame:
     """One window by timeline: a shuffle and a sort of all rows.
 
     Args:
         events: Rows with what `timelines.proposing` adds.
         state: timelines.STATE_SCHEMA before them.
+
+    Returns:
+        As `Scanned.events`, and with ADVANCES those that are `Scanned.advances`.
     """
     earlier = Window.partitionBy(TIMELINE).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
     marked = events.withColumn(_IS_EVENT, F.lit(True))
     both = marked.unionByName(carried(state).select(*STEP), allowMissingColumns=True)
     proposed = F.when(F.col(PROPOSED).isNotNull(), F.struct(PROPOSED, SET_BY))
-    seen = both.withColumn("__tm_seen", F.max(proposed).over(earlier)).where(_IS_EVENT)
-    return Scanned(_seen(seen, F.col("__tm_seen")).drop("__tm_seen", _IS_EVENT), None)
+    before = {"__tm_seen": F.max(proposed).over(earlier), _MAX_T: F.max(T).over(earlier)}
+    seen, highest = both.withColumns(before).where(_IS_EVENT), F.col("__tm_seen")
+    found = _seen(seen.withColumn(ADVANCES, _rises(highest[PROPOSED]) | _is_largest()), highest)
+    return found.drop(*before, _IS_EVENT)
+
+
+def _rises(before: Column) -> Column:
+    """BOOLEAN, never null: a row proposes more than what was proposed before it."""
+    return F.col(PROPOSED).isNotNull() & F.coalesce(F.col(PROPOSED) > before, F.lit(True))
+
+
+def _is_largest() -> Column:
+    """BOOLEAN, never null: the time of a row is the largest so far."""
+    return F.coalesce(F.col(T) > F.col(_MAX_T), F.col(T).isNotNull())
 
 
 def _by_blocks(events: DataFrame, state: DataFrame, rules: TimeRules, materialize_few: Materialize) -> Scanned:
     """The pruned scan: only doubtful rows and those that may have set their watermarks are shuffled.
 
     Args:
-        events: As for `_in_order`.
+        events: As for `in_order`.
         state: timelines.STATE_SCHEMA before them.
         rules: The rules of time.
         materialize_few: Gives a frame with the same rows, computed once; asked for the carries, and for doubtful and
@@ -167,9 +183,7 @@ def _by_blocks(events: DataFrame, state: DataFrame, rules: TimeRules, materializ
     nothing = F.lit(None).cast("bigint")
     doubtful = F.coalesce(F.col(T) < F.col(_TOP), F.lit(False))
     on_time = rows.where(~doubtful).select(*events.columns, nothing.alias(W_BEFORE), nothing.alias(W_RANK))
-    before_block = F.col(_CARRY)[PROPOSED]
-    rises = F.col(PROPOSED).isNotNull() & F.coalesce(F.col(PROPOSED) > before_block, F.lit(True))
-    is_largest = F.coalesce(F.col(T) > F.col(_MAX_T), F.col(T).isNotNull())
+    rises, is_largest = _rises(F.col(_CARRY)[PROPOSED]), _is_largest()
     # The payload travels only with the rows that are asked about, not with those that set their watermark. Each of
     # its columns by itself: what nobody asks for is not even read.
     always = (TIMELINE, SEQ, T, PROPOSED, SET_BY)
@@ -181,7 +195,7 @@ def _by_blocks(events: DataFrame, state: DataFrame, rules: TimeRules, materializ
         _CARRY,
         F.when(rises, F.struct(PROPOSED, SET_BY)).alias(_RISING),
         (rises & (F.col(_LOWEST) < F.col(_TOP))).alias(_MAY_BE_SEEN),
-        (rises | is_largest).alias(_ADVANCES),
+        (rises | is_largest).alias(ADVANCES),
         doubtful.alias(_IS_EVENT),
     )
     few = materialize_few(few)
@@ -189,7 +203,7 @@ def _by_blocks(events: DataFrame, state: DataFrame, rules: TimeRules, materializ
     asked = few.where(F.col(_IS_EVENT) | F.col(_MAY_BE_SEEN))
     inside = asked.withColumn("__tm_seen", F.max(_RISING).over(earlier)).where(_IS_EVENT)
     resolved = _seen(inside, F.greatest("__tm_seen", _CARRY)).select(*on_time.columns)
-    advances = few.where(_ADVANCES).select(TIMELINE, SEQ, T, PROPOSED, SET_BY)
+    advances = few.where(ADVANCES).select(TIMELINE, SEQ, T, PROPOSED, SET_BY)
     return Scanned(on_time.unionByName(resolved), None, advances, blocks.agg(F.sum(_ROWS).alias("rows")))
 
 
@@ -223,7 +237,7 @@ def _by_publications(events: DataFrame, published: DataFrame, state: DataFrame) 
     """Periodic emission where the clock raises watermarks too: as `_by_periods`, with what it gave by the period.
 
     Args:
-        events: As for `_in_order`.
+        events: As for `in_order`.
         published: What `periodic_emission.publications` gives for them.
         state: timelines.STATE_SCHEMA before them.
     """
