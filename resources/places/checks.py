@@ -11,21 +11,28 @@ from functools import cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from tidemark.resources.places.credentials import NAMED_OPTIONS, has_lock, options_of, store_with
+from tidemark.resources.places.credentials import NAMED_OPTIONS, SCHEMES, address_of, has_lock, store_with
 from tidemark.resources.places.place import Place, RemotePath
 from tidemark.timeops.errors import LakeError, MachineError
 
 _PATIENCE = timedelta(seconds=8)  # whoever gave a wrong address is told within seconds
+_SPELLINGS = {"s3a": "s3", "abfs": "abfss"}  # of Hadoop
 _PROBE = "_tidemark/put_if_absent"
 _CODE = re.compile(r"<Code>(\w+)</Code>|\b(NoSuchBucket|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch)\b")
 _STORE_SIGNS = (
     *("Generic S3 error", "Generic GCS error", "Generic MicrosoftAzure error", "Error performing ", "s3a://"),
     *("No FileSystem for scheme", "S3AFileSystem", "software.amazon.awssdk", "AWS Error", "Service: S3"),
+    *("hadoop.fs.gs.", "google::cloud::Status", "hadoop.fs.azurebfs", "Azure Error"),
 )
 _NOT_IMPLEMENTED = ("NotImplemented", "501 Not Implemented", "not implemented", "not supported")
-_WHERE = re.compile(r"\b(?:s3a?|gs|abfss|hdfs)://[^\s/'\",:]+|https?://[^\s'\",)]+")
+_WHERE = re.compile(r"\b(?:s3a?|gs|abfss?|hdfs)://[^\s/'\",:]+|https?://[^\s'\",)]+")
 
 
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_SERVICE_ACCOUNT or GOOGLE_APPLICATION_CREDENTIALS",
+    "abfss": "AZURE_STORAGE_ACCOUNT_KEY, or AZURE_CLIENT_ID, AZURE_CLIENT_SECRET and AZURE_TENANT_ID",
+}
 _AGAIN = "correct them and run again. Nothing was changed"
 
 
@@ -40,7 +47,7 @@ class _Failure(NamedTuple):
 
 _FAILURES = (
     _Failure(
-        ("S3AFileSystem not found", "No FileSystem for scheme"),
+        ("FileSystem not found", "No FileSystem for scheme"),
         "This Spark has no client for {place}.",
         "a Spark that was started for this store",
         "start `tidemark serve` anew with TIDEMARK_WAREHOUSE and TIDEMARK_SPECS as they are now, or your own server "
@@ -49,14 +56,23 @@ _FAILURES = (
     _Failure(
         ("169.254.169.254", "169.254.170.2", "NoAwsCredentials", "NoAuthWithAWSException"),
         "There are no credentials for {place}.",
-        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, options of the bucket in the file that "
-        f"{NAMED_OPTIONS} names, or a role of this machine",
+        f"{{variables}}, options of the bucket in the file that {NAMED_OPTIONS} names, or a role of this machine",
         _AGAIN,
     ),
     _Failure(
-        ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "AuthenticationFailed"),
+        ("GCP credential error",),
+        "The file of the account for {place} cannot be used.",
+        "the JSON file of an account, as Google gives it, on this machine",
+        _AGAIN,
+    ),
+    _Failure(
+        (
+            *("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "AuthenticationFailed"),
+            *("AuthenticationRequired", "UNAUTHENTICATED", "invalid_grant", "InvalidAuthenticationInfo"),
+            "failed to authenticate the request",
+        ),
         "{place} does not accept the credentials{code}.",
-        "the key and the secret of a user of this store",
+        "the key or the account of a user of this store",
         _AGAIN,
     ),
     _Failure(
@@ -102,14 +118,16 @@ def failure_of_store(said: str, where: str = "") -> StoreFailureError | None:
         return None
     place = where or _place_in(said)
     found = known.found.format(place=place, code=_code_in(said), endpoint=_endpoint(place))
-    return StoreFailureError(found, expected=known.expected, remedy=known.remedy)
+    variables = _CREDENTIALS.get(urlsplit(place).scheme, "variables of the environment")
+    return StoreFailureError(found, expected=known.expected.format(variables=variables), remedy=known.remedy)
 
 
 def _place_in(said: str) -> str:
     found = _WHERE.search(said)
     if found is None:
         return "The object store"
-    return f"{urlsplit(found[0]).scheme.replace('s3a', 's3')}://{urlsplit(found[0]).netloc}"
+    scheme = urlsplit(found[0]).scheme
+    return f"{_SPELLINGS.get(scheme, scheme)}://{urlsplit(found[0]).netloc}"
 
 
 def _code_in(said: str) -> str:
@@ -119,9 +137,9 @@ def _code_in(said: str) -> str:
 
 def _endpoint(place: str) -> str:
     """The address that was asked, where one was given."""
-    if not place.startswith("s3://"):
+    if urlsplit(place).scheme not in SCHEMES:
         return ""
-    endpoint = urlsplit(options_of(place).get("aws_endpoint_url", ""))
+    endpoint = urlsplit(address_of(place))
     return f" at {endpoint.scheme}://{endpoint.hostname}:{endpoint.port}" if endpoint.port else ""
 
 

@@ -1,14 +1,15 @@
 """How a store is reached: its options, found in one place, and handed to each library in its own words.
 
 Here: options by the names that delta-rs has for them (`storage_options`), from a file, the environment or Spark's
-settings; and the same for delta-rs, obstore, Arrow and Spark. Not here: what a store can do (stores.py), whether it
-can be used (checks.py).
+settings; and the same for delta-rs, obstore and Arrow. Not here: for Spark (hadoop.py), what a store can do
+(stores.py), whether it can be used (checks.py).
 
 What these functions return holds secrets: it goes to a library, and into no message, plan, table or log.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
 from importlib.util import find_spec
@@ -43,9 +44,13 @@ _OTHER_NAMES = {
     "endpoint_url": "aws_endpoint_url",
     "aws_endpoint": "aws_endpoint_url",
     "aws_endpoint_url_s3": "aws_endpoint_url",
-    "google_application_credentials": "google_service_account",
-    "azure_storage_account_name": "azure_storage_account_name",
-    "azure_storage_account_key": "azure_storage_account_key",
+    "aws_allow_http": "allow_http",
+    "google_service_account_path": "google_service_account",
+    "azure_client_id": "azure_storage_client_id",
+    "azure_client_secret": "azure_storage_client_secret",
+    "azure_tenant_id": "azure_storage_tenant_id",
+    "azure_storage_sas_token": "azure_storage_sas_key",
+    "azure_storage_endpoint": "azure_endpoint",
 }
 _IN_ENVIRONMENT = {
     "s3": (
@@ -54,10 +59,12 @@ _IN_ENVIRONMENT = {
         *("aws_virtual_hosted_style_request", "aws_conditional_put", "aws_s3_locking_provider"),
         *("aws_s3_allow_unsafe_rename", "delta_dynamo_table_name"),
     ),
-    "gs": ("google_service_account", "google_service_account_key", "google_application_credentials"),
+    "gs": ("google_service_account", "google_application_credentials", "google_base_url", "google_skip_signature"),
     "abfss": (
-        *("azure_storage_account_key", "azure_storage_client_id", "azure_storage_client_secret"),
-        *("azure_storage_tenant_id", "azure_storage_sas_key"),
+        *("azure_storage_account_key", "azure_storage_sas_key", "azure_storage_sas_token"),
+        *("azure_storage_client_id", "azure_storage_client_secret", "azure_storage_tenant_id"),
+        *("azure_client_id", "azure_client_secret", "azure_tenant_id"),
+        *("azure_endpoint", "azure_storage_endpoint", "azure_skip_signature"),
     ),
     "hdfs": (),
 }
@@ -67,15 +74,18 @@ _OF_DELTA = (
     "aws_s3_allow_unsafe_rename",
     "delta_dynamo_table_name",
 )
-_OF_CLIENT = ("aws_allow_http",)
-_IN_SPARK = {  # of one bucket, behind `fs.s3a.bucket.<bucket>.`
+_OF_CLIENT = ("allow_http",)
+ADDRESSES = ("aws_endpoint_url", "google_base_url", "azure_endpoint")
+_ADDRESS = re.compile(r"https?://(?:[\w.-]+|\[[\da-fA-F:]+\])(?::\d+)?(?:/[\w./-]*)?")
+IN_SPARK = {  # of one bucket, behind `fs.s3a.bucket.<bucket>.`
     "aws_access_key_id": "access.key",
     "aws_secret_access_key": "secret.key",
     "aws_session_token": "session.token",
     "aws_endpoint_url": "endpoint",
     "aws_region": "endpoint.region",
 }
-_DEFAULT_REGION = "us-east-1"
+DEFAULT_REGION = "us-east-1"
+_GOOGLE_ACCOUNT = "GOOGLE_APPLICATION_CREDENTIALS"
 
 
 def options_of(root: str) -> Options:
@@ -91,7 +101,25 @@ def options_of(root: str) -> Options:
     """
     scheme = urlsplit(root).scheme
     environment = {name: os.environ[name.upper()] for name in _IN_ENVIRONMENT[scheme] if os.environ.get(name.upper())}
-    return {**_in_spark_defaults(root), **_renamed(environment), **_renamed(_named(root))}
+    return _checked({**_in_spark_defaults(root), **_renamed(environment), **_renamed(_named(root))})
+
+
+def _checked(options: Options) -> Options:
+    """The same options, if each address in them is one: the libraries would stop this process."""
+    for name in ADDRESSES:
+        if name in options and not _ADDRESS.fullmatch(options[name]):
+            raise SpecError(
+                f"{name.upper()} is no address: {options[name].rpartition('@')[2]}",  # before it stand secrets
+                expected="an address such as https://store.example.com",
+                remedy="correct the variable, or the option in the file that " + NAMED_OPTIONS + " names",
+            )
+    return options
+
+
+def address_of(root: str) -> str:
+    """Return the address of a store that is named by an option; empty where none is."""
+    found = options_of(root)
+    return next((found[name] for name in ADDRESSES if name in found), "")
 
 
 def _renamed(options: Mapping[str, str]) -> Options:
@@ -130,11 +158,14 @@ def _wrong_file(file: str, why: str) -> SpecError:
 def delta_options(root: str) -> Options:
     """Return the options as delta-rs takes them: it commits by the store's own put-if-absent."""
     found = options_of(root)
+    if urlsplit(root).scheme == "hdfs":
+        return found
+    found |= {**_http(found), "retry_timeout": _seconds(PATIENCE)}
     if urlsplit(root).scheme != "s3":
         return found
     unsafe = {"aws_s3_allow_unsafe_rename": "false"}  # else two runs could commit one version
     by_store = {} if found.get("aws_s3_locking_provider") else {"aws_conditional_put": "etag"}
-    return {**by_store, **found, **_http(found), **unsafe, "retry_timeout": _seconds(PATIENCE)}
+    return {**by_store, **found, **unsafe}
 
 
 def _seconds(patience: timedelta) -> str:
@@ -143,7 +174,8 @@ def _seconds(patience: timedelta) -> str:
 
 def _http(options: Options) -> Options:
     """Who names an address without TLS has allowed it."""
-    return {"aws_allow_http": "true"} if options.get("aws_endpoint_url", "").startswith("http://") else {}
+    is_http = any(options.get(name, "").startswith("http://") for name in ADDRESSES)
+    return {"allow_http": "true"} if is_http else {}
 
 
 def named_roots() -> tuple[str, ...]:
@@ -175,7 +207,7 @@ def _opened(root: str, options: tuple[tuple[str, str], ...], patience: timedelta
         return Hdfs(root, patience)
     config: dict[str, Any] = {name: value for name, value in options if name not in (*_OF_DELTA, *_OF_CLIENT)}
     client: dict[str, Any] = {"connect_timeout": "5s", "timeout": "60s"}
-    if dict(options).get("aws_allow_http", "").lower() == "true":
+    if dict(options).get("allow_http", "").lower() == "true":
         client["allow_http"] = True
     return ObjectStore(root, config, client, patience)
 
@@ -192,17 +224,27 @@ def arrow_files(root: str) -> "FileSystem":
                 access_key=found.get("aws_access_key_id"),
                 secret_key=found.get("aws_secret_access_key"),
                 session_token=found.get("aws_session_token"),
-                region=found.get("aws_region", _DEFAULT_REGION),
+                region=found.get("aws_region", DEFAULT_REGION),
                 endpoint_override=endpoint.netloc or None,
                 scheme=endpoint.scheme or "https",
-                anonymous=found.get("aws_skip_signature", "").lower() == "true",
+                anonymous=is_open(found),
                 force_virtual_addressing=found.get("aws_virtual_hosted_style_request", "").lower() == "true",
             )
         case "gs":
-            return files.GcsFileSystem()
+            account = found.get("google_service_account") or found.get("google_application_credentials")
+            return _google_files(account, found.get("google_base_url", ""), is_open(found))
         case "abfss":
-            key = found.get("azure_storage_account_key")
-            return files.AzureFileSystem(host.partition("@")[2].partition(".")[0], account_key=key)
+            endpoint = urlsplit(found.get("azure_endpoint", ""))
+            address = {} if not endpoint.netloc else _azure_address(endpoint.scheme, endpoint.netloc)
+            return files.AzureFileSystem(
+                host.partition("@")[2].partition(".")[0],
+                account_key=found.get("azure_storage_account_key"),
+                sas_token=found.get("azure_storage_sas_key"),
+                client_id=found.get("azure_storage_client_id"),
+                client_secret=found.get("azure_storage_client_secret"),
+                tenant_id=found.get("azure_storage_tenant_id"),
+                **address,
+            )
         case _:
             from hdfs_native.fsspec import HdfsFileSystem  # noqa: PLC0415 - an extra
 
@@ -210,38 +252,39 @@ def arrow_files(root: str) -> "FileSystem":
             return files.PyFileSystem(files.FSSpecHandler(HdfsFileSystem(name, int(port) if port else None)))
 
 
-def hadoop_settings(roots: Iterable[str]) -> Options:
-    """Return the options of stores as Spark's sessions take them: settings of Hadoop's file systems, by bucket.
-
-    A session hands them on to whatever reads and writes for it: in this process, on a cluster, on a server.
-    """
-    settings: Options = {}
-    for root in sorted(set(roots)):
-        found, host = options_of(root), urlsplit(root).netloc
-        match urlsplit(root).scheme:
-            case "s3":
-                settings |= _of_s3a(found, f"fs.s3a.bucket.{host}.")
-            case "gs" if file := found.get("google_service_account"):
-                settings["fs.gs.auth.type"] = "SERVICE_ACCOUNT_JSON_KEYFILE"
-                settings["fs.gs.auth.service.account.json.keyfile"] = file
-            case "abfss" if key := found.get("azure_storage_account_key"):
-                settings[f"fs.azure.account.key.{host.partition('@')[2]}"] = key
-    return settings
+def _azure_address(scheme: str, authority: str) -> dict[str, str]:
+    """Where both of Azure's protocols are, as Arrow has it."""
+    return {f"{kind}_storage_scheme": scheme for kind in ("blob", "dfs")} | {
+        f"{kind}_storage_authority": authority for kind in ("blob", "dfs")
+    }
 
 
-def _of_s3a(options: Options, prefix: str) -> Options:
-    settings = {f"{prefix}{name}": options[option] for option, name in _IN_SPARK.items() if option in options}
-    if "aws_endpoint_url" in options:
-        is_virtual = options.get("aws_virtual_hosted_style_request", "").lower() == "true"
-        settings[f"{prefix}path.style.access"] = str(not is_virtual).lower()
-        settings.setdefault(f"{prefix}endpoint.region", _DEFAULT_REGION)
-    if options.get("aws_skip_signature", "").lower() == "true":
-        settings[f"{prefix}aws.credentials.provider"] = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
-    elif "aws_session_token" in options:
-        settings[f"{prefix}aws.credentials.provider"] = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
-    elif "aws_access_key_id" in options:
-        settings[f"{prefix}aws.credentials.provider"] = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
-    return settings
+def is_open(options: Options) -> bool:
+    """Whether everybody may read, so that nobody signs."""
+    return any(options.get(f"{whose}_skip_signature", "").lower() == "true" for whose in ("aws", "google", "azure"))
+
+
+@cache  # for each account once, as it changes the environment for a moment
+def _google_files(account: str | None, address: str, is_open: bool) -> "FileSystem":
+    """Google's store as Arrow reads it. Arrow takes an account from the environment only, when it is opened."""
+    import pyarrow.fs as files  # noqa: PLC0415 - see above
+
+    before = os.environ.get(_GOOGLE_ACCOUNT)
+    if account:
+        os.environ[_GOOGLE_ACCOUNT] = account
+    try:
+        endpoint = urlsplit(address)
+        return files.GcsFileSystem(
+            anonymous=is_open,
+            scheme=endpoint.scheme or "https",
+            endpoint_override=endpoint.netloc or None,
+            retry_time_limit=PATIENCE,
+        )
+    finally:
+        if account and before is None:
+            del os.environ[_GOOGLE_ACCOUNT]
+        elif account:
+            os.environ[_GOOGLE_ACCOUNT] = str(before)
 
 
 def _in_spark_defaults(root: str) -> Options:
@@ -250,7 +293,7 @@ def _in_spark_defaults(root: str) -> Options:
         return {}
     said, bucket = spark_defaults(), urlsplit(root).netloc
     found: Options = {}
-    for option, name in _IN_SPARK.items():
+    for option, name in IN_SPARK.items():
         for setting in (f"spark.hadoop.fs.s3a.bucket.{bucket}.{name}", f"spark.hadoop.fs.s3a.{name}"):
             if setting in said:
                 found.setdefault(option, said[setting])

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import unquote, urlparse
 
-from tidemark.resources.places.credentials import SCHEMES, delta_options, store_at
+from tidemark.resources.places.credentials import SCHEMES, address_of, delta_options, store_at
 from tidemark.timeops.errors import SpecError
 
 if TYPE_CHECKING:  # who has all on the file system must not wait for the library of stores
@@ -247,7 +247,10 @@ def spark_url(place: Place) -> str:
     """Return the URL as Spark takes it, whatever its default file system is; of S3 that of Hadoop's client."""
     if isinstance(place, Path):
         return f"file://{place.absolute()}"
-    return f"s3a{str(place)[2:]}" if place.root.startswith("s3://") else str(place)
+    if place.root.startswith("s3://"):
+        return f"s3a{str(place)[2:]}"
+    is_plain = place.root.startswith("abfss://") and address_of(place.root).startswith("http://")
+    return f"abfs{str(place)[5:]}" if is_plain else str(place)
 
 
 def relative(place: Place, folder: Place) -> str:

@@ -86,7 +86,7 @@ def _as_errors_of_files() -> Iterator[None]:
     try:
         yield
     except (NotFoundError, FileNotFoundError) as error:
-        if "NoSuchBucket" in str(error):
+        if any(code in str(error) for code in ("NoSuchBucket", "ContainerNotFound")):
             raise StoreError(str(error)) from error
         raise FileNotFoundError(2, "No such file") from error
     except (AlreadyExistsError, PreconditionError) as error:
@@ -109,7 +109,8 @@ class ObjectStore:
 
     def __init__(self, root: str, config: dict[str, Any], client: dict[str, Any], patience: timedelta) -> None:
         retries: Any = {"retry_timeout": patience}
-        self._store: Any = from_url(root, config=config, client_options=client, retry_config=retries)  # type: ignore[call-overload]
+        with _as_errors_of_files():  # a file with an account is read here
+            self._store: Any = from_url(root, config=config, client_options=client, retry_config=retries)  # type: ignore[call-overload]
 
     def get(self, key: str) -> bytes:
         """See `Store`."""

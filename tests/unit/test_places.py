@@ -6,7 +6,8 @@ import pytest
 
 from tests.ports import free_port
 from tidemark.resources.places.checks import StoreFailureError, ensure_answers, failure_of_store
-from tidemark.resources.places.credentials import NAMED_OPTIONS, delta_options, hadoop_settings, options_of
+from tidemark.resources.places.credentials import NAMED_OPTIONS, delta_options, options_of
+from tidemark.resources.places.hadoop import hadoop_settings
 from tidemark.resources.places.place import RemotePath, _matches, place_of, relative, roots_of, spark_url
 from tidemark.resources.sources.local_files import fixed_folder, name_of, path_of_url, spark_path
 from tidemark.timeops.errors import SpecError
@@ -111,11 +112,38 @@ def test_spark_is_told_of_each_bucket_apart_and_delta_commits_by_conditional_put
     assert settings["fs.s3a.bucket.tables.path.style.access"] == "true"
     assert settings["fs.s3a.bucket.tables.secret.key"] == "s"
     assert delta_options(ROOT)["aws_conditional_put"] == "etag"
-    assert delta_options(ROOT)["aws_allow_http"] == "true"
+    assert delta_options(ROOT)["allow_http"] == "true"
     monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
     assert delta_options(ROOT)["aws_s3_allow_unsafe_rename"] == "false"
     monkeypatch.setenv("AWS_S3_LOCKING_PROVIDER", "dynamodb")
     assert "aws_conditional_put" not in delta_options(ROOT)
+
+
+def test_google_and_azure_are_told_to_spark_by_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    account, container = "lake.dfs.core.windows.net", "abfss://tables@lake.dfs.core.windows.net"
+    assert hadoop_settings(["gs://a"]) == {"fs.gs.auth.type": "APPLICATION_DEFAULT"}
+    assert hadoop_settings([container])[f"fs.azure.account.auth.type.{account}"] == "OAuth"
+    file = tmp_path / "stores.yaml"
+    file.write_text(
+        "gs://a: {google_service_account: a.json}\n"
+        "gs://b: {google_service_account: b.json}\n"
+        f"{container}: {{azure_storage_account_key: k, azure_endpoint: 'http://127.0.0.1:10000/lake'}}\n"
+    )
+    monkeypatch.setenv(NAMED_OPTIONS, str(file))
+    assert hadoop_settings(["gs://a"])["fs.gs.auth.service.account.json.keyfile"] == "a.json"
+    with pytest.raises(SpecError, match="gs://b has another account"):
+        hadoop_settings(["gs://a", "gs://b"])
+    settings = hadoop_settings([container])
+    assert settings[f"fs.azure.account.key.{account}"] == "k"
+    assert settings[f"fs.azure.abfs.endpoint.{account}"] == "127.0.0.1:10000"
+    assert spark_url(place_of(f"{container}/x")) == f"abfs://tables@{account}/x"
+    assert delta_options(container)["allow_http"] == "true"
+
+
+def test_an_address_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_BASE_URL", "http://127.0.0.1 x")
+    with pytest.raises(SpecError, match="GOOGLE_BASE_URL is no address"):
+        options_of("gs://tables")
 
 
 def test_a_wrong_file_of_options_is_a_sentence_that_does_not_quote_it(
