@@ -38,6 +38,7 @@ HOST = "storage.googleapis.com"
 ACCOUNT = "tests@tidemark.iam.gserviceaccount.com"
 _TOKEN = "a-token-that-nobody-may-see"
 _TRUSTED = b"changeit"
+_BETWEEN = b"between-parts-3f0c9a51d2"
 _API = ("/storage/", "/upload/", "/download/", "/batch/", "/resumable/")
 _DENIED = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
 _DROPPED = {"connection", "transfer-encoding", "content-length", "host", "keep-alive", "accept-encoding"}
@@ -188,8 +189,11 @@ class _Request(BaseHTTPRequestHandler):
             self._give_token(body)
         elif not self.server.is_known(self._token(body)):
             self._refuse(401, "AuthenticationRequired", "Invalid credentials.")
-        elif self.command == "PUT" and not parts.path.startswith(_API):
-            self._put(parts.path, body)
+        elif self.command in ("PUT", "POST") and not parts.path.startswith(_API):
+            if parts.query:
+                self._refuse(501, "NotImplemented", "Uploads in parts are not.")
+            else:
+                self._put(parts.path, body)
         elif "/moveTo/o/" in parts.path:
             self._move(*parts.path.split("/moveTo/o/"))
         elif "list-type" in parts.query:
@@ -232,9 +236,9 @@ class _Request(BaseHTTPRequestHandler):
         query = "" if condition is None else f"&ifGenerationMatch={condition}"
         # The server minds a condition here, and not with `uploadType=media`.
         meta = json.dumps({"name": unquote(name)}).encode()
-        body = b"--part\r\nContent-Type: application/json\r\n\r\n%b\r\n" % meta
-        body += b"--part\r\nContent-Type: application/octet-stream\r\n\r\n%b\r\n--part--\r\n" % data
-        kind = {"Content-Type": "multipart/related; boundary=part"}
+        body = b"--%b\r\nContent-Type: application/json\r\n\r\n%b\r\n" % (_BETWEEN, meta)
+        body += b"--%b\r\nContent-Type: application/octet-stream\r\n\r\n%b\r\n--%b--\r\n" % (_BETWEEN, data, _BETWEEN)
+        kind = {"Content-Type": f"multipart/related; boundary={_BETWEEN.decode()}"}
         target = f"/upload/storage/v1/b/{bucket}/o?uploadType=multipart{query}"
         status, _, said = self._ask("POST", target, body, kind)
         if status == 412:

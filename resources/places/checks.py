@@ -67,7 +67,7 @@ _FAILURES = (
     ),
     _Failure(
         (
-            *("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "AuthenticationFailed"),
+            *("InvalidAccessKey", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "AuthenticationFailed"),
             *("AuthenticationRequired", "UNAUTHENTICATED", "invalid_grant", "InvalidAuthenticationInfo"),
             "failed to authenticate the request",
         ),
