@@ -15,7 +15,7 @@ from dagster_pyspark import LazyPySparkResource
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.planning import LogSegment, batch_of, take_on
 from tidemark.resources.batches.plans import Plan, this_process
-from tidemark.resources.lake.lake import ConflictError
+from tidemark.resources.lake.once import ConflictError
 from tidemark.resources.workspace import Workspace, records_in
 from tidemark.timeops.errors import BusyError, MachineError, TidemarkError
 from tidemark.timeops.spec import Spec

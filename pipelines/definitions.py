@@ -31,10 +31,11 @@ from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
 from tidemark.pipelines.spec_files import SpecFolder, read_specs
 from tidemark.pipelines.upkeep import upkeep_job
+from tidemark.resources.memory import Memory
 from tidemark.resources.places.place import place_of
 from tidemark.resources.settings import Settings, from_environment
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
-from tidemark.resources.workspace import Acceptance, Memory, SpecFile, Workspace, silent
+from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec.automation import OnNewInput
 

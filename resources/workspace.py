@@ -1,6 +1,7 @@
 """What every stage of a pipeline works with: its spec, its tables, its log of batches, and the state between batches.
 
-Here: opening these for one pipeline. Not here: what a stage does with them (assets/), the rules (timeops/).
+Here: opening these for one pipeline. Not here: what was read of them and is kept (memory.py), what a stage does with
+them (assets/), the rules (timeops/).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -8,19 +9,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from tidemark.resources import tables
-from tidemark.resources.batches.batch_log import BatchLog, BatchMemory
+from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.migration import migrate
-from tidemark.resources.lake.opened import Opened
 from tidemark.resources.lake.reading import without_spark
-from tidemark.resources.lake.undoing import outputs, prepare, same_rows, take_back
+from tidemark.resources.lake.undoing import outputs, prepare, take_back
+from tidemark.resources.memory import Memory
 from tidemark.resources.places.checks import ensure_answers
 from tidemark.resources.places.place import Place
 from tidemark.resources.settings import Clock
@@ -105,20 +106,6 @@ def silent(_doing: str) -> None:
     """For work that nobody waits for."""
 
 
-class Memory:
-    """What a run has read of a pipeline's tables, and need not read again."""
-
-    def __init__(self) -> None:
-        self.batches = BatchMemory()
-        self.rows: dict[str, tuple[int, pa.Table]] = {}
-        self._tables: Opened | None = None
-
-    def tables(self, folder: Place) -> Opened:
-        """The opened tables of the pipeline, which stand in a folder."""
-        self._tables = self._tables or Opened(folder)
-        return self._tables
-
-
 @dataclass(frozen=True, eq=False)
 class Workspace:
     """One pipeline in one warehouse.
@@ -140,8 +127,6 @@ class Workspace:
     accepted: "Acceptance | None" = None
     tell: Callable[[str], None] = silent
     memory: Memory = field(default_factory=Memory, repr=False)
-    _same_rows: dict[tuple[str, int, int], int] = field(default_factory=dict, init=False, repr=False)
-    _pipeline_rows: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def spec(self) -> Spec:
@@ -237,10 +222,7 @@ class Workspace:
             latest = self.lake.version(table, committed)
         except LakeError:  # there is no such table any more; who works on it says so
             return committed
-        key = table, committed, latest
-        if key not in self._same_rows:
-            self._same_rows[key] = same_rows(self.lake, table, committed, latest)[0]
-        return self._same_rows[key]
+        return self.memory.newest_with_rows_of(self.lake, table, committed, latest)
 
     def read_base(self, table: str, *, filters: Filters | None = None) -> "DataFrame":
         """A table as of the last commit, or rows of it."""
@@ -248,10 +230,7 @@ class Workspace:
 
     def base_rows(self, table: str) -> pa.Table:
         """All rows of a small table as of the last commit, read once for each version."""
-        version, known = self.base_of(table), self.memory.rows.get(table)
-        if known is None or known[0] != version:
-            known = self.memory.rows[table] = (version, self.lake.rows(table, version))
-        return known[1]
+        return self.memory.rows(self.lake, table, self.base_of(table))
 
     def prepare(self, plan: Plan) -> None:
         """Take back what earlier attempts have written, in all tables; bring these to the present format and spec.
@@ -337,19 +316,11 @@ class Workspace:
 
     def position_after(self, batch_id: int) -> "Position":
         """The state that the time stage of a batch wrote."""
-        return Position.of(self._pipeline_row(batch_id))
+        return Position.of(self.memory.pipeline_row(self.lake, batch_id))
 
     def counts_of(self, batch_id: int) -> dict[str, int]:
         """The counts that the time stage of a batch wrote."""
-        return dict(self._pipeline_row(batch_id)["counts"])
-
-    def _pipeline_row(self, batch_id: int) -> dict[str, Any]:
-        """The row of `watermarks` that a batch wrote for the whole pipeline, which has no timeline."""
-        key = batch_id, self.lake.version(tables.WATERMARKS)
-        if key not in self._pipeline_rows:
-            of_batch = [("_batch_id", "=", batch_id), ("_timeline", "=", None)]
-            self._pipeline_rows[key] = self.lake.rows(tables.WATERMARKS, key[1], filters=of_batch).to_pylist()[0]
-        return self._pipeline_rows[key]
+        return dict(self.memory.pipeline_row(self.lake, batch_id)["counts"])
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tidemark.assets.state.windows import drained_before, needed_by, seen_by_win
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.lake.filters import Filters
-from tidemark.resources.lake.lake import Written
+from tidemark.resources.lake.once import Written
 from tidemark.resources.spark.frames import count_splits
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import Position, Workspace, plan_end, records_in

@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from tidemark.resources.batches.plans import Commit, Kind, Owner, Plan, Row, commit_from, is_gone, plan_of, row_of
-from tidemark.resources.lake.lake import ConflictError, Lake
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.lake.once import ConflictError
 from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.settings import Clock
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, FORMAT_VERSION

@@ -1,14 +1,13 @@
 """The only writer of Delta: one pipeline's tables, each write one commit that can be repeated and is counted.
 
 Here: rows of single tables. Not here: making tables (new_tables.py), reading them (reading.py), what makes several
-tables one batch (batches/batch_log.py), what may stand in them (undoing.py).
+tables one batch (batches/batch_log.py), what a repeated write finds (once.py), what may stand in tables (undoing.py).
 
 Every commit is delta-rs's, which needs no JVM. Of large results Spark writes the files, see data_files.py, and the
 commit names them; few rows come into this process, which writes them by itself.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -21,17 +20,14 @@ from tidemark.resources.lake.commits import (
     ADDED_ROWS,
     RESHAPING,
     UNDOING,
-    changes_between,
     entry_of,
     mark,
     mark_of_columns,
-    newest_change,
     restored_version,
-    rows_written,
 )
 from tidemark.resources.lake.data_files import DataFiles, removals, write_files
 from tidemark.resources.lake.filters import Filters, arrow_condition, sql_condition
-from tidemark.resources.lake.new_tables import NewTables
+from tidemark.resources.lake.once import TRIES, ConflictError, Once, Written
 from tidemark.resources.lake.opened import Version
 from tidemark.resources.lake.reading import files_with, rows_of_files
 from tidemark.resources.lake.row_changes import RowChanges, has_change_feed
@@ -51,23 +47,10 @@ FEW_ROWS = 50_000
 """So many rows this process takes from Spark to write them by itself."""
 
 Action = AddAction | RemoveAction
-_TRIES = 20
 _FULL_FILE_BYTES = 8_000_000  # joining small files never rewrites more than this many bytes at a time
 
 
-class ConflictError(LakeError):
-    """Somebody else has written a table since this program looked at it."""
-
-
-@dataclass(frozen=True)
-class Written:
-    """One commit: the version it made and the rows it added."""
-
-    version: int
-    rows: int
-
-
-class Lake(NewTables):
+class Lake(Once):
     """The tables of one pipeline, for reading and writing."""
 
     def grow(self, table: str, schema: "StructType | pa.Schema", *, attempt: int, expect: int) -> int:
@@ -219,9 +202,9 @@ class Lake(NewTables):
             ConflictError: It changed under every try.
         """
         said = CommitProperties(max_commit_retries=0, custom_metadata={"userMetadata": RESHAPING})
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             delta = self.open(table)
-            rows = Version.of(self.path(table), delta).dataset.scanner(columns=dict(columns)).to_reader()
+            rows = self.opened.known(table, delta).dataset.scanner(columns=dict(columns)).to_reader()
             self._committing(table)
             try:
                 with writing(self.path(table)):
@@ -247,7 +230,7 @@ class Lake(NewTables):
         """Write a small table anew: the rows that stay, and fresh ones."""
 
         def rewrite(delta: DeltaTable) -> Written:
-            old = Version.of(self.path(table), delta).dataset.to_table()
+            old = self.opened.known(table, delta).dataset.to_table()
             stays = ~arrow_condition(where) if where else pc.scalar(False)
             kept = old.filter(pc.coalesce(stays, pc.scalar(True)))  # rows for which the condition is null stay
             rows = pa.concat_tables([kept, with_columns_of(delta.schema(), fresh).cast(old.schema)])
@@ -278,7 +261,7 @@ class Lake(NewTables):
         written: list[DataFiles] = []
 
         def save(delta: DeltaTable) -> Written:
-            version = Version.of(self.path(table), delta)
+            version = self.opened.known(table, delta)
             if not written:  # where maintenance comes in between, they need not be written again
                 written.append(write_files(df, version, attempt))
             [fresh] = written
@@ -308,7 +291,7 @@ class Lake(NewTables):
         """Commit the rows that differ: if need be after a commit that gives those to delete files of their own."""
 
         def exchange(delta: DeltaTable) -> Written:
-            changes = RowChanges.between(Version.of(self.path(table), delta), where, df, attempt)
+            changes = RowChanges.between(self.opened.known(table, delta), where, df, attempt)
             sizes = changes.version.sizes
             fresh, gone = changes.coming(), {path: sizes[path] for path in changes.files}
             if not fresh.rows and not gone:
@@ -352,52 +335,6 @@ class Lake(NewTables):
         """Write the rows of some files anew that match no filters; those for which the condition is null stay."""
         rows = rows_of_files(self.session(), version, files).where(f"NOT coalesce({sql_condition(where)}, false)")
         return write_files(rows, version, attempt)
-
-    def _once(self, table: str, attempt: int | None, expect: int, write: Callable[[DeltaTable], Written]) -> Written:
-        """Write unless this attempt has; again where maintenance of the table was committed at the same moment."""
-        for _ in range(_TRIES):
-            delta = self.opened.take(table, expect)
-            try:
-                written = self._repeated(table, delta, attempt, expect) or write(delta)
-            except CommitFailedError as error:
-                failed = error
-                continue
-            self.opened.keep(table, delta, written.version)
-            return written
-        raise self._moved(table, expect) from failed
-
-    def _repeated(self, table: str, delta: DeltaTable, attempt: int | None, expect: int) -> Written | None:
-        """Return what this attempt has written already; check that the table is as expected if it has not.
-
-        Maintenance that came behind the expected version leaves the table as expected.
-        """
-        folder, current = self.path(table), delta.version()
-        newest = None if attempt is None else newest_change(folder, current)
-        if newest is not None and attempt is not None:
-            if newest.attempt > attempt:
-                raise FencedError(
-                    f"{folder} was written by attempt {newest.attempt}, a later one than this run's {attempt}.",
-                    expected="no other run that considers this one dead",
-                    remedy="Nothing was written. Run again.",
-                )
-            if newest.writes_for == attempt and self._changes(table, expect, current) in ((), (newest.version,)):
-                return Written(current, rows_written(dict(newest.info)))
-        if self._changes(table, expect, current) != ():
-            raise self._moved(table, expect)
-        return None
-
-    def _changes(self, table: str, after: int, latest: int) -> tuple[int, ...] | None:
-        """Return the versions after one that changed rows, None where the table has not come to it."""
-        if latest < after:
-            return None
-        return tuple(entry.version for entry in changes_between(self.path(table), after, latest))
-
-    def _moved(self, table: str, expect: int) -> ConflictError:
-        return ConflictError(
-            f"{self.path(table)} is at version {self.version(table)}: somebody else has written it.",
-            expected=f"version {expect}, and one more with this run's own write",
-            remedy="Run again: the next run goes on from the last commit in `batches`.",
-        )
 
 
 def _few(df: "DataFrame") -> pa.Table | None:

@@ -161,13 +161,19 @@ class Opened:
         known = self._seen.get((table, number))
         if known is not None:
             return known
-        if len(self._seen) >= _KEPT:
-            self._seen.clear()
         newest = self._newest.pop(table, None) or self.open(table)
-        delta = newest if newest.version() == number else self.open(table, number)
-        found = self._seen[table, number] = Version.of(self._root / table, delta)
+        found = self.known(table, newest if newest.version() == number else self.open(table, number))
         self.keep(table, newest)
         return found
+
+    def known(self, table: str, delta: DeltaTable) -> Version:
+        """Return what is known of an opened table as it is now."""
+        number = delta.version()
+        if (table, number) not in self._seen:
+            if len(self._seen) >= _KEPT:
+                self._seen.clear()
+            self._seen[table, number] = Version.of(self._root / table, delta)
+        return self._seen[table, number]
 
     def take(self, table: str, since: int | None = None) -> DeltaTable:
         """Return a table for writing: nobody else is given it. What was committed goes to `keep`.
@@ -191,6 +197,7 @@ class Opened:
             return self.open(table)
         last = _last_entry(self._root / table, delta.version())
         if last is None:  # the folder was put back to an earlier version, or is gone
+            self._seen = {key: version for key, version in self._seen.items() if key[0] != table}
             return self.open(table)
         return delta if last == delta.version() else self._gone_on(table, delta)
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidemark.resources.lake.commits import Entry, Since, changes_since
-from tidemark.resources.lake.lake import ConflictError, Lake
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.lake.once import ConflictError
 from tidemark.timeops.errors import FencedError, LakeError
 
 _TRIES = 20

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.feeds import between, changes, net, net_by_spark, rows_at
 from tidemark.resources.lake.filters import Filters
-from tidemark.resources.lake.lake import ConflictError, Lake
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.lake.once import ConflictError
 from tidemark.resources.lake.undoing import take_back
 from tidemark.resources.lake.upkeep import vacuum
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tidemark.resources.lake.lake import ConflictError, Lake
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.lake.once import ConflictError
 from tidemark.resources.lake.opened import Opened
 from tidemark.timeops.errors import LakeError
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from tidemark.resources.lake.lake import ConflictError, Lake
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.lake.once import ConflictError
 from tidemark.resources.lake.undoing import (
     ForeignChangeError,
     foreign_changes,

@@ -1,0 +1,57 @@
+"""What a run has read of a pipeline's tables, and need not read again: a version never changes.
+
+Here: what is kept, and until when. Not here: opened tables (lake/opened.py), what is asked of them (workspace.py).
+"""
+
+from typing import Any
+
+import pyarrow as pa
+
+from tidemark.resources.batches.batch_log import BatchMemory
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.lake.opened import Opened
+from tidemark.resources.lake.undoing import same_rows
+from tidemark.resources.places.place import Place
+from tidemark.resources.tables import WATERMARKS
+
+
+class Memory:
+    """What a run knows of one pipeline; those who look at the same pipeline in one run share it.
+
+    Attributes:
+        batches: What it has read of the log of batches.
+    """
+
+    def __init__(self) -> None:
+        self.batches = BatchMemory()
+        self._tables: Opened | None = None
+        self._rows: dict[str, tuple[int, pa.Table]] = {}
+        self._same_rows: dict[tuple[str, int, int], int] = {}
+        self._pipeline_rows: dict[tuple[int, int], dict[str, Any]] = {}
+
+    def tables(self, folder: Place) -> Opened:
+        """The opened tables of the pipeline, which stand in a folder."""
+        self._tables = self._tables or Opened(folder)
+        return self._tables
+
+    def rows(self, lake: Lake, table: str, version: int) -> pa.Table:
+        """All rows of a small table at a version; of each table those of one version are kept."""
+        known = self._rows.get(table)
+        if known is None or known[0] != version:
+            known = self._rows[table] = (version, lake.rows(table, version))
+        return known[1]
+
+    def newest_with_rows_of(self, lake: Lake, table: str, committed: int, latest: int) -> int:
+        """The newest version of a table, up to one, that has the rows of a committed version."""
+        key = table, committed, latest
+        if key not in self._same_rows:
+            self._same_rows[key] = same_rows(lake, table, committed, latest)[0]
+        return self._same_rows[key]
+
+    def pipeline_row(self, lake: Lake, batch_id: int) -> dict[str, Any]:
+        """The row of `watermarks` that a batch wrote for the whole pipeline, which has no timeline."""
+        key = batch_id, lake.version(WATERMARKS)
+        if key not in self._pipeline_rows:
+            of_batch = [("_batch_id", "=", batch_id), ("_timeline", "=", None)]
+            self._pipeline_rows[key] = lake.rows(WATERMARKS, key[1], filters=of_batch).to_pylist()[0]
+        return self._pipeline_rows[key]
