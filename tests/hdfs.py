@@ -37,6 +37,7 @@ def hdfs(folder: Path) -> Iterator[RemotePath]:
     command += ["-writeDetails", str(details), "-D", f"hdfs.minidfs.basedir={folder / 'data'}"]
     with process(command, {}, log) as cluster:
         wait_until(lambda: cluster.poll() is not None or (details.exists() and details.stat().st_size > 0), log)
+        assert cluster.poll() is None, log.read_text()
         root = RemotePath(f"hdfs://localhost:{json.loads(details.read_text())['namenode_port']}")
         wait_until(lambda: _takes_files(root), log)
         yield root

@@ -85,7 +85,7 @@ class S3Server:
     def _check_from_request(self, number: str) -> None:
         """Tell moto after how many requests it looks who asks."""
         plain = {"Content-Type": "text/plain"}
-        urlopen(Request(f"{self.address}/moto-api/reset-auth", number.encode(), plain, method="POST")).close()
+        urlopen(Request(f"{self.address}{_OF_MOTO}reset-auth", number.encode(), plain, method="POST")).close()
 
 
 @contextmanager

@@ -118,14 +118,15 @@ def failure_of_store(said: str, where: str = "") -> StoreFailureError | None:
         return None
     place = where or _place_in(said)
     found = known.found.format(place=place, code=_code_in(said), endpoint=_endpoint(place))
+    sentence = f"The {found.removeprefix('the ')}" if found.startswith("the ") else found
     variables = _CREDENTIALS.get(urlsplit(place).scheme, "variables of the environment")
-    return StoreFailureError(found, expected=known.expected.format(variables=variables), remedy=known.remedy)
+    return StoreFailureError(sentence, expected=known.expected.format(variables=variables), remedy=known.remedy)
 
 
 def _place_in(said: str) -> str:
     found = _WHERE.search(said)
     if found is None:
-        return "The object store"
+        return "the object store"
     scheme = urlsplit(found[0]).scheme
     return f"{_SPELLINGS.get(scheme, scheme)}://{urlsplit(found[0]).netloc}"
 

@@ -165,7 +165,8 @@ def test_a_failure_of_spark_at_a_store_is_told_without_what_was_sent() -> None:
     assert known is not None
     assert known.found == "s3://tables does not accept the credentials (InvalidAccessKeyId)."
     missing = "ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
-    assert "has no client" in str(failure_of_store(missing))
+    assert "This Spark has no client for the object store." in str(failure_of_store(missing))
+    assert "The object store does not answer." in str(failure_of_store("Generic S3 error: Connection refused"))
     assert failure_of_store("a division by zero") is None
 
 
