@@ -61,10 +61,9 @@ _IN_ENVIRONMENT = {
     ),
     "gs": ("google_service_account", "google_application_credentials", "google_base_url", "google_skip_signature"),
     "abfss": (
-        *("azure_storage_account_key", "azure_storage_sas_key", "azure_storage_sas_token"),
+        *("azure_storage_account_key", "azure_endpoint", "azure_storage_endpoint"),
         *("azure_storage_client_id", "azure_storage_client_secret", "azure_storage_tenant_id"),
         *("azure_client_id", "azure_client_secret", "azure_tenant_id"),
-        *("azure_endpoint", "azure_storage_endpoint", "azure_skip_signature"),
     ),
     "hdfs": (),
 }
@@ -105,7 +104,7 @@ def options_of(root: str) -> Options:
 
 
 def _checked(options: Options) -> Options:
-    """The same options, if each address in them is one: the libraries would stop this process."""
+    """The same options, if all libraries can take them: an address that is none would stop this process."""
     for name in ADDRESSES:
         if name in options and not _ADDRESS.fullmatch(options[name]):
             raise SpecError(
@@ -113,6 +112,12 @@ def _checked(options: Options) -> Options:
                 expected="an address such as https://store.example.com",
                 remedy="correct the variable, or the option in the file that " + NAMED_OPTIONS + " names",
             )
+    if "azure_storage_sas_key" in options:
+        raise SpecError(
+            "Tidemark takes no shared access signature for Azure: messages of Arrow would quote it.",
+            expected="azure_storage_account_key, or azure_client_id, azure_client_secret and azure_tenant_id",
+            remedy=f"name one of them in the file that {NAMED_OPTIONS} names",
+        )
     return options
 
 
@@ -234,17 +239,7 @@ def arrow_files(root: str) -> "FileSystem":
             account = found.get("google_service_account") or found.get("google_application_credentials")
             return _google_files(account, found.get("google_base_url", ""), is_open(found))
         case "abfss":
-            endpoint = urlsplit(found.get("azure_endpoint", ""))
-            address = {} if not endpoint.netloc else _azure_address(endpoint.scheme, endpoint.netloc)
-            return files.AzureFileSystem(
-                host.partition("@")[2].partition(".")[0],
-                account_key=found.get("azure_storage_account_key"),
-                sas_token=found.get("azure_storage_sas_key"),
-                client_id=found.get("azure_storage_client_id"),
-                client_secret=found.get("azure_storage_client_secret"),
-                tenant_id=found.get("azure_storage_tenant_id"),
-                **address,
-            )
+            return files.AzureFileSystem(host.partition("@")[2].partition(".")[0], **_of_azure_in_arrow(found))
         case _:
             from hdfs_native.fsspec import HdfsFileSystem  # noqa: PLC0415 - an extra
 
@@ -252,16 +247,24 @@ def arrow_files(root: str) -> "FileSystem":
             return files.PyFileSystem(files.FSSpecHandler(HdfsFileSystem(name, int(port) if port else None)))
 
 
-def _azure_address(scheme: str, authority: str) -> dict[str, str]:
-    """Where both of Azure's protocols are, as Arrow has it."""
-    return {f"{kind}_storage_scheme": scheme for kind in ("blob", "dfs")} | {
-        f"{kind}_storage_authority": authority for kind in ("blob", "dfs")
-    }
+def _of_azure_in_arrow(options: Options) -> dict[str, str]:
+    """Who asks, as Arrow has it, which takes one answer; and where an emulator is, which has both protocols there."""
+    if key := options.get("azure_storage_account_key"):
+        found = {"account_key": key}
+    else:
+        is_role = "azure_storage_client_secret" not in options  # the machine's own, which has no tenant
+        names = ("client_id",) if is_role else ("client_id", "client_secret", "tenant_id")
+        found = {name: options[f"azure_storage_{name}"] for name in names if f"azure_storage_{name}" in options}
+    endpoint = urlsplit(options.get("azure_endpoint", ""))
+    if endpoint.path.strip("/"):
+        for kind in ("blob", "dfs"):
+            found |= {f"{kind}_storage_scheme": endpoint.scheme, f"{kind}_storage_authority": endpoint.netloc}
+    return found
 
 
 def is_open(options: Options) -> bool:
     """Whether everybody may read, so that nobody signs."""
-    return any(options.get(f"{whose}_skip_signature", "").lower() == "true" for whose in ("aws", "google", "azure"))
+    return any(options.get(f"{whose}_skip_signature", "").lower() == "true" for whose in ("aws", "google"))
 
 
 @cache  # for each account once, as it changes the environment for a moment

@@ -92,8 +92,6 @@ def _of_abfss(options: Options, account: str) -> Options:
     settings: Options = {}
     if key := options.get("azure_storage_account_key"):
         settings = {"account.auth.type": "SharedKey", "account.key": key}
-    elif token := options.get("azure_storage_sas_key"):
-        settings = {"account.auth.type": "SAS", "sas.fixed.token": token}
     elif "azure_storage_client_secret" in options:
         settings = {
             "account.auth.type": "OAuth",

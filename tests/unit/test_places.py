@@ -140,6 +140,15 @@ def test_google_and_azure_are_told_to_spark_by_account(tmp_path: Path, monkeypat
     assert delta_options(container)["allow_http"] == "true"
 
 
+def test_a_shared_access_signature_is_refused_and_not_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "stores.yaml"
+    file.write_text("abfss://c@lake.dfs.core.windows.net: {azure_storage_sas_token: 'sv=1&sig=hidden'}\n")
+    monkeypatch.setenv(NAMED_OPTIONS, str(file))
+    with pytest.raises(SpecError, match="no shared access signature") as raised:
+        options_of("abfss://c@lake.dfs.core.windows.net")
+    assert "hidden" not in str(raised.value)
+
+
 def test_an_address_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_BASE_URL", "http://127.0.0.1 x")
     with pytest.raises(SpecError, match="GOOGLE_BASE_URL is no address"):
