@@ -20,6 +20,7 @@ CORES = (1, 2)
 SHOWN = (SPARK.title, WITHOUT, WITH, DUCKDB.title)
 BUDGET_S = 45 * 60.0
 _LEFT_OUT = "left out: it would have ended after the budget"
+_FAILED = "failed"
 
 
 @dataclass
@@ -69,20 +70,29 @@ def main(*, millions: str, cores: str, rounds: int, budget: float, logs: Path, i
             events = round(many * 1_000_000)
             commands = _on_cores(commands_of(files[many], "parquet", str(TIDEMARK)), count)
             for name, command in commands.items():
-                may_run = left.allows(name, count, events)
-                runs = measured({name: command}, logs.absolute(), rounds, budget_s=0)[name] if may_run else []
+                runs, why = list[Cold](), _LEFT_OUT
+                if left.allows(name, count, events):
+                    runs, why = _tried(name, command, logs.absolute(), rounds)
                 if runs:
                     left.took(name, count, events, max(run.seconds for run in runs))
-                click.echo(f"{on}: {name}: " + (", ".join(f"{run.seconds:.1f} s" for run in runs) or _LEFT_OUT))
-                report.figures += _figures(on, name, runs)
+                click.echo(f"{on}: {name}: " + (", ".join(f"{run.seconds:.1f} s" for run in runs) or why))
+                report.figures += _figures(on, name, runs, why)
             report.write(into)
     report.save(into)
 
 
-def _figures(on: str, name: str, runs: list[Cold]) -> list[Figure]:
+def _tried(name: str, command: Command, folder: Path, rounds: int) -> tuple[list[Cold], str]:
+    """The runs of a command, or why there are none: a system that fails at a length is a point of the curve too."""
+    try:
+        return measured({name: command}, folder, rounds, budget_s=0)[name], ""
+    except click.ClickException as error:
+        error.show()
+        return [], _FAILED
+
+
+def _figures(on: str, name: str, runs: list[Cold], note: str) -> list[Figure]:
     work = f"{on}: {name}"
     against = None if name == SPARK.title else f"{on}: {SPARK.title}"
-    note = "" if runs else _LEFT_OUT
     return [
         Figure(work, [run.seconds for run in runs], against=against, note=note),
         Figure(work, [run.peak_gb for run in runs], unit="GB at its peak", against=against, note=note),
