@@ -11,7 +11,7 @@ from functools import cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from tidemark.resources.places.credentials import NAMED_OPTIONS, SCHEMES, address_of, has_lock, store_with
+from tidemark.resources.places.credentials import NAMED_OPTIONS, SCHEMES, address_of, store_with
 from tidemark.resources.places.place import Place, RemotePath
 from tidemark.timeops.errors import LakeError, MachineError
 
@@ -168,10 +168,10 @@ def ensure_put_if_absent(warehouse: Place) -> None:
     A small file stays in the warehouse; where it is, one request tells.
 
     Raises:
-        LakeError: The store lets both write, and no lock is named that keeps them apart.
+        LakeError: The store lets both write.
         StoreFailureError: It cannot be asked.
     """
-    if isinstance(warehouse, RemotePath) and not has_lock(warehouse.root):
+    if isinstance(warehouse, RemotePath):
         _ensure_put_if_absent(warehouse)
 
 
@@ -191,8 +191,7 @@ def _ensure_put_if_absent(warehouse: RemotePath) -> None:
     raise LakeError(
         f"{warehouse.root} has no conditional put: it lets two runs write the same commit, and one would be lost.",
         expected="a store that refuses `PUT` with `If-None-Match: *` where the object exists, as S3 does",
-        remedy="use a store or a version of it that does, or name a lock: AWS_S3_LOCKING_PROVIDER=dynamodb. Nothing "
-        "was changed",
+        remedy="use a store, or a version of it, that does. Nothing was changed",
     )
 
 

@@ -52,12 +52,12 @@ _OTHER_NAMES = {
     "azure_storage_sas_token": "azure_storage_sas_key",
     "azure_storage_endpoint": "azure_endpoint",
 }
+_LOCK = "aws_s3_locking_provider"
 _IN_ENVIRONMENT = {
     "s3": (
         *("aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_region", "aws_default_region"),
         *("aws_endpoint_url", "aws_endpoint_url_s3", "aws_endpoint", "aws_allow_http", "aws_skip_signature"),
-        *("aws_virtual_hosted_style_request", "aws_conditional_put", "aws_s3_locking_provider"),
-        *("aws_s3_allow_unsafe_rename", "delta_dynamo_table_name"),
+        *("aws_virtual_hosted_style_request", _LOCK),
     ),
     "gs": ("google_service_account", "google_application_credentials", "google_base_url", "google_skip_signature"),
     "abfss": (
@@ -67,13 +67,8 @@ _IN_ENVIRONMENT = {
     ),
     "hdfs": (),
 }
-_OF_DELTA = (
-    "aws_conditional_put",
-    "aws_s3_locking_provider",
-    "aws_s3_allow_unsafe_rename",
-    "delta_dynamo_table_name",
-)
-_OF_CLIENT = ("allow_http",)
+# Of delta-rs alone: else two runs could commit one version, whatever a user has set.
+_COMMITS: Mapping[str, str] = {"aws_conditional_put": "etag", "aws_s3_allow_unsafe_rename": "false"}
 ADDRESSES = ("aws_endpoint_url", "google_base_url", "azure_endpoint")
 _ADDRESS = re.compile(r"https?://(?:[\w.-]+|\[[\da-fA-F:]+\])(?::\d+)?(?:/[\w./-]*)?")
 IN_SPARK = {  # of one bucket, behind `fs.s3a.bucket.<bucket>.`
@@ -96,7 +91,7 @@ def options_of(root: str) -> Options:
         root: URL of the bucket or container.
 
     Raises:
-        SpecError: The file of options cannot be read.
+        SpecError: The file of options cannot be read, or an option cannot be taken.
     """
     scheme = urlsplit(root).scheme
     environment = {name: os.environ[name.upper()] for name in _IN_ENVIRONMENT[scheme] if os.environ.get(name.upper())}
@@ -112,6 +107,12 @@ def _checked(options: Options) -> Options:
                 expected="an address such as https://store.example.com",
                 remedy="correct the variable, or the option in the file that " + NAMED_OPTIONS + " names",
             )
+    if _LOCK in options:
+        raise SpecError(
+            f"{_LOCK.upper()} is set, but delta-rs has no lock any more: two runs could write the same commit.",
+            expected="a store with conditional puts, which needs no lock",
+            remedy="unset it, or take it out of the file that " + NAMED_OPTIONS + " names",
+        )
     if "azure_storage_sas_key" in options:
         raise SpecError(
             "Tidemark takes no shared access signature for Azure: messages of Arrow would quote it.",
@@ -166,11 +167,7 @@ def delta_options(root: str) -> Options:
     if urlsplit(root).scheme == "hdfs":
         return found
     found |= {**_http(found), "retry_timeout": _seconds(PATIENCE)}
-    if urlsplit(root).scheme != "s3":
-        return found
-    unsafe = {"aws_s3_allow_unsafe_rename": "false"}  # else two runs could commit one version
-    by_store = {} if found.get("aws_s3_locking_provider") else {"aws_conditional_put": "etag"}
-    return {**by_store, **found, **unsafe}
+    return {**found, **_COMMITS} if urlsplit(root).scheme == "s3" else found
 
 
 def _seconds(patience: timedelta) -> str:
@@ -189,11 +186,6 @@ def named_roots() -> tuple[str, ...]:
     return tuple(sorted(_read_named(file))) if file else ()
 
 
-def has_lock(root: str) -> bool:
-    """Tell whether a lock is named that stands in for put-if-absent: delta-rs's table in DynamoDB."""
-    return bool(options_of(root).get("aws_s3_locking_provider"))
-
-
 def store_at(root: str) -> "Store":
     """Return the store, opened once for these options."""
     return store_with(root, PATIENCE)
@@ -210,7 +202,7 @@ def _opened(root: str, options: tuple[tuple[str, str], ...], patience: timedelta
 
     if root.startswith("hdfs://"):
         return Hdfs(root, patience)
-    config: dict[str, Any] = {name: value for name, value in options if name not in (*_OF_DELTA, *_OF_CLIENT)}
+    config: dict[str, Any] = {name: value for name, value in options if name not in (*_COMMITS, "allow_http")}
     client: dict[str, Any] = {"connect_timeout": "5s", "timeout": "60s"}
     if dict(options).get("allow_http", "").lower() == "true":
         client["allow_http"] = True

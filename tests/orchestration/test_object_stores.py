@@ -239,7 +239,6 @@ def test_a_store_without_conditional_puts_is_refused(server: S3Server, tmp_path:
     result = tidemark("run", file.path, "--warehouse", settings.warehouse)
     assert result.exit_code == 1
     assert f"{store} has no conditional put" in result.output
-    assert "AWS_S3_LOCKING_PROVIDER" in result.output
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.ports import free_port
 from tidemark.resources.places.checks import StoreFailureError, ensure_answers, failure_of_store
-from tidemark.resources.places.credentials import NAMED_OPTIONS, delta_options, options_of
+from tidemark.resources.places.credentials import NAMED_OPTIONS, delta_options, options_of, store_at
 from tidemark.resources.places.hadoop import hadoop_settings
 from tidemark.resources.places.place import RemotePath, _matches, place_of, relative, roots_of, spark_url
 from tidemark.resources.sources.local_files import fixed_folder, name_of, path_of_url, spark_path
@@ -115,8 +115,20 @@ def test_spark_is_told_of_each_bucket_apart_and_delta_commits_by_conditional_put
     assert delta_options(ROOT)["allow_http"] == "true"
     monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
     assert delta_options(ROOT)["aws_s3_allow_unsafe_rename"] == "false"
+    monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
+    assert delta_options(ROOT)["aws_conditional_put"] == "etag"
+
+
+def test_a_lock_that_delta_rs_no_longer_has_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_S3_LOCKING_PROVIDER", "dynamodb")
-    assert "aws_conditional_put" not in delta_options(ROOT)
+    with pytest.raises(SpecError, match="delta-rs has no lock any more"):
+        delta_options(ROOT)
+    monkeypatch.delenv("AWS_S3_LOCKING_PROVIDER")
+    file = tmp_path / "stores.yaml"
+    file.write_text(f"{ROOT}: {{aws_s3_locking_provider: dynamodb}}\n")
+    monkeypatch.setenv(NAMED_OPTIONS, str(file))
+    with pytest.raises(SpecError, match="delta-rs has no lock any more"):
+        store_at(ROOT)
 
 
 def test_google_and_azure_are_told_to_spark_by_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
