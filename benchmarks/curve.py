@@ -70,9 +70,8 @@ def main(*, millions: str, cores: str, rounds: int, budget: float, logs: Path, i
             events = round(many * 1_000_000)
             commands = _on_cores(commands_of(files[many], "parquet", str(TIDEMARK)), count)
             for name, command in commands.items():
-                runs, why = list[Cold](), _LEFT_OUT
-                if left.allows(name, count, events):
-                    runs, why = _tried(name, command, logs.absolute(), rounds)
+                may_run = left.allows(name, count, events)
+                runs, why = _tried(name, command, logs.absolute(), rounds) if may_run else ([], _LEFT_OUT)
                 if runs:
                     left.took(name, count, events, max(run.seconds for run in runs))
                 click.echo(f"{on}: {name}: " + (", ".join(f"{run.seconds:.1f} s" for run in runs) or why))

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from email.message import Message
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,12 +23,12 @@ from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import unescape
 
-from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 
+from tests.certificates import as_pem, certificate_of
 from tests.ports import free_port
 from tests.processes import process, wait_until
 
@@ -89,14 +88,11 @@ def gcs_server(folder: Path) -> Iterator[GcsServer]:
 
 
 def _write_account(file: Path, key: rsa.RSAPrivateKey, email: str, address: str) -> None:
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
     account = {
         "type": "service_account",
         "project_id": "tests",
         "private_key_id": "1",
-        "private_key": pem.decode(),
+        "private_key": as_pem(key),
         "client_email": email,
         "client_id": "1",
         "token_uri": f"{address}/token",
@@ -105,18 +101,8 @@ def _write_account(file: Path, key: rsa.RSAPrivateKey, email: str, address: str)
 
 
 def _write_certificate(folder: Path, key: rsa.RSAPrivateKey) -> None:
-    name, now = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, HOST)]), datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(HOST)]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / "host.pem").write_bytes(pem + certificate.public_bytes(serialization.Encoding.PEM))
+    certificate = certificate_of(key, HOST)
+    (folder / "host.pem").write_text(as_pem(key) + as_pem(certificate))
     trusted = pkcs12.PKCS12Certificate(certificate, b"gcs")
     (folder / "trusted.p12").write_bytes(
         pkcs12.serialize_java_truststore([trusted], serialization.BestAvailableEncryption(_TRUSTED))

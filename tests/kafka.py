@@ -8,9 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -27,10 +25,9 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.certificates import as_pem, certificate_of
 from tidemark.resources.kafka.local_broker import LocalBroker, running
 
 SECURE = "SASL_SSL"
@@ -149,29 +146,10 @@ def login(broker: LocalBroker) -> dict[str, str]:
 def _certificate(folder: Path, prefix: str) -> dict[str, str]:
     """The settings by which a listener shows a certificate, which is left in the folder."""
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = certificate_of(key)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    ).decode()
+    certificate = as_pem(certificate_of(key, "127.0.0.1"))
     (folder / "authority.pem").write_text(certificate)
-    pem = {"certificate.chain": certificate, "key": private}
+    pem = {"certificate.chain": certificate, "key": as_pem(key)}
     return {f"{prefix}.ssl.keystore.{what}": text.replace("\n", "\\n") for what, text in pem.items()}
-
-
-def certificate_of(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> str:
-    """A certificate of 127.0.0.1 that vouches for itself, as PEM."""
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-        .public_bytes(serialization.Encoding.PEM)
-        .decode()
-    )
 
 
 @pytest.fixture

@@ -12,11 +12,10 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tidemark.resources.places.credentials import NAMED_OPTIONS, SCHEMES, address_of, store_with
-from tidemark.resources.places.place import Place, RemotePath
+from tidemark.resources.places.place import SPELLINGS, Place, RemotePath
 from tidemark.timeops.errors import LakeError, MachineError
 
 _PATIENCE = timedelta(seconds=8)  # whoever gave a wrong address is told within seconds
-_SPELLINGS = {"s3a": "s3", "abfs": "abfss"}  # of Hadoop
 _PROBE = "_tidemark/put_if_absent"
 _CODE = re.compile(r"<Code>(\w+)</Code>|\b(NoSuchBucket|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch)\b")
 _STORE_SIGNS = (
@@ -128,7 +127,7 @@ def _place_in(said: str) -> str:
     if found is None:
         return "the object store"
     scheme = urlsplit(found[0]).scheme
-    return f"{_SPELLINGS.get(scheme, scheme)}://{urlsplit(found[0]).netloc}"
+    return f"{SPELLINGS.get(scheme, scheme)}://{urlsplit(found[0]).netloc}"
 
 
 def _code_in(said: str) -> str:

@@ -99,19 +99,19 @@ def options_of(root: str) -> Options:
 
 
 def _checked(options: Options) -> Options:
-    """The same options, if all libraries can take them: an address that is none would stop this process."""
+    """The same options, if all libraries can take them: a malformed address would end this process."""
     for name in ADDRESSES:
         if name in options and not _ADDRESS.fullmatch(options[name]):
             raise SpecError(
                 f"{name.upper()} is no address: {options[name].rpartition('@')[2]}",  # before it stand secrets
                 expected="an address such as https://store.example.com",
-                remedy="correct the variable, or the option in the file that " + NAMED_OPTIONS + " names",
+                remedy=f"correct the variable, or the option in the file that {NAMED_OPTIONS} names",
             )
     if _LOCK in options:
         raise SpecError(
             f"{_LOCK.upper()} is set, but delta-rs has no lock any more: two runs could write the same commit.",
             expected="a store with conditional puts, which needs no lock",
-            remedy="unset it, or take it out of the file that " + NAMED_OPTIONS + " names",
+            remedy=f"unset it, or take it out of the file that {NAMED_OPTIONS} names",
         )
     if "azure_storage_sas_key" in options:
         raise SpecError(
@@ -163,21 +163,18 @@ def _wrong_file(file: str, why: str) -> SpecError:
 
 def delta_options(root: str) -> Options:
     """Return the options as delta-rs takes them: it commits by the store's own put-if-absent."""
+    found, scheme = _with_http(root), urlsplit(root).scheme
+    if scheme != "hdfs":
+        found["retry_timeout"] = f"{PATIENCE.total_seconds():g}s"
+    return {**found, **_COMMITS} if scheme == "s3" else found
+
+
+def _with_http(root: str) -> Options:
+    """The options of a store; who names an address without TLS has allowed it."""
     found = options_of(root)
-    if urlsplit(root).scheme == "hdfs":
-        return found
-    found |= {**_http(found), "retry_timeout": _seconds(PATIENCE)}
-    return {**found, **_COMMITS} if urlsplit(root).scheme == "s3" else found
-
-
-def _seconds(patience: timedelta) -> str:
-    return f"{patience.total_seconds():g}s"
-
-
-def _http(options: Options) -> Options:
-    """Who names an address without TLS has allowed it."""
-    is_http = any(options.get(name, "").startswith("http://") for name in ADDRESSES)
-    return {"allow_http": "true"} if is_http else {}
+    if any(found.get(name, "").startswith("http://") for name in ADDRESSES):
+        found["allow_http"] = "true"
+    return found
 
 
 def named_roots() -> tuple[str, ...]:
@@ -193,7 +190,7 @@ def store_at(root: str) -> "Store":
 
 def store_with(root: str, patience: timedelta) -> "Store":
     """Return the store, whose requests are tried again for so long."""
-    return _opened(root, tuple(sorted({**options_of(root), **_http(options_of(root))}.items())), patience)
+    return _opened(root, tuple(sorted(_with_http(root).items())), patience)
 
 
 @cache
@@ -260,7 +257,7 @@ def is_open(options: Options) -> bool:
 
 
 @cache  # for each account once, as it changes the environment for a moment
-def _google_files(account: str | None, address: str, is_open: bool) -> "FileSystem":
+def _google_files(account: str | None, address: str, anonymous: bool) -> "FileSystem":
     """Google's store as Arrow reads it. Arrow takes an account from the environment only, when it is opened."""
     import pyarrow.fs as files  # noqa: PLC0415 - see above
 
@@ -270,7 +267,7 @@ def _google_files(account: str | None, address: str, is_open: bool) -> "FileSyst
     try:
         endpoint = urlsplit(address)
         return files.GcsFileSystem(
-            anonymous=is_open,
+            anonymous=anonymous,
             scheme=endpoint.scheme or "https",
             endpoint_override=endpoint.netloc or None,
             retry_time_limit=PATIENCE,

@@ -81,7 +81,7 @@ def _of_gs(options: Options) -> Options:
 
 def _two_accounts(root: str) -> SpecError:
     return SpecError(
-        f"{root} has another account than a bucket before it, and Spark takes one for all of Google's.",
+        f"{root} has another account than an earlier bucket, and Spark takes one account for all of Google's.",
         expected="one Google account for input and tables of a session",
         remedy="let one account read all buckets, and name it for each",
     )

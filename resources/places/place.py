@@ -24,7 +24,8 @@ if TYPE_CHECKING:  # who has all on the file system must not wait for the librar
     from tidemark.resources.places.stores import Store, Stored
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
-_SPELLINGS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
+SPELLINGS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
+"""Schemes as others write them, Hadoop above all, and as they are here."""
 
 
 @dataclass(frozen=True, order=True)
@@ -200,7 +201,7 @@ def place_of(named: "str | PathLike[str] | Place") -> Place:
     found = _URL.fullmatch(text)
     if found is None:
         return Path(text)
-    scheme = _SPELLINGS.get(found[1].lower(), found[1].lower())
+    scheme = SPELLINGS.get(found[1].lower(), found[1].lower())
     if scheme == "file":
         return Path(unquote(urlparse(text).path))
     host, _, key = found[2].partition("/")

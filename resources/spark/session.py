@@ -123,6 +123,8 @@ def session_config(
     # Planning makes gigabytes of garbage in every batch. The parallel collector pauses, but leaves more of few cores
     # to the work than G1, whose threads go on beside it.
     java = f"-Dlog4j2.configurationFile={log4j} -XX:MetaspaceSize=256m -XX:+UseParallelGC"
+    if is_local(master):  # a heap that starts small is collected whole each time it grows
+        java += f" -Xms{_HEAP}"
     config = {
         "spark.app.name": "tidemark",
         "spark.master": master,
@@ -145,9 +147,6 @@ def session_config(
         config["spark.jars.excludes"] = ",".join(EXCLUDED)
     if is_local(master):
         config |= _ON_ONE_MACHINE
-        # A heap that starts small is collected whole each time it grows. What is not used takes no memory.
-        java = f"{java} -Xms{_HEAP}"
-        config[_JAVA_OPTIONS] = java
     if small:
         config |= {
             "spark.sql.shuffle.partitions": "2",

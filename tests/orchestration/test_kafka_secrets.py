@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from pyspark.sql import SparkSession
 
-from tests.kafka import PASSWORD, SECURE, Topic, certificate_of, login
+from tests.certificates import as_pem, certificate_of
+from tests.kafka import PASSWORD, SECURE, Topic, login
 from tests.orchestration.running import command, log_of, run
 from tests.orchestration.test_kafka_sources import MakeTopic, events, made
 from tests.ports import free_port
@@ -33,11 +34,10 @@ def with_a_login(base: Path, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> l
     topic.write(events(1, RECORDS, partitions=(0,)))
     (base / SECRETS).mkdir()
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)  # its text is longer than a page shows
-    (base / SECRETS / "certificate.pem").write_text(certificate_of(key))
+    (base / SECRETS / "certificate.pem").write_text(as_pem(certificate_of(key, "127.0.0.1")))
     forms = serialization.PrivateFormat
     for name, form in {"PKCS8": forms.PKCS8, "Traditional": forms.TraditionalOpenSSL}.items():
-        text = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-        (base / SECRETS / f"{name}.pem").write_bytes(text)
+        (base / SECRETS / f"{name}.pem").write_text(as_pem(key, form))
     for name, value in {"KAFKA_PASSWORD": PASSWORD, "KEYS": str(base / SECRETS), "FORM": "PKCS8"}.items():
         monkeypatch.setenv(name, value)
     options = {

@@ -161,7 +161,7 @@ def test_a_shared_access_signature_is_refused_and_not_quoted(tmp_path: Path, mon
     assert "hidden" not in str(raised.value)
 
 
-def test_an_address_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_malformed_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_BASE_URL", "http://127.0.0.1 x")
     with pytest.raises(SpecError, match="GOOGLE_BASE_URL is no address"):
         options_of("gs://tables")

@@ -141,7 +141,7 @@ def in_order(events: DataFrame, state: DataFrame) -> DataFrame:
         state: timelines.STATE_SCHEMA before them.
 
     Returns:
-        As `Scanned.events`, and with ADVANCES those that are `Scanned.advances`.
+        What `Scanned.events` has, and ADVANCES, which of them `Scanned.advances` would have.
     """
     earlier = Window.partitionBy(TIMELINE).orderBy(SEQ).rowsBetween(Window.unboundedPreceding, -1)
     marked = events.withColumn(_IS_EVENT, F.lit(True))
