@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tidemark.timeops.errors import SpecError, TidemarkError
+from tidemark.timeops.errors import SpecError, TidemarkError, first_line
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -142,8 +142,7 @@ def in_words(*, verbose: bool = False) -> Iterator[None]:
             say(str(known))
             sys.exit(FAILED)
         more = "" if verbose else " `--verbose` shows where it happened."
-        first_line = next(iter(str(error).splitlines()), "")
-        say(f"Unexpected {type(error).__name__}: {first_line}. Readers stay at the last commit.{more}")
+        say(f"Unexpected {type(error).__name__}: {first_line(error)}. Readers stay at the last commit.{more}")
         sys.exit(FAILED)
 
 

@@ -18,7 +18,7 @@ from tidemark.resources import tables
 from tidemark.resources.machine import machine_failure
 from tidemark.resources.places.place import in_delta
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.errors import TidemarkError
+from tidemark.timeops.errors import TidemarkError, first_line
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.spec import Catalog
 
@@ -197,7 +197,7 @@ def _in_words(schema: str) -> Iterator[None]:
         if machine_failure(str(error), type(error).__name__):
             raise
         said, condition = str(error), error.getCondition() if isinstance(error, PySparkException) else None
-        first, name = next(iter(said.splitlines()), ""), schema.split(".", maxsplit=1)[0]
+        first, name = first_line(error), schema.split(".", maxsplit=1)[0]
         if condition in _NOT_THERE:
             found = f"There is no catalog {name} in this Spark."
             remedy = "correct `catalog.name`, or define the catalog in the spark-defaults.conf of this Spark"

@@ -28,6 +28,11 @@ class TidemarkError(Exception):
         super().__init__("\n".join(parts))
 
 
+def first_line(said: object) -> str:
+    """Return the first line of what a library says; only a line feed ends it, as a text may quote any other sign."""
+    return str(said).strip().partition("\n")[0].rstrip("\r")
+
+
 class SpecError(TidemarkError):
     """The spec file, an expression in it or the command line is wrong; nothing was written."""
 

@@ -179,7 +179,7 @@ def _against_expected(case: Case, outcome: CaseOutcomes) -> Iterator[Difference]
 
 def _reason(error: Exception) -> str:
     """The innermost cause that Java names, else the first line."""
-    lines = str(error).splitlines()
+    lines = str(error).split("\n")
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     return [*lines[:1], *causes][-1]
 

@@ -192,7 +192,7 @@ def fetch_jars(name: str, artifact: tuple[str, str, str], *, alone: bool = False
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode or not list(unfinished.glob(f"{module}-*.jar")):
             shutil.rmtree(unfinished, ignore_errors=True)
-            said = "\n".join(done.stdout.splitlines()[-15:])
+            said = "\n".join(done.stdout.rstrip("\n").split("\n")[-15:])
             raise MachineError(
                 f"{module} {version} cannot be fetched from Maven Central:\n{said}",
                 remedy="the first start needs the network; see the lines above.",
@@ -230,4 +230,4 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _end_of(path: Path, lines: int = 15) -> str:
-    return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+    return "\n".join(path.read_text(encoding="utf-8", errors="replace").rstrip("\n").split("\n")[-lines:])

@@ -4,7 +4,6 @@ Here: the marks that a commit carries, and reading them. Not here: writing table
 of others (undoing.py).
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,7 @@ from typing import Any, Literal
 
 from tidemark.resources.lake.opened import entry_path, unreadable_log
 from tidemark.resources.places.place import Place, RemotePath
+from tidemark.resources.sources.delta_log import actions_in
 from tidemark.timeops.errors import LakeError
 
 _COLUMNS = "columns of "
@@ -215,7 +215,7 @@ def _fetched(path: RemotePath, version: int) -> Entry:
 
 def _parsed(path: Place, version: int) -> Entry:
     text = path.read_text(encoding="utf-8")
-    actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+    actions = actions_in(text)
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     files = [action[kind] for action in actions for kind in ("add", "remove") if kind in action]
     return Entry(

@@ -8,7 +8,6 @@ was seen of it holds. Which is the newest is asked anew each time, but while a r
 only this run writes, and a commit on a version that somebody else has overtaken is refused by the log.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +24,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from tidemark.resources.lake.filters import files_of
 from tidemark.resources.places.checks import failure_of_store
 from tidemark.resources.places.place import Place, RemotePath, delta_place
-from tidemark.timeops.errors import LakeError
+from tidemark.resources.sources.delta_log import actions_in
+from tidemark.timeops.errors import LakeError, first_line
 
 _DIGITS = re.compile(r"\d{20}")
 _KEPT = 100  # versions that are known before all of them are let go
@@ -265,7 +265,7 @@ def _telling(folder: Place) -> Iterator[None]:
             raise known from error
         if isinstance(error, OSError):
             raise
-        raise unreadable_log(folder, str(error).splitlines()[0]) from error
+        raise unreadable_log(folder, first_line(error)) from error
 
 
 def unreadable_log(folder: Place, why: str) -> LakeError:
@@ -287,8 +287,7 @@ def unreadable_log(folder: Place, why: str) -> LakeError:
 
 
 def _is_broken(entry: Place) -> bool:
-    lines = entry.read_text(errors="replace").splitlines()
     try:
-        return not [json.loads(line) for line in lines]
+        return not actions_in(entry.read_text(encoding="utf-8", errors="replace"))
     except ValueError:
         return True

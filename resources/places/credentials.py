@@ -301,7 +301,7 @@ def spark_defaults() -> dict[str, str]:
         text = defaults_file().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return {}
-    lines = (line.strip().replace("=", " ", 1).split(None, 1) for line in text.splitlines())
+    lines = (line.strip().replace("=", " ", 1).split(None, 1) for line in text.split("\n"))
     return {name: value.strip() for name, value in (line for line in lines if len(line) == 2) if name[0] != "#"}
 
 

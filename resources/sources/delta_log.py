@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from tidemark.resources.places.checks import ensure_answers
 from tidemark.resources.places.place import Place, delta_place, is_url, names_in
 from tidemark.resources.places.place import place_of as named_place
-from tidemark.timeops.errors import InputError
+from tidemark.timeops.errors import InputError, first_line
 
 LOG = "_delta_log"
 _ENTRY = re.compile(r"(\d{20})\.json")
@@ -177,11 +177,22 @@ def commit_of(folder: Place, version: int) -> Commit:
         ) from error
 
 
+def actions_in(entry: str) -> list[dict[str, Any]]:
+    """Return the objects of an entry of a Delta log, one from each line.
+
+    Only a line feed ends a line: JSON may hold U+0085, U+2028 and U+2029 as they are, at which `str.splitlines` cuts.
+
+    Raises:
+        ValueError: A line is no JSON.
+    """
+    return [json.loads(line) for line in entry.split("\n") if line.strip()]
+
+
 @lru_cache(maxsize=2_000)  # a run looks at its input before it begins, and then reads it
 def _parsed(path: Place, version: int, entry: tuple[int, int]) -> Commit:
     found: dict[str, list[dict[str, Any]]] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        for kind, action in json.loads(line).items() if line.strip() else ():
+    for line in actions_in(path.read_text(encoding="utf-8")):
+        for kind, action in line.items():
             found.setdefault(kind, []).append(action)
     if not found:
         raise ValueError("it is empty")
@@ -257,7 +268,7 @@ def open_table(folder: Place, version: int | None = None) -> Opened:
     except (DeltaError, OSError) as error:
         at = "" if version is None else f" at version {version}"
         raise InputError(
-            f"{folder} cannot be opened{at}: {str(error).strip().split(chr(10), maxsplit=1)[0]}",
+            f"{folder} cannot be opened{at}: {first_line(error)}",
             expected="a Delta table with a whole log",
             remedy="see which of its files are missing or damaged, and restore them",
         ) from error

@@ -35,7 +35,7 @@ from tidemark.resources.sources.lines import FILE, MALFORMED, MODIFIED, POSITION
 from tidemark.resources.sources.local_files import check_unchanged, open_raw
 from tidemark.resources.sources.parquet_files import read_parquet
 from tidemark.resources.spark.frames import small_frame
-from tidemark.timeops.errors import InputError, SpecError, UnfitFilesError
+from tidemark.timeops.errors import InputError, SpecError, UnfitFilesError, first_line
 from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem_of
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import text_of
@@ -275,6 +275,6 @@ def _fault_of_parquet(path: str) -> str:
             for _ in pq.ParquetFile(file).iter_batches():
                 pass
     except (pa.ArrowException, OSError) as error:
-        first = str(error).strip().split("\n", maxsplit=1)[0]
+        first = first_line(error)
         return "".join(sign for sign in first if sign.isprintable()).rstrip(" :")
     return ""

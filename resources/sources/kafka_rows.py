@@ -27,7 +27,7 @@ from tidemark.resources.sources.json_files import objects_of
 from tidemark.resources.sources.known_offsets import OffsetRange
 from tidemark.resources.sources.lines import FILE, LINE, MODIFIED, POSITION, RAW, to_records
 from tidemark.resources.sources.parquet_files import is_lossless, wrong_type
-from tidemark.timeops.errors import InputError, MachineError
+from tidemark.timeops.errors import InputError, MachineError, first_line
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
 from tidemark.timeops.materialize import computed
@@ -103,7 +103,7 @@ def _ensure_reader(spark: SparkSession, package: str) -> None:
     try:
         spark.sql(f"ADD JAR ivy://{package}?exclude={_EXCLUDED}").collect()
     except SPARK_FAILURES as error:
-        raise _no_reader(package, str(error).strip().split("\n", maxsplit=1)[0]) from error
+        raise _no_reader(package, first_line(error)) from error
     if not _has_reader(spark, name):
         raise _no_reader(package, "its jars were added, and it is not found")
 

@@ -340,4 +340,4 @@ def _stderr_to(file: IO[bytes]) -> Iterator[None]:
 
 def _last_lines(file: IO[bytes], count: int = 15) -> str:
     file.seek(0)
-    return "\n".join(file.read().decode(errors="replace").splitlines()[-count:])
+    return "\n".join(file.read().decode(errors="replace").rstrip("\n").split("\n")[-count:])

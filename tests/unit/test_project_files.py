@@ -173,3 +173,11 @@ def test_columns_that_exist_only_while_spark_computes_have_names_that_no_column_
     names = {name for name in re.findall(r"""["'`]__[a-z]\w*""", text) if not name.endswith("__")}
     assert len(names) > 100
     assert [name for name in names if not name[1:].startswith(WORKING)] == []
+
+
+def test_no_code_cuts_a_text_where_only_python_ends_a_line() -> None:
+    """A value, a name or a message may hold U+2028 or U+0085; lines of JSON, logs and files end at line feeds."""
+    code = [
+        file for floor in ("timeops", "resources", "assets", "pipelines") for file in (ROOT / floor).rglob("*.py")
+    ]
+    assert [file.name for file in code if ".splitlines(" in file.read_text(encoding="utf-8")] == []

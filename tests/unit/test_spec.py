@@ -27,6 +27,7 @@ from tidemark.timeops.spec import (
     spec_json_schema,
 )
 from tidemark.timeops.spec.expressions import names_in_files
+from tidemark.timeops.spec.yaml_text import read_yaml
 
 EARTHQUAKES = """
 name: earthquakes
@@ -1074,3 +1075,12 @@ def test_what_cannot_be_set_is_said(override: str, says: str) -> None:
 def test_a_wrong_value_that_was_set_is_told_with_how_it_was_set() -> None:
     with pytest.raises(SpecError, match=r"small.yaml --set time.unit=hour, .*time.unit: found"):
         with_set("time.unit=hour")
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85"])
+def test_only_a_line_feed_ends_a_line_of_yaml(sign: str) -> None:
+    document = read_yaml(
+        f'# a note{sign}name: other\nname: p\nsources: ["two{sign}lines", plain{sign}text, \ue000]\n'
+    )
+    assert document.data == {"name": "p", "sources": [f"two{sign}lines", f"plain{sign}text", "\ue000"]}
+    assert document.lines["sources",] == 3

@@ -11,6 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
+from tidemark.timeops.errors import first_line
 from tidemark.timeops.expressions.tokens import WORKING
 from tidemark.timeops.problems import Problem, did_you_mean
 
@@ -71,7 +72,7 @@ def first_sentence(error: PySparkException) -> str:
     """What Spark says, without its condition, its state and its plan."""
     said = error.getMessage() or str(error)
     whole = re.sub(r"^\s*(\[[A-Z_.]+\] *)+", "", said)
-    line = next((line for line in whole.splitlines() if line.strip()), "")
+    line = first_line(whole)
     plain = re.sub(r'^Cannot resolve ".*" due to data type mismatch: ', "", line)
     return re.sub(r";? *SQLSTATE: \w+.*$", "", plain).strip().rstrip(".")
 

@@ -20,11 +20,26 @@ _NULL = "tag:yaml.org,2002:null"
 _STRING = "tag:yaml.org,2002:str"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _STEP = re.compile(r"([^.\[\]=]+)|\[(\d+)\]")
+_NO_BREAKS = "\x85\u2028\u2029"
 _EXPECTED = 'key=value, such as time.out_of_orderness=30s or windows[0].where="v > 1"'
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML in which days and times stay text, so that quotes around them change nothing."""
+    """Safe YAML in which days and times stay text, so that quotes around them change nothing.
+
+    PyYAML ends lines at U+0085, U+2028 and U+2029, as YAML 1.1 did: it would cut a text there, and a comment would go
+    on as keys. For YAML 1.2, editors and JSON they are signs like others, so others are in their place meanwhile.
+    """
+
+    def __init__(self, text: str) -> None:
+        free = (code for code in range(0xE000, 0xF900) if chr(code) not in text)
+        self._stand_ins = dict(zip(map(ord, _NO_BREAKS), free, strict=False))
+        super().__init__(text.translate(self._stand_ins))
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        node: yaml.ScalarNode = super().compose_scalar_node(anchor)
+        node.value = node.value.translate({code: sign for sign, code in self._stand_ins.items()})
+        return node
 
 
 _Loader.yaml_implicit_resolvers = {
