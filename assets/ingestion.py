@@ -75,14 +75,14 @@ class Ingested:
     offsets: int = 0
 
 
-def ingest(workspace: Workspace, run_id: str, *, reread: bool = False) -> Ingested:
+def ingest(workspace: Workspace, run_id: str, *, reread: bool = False, end_of_input: str | None = None) -> Ingested:
     """Reads what is waiting into the log, in one batch of its own; files that cannot be read are held back.
 
     Raises:
         InputError: A source cannot be read as the spec says; nothing was written.
         BusyError: Another run is at work.
     """
-    found, is_new = waiting_input(workspace, reread=reread), False
+    found, is_new = waiting_input(workspace, reread=reread, end_of_input=end_of_input), False
     while found.has_news or is_new:
         try:
             return _ingest(workspace, run_id, found)

@@ -137,7 +137,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         ensure_taken(workspace)
         create_tables(workspace)
         keep_names(workspace)  # of a commit that a dead run left; and nothing is begun where they cannot be kept
-        done = _read(context, workspace, reread=tidemark_batch.reread)
+        done = _read(context, workspace, tidemark_batch)
         if tidemark_batch.live and (why := why_never(spec)):
             context.log.info("live has no effect: %s", why)
         has_read = done is not None and bool(done.records or done.found.copies)
@@ -168,7 +168,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
     return raw_events
 
 
-def _read(context: AssetExecutionContext, workspace: Workspace, *, reread: bool) -> Ingested | None:
+def _read(context: AssetExecutionContext, workspace: Workspace, asked: BatchSettings) -> Ingested | None:
     """Reads what is waiting; None where something has to be processed first."""
     pending = workspace.batches.pending("process")
     if pending is not None:
@@ -177,7 +177,7 @@ def _read(context: AssetExecutionContext, workspace: Workspace, *, reread: bool)
     if must_process_first(workspace):
         context.log.info("aligned sources are judged by what was processed: that comes before new input is read")
         return None
-    done = ingest(workspace, context.run.run_id, reread=reread)
+    done = ingest(workspace, context.run.run_id, reread=asked.reread, end_of_input=asked.end_of_input)
     found = done.found
     for sentence in (*(error.found for error in found.errors), *found.read_before, *found.passed_over):
         context.log.warning(sentence)
@@ -284,7 +284,8 @@ def _next(workspace: Workspace, asked: BatchSettings) -> LogSegment:
     return next_segment(
         workspace,
         asked.max_events_per_batch,
-        flush=workspace.spec.time.flushes(asked.end_of_input) and not waiting_input(workspace).is_ready,
+        flush=workspace.spec.time.flushes(asked.end_of_input)
+        and not waiting_input(workspace, end_of_input=asked.end_of_input).is_ready,
         tick_us=clock_of_tick(workspace) if asked.live else None,
         reopen=asked.reopen,
     )

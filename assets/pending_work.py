@@ -59,7 +59,7 @@ def look(workspace: Workspace) -> PendingWork:
         bool(found.is_ready or found.copies or found.positions or unprocessed),
         key,
         sentence,
-        may_ripen=bool(found.waiting),
+        may_ripen=bool(found.waiting or found.notes),
     )
 
 

@@ -26,7 +26,7 @@ _CHANGEABLE = ("time", "partitions")
 _NOT_CHANGEABLE = ("time.over", "time.deduplicate_by", "time.within", "time.start_at")
 # These may change the state that is kept between batches: then there is nothing to go on from.
 _OF_STATE = ("time.emit", "time.idle")
-_OF_FILES = ("options", "order", "settle", "max_files")
+_OF_FILES = ("options", "order", "settle", "max_files", "on_rewrite")
 _OF_VERSIONS = ("changes", "start_version", "start_timestamp", "max_versions")
 _OF_OFFSETS = ("bootstrap_servers", "topics", "topic_pattern", "start", "max_records", "on_data_loss", "skip_bytes")
 _OF_INGESTION = (

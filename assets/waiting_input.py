@@ -66,9 +66,9 @@ class Waiting(Discovery):
 
     @property
     def passed_over(self) -> tuple[str, ...]:
-        """One sentence for each version whose changes, and partition whose lost offsets, its source passes over."""
+        """One sentence for all that is not read as it is there: changes of versions, lost offsets, parts of files."""
         changes = [version.passed_over for version in self.versions if version.passed_over]
-        return (*changes, *(one.sentence for one in self.lost))
+        return (*changes, *(one.sentence for one in self.lost), *self.notes)
 
     def came_after(self, ends: Mapping[str, int]) -> bool:
         """Whether all that is waiting came to partitions of Kafka behind an offset of each."""
@@ -104,21 +104,25 @@ class Waiting(Discovery):
         return Waiting.of(left)
 
 
-def waiting_input(workspace: Workspace, *, reread: bool = False) -> Waiting:
+def waiting_input(workspace: Workspace, *, reread: bool = False, end_of_input: str | None = None) -> Waiting:
     """What the sources have that the log does not, as far as the next ingestion reads it; found without Spark.
 
     Args:
         workspace: The pipeline.
         reread: Files with the same bytes as others are read too.
+        end_of_input: What this run does instead of what the spec says: at a flush a last line is finished.
 
     Raises:
         InputError: The path of a source leads nowhere.
     """
-    found = {source.name: _found(workspace, source, reread=reread) for source in workspace.spec.sources}
+    at_end = workspace.spec.time.flushes(end_of_input)
+    found = {one.name: _found(workspace, one, reread=reread, is_at_end=at_end) for one in workspace.spec.sources}
     return Waiting.of(_aligned(workspace, found))
 
 
-def _found(workspace: Workspace, source: FilesSource | DeltaSource | KafkaSource, *, reread: bool) -> Discovery:
+def _found(
+    workspace: Workspace, source: FilesSource | DeltaSource | KafkaSource, *, reread: bool, is_at_end: bool
+) -> Discovery:
     """What a source has that the log does not."""
     folder = workspace.file.folder
     if isinstance(source, KafkaSource):
@@ -127,7 +131,7 @@ def _found(workspace: Workspace, source: FilesSource | DeltaSource | KafkaSource
     if isinstance(source, DeltaSource):
         committed = committed_versions(_others_folder(workspace, source))
         return discover_versions(source, folder, known, held=held, committed=committed)
-    return discover(source, folder, known, workspace.clock.now(), reread=reread, held=held)
+    return discover(source, folder, known, workspace.clock.now(), reread=reread, is_at_end=is_at_end, held=held)
 
 
 def _others_folder(workspace: Workspace, source: DeltaSource) -> Place:

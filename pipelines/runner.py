@@ -112,7 +112,7 @@ def run_pipeline(
     choice = choose_spark(settings, file.inputs)
     ends: Mapping[str, int] | None = None
     while True:
-        found = _settled_input(workspace, tell, reread=options.reread)
+        found = _settled_input(workspace, tell, options)
         ends = dict(found.ends) if ends is None else ends  # what comes to Kafka from now on is for the next run
         report.waiting = found.waiting
         report.held_back = tuple(str(error) for error in found.errors)
@@ -131,9 +131,9 @@ def run_pipeline(
             return report
 
 
-def _settled_input(workspace: Workspace, tell: Callable[[str], None], *, reread: bool) -> Waiting:
+def _settled_input(workspace: Workspace, tell: Callable[[str], None], options: RunOptions) -> Waiting:
     """What is waiting; files that are just too young are waited for once, if that is no more than a moment."""
-    found = waiting_input(workspace, reread=reread)
+    found = waiting_input(workspace, reread=options.reread, end_of_input=options.end_of_input)
     if found.waiting and not found.is_ready:
         sources = [source for source in workspace.spec.sources if isinstance(source, FilesSource)]
         settle = max(source.settle.total_seconds() for source in sources)
@@ -141,7 +141,7 @@ def _settled_input(workspace: Workspace, tell: Callable[[str], None], *, reread:
             return found
         tell(f"{len(found.waiting)} file(s) younger than {settle:g} s: waiting for them to settle")
         time.sleep(settle + 0.05)
-        return waiting_input(workspace, reread=reread)
+        return waiting_input(workspace, reread=options.reread, end_of_input=options.end_of_input)
     return found
 
 

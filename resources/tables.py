@@ -172,6 +172,9 @@ FILES_SCHEMA = pa.schema(
         ("ends_with_newline", pa.bool_()),
         ("place", pa.string()),  # absolute path where it lay; null in rows of format 1
         ("copy_of", pa.string()),  # path of the file with the same bytes that was read instead of this one
+        ("text_digest", pa.string()),  # of the text of a compressed file; null of others
+        ("text_size", pa.int64()),  # bytes
+        ("begins_as", pa.string()),  # path of the file as which the beginning of this one was read
         ("_batch_id", pa.int64()),
     ]
 )

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import takewhile
@@ -23,9 +23,15 @@ from tidemark.resources.sources.known_files import (
     FileRange,
     FileState,
     KnownFiles,
+    Looked,
+    Outcome,
+    Unfinished,
+    begins_as,
     candidate,
-    examine,
+    judge,
+    look_into,
     state_of,
+    unchanged,
 )
 from tidemark.resources.sources.known_offsets import Lost, OffsetRange, Positions, offsets_in
 from tidemark.resources.sources.known_versions import TableVersion
@@ -119,6 +125,7 @@ class Discovery:
             aligned with.
         copies: Files with the same bytes as another one that was read, or is ready: they are not read, and these
             states are to be remembered.
+        notes: Sentences for the operator on files of which a part is read, or none yet.
     """
 
     ready: tuple[FileRange, ...]
@@ -135,6 +142,7 @@ class Discovery:
     lost: tuple[Lost, ...] = ()
     ends: tuple[tuple[str, int], ...] = ()
     splits_ahead: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def full_versions(self) -> tuple[TableVersion, ...]:
@@ -181,6 +189,7 @@ def discover(
     now: datetime,
     *,
     reread: bool = False,
+    is_at_end: bool = False,
     held: Mapping[str, HeldBack] = MappingProxyType({}),
 ) -> Discovery:
     """Compare the files of a source with what the lake remembers of them.
@@ -194,6 +203,7 @@ def discover(
         states: What is remembered of files of this source, in the order in which it was stored.
         now: The present instant, aware.
         reread: Read copies too, also those that were found before.
+        is_at_end: The input is at its end: a last line without a line end is finished.
         held: Files by path that could not be read; they are not opened again until they change.
 
     Raises:
@@ -205,27 +215,31 @@ def discover(
     if not paths and not known:
         _check_path(source, base)
     candidates: list[Candidate] = []
+    others: list[Candidate] = []
     waiting: list[str] = []
     errors: list[InputError] = []
     still_held: list[HeldBack] = []
     for path in paths:
         try:
             name = name_of(path, folder)
-            file = candidate(path, name, known.state_of(name, path), reread=reread, stored=stored.get(path))
+            state = known.state_of(name, path)
+            file = candidate(path, name, state, reread=reread, stored=stored.get(path))
         except InputError as error:
             errors.append(error)
             continue
         if file is None:
-            continue
-        if path in held and held[path].is_as_it_was(file):
-            still_held.append(held[path])
+            others += [unchanged(path, name, state)] if state is not None else []
             continue
         age = now - instant_of(file.modified_us)
-        if source.settle > timedelta(0) and age < source.settle:
+        if path in held and held[path].is_as_it_was(file):
+            still_held.append(held[path])
+        elif source.settle > timedelta(0) and age < source.settle:
+            others.append(file)
             waiting.append(path)
         else:
             candidates.append(file)
-    examined = _examine_within_bounds(source, candidates, None if reread else known)
+    at = None if is_at_end else now
+    examined = _Examination(source, [*candidates, *others], None if reread else known, at).of(candidates)
     found = replace(examined, waiting=tuple(waiting), errors=(*errors, *examined.errors))
     return found.without(still_held)
 
@@ -262,31 +276,89 @@ def _check_path(source: FilesSource, base: Path) -> None:
     )
 
 
-def _examine_within_bounds(
-    source: FilesSource, candidates: Sequence[Candidate], known: KnownFiles | None
-) -> Discovery:
-    """Read files in path order as far as one ingestion goes; with what is known, copies of it are found."""
-    ready: list[FileRange] = []
-    touched: list[FileState] = []
-    copies: list[FileState] = []
-    errors: list[InputError] = []
-    queue, room_bytes = list(candidates), source.max_bytes
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        while batch := _fitting(source, queue, ready, room_bytes):
-            queue = queue[len(batch) :]
-            for file, outcome in zip(batch, pool.map(partial(examine, source), batch), strict=True):
-                if isinstance(outcome, InputError):
-                    errors.append(outcome)
-                elif isinstance(outcome, FileState):
-                    touched.append(outcome)
-                elif known is not None and (same := known.same_bytes(outcome.digest, file.name, file.path)):
-                    copies.append(state_of(outcome, same.records, copy_of=same.name))
-                else:
-                    ready.append(outcome)
-                    room_bytes -= file.new_bytes
-                    if known is not None:
-                        known.add(state_of(outcome, NOT_READ_YET))
-    return Discovery(tuple(ready), (), len(queue), tuple(errors), tuple(touched), copies=tuple(copies))
+@dataclass
+class _Examination:
+    """Files are opened, and judged by all that is known.
+
+    Args:
+        source: Their source.
+        files: All files that are there.
+        known: What was read; None where the bytes of other names do not count.
+        now: The present instant; None where no file is going to change.
+    """
+
+    source: FilesSource
+    files: Sequence[Candidate]
+    known: KnownFiles | None
+    now: datetime | None
+    ready: list[FileRange] = field(default_factory=list)
+    touched: list[FileState] = field(default_factory=list)
+    copies: list[FileState] = field(default_factory=list)
+    errors: list[InputError] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def of(self, candidates: Sequence[Candidate]) -> Discovery:
+        """Read files in path order as far as one ingestion goes."""
+        queue, room_bytes = list(candidates), self.source.max_bytes
+        borders = () if self.known is None else sorted(self.known.sizes)
+        with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+            while batch := _fitting(self.source, queue, self.ready, room_bytes):
+                queue = queue[len(batch) :]
+                for file, looked in zip(
+                    batch, pool.map(partial(look_into, self.source, borders), batch), strict=True
+                ):
+                    outcome = self._judged(looked)
+                    room_bytes -= file.new_bytes if isinstance(outcome, FileRange) else 0
+                    self._note(file, outcome)
+        return Discovery(
+            tuple(self.ready),
+            (),
+            len(queue),
+            tuple(self.errors),
+            tuple(self.touched),
+            copies=tuple(self.copies),
+            notes=tuple(self.notes),
+        )
+
+    def _judged(self, looked: Looked | InputError) -> Outcome | InputError:
+        if isinstance(looked, InputError):
+            return looked
+        age = None if self.now is None else self.now - instant_of(looked.file.modified_us)
+        try:
+            return judge(self.source, looked, self.known, self, age)
+        except InputError as error:
+            return error
+
+    def is_in_place(self, read: FileState) -> bool:
+        """See `Landed`."""
+        own = (file for file in self.files if file.path == read.place or file.name == read.name)
+        return read.records == NOT_READ_YET or any(begins_as(self.source, file, read) for file in own)
+
+    def is_elsewhere(self, read: FileState, file: Candidate) -> bool:
+        """See `Landed`."""
+        others = (other for other in self.files if other.path != file.path and self._may_be(other, read))
+        return any(begins_as(self.source, other, read) for other in others)
+
+    def _may_be(self, file: Candidate, read: FileState) -> bool:
+        """Whether a file may be another one that was renamed: it was not read itself, and begins alike by chance."""
+        own = file.known
+        is_new = own is None or not own.size or not begins_as(self.source, file, own)
+        return is_new or (own is not None and read.name in (own.copy_of, own.begins_as))
+
+    def _note(self, file: Candidate, outcome: Outcome | InputError) -> None:
+        match outcome:
+            case InputError():
+                self.errors.append(outcome)
+            case Unfinished():
+                self.notes.append(outcome.note)
+            case FileState():
+                is_touched = file.known is not None and file.known.digest == outcome.digest
+                (self.touched if is_touched else self.copies).append(outcome)
+            case FileRange():
+                self.ready.append(outcome)
+                self.notes += [outcome.note] if outcome.note else []
+                if self.known is not None:
+                    self.known.add(state_of(outcome, NOT_READ_YET))
 
 
 def _fitting(

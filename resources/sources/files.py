@@ -122,7 +122,7 @@ def ensure_unchanged(ranges: Sequence[FileRange]) -> None:
         InputError: One was changed or removed since.
     """
     for file in ranges:
-        check_unchanged(file.path, file.size, file.modified_us)
+        check_unchanged(file.path, file.size + file.left_bytes, file.modified_us)
 
 
 def payload_schema(spark: SparkSession, source: Source) -> StructType:

@@ -7,11 +7,14 @@ here: types of parquet columns (parquet_files.py), records, faults inside of a f
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +26,10 @@ from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.spec.expressions import names_in_files
 
+WITH_A_WHOLE = timedelta(minutes=1)
+"""So long a last line without a line end waits that may be whole: many writers end no last line."""
+WITH_A_HALF = timedelta(days=1)
+"""So long one waits that is none yet: a writer that flushes its buffer when it is full may take hours."""
 _NO_HEADER = "give the file a first line with the names of its columns, or leave `header` out if no file has one"
 _LONGEST_LINE = 1 << 20  # characters; csv refuses fields far shorter than that
 _HEAD_BYTES = 1 << 16
@@ -132,13 +139,7 @@ def check_wanted(path: str, header: Header, wanted: Sequence[str]) -> None:
 
 
 def _fields(path: str, lines: Iterable[str], cut: Dialect) -> tuple[str, ...]:
-    reader = csv.reader(
-        lines,
-        delimiter=cut.sep,
-        quotechar=cut.quote or None,
-        quoting=csv.QUOTE_MINIMAL if cut.quote else csv.QUOTE_NONE,
-        escapechar=cut.escape if cut.escape not in {"", cut.quote} else None,
-    )
+    reader = csv.reader(lines, **_csv_words(cut))
     try:
         names = next(reader)
     except csv.Error as error:
@@ -152,6 +153,16 @@ def _fields(path: str, lines: Iterable[str], cut: Dialect) -> tuple[str, ...]:
     if cut.skips_trailing_blanks:
         names = [name.rstrip(" ") for name in names]
     return tuple(names)
+
+
+def _csv_words(cut: Dialect) -> dict[str, Any]:
+    """A dialect in the words of Python's reader."""
+    return {
+        "delimiter": cut.sep,
+        "quotechar": cut.quote or None,
+        "quoting": csv.QUOTE_MINIMAL if cut.quote else csv.QUOTE_NONE,
+        "escapechar": cut.escape if cut.escape not in {"", cut.quote} else None,
+    }
 
 
 def check_fits(path: str, source: FilesSource) -> None:
@@ -189,6 +200,39 @@ def check_names(path: str, wanted: Sequence[str], found: Sequence[str], *, of: s
             expected="every column of `schema` once, by its exact name",
             remedy=(missing and did_you_mean(name, found)) or f"correct `schema` or the {of}",
         )
+
+
+def patience_with(path: str, source: FilesSource, line: bytes) -> timedelta:
+    """Return how long a last line without a line end waits for the rest of it.
+
+    Nothing tells a whole object from a finished line. Of a csv line nothing tells whether its last field goes on.
+
+    Args:
+        path: The file, whose first line may be its header.
+        source: Its source.
+        line: The line.
+    """
+    text = line.decode("utf-8", errors="replace").strip()
+    if source.format == "json":
+        return timedelta(0) if _is_object(text) else WITH_A_WHOLE if text.endswith("}") else WITH_A_HALF
+    if len(line) > csv.field_size_limit():
+        return WITH_A_WHOLE
+    cut = dialect(source)
+    columns = top_level_names(source.columns)
+    if source.options.get("header", False):
+        columns = list(read_header(path, cut, multiline=False).names)
+    try:
+        fields = next(csv.reader([text], strict=True, **_csv_words(cut)), [])
+    except csv.Error:
+        return WITH_A_HALF
+    return WITH_A_WHOLE if not text or len(fields) >= len(columns) else WITH_A_HALF
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _check_text(path: str, file_format: str) -> None:

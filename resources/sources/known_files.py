@@ -3,21 +3,31 @@
 Here: the memory, finding a file in it, and judging a single file. Not here: which files are looked at (discovery.py),
 the table that holds the states, records.
 
-A file is its name, that is its path from the folder before the first wildcard, and its content: so it stays itself
-when that folder moves. Lakes that were made before files had names remember absolute paths.
+A file is what was read of it, under any name: by the digest of that part it stays itself when it is renamed, grows or
+is compressed. Its name is its path from the folder before the first wildcard. Lakes that were made before files had
+names remember absolute paths.
 """
 
 import os
 import stat
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tidemark.resources.places.place import Place, RemotePath, place_of
-from tidemark.resources.sources.fitness import check_fits
-from tidemark.resources.sources.local_files import Content, check_whole, is_compressed, name_of, read_content
+from tidemark.resources.sources.fitness import WITH_A_HALF, check_fits, patience_with
+from tidemark.resources.sources.local_files import (
+    Content,
+    check_compression,
+    end_of,
+    is_compressed,
+    name_of,
+    read_content,
+)
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource
 
@@ -41,6 +51,9 @@ class FileState:
         ends_with_newline: Whether the last consumed line was complete.
         place: Absolute path where it lay; None where it is not known.
         copy_of: Name of the file that had the same bytes and was read instead of this one; None if this was read.
+        text_digest: blake2b of the text of a compressed file; None of others, and where it is not known.
+        text_size: Bytes of that text.
+        begins_as: Name of the file as which the beginning of this one was read; None where it was read as this one.
     """
 
     name: str
@@ -51,6 +64,14 @@ class FileState:
     ends_with_newline: bool
     place: str | None = None
     copy_of: str | None = None
+    text_digest: str | None = None
+    text_size: int | None = None
+    begins_as: str | None = None
+
+    @property
+    def text(self) -> tuple[int, str]:
+        """How many bytes of text were read, and their digest."""
+        return (self.size, self.digest) if self.text_digest is None else (self.text_size or 0, self.text_digest)
 
 
 @dataclass
@@ -60,6 +81,7 @@ class KnownFiles:
     _by_name: dict[str, FileState] = field(default_factory=dict)
     _by_place: dict[str, FileState] = field(default_factory=dict)
     _by_digest: dict[str, FileState] = field(default_factory=dict)
+    _by_text: dict[str, FileState] = field(default_factory=dict)
 
     @classmethod
     def of(cls, states: Iterable[FileState], fixed: Place) -> "KnownFiles":
@@ -81,6 +103,7 @@ class KnownFiles:
             self._by_place[state.place] = state
         if state.size and state.copy_of is None:
             self._by_digest.setdefault(state.digest, state)
+            self._by_text[state.text[1]] = state
 
     def __bool__(self) -> bool:
         """Whether anything was read."""
@@ -90,10 +113,29 @@ class KnownFiles:
         """The state of the file that lies at a place under a name: the path of a source may call it otherwise now."""
         return self._by_place.get(place) or self._by_name.get(name)
 
-    def same_bytes(self, digest: str, name: str, place: str) -> FileState | None:
+    @property
+    def sizes(self) -> set[int]:
+        """How much was read of files, so that a digest of so many bytes may find one of them."""
+        return {state.text[0] for state in self._by_text.values()}
+
+    def same_bytes(self, content: Content, file: "Candidate") -> FileState | None:
         """The state of another file that was read and had these bytes, None for none."""
-        state = self._by_digest.get(digest)
-        return None if state is None or state.name == name or state.place == place else state
+        return _of_another(self._by_digest.get(content.digest), file)
+
+    def same_text(self, content: Content, file: "Candidate") -> FileState | None:
+        """The same by the text, so that a file is known that was compressed."""
+        return _of_another(self._by_text.get(content.text_digest), file)
+
+    def beginning_of(self, content: Content, file: "Candidate") -> FileState | None:
+        """The state of another file that was read and is the beginning of this text: the longest; None for none."""
+        digests = (digest for _, digest in sorted(content.digests.items(), reverse=True))
+        found = (_of_another(self._by_text.get(digest), file) for digest in digests)
+        return next((state for state in found if state is not None), None)
+
+
+def _of_another(state: FileState | None, file: "Candidate") -> FileState | None:
+    is_own = state is not None and (state.name == file.name or state.place == file.path)
+    return None if is_own and file.was_read else state
 
 
 def _named(state: FileState, fixed: Place) -> FileState:
@@ -116,6 +158,12 @@ class FileRange:
         digest: blake2b of those bytes, hexadecimal.
         skip_lines: Lines consumed by earlier ingestions; 0 for a new file.
         ends_with_newline: Whether the last line is complete.
+        left_bytes: What follows: a line that is not finished yet.
+        long_lines: Where lines begin and end, in bytes of the text, that are too long for a record.
+        note: A sentence for the operator on what is read of it, empty for none.
+        text_digest: As of `FileState`.
+        text_size: As of `FileState`.
+        begins_as: As of `FileState`.
     """
 
     path: str
@@ -125,6 +173,12 @@ class FileRange:
     digest: str
     skip_lines: int
     ends_with_newline: bool
+    left_bytes: int = 0
+    long_lines: tuple[tuple[int, int], ...] = ()
+    note: str = ""
+    text_digest: str | None = None
+    text_size: int | None = None
+    begins_as: str | None = None
 
 
 def state_of(file: FileRange, records: int, *, copy_of: str | None = None) -> FileState:
@@ -144,6 +198,9 @@ def state_of(file: FileRange, records: int, *, copy_of: str | None = None) -> Fi
         ends_with_newline=file.ends_with_newline,
         place=file.path,
         copy_of=copy_of,
+        text_digest=file.text_digest,
+        text_size=file.text_size,
+        begins_as=file.begins_as,
     )
 
 
@@ -168,6 +225,11 @@ class Candidate:
     changed_ns: int
     known: FileState | None
     may_be_another: bool
+
+    @property
+    def was_read(self) -> bool:
+        """Whether bytes of it were read under its name."""
+        return self.known is not None and self.known.size > 0
 
     @property
     def new_bytes(self) -> int:
@@ -225,18 +287,57 @@ def _candidate(
     return Candidate(path, name, found.st_size, modified_us, changed_ns, known, may_be_another)
 
 
+def unchanged(path: str, name: str, known: FileState) -> Candidate:
+    """Return a file that is as it was read."""
+    return Candidate(path, name, known.size, known.modified_us, 0, known, may_be_another=False)
+
+
 def _is_there(path: str) -> bool:
     place = place_of(path)
     return place.is_file() if isinstance(place, RemotePath) else os.path.exists(path)
 
 
-def examine(source: FilesSource, file: Candidate) -> FileRange | FileState | InputError:
-    """Read the bytes of a file: a range to ingest, the state of a file that was only touched, or an error."""
+@dataclass(frozen=True)
+class Looked:
+    """A file that was opened.
+
+    Attributes:
+        file: The file.
+        content: What it holds.
+        unfit: Why it cannot be read as its source says, None if it can.
+    """
+
+    file: Candidate
+    content: Content
+    unfit: InputError | None
+
+    @property
+    def is_as_known(self) -> bool:
+        """Whether its bytes are those that were read of it."""
+        known = self.file.known
+        return known is not None and known.digest == self.content.digest and known.size == self.file.size > 0
+
+    @property
+    def begins_as_known(self) -> bool:
+        """Whether what was read of it is its beginning."""
+        known = self.file.known
+        return known is not None and self.content.digests.get(known.size) == known.digest
+
+
+def look_into(source: FilesSource, borders: Sequence[int], file: Candidate) -> Looked | InputError:
+    """Open a file and read it once.
+
+    Args:
+        source: Its source.
+        borders: Numbers of bytes of which the digest is wanted, in order; only plain lines begin as another file.
+        file: The file.
+    """
     try:
-        outcome = _judged(source.format, bool(source.options.get("multiLine", False)), file)
-        if isinstance(outcome, FileRange) and file.size:
-            check_fits(file.path, source)
-        return outcome
+        if not _has_lines(source):
+            borders = ()
+        elif not is_compressed(file.path):
+            borders = borders[: bisect_left(borders, file.size)]
+        return _opened(source, tuple(borders), file)
     except InputError as error:
         return error
     except OSError as error:
@@ -247,65 +348,209 @@ def examine(source: FilesSource, file: Candidate) -> FileRange | FileState | Inp
         )
 
 
+def _opened(source: FilesSource, borders: tuple[int, ...], file: Candidate) -> Looked:
+    known_bytes = file.known.size if file.known and file.known.size <= file.size else 0
+    is_text = source.format != "parquet"
+    content = _content(file.path, file.size, file.modified_us, file.changed_ns, known_bytes, borders, is_text)
+    looked = Looked(file, content, None)
+    if not file.size or looked.is_as_known:
+        return looked
+    try:
+        if is_text:
+            check_compression(file.path)
+        check_fits(file.path, source)
+    except InputError as error:
+        return replace(looked, unfit=error)
+    return looked
+
+
 @lru_cache(maxsize=20_000)  # a run looks at its input before it begins, and then reads it
-def _judged(file_format: str, is_multi_line: bool, file: Candidate) -> FileRange | FileState:
-    known = file.known if file.known and file.known.size else None  # nothing was read of an empty file
-    content = read_content(file.path, file.size, known.size if known else 0)
-    if known and known.size == file.size and known.digest == content.digest:
-        return replace(known, modified_us=file.modified_us, place=file.path)
-    if known and file.may_be_another and (file.size < known.size or content.prefix_digest != known.digest):
-        known = None
-    if known:
-        _check_grown(file_format, is_multi_line, file, known, content)
-    if file.size and file_format != "parquet":
-        check_whole(file.path)
+def _content(
+    path: str,
+    size: int,
+    _modified_us: int,
+    _changed_ns: int,
+    known_bytes: int,
+    borders: tuple[int, ...],
+    is_text: bool,
+) -> Content:
+    return read_content(path, size, known_bytes, borders, as_text=is_text)
+
+
+def begins_as(source: FilesSource, file: Candidate, read: FileState) -> bool:
+    """Tell whether a file begins with what was read of one, or has its text."""
+    is_text, own = source.format != "parquet", file.known
+    if own is not None and (own.size, own.modified_us) == (file.size, file.modified_us) and own.digest == read.digest:
+        return True
+    size, digest = read.text
+    if file.size < size and not (is_text and is_compressed(file.path)):
+        return False
+    try:
+        found = _content(file.path, file.size, file.modified_us, file.changed_ns, size, (), is_text)
+    except (InputError, OSError):  # whoever reads it says what is wrong
+        return False
+    return found.digests.get(size) == digest or found.digest == read.digest
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A file of which nothing is read now, as its last line may go on.
+
+    Attributes:
+        note: A sentence for the operator.
+    """
+
+    note: str
+
+
+Outcome = FileRange | FileState | Unfinished
+
+
+class Landed(Protocol):
+    """All files that are there now."""
+
+    def is_in_place(self, read: FileState) -> bool:
+        """Tell whether what was read is where it was."""
+
+    def is_elsewhere(self, read: FileState, file: Candidate) -> bool:
+        """Tell whether what was read of a file is in another one."""
+
+
+def judge(
+    source: FilesSource, looked: Looked, known: KnownFiles | None, landed: Landed, age: timedelta | None
+) -> Outcome:
+    """Decide what is read of a file, by its bytes and by all bytes that are known.
+
+    Args:
+        source: Its source.
+        looked: The file.
+        known: What was read; None where other names do not count.
+        landed: All files.
+        age: How long the file has not changed; None where no file is going to.
+
+    Returns:
+        What is read, what is to be remembered of a file that is not read, or why nothing is done now.
+
+    Raises:
+        InputError: The file was rewritten or continued inside a line, or cannot be read as its source says.
+    """
+    file, content = looked.file, looked.content
+    if looked.is_as_known:
+        assert file.known is not None
+        return replace(file.known, modified_us=file.modified_us, place=file.path)
+    if known is not None and (same := known.same_bytes(content, file)):
+        return state_of(_range(looked, 0), same.records, copy_of=same.name)
+    own = file.known if file.was_read else None
+    if own is not None and looked.begins_as_known and _has_lines(source) and not is_compressed(file.path):
+        return _lines_behind(source, looked, own, age)
+    if known is not None and (same := known.same_text(content, file)) and not landed.is_in_place(same):
+        return state_of(_range(looked, 0), same.records, copy_of=same.name)
+    start = _start_of(source, known.beginning_of(content, file)) if known is not None else None
+    if start is not None and not landed.is_in_place(start):
+        said = f"{file.name}: its first {start.records:,} lines were read as {start.name}, and are not read again"
+        return _lines_behind(source, looked, start, age, said)
+    note = ""
+    if own is not None and not file.may_be_another and not landed.is_elsewhere(own, file):
+        if source.on_rewrite == "hold":
+            raise _changed(source, file, own)
+        note = f"{file.name}: it was rewritten, and is read whole as new records"
+    return _lines_behind(source, looked, None, age, note)
+
+
+def _start_of(source: FilesSource, read: FileState | None) -> FileState | None:
+    """The same, but for a header alone: it is no part of the records, and files of one kind share it."""
+    is_header = read is not None and read.records == 1 and source.options.get("header", False)
+    return None if is_header else read
+
+
+def _lines_behind(
+    source: FilesSource, looked: Looked, read: FileState | None, age: timedelta | None, note: str = ""
+) -> FileRange | Unfinished:
+    """What is read of a file after a part that was read before: its lines, the last one once it is finished.
+
+    Raises:
+        InputError: It was continued inside a line that was read as a record, or cannot be read as its source says.
+    """
+    file, content = looked.file, looked.content
+    if looked.unfit is not None:
+        raise looked.unfit
+    skip = read.records if read else 0
+    if read is not None and not read.ends_with_newline and content.after not in {b"\n", b"\r"}:
+        if patience_with(file.path, source, end_of(file.path, read.size)) < WITH_A_HALF:
+            raise _continued(file, read)
+        skip -= 1  # half of it was a dead letter
+    other = read.name if read is not None and read is not file.known else read.begins_as if read is not None else None
+    whole = replace(_range(looked, skip), note=note, begins_as=other)
+    if content.ends_with_newline or not _has_lines(source) or is_compressed(file.path) or age is None:
+        return whole
+    patience = patience_with(file.path, source, content.last_line)
+    if age >= patience:
+        return whole
+    left = file.size - content.lines_end
+    when = "the rest" if patience >= WITH_A_HALF else "a line end, or until the file is a minute old"
+    waits = f"{file.name}: the last line is not finished: its {left:,} bytes wait for {when}"
+    if content.lines_end <= (read.size if read else 0):
+        return Unfinished(waits)
+    part = replace(whole, size=content.lines_end, digest=content.lines_digest, ends_with_newline=True)
+    return replace(part, left_bytes=left, note="; ".join(filter(None, [note, waits])))
+
+
+def _range(looked: Looked, skip_lines: int) -> FileRange:
+    """All of a file."""
+    file, content = looked.file, looked.content
+    is_packed = content.text_digest != content.digest
     return FileRange(
         path=file.path,
         name=file.name,
         size=file.size,
         modified_us=file.modified_us,
         digest=content.digest,
-        skip_lines=known.records if known else 0,
+        skip_lines=skip_lines,
         ends_with_newline=content.ends_with_newline,
+        long_lines=content.long_lines,
+        text_digest=content.text_digest if is_packed else None,
+        text_size=content.text_size if is_packed else None,
     )
 
 
-def _check_grown(file_format: str, is_multi_line: bool, file: Candidate, known: FileState, content: Content) -> None:
-    """Refuse every change of a known file but lines added to plain text.
+def _has_lines(source: FilesSource) -> bool:
+    """Whether a record is a line, so that the lines after those that were read are the new records."""
+    return source.format != "parquet" and not source.options.get("multiLine", False)
 
-    Raises:
-        InputError: The file was rewritten, shrank, was continued inside a record, or cannot be read on.
-    """
+
+def _changed(source: FilesSource, file: Candidate, read: FileState) -> InputError:
+    """The error of a file that does not hold any more what was read of it."""
     remedy = "restore the old content, or land the new content under a new name"
-    if known.place not in (None, file.path):
-        remedy += f"; if it is another file than {known.place} was, `tidemark run --reread` reads it"
-    shrank = file.size < known.size
-    if shrank or content.prefix_digest != known.digest:
-        change = f"shrank from {known.size} to {file.size} bytes" if shrank else "was rewritten"
-        raise InputError(
-            f"{file.path}: a file that was already read {change}", expected="the same bytes", remedy=remedy
-        )
-    kind = _kind_that_cannot_grow(file_format, is_multi_line, file.path)
-    if kind:
-        raise InputError(
+    remedy += "; `on_rewrite: read` in the source reads files that are overwritten, whole and as new records"
+    if read.place not in (None, file.path):
+        remedy += f"; if it is another file than {read.place} was, `tidemark run --reread` reads it"
+    kind = _kind_that_cannot_grow(source, file.path)
+    if kind and file.size > read.size:
+        return InputError(
             f"{file.path}: a file that was already read grew, and {kind} files cannot be continued",
             expected="the same bytes; only plain csv and json lines may grow",
             remedy=remedy,
         )
-    if not known.ends_with_newline and content.byte_after_prefix not in {b"\n", b"\r"}:
-        raise InputError(
-            f"{file.path}: line {known.records} was read without a line end, and has been continued since",
-            expected="new lines after the old ones",
-            remedy=f"{remedy}; a longer `settle` lets a writer finish its line",
-        )
+    change = f"shrank from {read.size} to {file.size} bytes" if file.size < read.size else "was rewritten"
+    return InputError(f"{file.path}: a file that was already read {change}", expected="the same bytes", remedy=remedy)
 
 
-def _kind_that_cannot_grow(file_format: str, is_multi_line: bool, path: str) -> str:
-    if file_format == "parquet":
+def _continued(file: Candidate, read: FileState) -> InputError:
+    """The error of a file whose last record went on after it was read."""
+    return InputError(
+        f"{file.path}: line {read.records} was read without a line end, and has been continued since",
+        expected="new lines after the old ones",
+        remedy="restore the old content, or land the new content under a new name; a longer `settle` lets a writer "
+        "finish its line",
+    )
+
+
+def _kind_that_cannot_grow(source: FilesSource, path: str) -> str:
+    if source.format == "parquet":
         return "parquet"
     if is_compressed(path):
         return "compressed"
-    return "multiLine" if is_multi_line else ""
+    return "" if _has_lines(source) else "multiLine"
 
 
 def _unreadable(path: str, what: str, remedy: str) -> InputError:

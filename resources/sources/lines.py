@@ -113,9 +113,10 @@ def _block_table(counted: Sequence[Row], parts: Mapping[str, Part]) -> tuple[lis
         path = path_of_url(row[_URL])
         part = parts[path]
         is_last = row[_BLOCK] == last[row[_URL]]
-        place = (row[_URL], row[_BLOCK], row["lowest"], before[path], row["lines"], is_last)
+        lines = row["lines"] - (1 if is_last and part.file.left_bytes else 0)
+        place = (row[_URL], row[_BLOCK], row["lowest"], before[path], lines, is_last)
         table.append((*place, part.skip, part.file.modified_us, part.file.name, part.group))
-        before[path] += row["lines"]
+        before[path] += lines
     return table, {path: before.get(path, 0) for path in parts}
 
 

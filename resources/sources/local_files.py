@@ -11,8 +11,9 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import dropwhile
 from pathlib import Path
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
     from tidemark.resources.places.stores import Stored
 
 _CHUNK_BYTES = 1 << 20
+LONGEST_LINE = 16 << 20
+"""Bytes of a line that may be a record. A longer one would be several times in the memory of whoever parses it."""
+_TAIL_BYTES = 1 << 20
+_LINE_ENDS = b"\r\n"
+_EMPTY_OR_END = (b"", b"\r", b"\n")
 _COMPRESSED_ENDINGS = (".gz", ".bz2")
 # Spark picks the codec by the exact ending; these it would read as text, or needs native libraries for.
 _UNREADABLE_ENDINGS = (*_COMPRESSED_ENDINGS, ".zip", ".7z", ".xz", ".zst", ".lz4", ".snappy", ".deflate")
@@ -45,19 +51,34 @@ _HIDDEN = (".", "_")
 
 @dataclass(frozen=True)
 class Content:
-    r"""The bytes of a file up to a size.
+    r"""What a file holds up to a size: its bytes, and its text, which is the same but for a compressed file.
 
     Attributes:
-        digest: blake2b of all of them.
-        prefix_digest: blake2b of the first `prefix` bytes.
-        byte_after_prefix: The byte that follows those, empty if none.
-        ends_with_newline: Whether the last byte is \n or \r; an empty file ends with one.
+        digest: blake2b of all bytes.
+        text_digest: blake2b of the text.
+        text_size: Bytes of the text.
+        digests: blake2b of the first bytes of the text, by their number, where that was asked for.
+        after: The byte of the text that follows the known ones, empty if none.
+        lines_end: Where the last line begins that has no line end; the end where the last byte is \n or \r.
+        lines_digest: blake2b of the text before that.
+        last_line: What follows it, of a long line its beginning.
+        long_lines: Where lines begin and end that are longer than a record may be.
     """
 
     digest: str
-    prefix_digest: str
-    byte_after_prefix: bytes
-    ends_with_newline: bool
+    text_digest: str
+    text_size: int
+    digests: Mapping[int, str]
+    after: bytes
+    lines_end: int
+    lines_digest: str
+    last_line: bytes
+    long_lines: tuple[tuple[int, int], ...]
+
+    @property
+    def ends_with_newline(self) -> bool:
+        """Whether the last line is complete; an empty file ends with one."""
+        return not self.last_line
 
 
 def files_in_store(pattern: str) -> "dict[str, Stored]":
@@ -169,39 +190,152 @@ def open_raw(path: str) -> IO[bytes]:
     return place.open("rb")
 
 
-def read_content(path: str, size_bytes: int, prefix_bytes: int) -> Content:
-    """Hash the first `size_bytes` of a file, and on the way the first `prefix_bytes`.
+def read_content(
+    path: str, size_bytes: int, known_bytes: int = 0, borders: Sequence[int] = (), *, as_text: bool = True
+) -> Content:
+    """Read the first `size_bytes` of a file once, and hash them; of compressed text all of it.
+
+    Args:
+        path: The file.
+        size_bytes: How much of it counts.
+        as_text: Its format is text, so that it may be compressed.
+        known_bytes: The digest of so many of its first bytes is wanted.
+        borders: So are the digests of these numbers of bytes, in order, where a line ends there.
 
     Raises:
-        InputError: The file is shorter.
+        InputError: The file is shorter, or a damaged archive.
         OSError: The file cannot be read.
     """
-    hasher, prefix_digest, after, last, position = hashlib.blake2b(), "", b"", b"\n", 0
-    prefix_bytes = min(prefix_bytes, size_bytes)
+    reading = _Reading(known_bytes, borders)
+    if not (as_text and is_compressed(path)):
+        for chunk in _chunks(path, size_bytes):
+            reading.take(chunk)
+        return reading.content()
+    stored = hashlib.blake2b()
+    for chunk in _chunks(path, size_bytes):
+        stored.update(chunk)
+    for chunk in _text_of(path) if size_bytes else ():
+        reading.take(chunk)
+    return replace(reading.content(), digest=stored.hexdigest())
+
+
+def _chunks(path: str, size_bytes: int) -> Iterator[bytes]:
+    left = size_bytes
     with open_raw(path) as file:
-        while position < size_bytes:
-            stop = prefix_bytes if position < prefix_bytes else size_bytes
-            chunk = file.read(min(_CHUNK_BYTES, stop - position))
+        while left:
+            chunk = file.read(min(_CHUNK_BYTES, left))
             if not chunk:
                 raise still_being_written(path)
-            if position == prefix_bytes:
-                prefix_digest, after = hasher.hexdigest(), chunk[:1]
-            hasher.update(chunk)
-            position, last = position + len(chunk), chunk[-1:]
-    return Content(hasher.hexdigest(), prefix_digest or hasher.hexdigest(), after, last in b"\r\n")
+            left -= len(chunk)
+            yield chunk
 
 
-def check_whole(path: str) -> None:
-    """Refuse a text file that Spark could not decompress to its end.
+def _text_of(path: str) -> Iterator[bytes]:
+    """The text of an archive.
 
     Raises:
-        InputError: A broken or cut-off archive, or an unknown compression.
+        InputError: It is damaged.
+    """
+    try:
+        with open_bytes(path) as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                yield chunk
+    except PermissionError:
+        raise
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(
+            f"{path}: the archive is damaged or truncated: {error}",
+            expected="a complete gzip or bzip2 file",
+            remedy="land the whole file again, and give the source a longer `settle` if files grow slowly",
+        ) from error
+
+
+class _Reading:
+    """The bytes of a file as they come, a chunk at a time.
+
+    Args:
+        known_bytes: As of `read_content`.
+        borders: As of `read_content`.
+    """
+
+    def __init__(self, known_bytes: int, borders: Sequence[int]) -> None:
+        self._known, self._borders = known_bytes, borders
+        self._hasher, self._lines, self._after = hashlib.blake2b(), hashlib.blake2b(), b""
+        self._digests = {0: self._hasher.hexdigest()}
+        self._at, self._lines_end, self._last_line = 0, 0, b""
+        self._long_lines: list[tuple[int, int]] = []
+
+    def take(self, chunk: bytes) -> None:
+        """Take the bytes that follow."""
+        start, end = self._at, self._at + len(chunk)
+        if start <= self._known < end:
+            self._after = chunk[self._known - start :][:1]
+        wanted = self._wanted(chunk)
+        line_end = 1 + max(chunk.rfind(b"\n"), chunk.rfind(b"\r"))
+        for at in sorted({*wanted, start + line_end, end}):
+            self._hasher.update(chunk[self._at - start : at - start])
+            self._at = at
+            if at in wanted:
+                self._digests[at] = self._hasher.hexdigest()
+            if line_end and at == start + line_end:
+                self._lines = self._hasher.copy()
+        if not line_end:
+            self._last_line += chunk[: max(_TAIL_BYTES - len(self._last_line), 0)]
+            return
+        first = min(place for place in (chunk.find(b"\n"), chunk.find(b"\r")) if place >= 0)
+        self._end_line(start + first)
+        self._lines_end, self._last_line = start + line_end, chunk[line_end:]
+
+    def _wanted(self, chunk: bytes) -> set[int]:
+        """The places in a chunk at which a digest is wanted."""
+        start, end = self._at, self._at + len(chunk)
+        given = self._borders[bisect_right(self._borders, start) : bisect_right(self._borders, end)]
+        wanted = {
+            at for at in given if chunk[at - 1 - start] in _LINE_ENDS or chunk[at - start :][:1] in _EMPTY_OR_END
+        }
+        return wanted | ({self._known} if start < self._known <= end else set())
+
+    def _end_line(self, at: int) -> None:
+        if at - self._lines_end > LONGEST_LINE:
+            self._long_lines.append((self._lines_end, at))
+
+    def content(self) -> Content:
+        """Return what all of it is."""
+        self._end_line(self._at)
+        return Content(
+            digest=self._hasher.hexdigest(),
+            text_digest=self._hasher.hexdigest(),
+            text_size=self._at,
+            digests=self._digests,
+            after=self._after,
+            lines_end=self._lines_end,
+            lines_digest=self._lines.hexdigest(),
+            last_line=self._last_line,
+            long_lines=tuple(self._long_lines),
+        )
+
+
+def end_of(path: str, size_bytes: int) -> bytes:
+    """Return the last line of the first bytes of a file, of a long one its end.
+
+    Raises:
         OSError: The file cannot be read.
     """
+    start = max(size_bytes - _TAIL_BYTES, 0)
+    with open_raw(path) as file:
+        file.seek(start)
+        tail = file.read(size_bytes - start)
+    return tail[1 + max(tail.rfind(b"\n"), tail.rfind(b"\r")) :]
+
+
+def check_compression(path: str) -> None:
+    """Refuse a text file with a compression that Spark does not know.
+
+    Raises:
+        InputError: It has one.
+    """
     ending = os.path.splitext(path)[1]
-    if ending in _COMPRESSED_ENDINGS:
-        _check_archive(path)
-    elif ending.lower() in _UNREADABLE_ENDINGS:
+    if ending not in _COMPRESSED_ENDINGS and ending.lower() in _UNREADABLE_ENDINGS:
         raise InputError(
             f"{path}: compression {ending} cannot be read",
             expected="plain text, .gz or .bz2 (in small letters)",
@@ -271,21 +405,6 @@ def _each_file_once(paths: Iterable[str], fixed: Path) -> tuple[str, ...]:
         if real not in chosen or (has_no_link and not is_link):
             chosen[real] = path
     return tuple(sorted(chosen.values()))
-
-
-def _check_archive(path: str) -> None:
-    try:
-        with open_bytes(path) as file:
-            while file.read(_CHUNK_BYTES):
-                pass
-    except PermissionError:
-        raise
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(
-            f"{path}: the archive is damaged or truncated: {error}",
-            expected="a complete gzip or bzip2 file",
-            remedy="land the whole file again, and give the source a longer `settle` if files grow slowly",
-        ) from error
 
 
 def _is_hidden(path: str, fixed: Path) -> bool:

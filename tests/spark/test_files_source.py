@@ -125,6 +125,30 @@ def test_without_records_the_shape_is_the_same(spark: SparkSession, tmp_path: Pa
     assert read_files(spark, given, ()).states == ()
 
 
+@pytest.mark.parametrize("task_bytes", [64, 10_000])
+def test_a_last_line_that_is_left_is_no_record_wherever_tasks_begin(
+    spark: SparkSession, tmp_path: Path, task_bytes: int
+) -> None:
+    given = source("n INT, t STRING")
+    land(tmp_path / "in" / "a.csv", "1,a\n2,b\n" + "3" * 200, modified=NOW)
+    land(tmp_path / "in" / "b.csv", "1,a\r\n2,b\r\n3,c", modified=NOW)
+    with splits_of(spark, task_bytes):
+        found = read(spark, given, tmp_path)
+        assert [(row["_file"], row["_position"]) for row in rows(found)] == [
+            *(("a.csv", 1), ("a.csv", 2)),
+            *(("b.csv", 1), ("b.csv", 2)),
+        ]
+        assert [(state.records, state.size, state.ends_with_newline) for state in found.states] == [
+            *((2, 8, True), (2, 10, True))
+        ]
+        land(tmp_path / "in" / "a.csv", "1,a\n2,b\n3,c\n4,d\n")
+        land(tmp_path / "in" / "b.csv", "1,a\r\n2,b\r\n3,c\r\n")
+        later = read(spark, given, tmp_path, found.states)
+        assert [(row["_file"], row["_position"], row["n"]) for row in rows(later)] == [
+            *(("a.csv", 3, 3), ("a.csv", 4, 4), ("b.csv", 3, 3)),
+        ]
+
+
 def numbered_text(lines: int, ends: Sequence[str], *, final: bool, blanks: str = "") -> tuple[bytes, list[int]]:
     """Lines of random length that hold their own number, some blank, and the numbers of those that are not."""
     rng, text, full = random.Random(lines), "", []

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,9 +143,9 @@ def test_an_older_lake_remembers_absolute_paths_and_nothing_is_read_again(tmp_pa
 def test_a_file_is_hashed_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[str] = []
 
-    def read_content(path: str, size_bytes: int, prefix_bytes: int) -> local_files.Content:
+    def read_content(path: str, *sizes: Any, as_text: bool) -> local_files.Content:
         hashed.append(os.path.basename(path))
-        return local_files.read_content(path, size_bytes, prefix_bytes)
+        return local_files.read_content(path, *sizes, as_text=as_text)
 
     monkeypatch.setattr(known_files, "read_content", read_content)
     for name in ("x", "y"):

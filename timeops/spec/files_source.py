@@ -106,6 +106,11 @@ class FilesSource(StoredSource):
         description="A file younger than this waits for the next run; at most 30 days.",
     )
     max_files: WholeNumber = Field(default=10_000, description="Most files in one ingestion.")
+    on_rewrite: Annotated[Literal["hold", "read"], one_of("hold", "read")] = Field(
+        default="hold",
+        description="A file whose bytes changed after they were read: hold keeps it back, read reads it whole, as "
+        "new records.",
+    )
 
     def _own_problems(self) -> Iterator[Problem]:
         known = READER_OPTIONS[self.format]
