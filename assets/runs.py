@@ -9,13 +9,21 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from dagster import AssetExecutionContext, AssetKey, Backoff, Failure, RetryPolicy
+from dagster import (
+    AssetExecutionContext,
+    AssetKey,
+    Backoff,
+    DagsterExecutionInterruptedError,
+    Failure,
+    RetryPolicy,
+)
 from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.planning import LogSegment, batch_of, take_on
 from tidemark.resources.batches.plans import Plan, this_process
 from tidemark.resources.lake.once import ConflictError
+from tidemark.resources.stopping import ensure_not_stopped, stop_signal
 from tidemark.resources.workspace import Workspace, records_in
 from tidemark.timeops.errors import BusyError, MachineError, TidemarkError
 from tidemark.timeops.spec import Spec
@@ -92,6 +100,14 @@ def lasts(error: Exception) -> bool:
     return isinstance(error, TidemarkError) and not isinstance(error, BusyError | ConflictError | MachineError)
 
 
+def was_interrupted(error: BaseException | None) -> bool:
+    """Whether a stop of the run caused an error: what is put in order after it may fail of it as well."""
+    if error is None:
+        return False
+    stopped = isinstance(error, KeyboardInterrupt | DagsterExecutionInterruptedError)
+    return stopped or was_interrupted(error.__cause__ or error.__context__)
+
+
 def say_who_runs(context: AssetExecutionContext) -> None:
     """Names this process on its run: a machine that goes down says no more, and leaves its run as «started»."""
     run_id = context.run.run_id
@@ -99,7 +115,10 @@ def say_who_runs(context: AssetExecutionContext) -> None:
 
 
 def told_to_dagster(stage: Callable[Given, Iterator[Result]]) -> Callable[Given, Iterator[Result]]:
-    """Makes an asset or check fail for good where that is so, and marks its run.
+    """Make an asset or check fail for good where that is so, and mark its run.
+
+    A stage that was interrupted fails for good, too: Dagster's retry policy would try it again, and the run would
+    go on although the operator ended it.
 
     Args:
         stage: What the asset or check does; its first argument is Dagster's context.
@@ -108,8 +127,15 @@ def told_to_dagster(stage: Callable[Given, Iterator[Result]]) -> Callable[Given,
     @wraps(stage)
     def telling(*args: Given.args, **kwargs: Given.kwargs) -> Iterator[Result]:
         try:
+            ensure_not_stopped()
             yield from stage(*args, **kwargs)
-        except Exception as error:
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            if stop_signal() is not None or was_interrupted(error):
+                raise Failure("The run was stopped.", allow_retries=False) from error
+            if not isinstance(error, Exception):
+                raise
             context: Any = args[0]
             if lasts(error):
                 context.instance.add_run_tags(context.run.run_id, {FAILURE_TAG: LASTING})

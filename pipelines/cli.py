@@ -84,7 +84,7 @@ def run(
     All specs are read before anything runs. A pipeline that fails does not keep the others from running.
 
     Exit status: 0 done, also when nothing is new; 2 bad spec or usage; 1 a failure, a failed blocking check, or files
-    that were held back.
+    that were held back; 130 stopped with Ctrl-C; 143 stopped by SIGTERM.
     """
     if live and end_of_input == "flush":
         raise click.UsageError("--live goes on, and --end-of-input flush ends it: found both, expected one of them.")

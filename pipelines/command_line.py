@@ -6,6 +6,7 @@ Here: the pieces. Not here: the commands (cli.py and the files that it names).
 
 import logging
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tidemark.resources.stopping import ensure_not_stopped, listening, stop_signal
 from tidemark.timeops.errors import SpecError, TidemarkError, first_line
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from tidemark.resources.settings import Settings
     from tidemark.resources.workspace import SpecFile
 
-FAILED, BAD_SPEC, INTERRUPTED = 1, 2, 130
+FAILED, BAD_SPEC = 1, 2
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -116,34 +118,49 @@ def says_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def in_words(*, verbose: bool = False) -> Iterator[None]:
-    """Turns errors inside into sentences on stderr and an exit code; silences the warnings of libraries.
+    """Turn errors inside, and a wish to stop, into sentences on stderr and an exit code; silence libraries' warnings.
 
     Args:
         verbose: Print the traceback of an error that nobody expected.
     """
     warnings.simplefilter("ignore")
     _print_errors_of_libraries()
-    try:
-        yield
-    except TidemarkError as error:
-        say(str(error))
-        sys.exit(BAD_SPEC if isinstance(error, SpecError) else FAILED)
-    except click.ClickException:
-        raise  # click tells of it by itself
-    except KeyboardInterrupt:
-        say("Stopped. Nothing is lost: what was committed stands, the rest is done by the next run.")
-        sys.exit(INTERRUPTED)
-    except Exception as error:
-        from tidemark.resources.machine import machine_failure
+    with listening():
+        try:
+            yield
+            ensure_not_stopped()
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) or stop_signal() is not None:
+                sys.exit(_say_stopped())
+            if isinstance(error, click.ClickException) or not isinstance(error, Exception):
+                raise  # click says it by itself
+            sys.exit(_say_error(error, verbose=verbose))
 
-        if verbose:
-            traceback.print_exc()
-        if known := machine_failure(str(error), type(error).__name__):
-            say(str(known))
-            sys.exit(FAILED)
-        more = "" if verbose else " `--verbose` shows where it happened."
-        say(f"Unexpected {type(error).__name__}: {first_line(error)}. Readers stay at the last commit.{more}")
-        sys.exit(FAILED)
+
+def _say_stopped() -> int:
+    """Say that the process was asked to stop; return the exit code of one that ends by such a signal."""
+    by = stop_signal() or signal.SIGINT
+    signal.signal(by, signal.SIG_IGN)  # another one changes nothing any more
+    how = "" if by == signal.SIGINT else f" by {by.name}"
+    say(f"Stopped{how}. Nothing is lost: what was committed stays, and the next run does the rest.")
+    return 128 + by
+
+
+def _say_error(error: Exception, *, verbose: bool) -> int:
+    """Say an error in a sentence; return the exit code."""
+    from tidemark.resources.machine import machine_failure
+
+    if isinstance(error, TidemarkError):
+        say(str(error))
+        return BAD_SPEC if isinstance(error, SpecError) else FAILED
+    if verbose:
+        traceback.print_exception(error)
+    if known := machine_failure(str(error), type(error).__name__):
+        say(str(known))
+        return FAILED
+    more = "" if verbose else " `--verbose` shows where it happened."
+    say(f"Unexpected {type(error).__name__}: {first_line(error)}. Readers stay at the last commit.{more}")
+    return FAILED
 
 
 def _print_errors_of_libraries() -> None:

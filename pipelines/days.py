@@ -6,14 +6,15 @@ Here: which days may be asked for, and the run. Not here: the command's words (c
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
+from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 from dagster import DagsterInstance
 
 from tidemark.assets.backfill.partitions import EARLIEST
-from tidemark.assets.runs import ATTENDED_TAG, key
+from tidemark.assets.runs import key
 from tidemark.pipelines.definitions import build_definitions
-from tidemark.pipelines.runner import QUIET, failure_of, show_on_timeline
+from tidemark.pipelines.runner import execute, failure_of
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import choose_spark, open_session
 from tidemark.resources.tables import window_table
@@ -49,18 +50,16 @@ def rebuild(
     open_session(choice, tell)
     last_before = workspace.batches.last_commit() if workspace.exists else None
     job = build_definitions(settings, [file], choice, tell=tell, since=first).resolve_implicit_global_asset_job_def()
-    result = job.execute_in_process(
-        instance=instance,
-        raise_on_error=False,
-        asset_selection=[key(file.spec, window_table(name)) for name in asked],
-        run_config={"loggers": QUIET},
+    result = execute(
+        job,
+        instance,
+        str(uuid4()),
+        assets=[key(file.spec, window_table(name)) for name in asked],
         tags={
             "dagster/asset_partition_range_start": first.isoformat(),
             "dagster/asset_partition_range_end": last.isoformat(),
-            ATTENDED_TAG: "true",
         },
     )
-    show_on_timeline(instance, result.run_id)
     if not result.success:
         raise failure_of(result, None)
     done = [one for one in workspace.batches.history() if last_before is None or one.batch_id > last_before.batch_id]

@@ -7,12 +7,21 @@ none. Not here: the command line's words (cli.py), what a batch does.
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
+from uuid import uuid4
 
-from dagster import AssetCheckSeverity, DagsterInstance, deserialize_value
+from dagster import (
+    AssetCheckSeverity,
+    AssetKey,
+    DagsterInstance,
+    ExecuteInProcessResult,
+    JobDefinition,
+    deserialize_value,
+)
 
 from tidemark.assets.batch.clocks import clock_of_tick
 from tidemark.assets.live import BATCH
@@ -27,6 +36,7 @@ from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.quality.checks import import_ahead
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
+from tidemark.resources.stopping import ensure_not_stopped
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent, tick_of
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.spec import FilesSource
@@ -112,6 +122,7 @@ def run_pipeline(
     choice = choose_spark(settings, file.inputs)
     ends: Mapping[str, int] | None = None
     while True:
+        ensure_not_stopped()
         found = _settled_input(workspace, tell, options)
         ends = dict(found.ends) if ends is None else ends  # what comes to Kafka from now on is for the next run
         report.waiting = found.waiting
@@ -191,25 +202,68 @@ def _run_once(
     """One micro-batch as one Dagster run; what its checks have found that hold nothing back."""
     file, memory = workspace.file, workspace.memory
     definitions = build_definitions(settings, [file], choice, accepted=options.accepted, tell=tell, memory=memory)
-    job = definitions.resolve_job_def(job_name(file))
     asked = replace(options, accepted=None, reopen=_reopen(workspace, options))
     given = {name: value for name, value in asdict(asked).items() if value}  # keys of `live.BatchSettings`
-    run_config = {"resources": {BATCH: {"config": given}}, "loggers": QUIET}
-    attended = {ATTENDED_TAG: "true"}
-    result = job.execute_in_process(instance=instance, raise_on_error=False, run_config=run_config, tags=attended)
-    show_on_timeline(instance, result.run_id)
-    if result.success:
-        evaluations = result.get_asset_check_evaluations()
-        return tuple(f"check {one.check_name}: {one.description}" for one in evaluations if not one.passed)
-    plan = batch_of(workspace, result.run_id) if workspace.exists else None
-    if plan is not None:
-        with suppress(TidemarkError):  # a disk that took no table takes no word of it either
-            workspace.batches.give_up(plan, workspace.clock.now())
-    raise failure_of(result, plan.batch_id if plan else None)
+    run_id = str(uuid4())
+    try:
+        result = execute(definitions.resolve_job_def(job_name(file)), instance, run_id, resources={BATCH: given})
+    except KeyboardInterrupt:
+        _give_up(workspace, run_id)
+        raise
+    if not result.success:
+        raise failure_of(result, _give_up(workspace, run_id))
+    evaluations = result.get_asset_check_evaluations()
+    return tuple(f"check {one.check_name}: {one.description}" for one in evaluations if not one.passed)
+
+
+def _give_up(workspace: Workspace, run_id: str) -> int | None:
+    """Let the next run take over the batch that a run had begun; return its number, if there is one."""
+    plan = batch_of(workspace, run_id) if workspace.exists else None
+    if plan is None:
+        return None
+    with suppress(TidemarkError):  # a disk that took no table takes no word of it either
+        workspace.batches.give_up(plan, workspace.clock.now())
+    return plan.batch_id
+
+
+def execute(
+    job: JobDefinition,
+    instance: DagsterInstance,
+    run_id: str,
+    *,
+    assets: Sequence[AssetKey] | None = None,
+    resources: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    tags: Mapping[str, str] = MappingProxyType({}),
+) -> ExecuteInProcessResult:
+    """Run a job in this process for a person who waits for it; whatever becomes of it, its run ends.
+
+    Raises:
+        KeyboardInterrupt: The operator stopped it between two stages. Inside of one it is the failure of the stage.
+    """
+    config = {"resources": {name: {"config": given} for name, given in resources.items()}, "loggers": QUIET}
+    try:
+        return job.execute_in_process(
+            instance=instance,
+            run_id=run_id,
+            raise_on_error=False,
+            asset_selection=assets,
+            run_config=config,
+            tags={ATTENDED_TAG: "true", **tags},
+        )
+    finally:
+        run = instance.get_run_by_id(run_id)
+        if run is not None and not run.is_finished:
+            instance.report_run_failed(run, "The run was stopped.")
+        show_on_timeline(instance, run_id)
 
 
 def failure_of(result: Any, batch_id: int | None) -> TidemarkError:
-    """The error of a failed run, in its own words when it is one of ours."""
+    """Return the error of a failed run, in its own words when it is one of ours.
+
+    Raises:
+        KeyboardInterrupt: The run was stopped.
+    """
+    ensure_not_stopped()
     failed = [
         evaluation
         for evaluation in result.get_asset_check_evaluations()

@@ -6,7 +6,6 @@ Here: its life. Not here: what a person types (commands/operating.py), its setti
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -65,30 +63,29 @@ def serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
         KeyboardInterrupt: It was told to stop.
     """
     _check(settings, port)
-    with _stopped_by_signal():
-        token = new_token()
-        tell("starting Spark")
-        found = read_specs([settings.specs]).files if settings.specs.is_dir() else ()
-        stores = stores_of(settings, [path for file in found for path in file.inputs])
-        readers = reader_packages(source for file in found for source in file.spec.sources)
-        config = session_config(settings.spark, ui=settings.spark_ui, stores=stores, readers=readers)
-        session = local_session(config | server_config(port))
-        if page := session.sparkContext.uiWebUrl:
-            tell(f"Spark's UI is at {page}")
-        try:
-            with proving(token, lambda: _lives(session)) as proof:
-                note = note_of_this_process(port, token, proof)
-                tell("warming up")
-                _warm_up(note)
-                with _noted(settings.dagster_home, note):
-                    home = settings.dagster_home
-                    tell(f"ready at {note.address}: runs with DAGSTER_HOME={home} use it; Ctrl-C ends it")
-                    while answers(note.url):
-                        time.sleep(_LOOK_EVERY_S)
-            raise TidemarkError("Spark has ended.", remedy="see what stands above, and start it again.")
-        finally:
-            with suppress(OSError, Py4JError):  # the signal may have ended the JVM as well
-                session.stop()
+    token = new_token()
+    tell("starting Spark")
+    found = read_specs([settings.specs]).files if settings.specs.is_dir() else ()
+    stores = stores_of(settings, [path for file in found for path in file.inputs])
+    readers = reader_packages(source for file in found for source in file.spec.sources)
+    config = session_config(settings.spark, ui=settings.spark_ui, stores=stores, readers=readers)
+    session = local_session(config | server_config(port))
+    if page := session.sparkContext.uiWebUrl:
+        tell(f"Spark's UI is at {page}")
+    try:
+        with proving(token, lambda: _lives(session)) as proof:
+            note = note_of_this_process(port, token, proof)
+            tell("warming up")
+            _warm_up(note)
+            with _noted(settings.dagster_home, note):
+                home = settings.dagster_home
+                tell(f"ready at {note.address}: runs with DAGSTER_HOME={home} use it; Ctrl-C ends it")
+                while answers(note.url):
+                    time.sleep(_LOOK_EVERY_S)
+        raise TidemarkError("Spark has ended.", remedy="see what stands above, and start it again.")
+    finally:
+        with suppress(OSError, Py4JError):  # the signal may have ended the JVM as well
+            session.stop()
 
 
 @contextmanager
@@ -158,17 +155,3 @@ def _lines(run: int) -> Iterator[str]:
         second = run * 600 + n * 0.6 - (60 if n % 100 == 99 else 0)
         minute, rest = divmod(max(second, 0), 60)
         yield json.dumps({"t": f"2026-01-01T00:{int(minute):02}:{rest:06.3f}Z", "k": f"k{n % 7}", "v": n * 1.5})
-
-
-@contextmanager
-def _stopped_by_signal() -> Iterator[None]:
-    """SIGTERM, which service managers send, stops it as Ctrl-C does."""
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

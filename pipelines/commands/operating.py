@@ -16,7 +16,6 @@ import click
 
 from tidemark.pipelines.command_line import (
     FAILED,
-    INTERRUPTED,
     dagster_instance,
     known_settings,
     overrides_option,
@@ -313,15 +312,15 @@ def serve(*, port: int, spark_ui: bool) -> None:
     not. It is a Spark Connect server with Delta Lake that listens on this machine only and admits whoever can read
     DAGSTER_HOME.
 
-    Exit status: 130 stopped; 1 a failure, also when Spark ends by itself.
+    Exit status: 130 stopped with Ctrl-C; 143 with SIGTERM; 1 a failure, also when Spark ends by itself.
     """
     from tidemark.pipelines.serving import serve as serve_until_stopped
 
     try:
         serve_until_stopped(settings_of(spark_ui=spark_ui), port, lambda doing: say(f"serve: {doing}"))
     except KeyboardInterrupt:
-        say("serve: stopped; runs compute in their own processes again")
-        sys.exit(INTERRUPTED)
+        say("serve: from now on runs compute in their own processes")
+        raise
 
 
 COMMANDS = (init, backfill, changes, maintain, register, serve)

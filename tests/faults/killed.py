@@ -1,4 +1,4 @@
-"""Runs of a pipeline, each in a process of its own, that die right after a commit.
+"""Runs of a pipeline, each in a process of its own, that die or are stopped right after a commit.
 
 Here: the process, the places where it can die, the ways. Not here: what must hold afterwards.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 from dagster import DagsterInstance
 from deltalake import DeltaTable
@@ -33,6 +33,7 @@ from tidemark.resources.spark.session import local_session, session_config
 from tidemark.resources.tables import BATCHES
 
 Victim = Literal["python", "jvm", "group"]
+Stop = Literal["SIGINT", "SIGTERM"]
 DEADLINE_S = 300
 # PySpark takes a process whose main module is no file, as the server of forks is, for a run of its own doctests.
 vars(sys.modules["__main__"]).setdefault("__file__", __file__)
@@ -60,14 +61,14 @@ class Death:
     """Who dies, and right after which commit, by its name (see `commit_name`).
 
     Attributes:
-        after: The commit.
-        victim: Who dies.
+        after: The commit, or a part of what the run says that it is doing.
+        victim: Who dies; or the signal by which an operator stops the run.
         is_large: Every batch counts as large, and `after` names a table: the process dies when Spark has written its
             files, before their commit.
     """
 
     after: str
-    victim: Victim
+    victim: Victim | Stop
     is_large: bool = False
 
 
@@ -129,9 +130,16 @@ def _run(spec: Path, warehouse: Place, death: Death, gateway: Gateway | None, en
     else:
         join(gateway)
 
+    signals = iter([death.victim])  # one: who stops a run does it once
+
     def die(name: str) -> None:
         if name == death.after:
-            _kill(death.victim)
+            for victim in signals:
+                _kill(victim)
+
+    def seen(doing: str) -> None:
+        if death.victim in get_args(Stop) and death.after in doing:
+            die(death.after)
 
     if death.is_large:
         for module in (batch, ingestion):
@@ -142,11 +150,13 @@ def _run(spec: Path, warehouse: Place, death: Death, gateway: Gateway | None, en
         setattr(Lake, "_committed", on_every_commit(die))  # noqa: B010 - mypy would have it as a plain attribute
     settings = Settings(warehouse, spec.parent, beside / "home")
     with DagsterInstance.ephemeral() as instance, in_words():
-        run_pipeline(read_spec(spec), settings, RunOptions(), instance=instance)
+        run_pipeline(read_spec(spec), settings, RunOptions(), instance=instance, tell=seen)
 
 
-def _kill(victim: Victim) -> None:
-    if victim == "jvm":
+def _kill(victim: Victim | Stop) -> None:
+    if victim in get_args(Stop):
+        os.kill(os.getpid(), signal.Signals[victim])
+    elif victim == "jvm":
         jvm = SparkContext._gateway.proc  # type: ignore[union-attr]
         jvm.kill()
         jvm.wait()
