@@ -23,6 +23,7 @@ from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, told_to_dagster
 from tidemark.resources.places.place import Place, relative
 from tidemark.resources.quality.checks import Checked, Expectation
 from tidemark.resources.quality.data_docs import docs_folder, write_page
+from tidemark.timeops.printable import printable
 from tidemark.timeops.spec import Spec
 
 
@@ -65,7 +66,7 @@ def _checks_of(
             about["data_docs"] = _link(page, workspace.folder, data_docs)
         for checked in done:
             if not checked.passed:
-                context.log.error(checked.message)
+                context.log.error(printable(checked.message, keep="\n"))
             yield _result(checked, asset.path, about, accepted=accepted)
 
     return checks

@@ -39,6 +39,7 @@ from tidemark.resources.batches.plans import Plan
 from tidemark.resources.catalog import keep_names
 from tidemark.resources.quality.checks import import_ahead
 from tidemark.resources.workspace import Workspace, plan_end, records_in
+from tidemark.timeops.printable import printable
 from tidemark.timeops.spec import Spec
 
 BATCH = "tidemark_batch"
@@ -180,7 +181,7 @@ def _read(context: AssetExecutionContext, workspace: Workspace, asked: BatchSett
     done = ingest(workspace, context.run.run_id, reread=asked.reread, end_of_input=asked.end_of_input)
     found = done.found
     for sentence in (*(error.found for error in found.errors), *found.read_before, *found.passed_over):
-        context.log.warning(sentence)
+        context.log.warning(printable(sentence))
     return done
 
 

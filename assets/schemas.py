@@ -177,14 +177,14 @@ def create_tables(workspace: Workspace) -> None:
     schemas = table_schemas(workspace)
     for table, schema in tables.CONTROL_SCHEMAS.items():
         workspace.lake.create(table, schema, may_grow=table == tables.FILES)  # see state/files.py
-    results = set(workspace.result_tables)
+    may_grow = {*workspace.result_tables, tables.DEAD_LETTERS}  # an earlier Tidemark's has no `_timeline`
     feeds = {tables.window_table(window.name) for window in workspace.spec.windows if window.change_feed}
     for table, schema in schemas.items():
         if workspace.lake.exists(table) and old_columns(workspace.lake, table):
             continue  # the next batch renames them
         try:
             # Aggregates may change: spec_changes.py.
-            workspace.lake.create(table, schema, may_grow=table in results, change_feed=table in feeds)
+            workspace.lake.create(table, schema, may_grow=table in may_grow, change_feed=table in feeds)
         except OtherColumnsError as error:
             raise _made_for_another(workspace, error) from error
 

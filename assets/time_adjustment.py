@@ -134,7 +134,7 @@ def write_dead_letters(batch: Batch) -> Mapping[str, int]:
         rows = rows.withColumn("replayed_at", F.lit(None).cast("timestamp"))
         # One file, or files of a full size; not one task, which would go through all records of a large batch.
         few = batch.is_moderate and reasons.total() <= FEW_ROWS
-        batch.append(tables.DEAD_LETTERS, rows if few else rows.hint("rebalance"), are_few=few)
+        batch.append(tables.DEAD_LETTERS, rows if few else rows.hint("rebalance"), grows=True, are_few=few)
     return reasons
 
 

@@ -62,7 +62,7 @@ class Waiting(Discovery):
     @property
     def read_before(self) -> tuple[str, ...]:
         """One sentence for each copy of another file, which is not read."""
-        return tuple(f"{copy.name}: the same bytes were read as {copy.copy_of}" for copy in self.copies)
+        return tuple(copy.copy_sentence for copy in self.copies)
 
     @property
     def passed_over(self) -> tuple[str, ...]:

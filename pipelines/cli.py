@@ -18,10 +18,13 @@ import click
 from tidemark.pipelines.command_line import (
     BAD_SPEC,
     FAILED,
+    MOST_NAMED,
     dagster_instance,
     each_spec,
     known_settings,
+    more_than_named,
     overrides_option,
+    put,
     read_specs,
     say,
     says_errors,
@@ -39,8 +42,6 @@ if TYPE_CHECKING:
     from tidemark.resources.places.place import Place
     from tidemark.resources.settings import Settings
     from tidemark.resources.workspace import SpecFile
-
-_MOST_NAMED = 10
 
 
 @click.group()
@@ -132,7 +133,7 @@ def validate(*, specs: tuple[Path, ...], warehouse: "Place | None", overrides: t
         files.append(file)
         _check_tables(file, known_settings(warehouse))
         _check_expressions(file)
-        click.echo(f"{file.spec.name}: ok")
+        put(f"{file.spec.name}: ok")
 
     right = each_spec(specs, overrides, check)
     check_names(files)
@@ -245,10 +246,7 @@ def _say_all(sentences: Sequence[str]) -> None:
 def _say_copies(pipeline: str, copies: Sequence[str]) -> None:
     """Names files that were not read because others had their bytes; they are remembered, so this is said once."""
     say(f"{pipeline}: {len(copies)} file(s) not read: their bytes were read under another name. --reread reads them.")
-    for copy in copies[:_MOST_NAMED]:
-        say(copy)
-    if len(copies) > _MOST_NAMED:
-        say(f"... and {len(copies) - _MOST_NAMED} more")
+    _say_all([*copies[:MOST_NAMED], *more_than_named(copies)])
 
 
 def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:
@@ -273,12 +271,11 @@ def _check_expressions(file: "SpecFile") -> None:
     from tidemark.resources.spark.choice import choose_spark, open_session
     from tidemark.resources.workspace import Workspace
 
+    choice = choose_spark(known_settings(), tables=False)
     with telling(file.spec.name) as tell:
         tell("checking expressions with Spark")
         # No table is opened, so the warehouse may be any folder.
-        table_schemas(
-            Workspace(file, file.folder, lambda: open_session(choose_spark(known_settings(), tables=False)))
-        )
+        table_schemas(Workspace(file, file.folder, lambda: open_session(choice)))
 
 
 def _check_tables(file: "SpecFile", settings: "Settings") -> None:

@@ -20,6 +20,7 @@ import click
 
 from tidemark.resources.stopping import ensure_not_stopped, listening, stop_signal
 from tidemark.timeops.errors import SpecError, TidemarkError, first_line
+from tidemark.timeops.printable import printable
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from tidemark.resources.workspace import SpecFile
 
 FAILED, BAD_SPEC = 1, 2
+MOST_NAMED = 10
+"""Of many files so many are named."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -154,7 +157,7 @@ def _say_error(error: Exception, *, verbose: bool) -> int:
         say(str(error))
         return BAD_SPEC if isinstance(error, SpecError) else FAILED
     if verbose:
-        traceback.print_exception(error)
+        say("".join(traceback.format_exception(error)))
     if known := machine_failure(str(error), type(error).__name__):
         say(str(known))
         return FAILED
@@ -178,8 +181,18 @@ def _print_errors_of_libraries() -> None:
 
 
 def say(text: str) -> None:
-    """Says something on stderr."""
-    click.echo(text, err=True)
+    """Says something on stderr; what a terminal would obey in it is written out."""
+    click.echo(printable(text, keep="\n\t"), err=True)
+
+
+def put(text: str) -> None:
+    """Prints a result to stdout; what a terminal would obey in it is written out."""
+    click.echo(printable(text, keep="\n\t"))
+
+
+def more_than_named(things: Sequence[object]) -> list[str]:
+    """A line on the things that are not named; none where all are."""
+    return [f"... and {len(things) - MOST_NAMED} more"] if len(things) > MOST_NAMED else []
 
 
 def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFile"]:

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from dagster import DagsterInstance
 
+from tidemark.assets.backfill.days import days_of_zone
 from tidemark.assets.backfill.partitions import EARLIEST
 from tidemark.assets.runs import key
 from tidemark.pipelines.definitions import build_definitions
@@ -36,16 +37,24 @@ def rebuild(
 ) -> Mapping[str, int]:
     """Computes days of windows, or of all if none is named, anew from the arrival log, in one run.
 
+    Args:
+        file: The spec.
+        settings: Where things are.
+        windows: The windows.
+        first: First day, as `chosen_days` returned it.
+        last: Last day.
+        instance: Dagster's instance.
+        tell: Called with a line on what is being done.
+
     Returns:
         Rows written, by window.
 
     Raises:
-        SpecError: There is no such window, or the range is not one of the partitions' days.
+        SpecError: There is no such window.
         TidemarkError: Whatever else stands in the way.
     """
     workspace = Workspace(file, settings.warehouse)
     asked = chosen_windows(file.spec, windows)
-    check_days(file.spec, first, last, now=workspace.clock.now())
     choice = choose_spark(settings, file.inputs)
     open_session(choice, tell)
     last_before = workspace.batches.last_commit() if workspace.exists else None
@@ -82,8 +91,8 @@ def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names)) or known
 
 
-def check_days(spec: Spec, first: date, last: date, *, now: datetime) -> None:
-    """Checks that a range of days can be computed anew.
+def chosen_days(spec: Spec, first: date, last: date, *, now: datetime) -> tuple[date, date]:
+    """The first and the last day of a range that can be computed anew, without days that the time zone never had.
 
     Raises:
         SpecError: It is reversed, or some of it is no partition.
@@ -104,3 +113,4 @@ def check_days(spec: Spec, first: date, last: date, *, now: datetime) -> None:
         )
     if last > today:
         raise SpecError(f"--to {last} is in the future", expected=f"a day up to today, {today} ({zone})")
+    return days_of_zone(first, last, zone)

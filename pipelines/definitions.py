@@ -37,6 +37,7 @@ from tidemark.resources.settings import Settings, from_environment
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.printable import printable
 from tidemark.timeops.spec.automation import OnNewInput
 
 Named = str | PathLike[str]
@@ -186,4 +187,4 @@ def defs() -> Definitions:
 
 def _to_log_of_run(doing: str) -> None:
     """What is being done goes to the log of the run, beside Dagster's own lines."""
-    get_dagster_logger().info(doing)
+    get_dagster_logger().info(printable(doing))

@@ -29,6 +29,7 @@ from tidemark.assets.pending_work import has_unprocessed
 from tidemark.assets.planning import batch_of, not_flushed
 from tidemark.assets.runs import ATTENDED_TAG
 from tidemark.assets.spec_changes import ensure_taken
+from tidemark.assets.state.files import copies_after
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.resources.machine import machine_failure
@@ -128,7 +129,6 @@ def run_pipeline(
         report.waiting = found.waiting
         report.held_back = tuple(str(error) for error in found.errors)
         report.passed_over = tuple(dict.fromkeys([*report.passed_over, *found.passed_over]))
-        report.read_before = tuple(dict.fromkeys([*report.read_before, *found.read_before]))
         if not _has_work(workspace, found, options, ends):
             return report
         import_ahead()  # while Spark starts, which leaves a core to others
@@ -137,6 +137,8 @@ def run_pipeline(
         report.alerts += _run_once(workspace, settings, options, choice=choice, instance=instance, tell=tell)
         if _last_batch(workspace) == before:
             return report
+        # By what was remembered: files may have come since the look.
+        report.read_before += tuple(copy.copy_sentence for copy in copies_after(workspace, before))
         _add(report, workspace, after=before)
         if options.live and _ended_with_tick(workspace):  # by now the wall clock has gone on
             return report

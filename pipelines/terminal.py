@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +28,7 @@ from tidemark.resources.lake.queries import python_rows
 from tidemark.resources.tables import window_table
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops.counts import of_windows, refused
+from tidemark.timeops.printable import json_line, printable
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import instant_of
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:  # most of what shares this file needs no Dagster
 Counts = Mapping[str, int]
 Row = Mapping[str, Any]
 _WIDE = 1_000_000  # letters: nothing is folded
+_PAGE = 120
 
 
 def sums(commits: Iterable[Commit]) -> dict[str, int]:
@@ -67,24 +70,28 @@ def telling(name: str) -> Iterator[Callable[[str], None]]:
 
     On a terminal it is one line that changes; elsewhere each message is a line.
     """
+
+    def said(doing: str) -> str:
+        return printable(f"{name}: {doing}")
+
     if not sys.stderr.isatty():
-        yield lambda doing: print(f"{name}: {doing}", file=sys.stderr, flush=True)  # noqa: T201 - the command line
+        yield lambda doing: print(said(doing), file=sys.stderr, flush=True)  # noqa: T201 - the command line
         return
     # A descriptor of its own: while Spark starts, stderr itself is turned away from the terminal.
     with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
         console = Console(file=terminal, highlight=False, markup=False)
-        with console.status(name) as status:
-            yield lambda doing: status.update(f"{name}: {doing}")
+        with console.status(Text(name)) as status:
+            yield lambda doing: status.update(Text(said(doing)))  # in a text of its own brackets are no markup
 
 
 def show_report(workspace: Workspace, report: "RunReport") -> None:
     """Prints what a run did to stdout."""
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    on = console()
     name = workspace.spec.name
     if report.batches == 0:
-        console.print(f"{name}: nothing new.")
+        on.print(f"{name}: nothing new.")
         return
-    console.print(f"{name}: {report.batches} batch{'es' if report.batches > 1 else ''}")
+    on.print(f"{name}: {report.batches} batch{'es' if report.batches > 1 else ''}")
     commits = workspace.batches.history("process")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", no_wrap=True)
@@ -92,9 +99,9 @@ def show_report(workspace: Workspace, report: "RunReport") -> None:
     table.add_column("in all", justify="right")
     for line in lines_of(workspace, commits, report.batches):
         table.add_row(line.label, number(line.added), number(line.in_all))
-    console.print(table)
-    console.print(f"watermark  {watermark_text(workspace.position())}")
-    console.print(f"tables     {workspace.lake.root}")
+    on.print(table)
+    on.print(f"watermark  {watermark_text(workspace.position())}")
+    on.print(printable(f"tables     {workspace.lake.root}"), soft_wrap=True)
 
 
 def lines_of(workspace: Workspace, commits: list[Commit], latest: int) -> list[Line]:
@@ -159,11 +166,12 @@ def write_rows(rows: pa.Table, form: str | None) -> None:
     names, values = rows.column_names, python_rows(rows, maps="lossy")
     if form == "json":
         for row in values:
-            click.echo(json.dumps({name: plain(value) for name, value in row.items()}, ensure_ascii=False))
+            click.echo(json_line({name: plain(value) for name, value in row.items()}))
     elif form == "csv":
+        shown = printable if sys.stdout.isatty() else str  # a program gets the values as they are
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([_field(row[name]) for name in names] for row in values)
+        writer.writerow(map(shown, names))
+        writer.writerows([shown(_field(row[name])) for name in names] for row in values)
     elif values:
         _draw(names, values, form)
 
@@ -174,7 +182,7 @@ def _draw(names: Sequence[str], rows: Sequence[Row], form: str | None) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in names:
         of_numbers = all(row[name] is None or is_number(row[name]) for row in rows)
-        table.add_column(Text(name), justify="right" if of_numbers else "left", no_wrap=True)
+        table.add_column(Text(in_a_line(name)), justify="right" if of_numbers else "left", no_wrap=True)
     for row in rows:
         table.add_row(*[Text(in_a_line(row[name])) for name in names])
     width = console(_WIDE).measure(table).maximum
@@ -188,9 +196,31 @@ def _draw_blocks(on: Console, names: Sequence[str], rows: Sequence[Row]) -> None
     for place, row in enumerate(rows, start=1):
         block = Table.grid(padding=(0, 2))
         for name in names:
-            block.add_row(Text(f"  {name}"), Text(in_a_line(row[name]), overflow="fold"))
+            block.add_row(Text(f"  {in_a_line(name)}"), Text(in_a_line(row[name]), overflow="fold"))
         on.print(f"row {place}")
         on.print(block)
+
+
+def print_block(title: str, lines: Iterable[tuple[str, str, str]]) -> None:
+    """Prints texts with a word in front of each, no wider than the terminal or, in a pipe, than a page.
+
+    Args:
+        title: The first line.
+        lines: Word, text, style. A text may have several lines; words as long as a path are never cut.
+    """
+    on, found = console(), list(lines)
+    indent = max(len(word) for word, _, _ in found) + 4
+    width = max((on.width if on.is_terminal else _PAGE) - indent, _PAGE // 4)
+    on.print(title)
+    for word, said, style in found:
+        parts = [
+            part
+            for line in printable(said, keep="\n").split("\n")
+            for part in wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
+        ]
+        for place, part in enumerate(parts):
+            label = ("" if place else f"  {word}").ljust(indent)
+            on.print(Text(label) + Text(part, style), soft_wrap=True)
 
 
 def console(width: int | None = None) -> Console:

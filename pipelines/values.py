@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from tidemark.timeops.printable import printable
 from tidemark.timeops.utc import Instant, instant_of
 
 _UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000))
@@ -129,8 +130,8 @@ def in_a_line(value: Any) -> str:
         said = said.replace("T", " ").removesuffix("Z")
     elif not isinstance(said, str):
         said = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
-    visible = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in said)
-    return visible if len(visible) <= _LONGEST_LINE else f"{visible[:_LONGEST_LINE]}…"
+    shown = printable(said)
+    return shown if len(shown) <= _LONGEST_LINE else f"{shown[:_LONGEST_LINE]}…"
 
 
 def plain(value: Any) -> Any:

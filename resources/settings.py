@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from tidemark.resources.places.checks import ensure_folder
 from tidemark.resources.places.place import Place, place_of, resolved
+from tidemark.timeops.errors import MachineError
 
 SPARK_VARIABLE = "TIDEMARK_SPARK"
 
@@ -69,8 +71,8 @@ def from_environment(
     """
     known = os.environ if environment is None else environment
     return Settings(
-        warehouse=resolved(warehouse or place_of(known.get("TIDEMARK_WAREHOUSE", "warehouse"))),
-        specs=Path(known.get("TIDEMARK_SPECS", default_specs)).absolute(),
+        warehouse=resolved(warehouse or place_of(known.get("TIDEMARK_WAREHOUSE") or "warehouse")),
+        specs=Path(known.get("TIDEMARK_SPECS") or default_specs).absolute(),
         dagster_home=Path(known.get("DAGSTER_HOME") or ".dagster").resolve(),
         spark=known.get(SPARK_VARIABLE) or None,
         data_docs=known.get("TIDEMARK_DATA_DOCS", "").rstrip("/"),
@@ -84,8 +86,19 @@ def variable(name: str) -> str | None:
 
 
 def use_dagster_home(home: Path) -> None:
-    """Makes `home` an existing Dagster home, and points this process at it."""
-    make_dagster_home(home)
+    """Makes `home` an existing Dagster home, and points this process at it.
+
+    Raises:
+        SpecError: A file is where it belongs.
+        MachineError: It cannot be made.
+    """
+    remedy = "name another folder with DAGSTER_HOME"
+    ensure_folder(home, "DAGSTER_HOME is", remedy)
+    try:
+        make_dagster_home(home)
+    except OSError as error:
+        found = f"DAGSTER_HOME is {home}, and that folder cannot be made: {error.strerror}"
+        raise MachineError(found, expected="a folder that can be written", remedy=remedy) from error
     os.environ["DAGSTER_HOME"] = str(home)
 
 

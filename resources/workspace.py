@@ -22,7 +22,7 @@ from tidemark.resources.lake.migration import migrate
 from tidemark.resources.lake.reading import without_spark
 from tidemark.resources.lake.undoing import outputs, prepare, take_back
 from tidemark.resources.memory import Memory
-from tidemark.resources.places.checks import ensure_answers
+from tidemark.resources.places.checks import ensure_answers, ensure_folder
 from tidemark.resources.places.place import Place
 from tidemark.resources.settings import Clock
 from tidemark.resources.sources.known_offsets import Positions
@@ -143,8 +143,14 @@ class Workspace:
         """The pipeline's tables.
 
         Raises:
+            SpecError: A file is where their folder belongs.
             StoreFailureError: They are in a store that cannot be used.
         """
+        ensure_folder(
+            self.folder,
+            f"The tables of {self.spec.name} belong in",
+            "name another folder with --warehouse or TIDEMARK_WAREHOUSE",
+        )
         ensure_answers(self.warehouse)
         return Lake(self.folder, self.session, self.memory.tables(self.folder))
 

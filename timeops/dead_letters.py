@@ -21,6 +21,7 @@ from tidemark.timeops.columns import (
     SEQ,
     SOURCE,
     SPLIT,
+    TIMELINE,
     W_BEFORE,
     W_SET_BY,
     WATERMARK,
@@ -53,7 +54,8 @@ def time_letters(refused: DataFrame, payload: Sequence[str], rules: TimeRules) -
     """
     ingest = F.col(REASON).isin("malformed", "no_arrival_time")
     behind = F.col(REASON) == "out_of_order"
-    return refused.select(
+    told = refused.withColumn(TIMELINE, F.when(~ingest, F.col(TIMELINE)))  # what was not read belongs to none
+    return told.select(
         *_where_from(),
         F.when(ingest, "ingest").otherwise("time").alias("stage"),
         F.col(REASON).alias("reason"),
@@ -158,7 +160,7 @@ def unfit_results(results: DataFrame, window: WindowSpec) -> DataFrame | None:
 
 
 def _where_from() -> list[Column]:
-    return [F.col(name) for name in (SEQ, ARRIVAL, SOURCE, SPLIT, POSITION)]
+    return [F.col(name) for name in (SEQ, ARRIVAL, SOURCE, SPLIT, POSITION, TIMELINE)]
 
 
 def _payload(payload: Sequence[str]) -> Column:

@@ -6,9 +6,11 @@ Here: what went wrong, in the words of the field. Not here: exit codes, tracebac
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from tidemark.timeops.printable import printable
+
 
 class TidemarkError(Exception):
-    """A failure with a remedy.
+    """A failure with a remedy; what a terminal would obey in names and values is written out.
 
     Args:
         found: What was found, naming the file, key, table or record.
@@ -17,14 +19,12 @@ class TidemarkError(Exception):
     """
 
     def __init__(self, found: str, *, expected: str = "", remedy: str = "") -> None:
-        self.found = found
-        self.expected = expected
-        self.remedy = remedy
-        parts = [found]
+        self.found, self.expected, self.remedy = (printable(one, keep="\n\t") for one in (found, expected, remedy))
+        parts = [self.found]
         if expected:
-            parts.append(f"Expected: {expected}")
+            parts.append(f"Expected: {self.expected}")
         if remedy:
-            parts.append(f"To do: {remedy}")
+            parts.append(f"To do: {self.remedy}")
         super().__init__("\n".join(parts))
 
 
@@ -38,7 +38,13 @@ class SpecError(TidemarkError):
 
 
 class InputError(TidemarkError):
-    """A source cannot be read as the spec says: wrong path, missing column, unreadable or rewritten file."""
+    """A source cannot be read as the spec says: wrong path, missing column, unreadable or rewritten file.
+
+    Names of files may hold line feeds too, and what is found and expected is one line each.
+    """
+
+    def __init__(self, found: str, *, expected: str = "", remedy: str = "") -> None:
+        super().__init__(printable(found), expected=printable(expected), remedy=printable(remedy))
 
 
 class UnfitFilesError(InputError):
@@ -51,7 +57,7 @@ class UnfitFilesError(InputError):
 
     def __init__(self, found: str, *, errors: Mapping[str, InputError] = MappingProxyType({})) -> None:
         self.errors = errors
-        super().__init__(found)
+        TidemarkError.__init__(self, found)  # of several lines
 
 
 class MachineError(TidemarkError):

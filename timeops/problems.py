@@ -69,8 +69,23 @@ def show(value: object) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `did you mean `x`?`, or an empty text when nothing is near."""
     by_lower = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return f"did you mean `{by_lower[near[0]]}`?" if near else ""
+    asked = word.lower()
+    near = difflib.get_close_matches(asked, by_lower, n=len(by_lower) or 1, cutoff=0.6)
+    best = min(
+        near,
+        key=lambda name: (-_likeness(asked, name), -_likeness(*map(_consonants, (asked, name))), name),
+        default=None,
+    )
+    return f"did you mean `{by_lower[best]}`?" if best is not None else ""
+
+
+def _likeness(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, other, one).ratio()
+
+
+def _consonants(word: str) -> str:
+    """Return a word without the letters that people confuse: of two names that are as near, `tyme` is `time`."""
+    return re.sub("[aeiouy]", "", word)
 
 
 def path_text(path: Path) -> str:

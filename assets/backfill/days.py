@@ -31,7 +31,7 @@ from tidemark.resources.lake.filters import Filters, sql_condition
 from tidemark.resources.spark.frames import count_splits
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.engine import State, advance
-from tidemark.timeops.errors import LakeError
+from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.materialize import as_it_is, computed
 from tidemark.timeops.rules import Waiter
 from tidemark.timeops.spec import WindowSpec
@@ -182,7 +182,20 @@ def _pieces(part: LogRange, cuts: Sequence[Mapping[str, Any]], waits: frozenset[
     return pieces if last.is_empty else [*pieces, last]
 
 
-def days_in(keys: Sequence[str]) -> tuple[date, date]:
-    """First and last day of a selection of partitions."""
-    days = sorted(date.fromisoformat(key) for key in keys)
-    return days[0], days[-1]
+def days_of_zone(first: date, last: date, zone: str) -> tuple[date, date]:
+    """Return the first and the last day of a range that a time zone had: Pacific/Apia had no 30 December 2011.
+
+    For such a day Dagster names the next one, whose rows are none of it.
+
+    Raises:
+        SpecError: It had none of them.
+    """
+    days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
+    had = [day for day in days if begin_of(day, zone) < begin_of(day + timedelta(days=1), zone)]
+    if not had:
+        raise SpecError(
+            f"{zone} had no {first}: the clocks went past it, so no window starts on it",
+            expected="a day that there was",
+            remedy="name the day before or after it",
+        )
+    return had[0], had[-1]

@@ -20,7 +20,7 @@ from dagster import (
 )
 from dagster_pyspark import LazyPySparkResource
 
-from tidemark.assets.backfill.days import days_in, rebuild_days
+from tidemark.assets.backfill.days import days_of_zone, rebuild_days
 from tidemark.assets.batch.batch import BatchWriter
 from tidemark.assets.display import metadata as show
 from tidemark.assets.runs import RETRIES, OpenWorkspace, key, pool_of, run_tags, say_who_runs, told_to_dagster
@@ -68,12 +68,14 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace, first
     ) -> Iterator[MaterializeResult[None]]:
         say_who_runs(context)
         workspace = open_workspace(tidemark_spark)
-        chosen = days_in(context.partition_keys)
+        asked = context.partition_key_range
+        chosen = days_of_zone(date.fromisoformat(asked.start), date.fromisoformat(asked.end), zone)
         plan = rebuild_days(workspace, window, *chosen, context.run.run_id).plan
         context.instance.add_run_tags(context.run.run_id, run_tags(plan))
         rows = days_of_batch(BatchWriter(workspace, plan)).get(window.name, {})
         for day in context.partition_keys:  # of each its own
-            context.add_asset_metadata(show.rows(rows.get(day, 0)), partition_key=day)
+            if chosen[0] <= date.fromisoformat(day) <= chosen[1]:
+                context.add_asset_metadata(show.rows(rows.get(day, 0)), partition_key=day)
         yield MaterializeResult(
             metadata={
                 **show.table(workspace.lake, table),

@@ -21,12 +21,30 @@ _NOT_IN_ROWS = ("source", "path", "_batch_id")
 
 def known_files(workspace: Workspace, source: Source) -> list[FileState]:
     """The states of a source's files, in the order in which they were stored."""
+    return [state for _, state in _stored(workspace, source)]
+
+
+def copies_after(workspace: Workspace, batch_id: int) -> list[FileState]:
+    """The files that batches after one found to have the bytes of others; not those that were copies before."""
+    found: dict[tuple[str, str, str], tuple[int, FileState]] = {}
+    for source in workspace.spec.sources:
+        for batch, state in _stored(workspace, source):
+            if state.copy_of is not None:
+                found.setdefault((source.name, state.name, state.digest), (batch, state))
+    return [state for batch, state in found.values() if batch > batch_id]
+
+
+def _stored(workspace: Workspace, source: Source) -> list[tuple[int, FileState]]:
+    """What is stored of a source's files, each with the batch that stored it, in their order."""
     if not workspace.exists:
         return []
     rows = workspace.base_rows(tables.FILES)
     rows = rows.filter(pc.equal(rows["source"], source.name))
     return [
-        FileState(name=row["path"], **{name: value for name, value in row.items() if name not in _NOT_IN_ROWS})
+        (
+            int(row["_batch_id"]),
+            FileState(name=row["path"], **{name: value for name, value in row.items() if name not in _NOT_IN_ROWS}),
+        )
         for row in sorted(rows.to_pylist(), key=lambda row: int(row["_batch_id"]))
     ]
 

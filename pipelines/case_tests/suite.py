@@ -35,6 +35,7 @@ from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.cases.file import DEAD_LETTERS, HELD, ORDERED, WINDOWS, Case, CasesFile, Expected, parse_cases
 from tidemark.timeops.cases.values import read_value, text_of
+from tidemark.timeops.printable import printable
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean
 from tidemark.timeops.spec import Spec
 
@@ -189,7 +190,7 @@ def show_verdicts(title: str, verdicts: Sequence[Verdict]) -> None:
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=max(console.width, _NARROWEST))
-    console.print(title)
+    console.print(printable(title))
     for verdict in verdicts:
         _show(verdict, console)
     failed = sum(not verdict.holds for verdict in verdicts)
@@ -198,14 +199,14 @@ def show_verdicts(title: str, verdicts: Sequence[Verdict]) -> None:
 
 
 def _show(verdict: Verdict, console: Console) -> None:
-    case = verdict.case
+    case, name = verdict.case, printable(verdict.case.name)
     if verdict.holds:
-        console.print(Text("  ok    ", "green") + Text(case.name + (", and fails as it must" if case.error else "")))
+        console.print(Text("  ok    ", "green") + Text(name + (", and fails as it must" if case.error else "")))
         return
-    console.print(Text("  FAIL  ", "bold red") + Text(case.name))
+    console.print(Text("  FAIL  ", "bold red") + Text(name))
     if case.error:
         found = "what is said is this" if verdict.said else "nothing differs"
-        console.print(f"        it must fail with «{case.error}»; {found}")
+        console.print(printable(f"        it must fail with «{case.error}»; {found}"))
     for difference in (*verdict.differences, *verdict.cuts):
         _show_difference(difference, console)
     if verdict.cuts:
@@ -213,17 +214,17 @@ def _show(verdict: Verdict, console: Console) -> None:
             "        The result depends on how the log is cut: this is a defect of Tidemark. Please report it."
         )
     if verdict.failure:
-        console.print(f"        {verdict.failure}")
+        console.print(printable(f"        {verdict.failure}", keep="\n"))
 
 
 def _show_difference(difference: Difference, console: Console) -> None:
-    console.print(f"        {difference.place}: {difference.sentence}")
+    console.print(printable(f"        {difference.place}: {difference.sentence}"))
     if not difference.pairs:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     for name in difference.columns:
-        table.add_column(name, overflow="fold")
+        table.add_column(printable(name), overflow="fold")
     for pair in difference.pairs[:MOST_ROWS]:
         if pair.expected is not None:
             table.add_row(Text("- expected", "green"), *_cells(pair.expected, pair, difference.columns, "green"))
@@ -242,5 +243,5 @@ def _cells(row: Row, pair: Pair, columns: Sequence[str], style: str) -> list[Tex
         differs = pair.differs_in(name)
         mark = "≠ " if differs and row is pair.found else ""
         is_alone = pair.expected is None or pair.found is None
-        cells.append(Text(mark + text, style if differs or is_alone else ""))
+        cells.append(Text(mark + printable(text), style if differs or is_alone else ""))
     return cells

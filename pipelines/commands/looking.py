@@ -5,7 +5,6 @@ Here: what a person types and reads, which table is meant, where a page is writt
 """
 # ruff: noqa: PLC0415 - Delta and matplotlib take a second to import, so each command imports what it needs
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +14,11 @@ import click
 
 from tidemark.pipelines.command_line import (
     BAD_SPEC,
+    MOST_NAMED,
     each_spec,
     known_settings,
+    more_than_named,
+    put,
     read_specs,
     say,
     says_errors,
@@ -24,6 +26,7 @@ from tidemark.pipelines.command_line import (
     warehouse_option,
 )
 from tidemark.timeops.errors import SpecError, TidemarkError
+from tidemark.timeops.printable import json_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +57,7 @@ def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool)
     def look(file: "SpecFile") -> None:
         found = status_of(Workspace(file, known_settings(warehouse).warehouse))
         if as_json:
-            click.echo(json.dumps(_as_json(found), ensure_ascii=False))
+            click.echo(json_line(_as_json(found)))
         else:
             _show_status(found)
 
@@ -64,19 +67,11 @@ def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool)
 
 def _show_status(found: "Status") -> None:
     """Prints a pipeline as a block of lines."""
-    from rich.table import Table
-    from rich.text import Text
+    from tidemark.pipelines.terminal import print_block
 
-    from tidemark.pipelines.terminal import console
-
-    here = console()
-    lines = Table.grid(padding=(0, 2))
-    for name, said in _status_lines(found):
-        lines.add_row(f"  {name}", Text(said))
-    for number, said in enumerate(found.wrong or ["nothing"]):
-        lines.add_row("" if number else "  wrong", Text(said, style="red" if found.wrong else ""))
-    here.print(found.name)
-    here.print(lines)
+    style = "red" if found.wrong else ""
+    wrong = [("" if number else "wrong", said, style) for number, said in enumerate(found.wrong or ["nothing"])]
+    print_block(found.name, [*((name, said, "") for name, said in _status_lines(found)), *wrong])
 
 
 def _status_lines(found: "Status") -> "Iterator[tuple[str, str]]":
@@ -101,6 +96,8 @@ def _status_lines(found: "Status") -> "Iterator[tuple[str, str]]":
     back = f", {len(waiting.errors):,} held back" if waiting.errors else ""
     what = "file" if found.reads_files_only else "input"
     yield "waits", f"{plural(waiting.new, f'new {what}') if waiting.new else f'no new {what}'}{young}{back}"
+    if copies := waiting.read_before:
+        yield "copies", "\n".join([*copies[:MOST_NAMED], *more_than_named(copies)])
     yield "tables", str(found.folder)
 
 
@@ -130,7 +127,12 @@ def _last_batch(found: "Status") -> str:
 def _as_json(found: "Status") -> dict[str, Any]:
     """The same for programs; instants are ISO 8601 in UTC."""
     last, plan, waiting = found.last, found.at_work, found.waiting
-    files = {"new": waiting.new, "young": len(waiting.waiting), "held_back": len(waiting.errors)}
+    files = {
+        "new": waiting.new,
+        "young": len(waiting.waiting),
+        "held_back": len(waiting.errors),
+        "copies": len(waiting.copies),
+    }
     return {
         "name": found.name,
         "tables": str(found.folder),
@@ -189,8 +191,9 @@ def show(
 ) -> None:
     """Show rows of a TABLE of SPEC as of the last commit, the newest first: `tidemark show SPEC dead_letters`.
 
-    A window may be named without `windows/`. No Spark is started. Conditions are SQL as DataFusion reads it: names of
-    columns as they stand, texts and instants (UTC) in single quotes, such as "window_start >= '2026-01-31'".
+    A window may be named without `windows/`. No Spark is started. Conditions are SQL as DuckDB reads it: names of
+    columns as they stand, texts and instants (UTC) in single quotes, such as "window_start >= '2026-01-31'". A field
+    of a dead letter's payload is "payload ->> 'device' = 'a'".
 
     Exit status: 0 done, also when there are no such rows; 2 bad spec, table, condition or usage; 1 a failure, or
     nothing is committed yet.
@@ -278,8 +281,12 @@ def report(*, specs: tuple[Path, ...], warehouse: "Place | None", out: Path | No
 
     Exit status: 0 done, also when a pipeline has not run yet; 2 bad spec or usage; 1 a failure.
     """
+    from tidemark.resources.places.checks import ensure_folder
+
     files = read_specs(specs, ())
     pages = _pages([file.spec.name for file in files], out)
+    for page in pages:
+        ensure_folder(page.parent, "--out is", "name another folder or page")
     from tidemark.pipelines.report.page import page_of
     from tidemark.pipelines.terminal import telling
     from tidemark.resources.places.place import write_whole
@@ -289,7 +296,7 @@ def report(*, specs: tuple[Path, ...], warehouse: "Place | None", out: Path | No
         with telling(file.spec.name) as tell:
             text = page_of(Workspace(file, known_settings(warehouse).warehouse, tell=tell))
         write_whole(page, text)
-        click.echo(f"{file.spec.name}: {page}")
+        put(f"{file.spec.name}: {page}")
 
 
 def _pages(names: Sequence[str], out: Path | None) -> list[Path]:

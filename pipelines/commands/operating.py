@@ -19,6 +19,7 @@ from tidemark.pipelines.command_line import (
     dagster_instance,
     known_settings,
     overrides_option,
+    put,
     read_specs,
     say,
     says_errors,
@@ -59,7 +60,7 @@ def init(folder: Path) -> None:
     home = folder.absolute()
     for path in lay_out(home):
         say(f"init: {path}")
-    click.echo(_next_steps(home))
+    put(_next_steps(home))
 
 
 def lay_out(home: Path) -> list[Path]:
@@ -139,13 +140,14 @@ def backfill(
 
     Exit status: 0 done; 2 bad spec, days or usage; 1 a failure.
     """
-    from tidemark.pipelines.days import chosen_windows, rebuild
+    from tidemark.pipelines.days import chosen_days, chosen_windows, rebuild
     from tidemark.pipelines.terminal import telling
+    from tidemark.resources.settings import Clock
 
     [file] = read_specs([spec], overrides)
     chosen_windows(file.spec, windows)
+    days = chosen_days(file.spec, first.date(), last.date(), now=Clock().now())
     settings = settings_of(warehouse, spark_ui=spark_ui)
-    days = first.date(), last.date()
     with dagster_instance(settings) as instance, telling(file.spec.name) as tell:
         rows = rebuild(file, settings, windows, *days, instance=instance, tell=tell)
     _show_days(file.spec.name, *days, rows)
@@ -153,10 +155,10 @@ def backfill(
 
 def _show_days(name: str, first: date, last: date, rows: "Mapping[str, int]") -> None:
     days = (last - first).days + 1
-    click.echo(f"{name}: {first} to {last}, {days} day{'' if days == 1 else 's'} computed anew")
+    put(f"{name}: {first} to {last}, {days} day{'' if days == 1 else 's'} computed anew")
     width = max(len(window) for window in rows)
     for window, n in rows.items():
-        click.echo(f"  windows/{window:<{width}}  {n:>12,} rows")
+        put(f"  windows/{window:<{width}}  {n:>12,} rows")
 
 
 @click.command()
@@ -194,14 +196,14 @@ def changes(
     name = file.spec.name
     if reason is None:
         found = changes_of(workspace)
-        click.echo(f"{name}: {len(found) or 'no'} change{'' if len(found) == 1 else 's'} of rows by somebody else")
+        put(f"{name}: {len(found) or 'no'} change{'' if len(found) == 1 else 's'} of rows by somebody else")
     else:
         found = decide_on_changes(workspace, reason, str(uuid4()), keep=accept is not None)
         last = workspace.batches.last_commit()
         done = "kept" if accept is not None else "taken back"
-        click.echo(f"{name}: {done}, as batch {last.batch_id if last else 0}")
+        put(f"{name}: {done}, as batch {last.batch_id if last else 0}")
     for change in found:
-        click.echo(f"  {change}")
+        put(f"  {change}")
     if found and reason is None:
         sys.exit(FAILED)
 
@@ -244,16 +246,16 @@ def maintain(*, specs: tuple[Path, ...], warehouse: "Place | None", retain: str,
 def _show_upkeep(name: str, retained: str, done: "Upkeep") -> None:
     """What was done, table by table where there was anything to do."""
     if not done.tables:
-        click.echo(f"{name}: has no tables yet.")
+        put(f"{name}: has no tables yet.")
         return
     before, after = done.files
-    click.echo(f"{name}: {before:,} files of {len(done.tables)} tables are {after:,} now")
+    put(f"{name}: {before:,} files of {len(done.tables)} tables are {after:,} now")
     width = max(len(one.table) for one in done.tables)
     for one in done.tables:
         if one.before.files != one.after.files or one.freed:
             freed = f"{one.freed:>14,} bytes freed" if one.freed else ""
-            click.echo(f"  {one.table:<{width}}  {one.before.files:>7,} -> {one.after.files:<7,}{freed}".rstrip())
-    click.echo(
+            put(f"  {one.table:<{width}}  {one.before.files:>7,} -> {one.after.files:<7,}{freed}".rstrip())
+    put(
         f"older than {retained}: {done.freed:,} bytes of files, {done.pages} page(s) of checks and "
         f"{done.runs} run(s) of Dagster deleted"
     )
@@ -292,13 +294,11 @@ def register(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tupl
             spark = partial(open_session, choose_spark(settings), tell)
             done = give_names(Workspace(file, settings.warehouse, spark), file.spec.catalog)
         if done.batch_id is None:
-            click.echo(f"{name}: nothing is committed yet, so there is nothing to name")
+            put(f"{name}: nothing is committed yet, so there is nothing to name")
             continue
-        click.echo(
-            f"{name}: {len(done.names)} tables in {done.schema}, and views of them as of batch {done.batch_id}"
-        )
+        put(f"{name}: {len(done.names)} tables in {done.schema}, and views of them as of batch {done.batch_id}")
         for one in done.names:
-            click.echo(f"  {one}, {committed_view(one)}")
+            put(f"  {one}, {committed_view(one)}")
 
 
 @click.command()

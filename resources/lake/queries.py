@@ -1,26 +1,39 @@
 """Rows of tables of any size without Spark: piece by piece, only the newest, or those that a person asks for in SQL.
 
-Here: bounded memory by Arrow; SQL by DataFusion, which comes with delta-rs. Not here: tables as a batch reads them
-(reading.py).
+Here: bounded memory by Arrow; SQL by DuckDB. Not here: tables as a batch reads them (reading.py).
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, QueryBuilder
-from deltalake.exceptions import DeltaError
 
 from tidemark.resources.lake.filters import Filters, arrow_condition, python_values
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.reading import unreadable_file
-from tidemark.resources.places.place import delta_place
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.problems import did_you_mean
 
 _PIECE_ROWS = 65_536
 _NAME = "rows_of_table"  # of the table inside the query
+_SHUT: dict[str, Any] = {
+    "enable_external_access": "false",  # a condition asks nothing but the table
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+_PREPARED = (
+    "SET TimeZone = 'UTC'",
+    # The payload of a dead letter is raw text where it could not be read: it has no fields, and that is no error.
+    'CREATE TEMP MACRO "->"(text, path) AS CASE WHEN json_valid(text) THEN json_extract(text, path) END',
+    'CREATE TEMP MACRO "->>"(text, path) AS CASE WHEN json_valid(text) THEN json_extract_string(text, path) END',
+    "CREATE TEMP MACRO get_json_object(text, path) AS text ->> path",  # as Spark SQL has it, and so do specs
+    "SET lock_configuration = true",
+)
+_OF_ARROW = f"registered as '{_NAME}' failed"  # how DuckDB tells of files that Arrow, which reads them, fails at
 
 
 def pieces(
@@ -120,48 +133,51 @@ class Found:
 def select(
     lake: Lake, table: str, version: int | None, *, where: str | None, order: Sequence[Order], most: int
 ) -> Found:
-    """Returns rows of a table.
+    """Return rows of a table.
 
     Args:
         lake: The tables.
         table: The table.
         version: Its version; the latest if None.
         where: A condition in SQL; None for all rows.
-        order: What they are put in order by.
+        order: What they are put in order by; rows without a value come last.
         most: How many.
 
     Raises:
         SpecError: The condition cannot be evaluated.
         LakeError: A file of the table cannot be read.
     """
-    delta = DeltaTable(**delta_place(lake.path(table)), version=version)
-    by = ", ".join(f"{_quoted(one.column)} {'DESC' if one.descending else 'ASC'}" for one in order)
-    behind = f"{f' ORDER BY {by}' if by else ''} LIMIT {most}"
-    condition = f"WHERE (\n{where}\n)"  # a comment at its end ends with its line
-    try:
-        if where is None:
-            return Found(_asked(delta, f"SELECT * FROM {_NAME}{behind}"), lake.row_count(table, version))
-        rows = _asked(delta, f"SELECT * FROM {_NAME} {condition}{behind}")
-        [counted] = _asked(delta, f"SELECT count(*) AS n FROM {_NAME} {condition}").to_pylist()
-    except (OSError, pa.ArrowInvalid) as error:
-        raise unreadable_file(lake.path(table), error) from error
-    except DeltaError as error:
-        if where is None:
-            raise
-        raise _not_understood(where, str(error), list(lake.columns(table))) from error
-    return Found(rows, counted["n"])
+    import duckdb  # noqa: PLC0415 - who asks nothing in SQL need not wait for it
 
-
-def _asked(delta: DeltaTable, query: str) -> pa.Table:
-    return pa.RecordBatchReader.from_stream(QueryBuilder().register(_NAME, delta).execute(query)).read_all()
+    by = ", ".join(f"{_quoted(one.column)} {'DESC' if one.descending else 'ASC'} NULLS LAST" for one in order)
+    condition = f" WHERE (\n{where}\n)" if where is not None else ""  # a comment at its end ends with its line
+    with duckdb.connect(config=_SHUT) as connection:
+        for statement in _PREPARED:
+            connection.execute(statement)
+        connection.register(_NAME, lake.dataset(table, version))
+        rows = f"SELECT * FROM {_NAME}{condition}{f' ORDER BY {by}' if by else ''} LIMIT {most}"
+        try:
+            found: pa.Table = connection.sql(rows).to_arrow_table()
+            if where is None:
+                return Found(found, lake.row_count(table, version))
+            counted = connection.sql(f"SELECT count(*) AS n FROM {_NAME}{condition}").to_arrow_table()
+        except duckdb.Error as error:
+            if where is None or _OF_ARROW in str(error):
+                raise unreadable_file(lake.path(table), error) from error
+            raise _not_understood(where, str(error), list(lake.columns(table))) from error
+    return Found(found, counted["n"][0].as_py())
 
 
 def _not_understood(where: str, said: str, columns: Sequence[str]) -> SpecError:
-    """The error of a condition, with the columns that there are."""
-    found = " ".join(said.replace("caused by", "").replace(f"{_NAME}.", "").split())
+    """Return the error of a condition, with the columns that there are."""
+    found = " ".join(said.partition("\n\nLINE")[0].partition(" Error: ")[2].split())
+    near = ""
+    if unknown := re.match(r'Referenced column "(.+?)" not found', found):
+        found, near = f"No field named {unknown[1]}.", did_you_mean(unknown[1], columns)
     return SpecError(
-        f"--where {where!r}: {found.partition(' Valid fields are')[0]}",
+        f"--where {where!r}: {found.replace('Could not convert', 'Cannot cast')}",
         expected=f"a condition in SQL over {', '.join(columns)}; texts and instants stand in single quotes",
+        remedy=near,
     )
 
 

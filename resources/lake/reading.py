@@ -170,7 +170,7 @@ class Tables:
         found = found.filter(arrow_condition(rest)) if rest else found
         return found if columns is None else found.select(list(columns))
 
-    def dataset(self, table: str, version: int) -> pa.dataset.Dataset:
+    def dataset(self, table: str, version: int | None) -> pa.dataset.Dataset:
         """Return a table of any size for Arrow to read piece by piece; see `queries.py`."""
         return self.opened.seen(table, version).dataset
 

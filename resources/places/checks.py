@@ -1,4 +1,4 @@
-"""Whether a store can be used: it answers, lets this process in, and decides who writes a file first.
+"""Whether a place can be used: no file is where a folder belongs; a store answers and refuses the second writer.
 
 Here: looking once for each process, and failures of stores in a person's words. Not here: options (credentials.py),
 files that are missing or damaged (sources/, lake/).
@@ -8,12 +8,13 @@ import re
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tidemark.resources.places.credentials import NAMED_OPTIONS, SCHEMES, address_of, store_with
 from tidemark.resources.places.place import SPELLINGS, Place, RemotePath
-from tidemark.timeops.errors import LakeError, MachineError
+from tidemark.timeops.errors import LakeError, MachineError, SpecError
 
 _PATIENCE = timedelta(seconds=8)  # whoever gave a wrong address is told within seconds
 _PROBE = "_tidemark/put_if_absent"
@@ -141,6 +142,27 @@ def _endpoint(place: str) -> str:
         return ""
     endpoint = urlsplit(address_of(place))
     return f" at {endpoint.scheme}://{endpoint.hostname}:{endpoint.port}" if endpoint.port else ""
+
+
+def ensure_folder(place: Place, named: str, remedy: str) -> None:
+    """Check that no file is where a folder of the file system belongs, or on the way to it.
+
+    Args:
+        place: The folder, which need not be there; of a store nothing is checked.
+        named: What it is, for the reader.
+        remedy: How the reader names another one.
+
+    Raises:
+        SpecError: There is a file.
+    """
+    if not isinstance(place, Path):
+        return
+    for part in (place, *place.parents):
+        if part.is_dir():
+            return
+        if part.exists():
+            which = "which" if part == place else f"and {part}"
+            raise SpecError(f"{named} {place}, {which} is a file", expected="a folder, or nothing yet", remedy=remedy)
 
 
 def ensure_answers(place: Place) -> None:

@@ -270,7 +270,7 @@ def _check_parquet(path: str, wanted: list[str]) -> None:
         raise
     except (pa.ArrowException, OSError) as error:
         raise InputError(
-            f"{path}: this is no readable parquet file: {error}",
+            f"{path}: this is no readable parquet file: {' '.join(str(error).split())}",
             expected="a complete parquet file, not encrypted",
             remedy="land the whole file again, or correct `format` or `path` of the source",
         ) from error

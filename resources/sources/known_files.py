@@ -29,6 +29,7 @@ from tidemark.resources.sources.local_files import (
     read_content,
 )
 from tidemark.timeops.errors import InputError
+from tidemark.timeops.printable import printable
 from tidemark.timeops.spec import FilesSource
 
 if TYPE_CHECKING:
@@ -72,6 +73,11 @@ class FileState:
     def text(self) -> tuple[int, str]:
         """How many bytes of text were read, and their digest."""
         return (self.size, self.digest) if self.text_digest is None else (self.text_size or 0, self.text_digest)
+
+    @property
+    def copy_sentence(self) -> str:
+        """What is said of a copy of another file, which is not read."""
+        return printable(f"{self.name}: the same bytes were read as {self.copy_of}")
 
 
 @dataclass

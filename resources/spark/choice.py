@@ -5,6 +5,7 @@ Here: choosing, and connecting to a server. Not here: sessions of this process a
 
 import atexit
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from tidemark.timeops.errors import MachineError, SpecError
 from tidemark.timeops.session import is_local
 
 _REMOTE, _MASTER = "spark.remote", "spark.master"
+_MASTERS = re.compile(r"local(-cluster)?(\[.*\])?|yarn|[a-z]\S*://\S+")
 _PATIENCE_S = 30.0
 _PATIENCE_FOR_CORES_S = 15.0
 _LOGGERS = ("pyspark.sql.connect.logging", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -83,6 +85,12 @@ def _choice(settings: Settings, stores: tuple[str, ...]) -> SparkChoice:
     if named is not None:
         if named.startswith("sc://"):
             return _remote(named, f"Spark Connect at {address_of(named)}", stores)
+        if not _MASTERS.fullmatch(named):
+            raise SpecError(
+                f"{SPARK_VARIABLE} is {named!r}",
+                expected="sc://host:15002, local[4], spark://host:7077, yarn or another master of Spark",
+                remedy=f"correct it, or unset {SPARK_VARIABLE} to compute in this process",
+            )
         return SparkChoice(session_config(named, stores=stores), f"Spark on {named}", stores)
     note = find_note(settings.dagster_home)
     here = "Spark in this process"

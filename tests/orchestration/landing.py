@@ -169,7 +169,13 @@ def assert_tables_equal_the_oracle(warehouse: Place, spec: Spec, *, flush: bool 
         (a.seq, a.stage, a.reason, a.window_name, a.missed_windows, a.watermark_us, a.lateness_us, a.watermark_set_by)
         for a in want.dead_letters
     ]
-    assert sorted(letters, key=str) == sorted(map(_letter, table(warehouse, spec, "dead_letters")), key=str)
+    refused = table(warehouse, spec, "dead_letters")
+    assert sorted(letters, key=str) == sorted(map(_letter, refused), key=str)
+    of_log = table(warehouse, spec, "raw_events")
+    lines = {row["_arrival_seq"]: _record(row, spec.time).timeline for row in of_log}
+    assert all(
+        row["_timeline"] == (None if row["stage"] == "ingest" else lines[row["_arrival_seq"]]) for row in refused
+    )
     for window in spec.windows:
         last: dict[tuple[object, ...], tuple[object, ...]] = {}
         taken = want.hidden[window.name] if window.may_take_back else []

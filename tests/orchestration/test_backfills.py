@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from dagster import AssetKey, DagsterInstance, DagsterRunStatus
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.orchestration.landing import land, table
 from tests.orchestration.running import backfill, pipeline
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
@@ -92,6 +95,51 @@ def test_recomputed_days_equal_the_live_ones_and_new_aggregates_reach_the_past_a
     assert other_time.exit_code == 2
     assert "judges events in another way than when its log was processed" in other_time.stderr
     assert "Traceback" not in other_time.stderr
+
+
+@pytest.mark.long
+def test_a_day_that_a_zone_skipped_leaves_the_rows_of_the_days_beside_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster takes 30 December 2011, which Samoa never had, for the 31st."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    path, settings = tmp_path / "samoa.yaml", Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+    path.write_text(
+        "name: samoa\nsources:\n  - {name: s, kind: files, path: in/*.csv, format: csv, options: {header: true},\n"
+        "     schema: 't STRING', settle: 0 s}\ntime: {timestamp_by: t}\n"
+        "windows: [{name: hours, kind: tumbling, size: 1 hour, aggregates: {n: count(*)}}]\n"
+        "partitions: {time_zone: Pacific/Apia, start: 2011-12-28}\n"
+    )
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("t\n2011-12-30T09:30:00Z\n2011-12-30T10:30:00Z\n2011-12-31T00:00:00Z\n")
+    file = read_spec(path)
+    words = ["run", str(path), "--warehouse", str(settings.warehouse)]
+    assert CliRunner().invoke(main, words, catch_exceptions=False).exit_code == 0
+
+    def batches() -> dict[int, int]:
+        rows = table(settings.warehouse, file.spec, "windows/hours")
+        return {row["window_start"].hour: row["_batch_id"] for row in rows}
+
+    live = batches()
+    assert live.keys() == {9, 10}  # the last hour of the 29th, the first of the 31st
+    skipped = backfill(file, settings, "--from", "2011-12-30", "--to", "2011-12-30")
+    assert (skipped.exit_code, skipped.stdout) == (2, "")
+    assert "Pacific/Apia had no 2011-12-30" in skipped.stderr
+    done = backfill(file, settings, "--from", "2011-12-29", "--to", "2011-12-30")
+    assert (done.exit_code, batches()[10]) == (0, live[10])
+    assert "2011-12-29 to 2011-12-29, 1 day computed anew" in done.stdout
+    assert batches()[9] > live[9]
+    for first, last, is_done in (("2011-12-29", "2011-12-30", True), ("2011-12-30", "2011-12-30", False)):
+        tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+        job = build_definitions(settings, [file]).resolve_implicit_global_asset_job_def()
+        with DagsterInstance.ephemeral() as instance:
+            result = job.execute_in_process(
+                instance=instance,
+                asset_selection=[AssetKey(["samoa", "windows", "hours"])],
+                tags=tags,
+                raise_on_error=False,
+            )
+        assert (result.success, batches()[10]) == (is_done, live[10])
 
 
 def test_days_that_cannot_be_asked_for_are_told_before_anything_starts(

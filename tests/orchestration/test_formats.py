@@ -116,6 +116,44 @@ def contents(warehouse: Path, file: SpecFile) -> dict[str, list[str]]:
 
 
 @pytest.mark.long
+def test_dead_letters_of_an_earlier_version_which_had_no_timeline_go_on(spark: SparkSession, tmp_path: Path) -> None:
+    path, warehouse, landing = tmp_path / "told.yaml", tmp_path / "warehouse", tmp_path / "in"
+    path.write_text(
+        f"name: told\n{LINES}time: {{timestamp_by: at, unit: millisecond, out_of_orderness: 1 s, over: [k]}}\n"
+        "windows: [{name: w, kind: tumbling, size: 10 s, group_by: [k], aggregates: {n: count(*)}}]\n"
+    )
+    file = read_spec(path)
+    land(landing, 60, seed=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+        run(path, warehouse)
+        assert_tables_equal_the_oracle(warehouse, file.spec)
+        lake = Workspace(file, warehouse).lake
+        older = lake.rows(tables.DEAD_LETTERS).drop_columns(["_timeline"])
+        assert set(older["stage"].to_pylist()) == {"ingest", "time"}
+        folder = str(lake.path(tables.DEAD_LETTERS))
+        write_deltalake(folder, older, mode="overwrite", schema_mode="overwrite")
+        log = Workspace(file, warehouse).lake.rows(tables.BATCHES).to_pylist()
+        last = max((row for row in log if row["state"] == "committed"), key=lambda row: int(row["attempt"]))
+        now = {tables.DEAD_LETTERS: DeltaTable(folder).version()}
+        last["table_versions"] = list((dict(last["table_versions"]) | now).items())
+        rows = pa.Table.from_pylist(log, schema=tables.BATCHES_SCHEMA)
+        write_deltalake(str(lake.path(tables.BATCHES)), rows, mode="overwrite")
+
+        where = ["--where", "reason = 'out_of_order'", "--warehouse", str(warehouse)]
+        assert CliRunner().invoke(main, ["show", str(path), "dead_letters", *where]).exit_code == 0
+        records = table(warehouse, file.spec, "raw_events")
+        newest = max(row["_arrival_time"] for row in records if row["_arrival_time"])
+        land(landing, 60, seed=4, start=newest, prefix="g")
+        run(path, warehouse)
+    found = table(warehouse, file.spec, "dead_letters")
+    told = [row["_timeline"] for row in found if row["_arrival_seq"] >= 60 and row["stage"] != "ingest"]
+    assert {row["_timeline"] for row in found if row["_arrival_seq"] < 60} == {None}
+    assert told
+    assert set(told) <= {'["a"]', '["b"]', "[null]"}
+
+
+@pytest.mark.long
 def test_a_warehouse_of_format_2_is_read_as_it_is_and_goes_on_as_if_it_had_been_of_this_one(
     spark: SparkSession, opened: SpecFile
 ) -> None:

@@ -252,6 +252,14 @@ def test_a_session_that_means_something_else_is_refused(spark: SparkSession, eve
         tm.adjust(events, {"timestamp_by": "at"}, arrival_time="came")
 
 
+@pytest.mark.parametrize("zone", ["Etc/UTC", "Z", "+00:00"])
+def test_a_session_may_have_utc_under_another_name(spark: SparkSession, events: DataFrame, zone: str) -> None:
+    time = {"timestamp_by": "at", "out_of_orderness": "5 s"}
+    expected = tm.adjust(events, time, arrival_time="came").ordered.collect()
+    with with_settings(spark, {"spark.sql.session.timeZone": zone}):
+        assert tm.adjust(events, time, arrival_time="came").ordered.collect() == expected
+
+
 def test_the_examples_of_the_code_and_of_the_page_give_what_they_show(spark: SparkSession) -> None:
     names = {"spark": spark}
     code = doctest.testmod(tidemark.timeops.library.frames, extraglobs=names)

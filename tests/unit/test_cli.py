@@ -272,6 +272,68 @@ def test_dagster_s_home_is_made_where_the_variable_says_else_beside_the_user(
     assert "enabled: false" in (folder / ".dagster" / "dagster.yaml").read_text()
 
 
+@pytest.mark.parametrize("place", ["a_file", "a_file/below"])
+@pytest.mark.parametrize("variable", ["DAGSTER_HOME", "TIDEMARK_WAREHOUSE"])
+def test_a_setting_that_names_a_file_is_said_in_a_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, place: str
+) -> None:
+    (folder / "a_file").touch()
+    monkeypatch.setenv(variable, place)
+    done = call("run", "good.yaml")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "a_file is a file" in done.stderr.replace(", which", "")
+    assert f"To do: name another folder with {'' if variable == 'DAGSTER_HOME' else '--warehouse or '}{variable}" in (
+        done.stderr
+    )
+
+
+def test_no_command_takes_a_file_for_the_folder_of_a_pipeline(folder: Path) -> None:
+    (folder / "warehouse").mkdir()
+    (folder / "warehouse" / "shop").touch()
+    for words in (
+        *(["run"], ["status"], ["show", "raw_events"], ["report"], ["validate"], ["changes"], ["maintain"]),
+        ["accept", "0", "--reason", "r"],
+    ):
+        done = call(words[0], "good.yaml", *words[1:])
+        assert (done.exit_code, done.stdout) == (2, ""), words
+        assert "warehouse/shop, which is a file" in done.stderr
+
+
+def test_an_empty_variable_is_as_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_WAREHOUSE", "")
+    assert f"shop in {folder / 'warehouse'}: " in call("accept", "good.yaml", "0", "--reason", "r").stderr
+
+
+def test_a_home_that_cannot_be_made_and_a_page_below_a_file_are_said_in_a_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", "/proc/home")
+    done = call("run", "good.yaml")
+    assert done.exit_code == 1
+    assert "DAGSTER_HOME is /proc/home, and that folder cannot be made" in done.stderr
+    (folder / "a_file").touch()
+    done = call("report", "good.yaml", "--out", "a_file/page.html")
+    assert done.exit_code == 2
+    assert "--out is a_file, which is a file" in done.stderr
+
+
+def test_a_spark_that_has_no_such_name_is_a_bad_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_SPARK", "locl[2]")
+    done = call("validate", "good.yaml")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "TIDEMARK_SPARK is 'locl[2]'" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "status", "validate", "report"])
+def test_a_name_of_a_spec_reaches_a_terminal_written_out(folder: Path, command: str) -> None:
+    name = "x\x1b]0;owned\x07\u202e.yaml"
+    (folder / name).write_text("name: [")
+    done = call(command, name)
+    assert done.exit_code == 2
+    assert "x\\x1b]0;owned\\x07\\u202e.yaml" in done.stderr
+    assert not {"\x1b", "\x07", "\u202e"} & set(done.output)
+
+
 def test_accept_refuses_a_batch_that_is_not_waiting(folder: Path) -> None:
     done = call("accept", "good.yaml", "0", "--reason", "counted by hand")
     assert (done.exit_code, done.stdout) == (1, "")

@@ -6,8 +6,9 @@ from datetime import UTC, date, datetime, timedelta
 import numpy as np
 import pytest
 
-from tidemark.assets.backfill.days import between_days
+from tidemark.assets.backfill.days import between_days, days_of_zone
 from tidemark.assets.windows import counts_by_day
+from tidemark.timeops.errors import SpecError
 from tidemark.timeops.utc import begin_of, us_of
 
 MICROSECOND = timedelta(microseconds=1)
@@ -55,3 +56,20 @@ def test_days_that_are_computed_anew_are_half_open_in_the_zone_of_the_partitions
         ("window_start", ">=", datetime(2026, 1, 31, 5, tzinfo=UTC)),
         ("window_start", "<", datetime(2026, 2, 2, 5, tzinfo=UTC)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("zone", "first", "last", "had"),
+    [
+        ("Pacific/Apia", date(2011, 12, 29), date(2011, 12, 30), (date(2011, 12, 29), date(2011, 12, 29))),
+        ("Pacific/Apia", date(2011, 12, 30), date(2011, 12, 31), (date(2011, 12, 31), date(2011, 12, 31))),
+        ("Pacific/Kwajalein", date(1993, 8, 20), date(1993, 8, 22), (date(1993, 8, 20), date(1993, 8, 22))),
+        ("America/Sao_Paulo", date(2018, 11, 4), date(2018, 11, 4), (date(2018, 11, 4), date(2018, 11, 4))),
+    ],
+)
+def test_a_day_that_a_zone_never_had_stands_for_no_other(
+    zone: str, first: date, last: date, had: tuple[date, date]
+) -> None:
+    assert days_of_zone(first, last, zone) == had
+    with pytest.raises(SpecError, match="Pacific/Apia had no 2011-12-30"):
+        days_of_zone(date(2011, 12, 30), date(2011, 12, 30), "Pacific/Apia")

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from tests.unit.landed import AN_HOUR_AGO, NOW, land, names, source
+from tests.unit.report.shop import Shop
+from tidemark.assets.state.files import copies_after
+from tidemark.resources import tables
 from tidemark.resources.sources import known_files, local_files
 from tidemark.resources.sources.discovery import Discovery, discover
 from tidemark.resources.sources.known_files import FileState, state_of
@@ -154,3 +157,15 @@ def test_a_file_is_hashed_once_until_it_changes(tmp_path: Path, monkeypatch: pyt
     land(tmp_path / "in" / "x.csv", "z.csv\n")  # as long, and at the same time
     assert look(tmp_path, []).ready[0].digest
     assert hashed == ["x.csv", "y.csv", "x.csv"]
+
+
+def test_a_run_names_the_copies_that_its_batches_found_and_no_older_ones(tmp_path: Path) -> None:
+    """By what was stored: a copy may come when the run has looked already."""
+    made = Shop(tmp_path).create()
+    stored = [(0, "b.csv", "one"), (2, "c.csv", "one"), (2, "b.csv", "one"), (3, "b.csv", "two")]
+    for batch, name, digest in stored:
+        row = {"source": "tills", "path": name, "digest": digest, "size": 1, "modified_us": batch, "records": 1}
+        made.add(tables.FILES, [row | {"copy_of": "a.csv", "_batch_id": batch, "ends_with_newline": True}])
+    made.ingest(10)
+    found = [copy.copy_sentence for copy in copies_after(made.workspace, 0)]
+    assert found == [f"{name}: the same bytes were read as a.csv" for name in ("c.csv", "b.csv")]

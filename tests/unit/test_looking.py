@@ -81,6 +81,24 @@ def test_status_tells_how_a_pipeline_stands(shop: Shop) -> None:
     assert len(found["wrong"]) == 1
 
 
+def test_status_lines_fit_on_a_page_and_names_of_files_are_written_out(shop: Shop) -> None:
+    columns = ",".join(f"column_{n}" for n in range(80))
+    (shop.folder / "in" / "long.csv").write_text(f"{columns}\n1\n")
+    (shop.folder / "in" / "x\x9b31m\u202e.csv").write_text("at,amount\n2026-01-01T00:00:00Z\n")
+    for name in ("a.csv", "b.csv"):
+        (shop.folder / "in" / name).write_text("at,amount\n2026-01-01T00:00:00Z,1\n")
+    for file in (shop.folder / "in").iterdir():
+        os.utime(file, (0, 0))
+    (shop.folder / "shop.yaml").write_text(shop.text.replace("format: csv", "format: csv, options: {header: true}"))
+    printed = call(shop, "status").stdout
+    assert max(map(len, printed.splitlines())) <= 120
+    assert not {"\x9b", "\u202e"} & set(printed)
+    assert "  copies        b.csv: the same bytes were read as a.csv\n" in printed
+    assert "column`at`ismissingfromtheheader:column_0,column_1," in "".join(printed.split())
+    found = json.loads(call(shop, "status", "--json").stdout)
+    assert found["files"] == {"new": 2, "young": 0, "held_back": 1, "copies": 1}
+
+
 def test_status_names_a_batch_at_work_and_one_whose_process_died(shop: Shop) -> None:
     begin(shop, this_process("run"))
     found = json.loads(call(shop, "status", "--json").stdout)
@@ -136,6 +154,7 @@ def test_show_is_one_line_for_each_row_in_a_pipe_and_no_payload_reaches_the_term
     [
         ("deadletters", None, "did you mean `dead_letters`?"),
         ("dead_letters", "reasn = 'early'", "No field named reasn"),
+        ("dead_letters", "reasn = 'early'", "did you mean `reason`?"),
         ("dead_letters", "reason ==", "Expected: a condition in SQL over _arrival_seq,"),
         ("dead_letters", "_arrival_seq = 'x'", "Cannot cast string 'x'"),
     ],
@@ -144,6 +163,47 @@ def test_show_says_what_there_is(shop: Shop, table: str, where: str | None, said
     done = call(shop, "show", table, *(["--where", where] if where else []))
     assert (done.exit_code, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ("payload ->> 'till' = 'a'", [8]),
+        ("(payload ->> 'amount')::int > 2 and payload ->> '$.who.name' = 'Ann'", [8]),
+        ("get_json_object(payload, '$.who.name') = 'Ann'", [8]),
+        ("payload ->> 'till' is null", [9]),  # raw text, which is no JSON
+        ("_timeline = '[\"a\",null]'", [8]),
+        ("_timeline ->> 0 = 'b'", [9]),
+        ("payload like 'raw%'", [9]),
+    ],
+)
+def test_dead_letters_are_asked_by_a_field_of_the_payload_and_by_timeline(
+    tmp_path: Path, where: str, found: list[int]
+) -> None:
+    made = Shop(tmp_path).create()
+    made.ingest(10)
+    payload = '{"till":"a","amount":3,"who":{"name":"Ann"}}'
+    letters = [{"payload": payload, "_timeline": '["a",null]'}, {"payload": 'raw, "text', "_timeline": '["b"]'}]
+    made.process(ordered=6, held=2, refused=letters)
+    printed = call(made, "show", "dead_letters", "--where", where, "--format", "json").stdout
+    assert [json.loads(line)["_arrival_seq"] for line in printed.splitlines()] == found
+
+
+def test_a_condition_reads_nothing_but_the_table(shop: Shop) -> None:
+    (shop.folder / "secret.csv").write_text("a\n1\n")
+    where = f"1 in (select a from read_csv('{shop.folder / 'secret.csv'}'))"
+    done = call(shop, "show", "dead_letters", "--where", where)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "Cannot access file" in done.stderr
+
+
+def test_show_names_the_table_of_which_a_file_is_gone(shop: Shop) -> None:
+    [file] = shop.lake.path(tables.DEAD_LETTERS).glob("*.parquet")
+    file.unlink()
+    for where in ((), ("--where", "_arrival_seq > 0")):
+        done = call(shop, "show", "dead_letters", *where)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert "dead_letters cannot be read" in done.stderr
 
 
 def test_show_of_a_pipeline_that_has_committed_nothing_fails_in_words(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from collections.abc import Collection
 from datetime import date, timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 from tidemark.timeops.durations import parse_duration
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.tokens import top_level_names
+from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.spec import (
     RESERVED_COLUMNS,
     DeltaSource,
@@ -431,6 +433,7 @@ BAD_FOR_SCHEMA_TOO = [
     ("name", "Small", "name", "small letters"),
     ("name", 7, "name", "put the value in quotes"),
     ("nmae", "x", "nmae", "did you mean `name`?"),
+    ("tyme", {"timestamp_by": "t"}, "tyme", "did you mean `time`?"),
     ("sources", ..., "sources", "the key is missing"),
     ("sources", [], "sources", "found 0 sources"),
     ("sources", {}, "sources", "a list"),
@@ -1084,3 +1087,10 @@ def test_only_a_line_feed_ends_a_line_of_yaml(sign: str) -> None:
     )
     assert document.data == {"name": "p", "sources": [f"two{sign}lines", f"plain{sign}text", "\ue000"]}
     assert document.lines["sources",] == 3
+
+
+@pytest.mark.parametrize("known", [("time", "type", "mag"), ("mag", "type", "time"), {"type", "time"}])
+def test_of_two_names_that_are_as_near_the_one_with_the_same_consonants_is_meant(known: Collection[str]) -> None:
+    assert did_you_mean("tyme", known) == "did you mean `time`?"
+    assert did_you_mean("TYPO", known) == "did you mean `type`?"
+    assert did_you_mean("xq", known) == ""
