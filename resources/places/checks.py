@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from tidemark.resources.places.credentials import NAMED_OPTIONS, SCHEMES, address_of, store_with
-from tidemark.resources.places.place import SPELLINGS, Place, RemotePath
+from tidemark.resources.places.credentials import NAMED_OPTIONS, address_of, store_with
+from tidemark.resources.places.place import Place, RemotePath
 from tidemark.timeops.errors import LakeError, MachineError, SpecError
+from tidemark.timeops.locations import SCHEMES, SPELLINGS
 
 _PATIENCE = timedelta(seconds=8)  # whoever gave a wrong address is told within seconds
 _PROBE = "_tidemark/put_if_absent"

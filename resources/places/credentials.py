@@ -20,13 +20,13 @@ from urllib.parse import urlsplit
 import yaml
 
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.locations import parts_of_url
 
 if TYPE_CHECKING:  # who has all on the file system must not wait for these
     from pyarrow.fs import FileSystem
 
     from tidemark.resources.places.stores import Store
 
-SCHEMES = ("s3", "gs", "abfss", "hdfs")
 NAMED_OPTIONS = "TIDEMARK_STORAGE_OPTIONS"
 """Variable that names a YAML file: options by bucket, `s3://bucket: {aws_access_key_id: …}`."""
 PATIENCE = timedelta(seconds=30)
@@ -150,7 +150,13 @@ def _read_named(file: str) -> Mapping[str, Mapping[str, str]]:
         raise _wrong_file(file, why) from None
     if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
         raise _wrong_file(file, "it is no mapping of buckets")
-    return {str(root).rstrip("/"): options for root, options in found.items()}
+    return {_root_of(str(root)): options for root, options in found.items()}
+
+
+def _root_of(url: str) -> str:
+    """The URL of a bucket with the scheme that it has here, however it was written."""
+    parts = parts_of_url(url.rstrip("/"))
+    return url if parts is None else f"{parts[0]}://{parts[1]}"
 
 
 def _wrong_file(file: str, why: str) -> SpecError:
@@ -203,7 +209,7 @@ def _opened(root: str, options: tuple[tuple[str, str], ...], patience: timedelta
     client: dict[str, Any] = {"connect_timeout": "5s", "timeout": "60s"}
     if dict(options).get("allow_http", "").lower() == "true":
         client["allow_http"] = True
-    return ObjectStore(root, config, client, patience)
+    return ObjectStore(root, config, client, patience, lambda: arrow_files(root))
 
 
 def arrow_files(root: str) -> "FileSystem":

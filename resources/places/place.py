@@ -7,7 +7,6 @@ Of a place on the file system nothing of this is in the way: it is a `Path`.
 """
 
 import os
-import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,17 +14,14 @@ from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, TypeGuard
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote
 
-from tidemark.resources.places.credentials import SCHEMES, address_of, delta_options, store_at
+from tidemark.resources.places.credentials import address_of, delta_options, store_at
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.locations import SCHEMES, parts_of_url
 
 if TYPE_CHECKING:  # who has all on the file system must not wait for the library of stores
     from tidemark.resources.places.stores import Store, Stored
-
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
-SPELLINGS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
-"""Schemes as others write them, Hadoop above all, and as they are here."""
 
 
 @dataclass(frozen=True, order=True)
@@ -198,14 +194,13 @@ def place_of(named: "str | PathLike[str] | Place") -> Place:
     if isinstance(named, Path | RemotePath):
         return named
     text = os.fspath(named)
-    found = _URL.fullmatch(text)
-    if found is None:
+    parts = parts_of_url(text)
+    if parts is None:
         return Path(text)
-    scheme = SPELLINGS.get(found[1].lower(), found[1].lower())
-    if scheme == "file":
-        return Path(unquote(urlparse(text).path))
-    host, _, key = found[2].partition("/")
-    if scheme not in SCHEMES or not host:
+    scheme, host, key = parts
+    if scheme == "file" and host in ("", "localhost"):
+        return Path(unquote(f"/{key}"))
+    if scheme not in SCHEMES or not host or ".." in key.split("/"):
         raise SpecError(
             f"{text} names no place",
             expected=f"a path, or a URL with one of {', '.join(f'{one}://' for one in SCHEMES)}, such as "
@@ -217,7 +212,7 @@ def place_of(named: "str | PathLike[str] | Place") -> Place:
 
 def is_url(text: str) -> bool:
     """Tell whether a text is a URL, and no path of the file system."""
-    return _URL.fullmatch(text) is not None
+    return parts_of_url(text) is not None
 
 
 def roots_of(places: "Iterable[str | Place]") -> tuple[str, ...]:

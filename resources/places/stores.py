@@ -6,23 +6,27 @@ Here: their libraries, and their failures as the errors that Python has for file
 
 import io
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
+    InvalidPathError,
     NotFoundError,
     PermissionDeniedError,
     PreconditionError,
     UnauthenticatedError,
 )
 from obstore.store import from_url
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 BUFFER_BYTES = 4 << 20
 """So much of a file is asked for at once."""
@@ -31,6 +35,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 class StoreError(OSError):
     """A store refused, or did not answer. The text is the library's: `checks.in_words` tells it to a person."""
+
+
+class OddKeyError(StoreError):
+    """A store has a key that its library refuses, such as one with an empty part."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,8 @@ def _as_errors_of_files() -> Iterator[None]:
         raise FileExistsError(17, "It is there already") from error
     except (PermissionDeniedError, UnauthenticatedError) as error:
         raise PermissionError(13, str(error)) from error
+    except InvalidPathError as error:
+        raise OddKeyError(str(error)) from error
     except BaseError as error:
         raise StoreError(str(error)) from error
 
@@ -105,9 +115,18 @@ class ObjectStore:
         config: Options of the store, as obstore names them.
         client: Options of its HTTP client.
         patience: How long a request is tried again.
+        files: Opens the store by Arrow, which lists every key. It is slower, and asked only where there are odd ones.
     """
 
-    def __init__(self, root: str, config: dict[str, Any], client: dict[str, Any], patience: timedelta) -> None:
+    def __init__(
+        self,
+        root: str,
+        config: dict[str, Any],
+        client: dict[str, Any],
+        patience: timedelta,
+        files: "Callable[[], FileSystem]",
+    ) -> None:
+        self._bucket, self._files = urlsplit(root).netloc.partition("@")[0], files
         retries: Any = {"retry_timeout": patience}
         with _as_errors_of_files():  # a file with an account is read here
             self._store: Any = from_url(root, config=config, client_options=client, retry_config=retries)  # type: ignore[call-overload]
@@ -137,15 +156,43 @@ class ObjectStore:
 
     def under(self, folder: str) -> Iterator[Stored]:
         """See `Store`."""
-        with _as_errors_of_files():
-            for some in obstore.list(self._store, prefix=folder or None):
-                yield from map(_stored, some)
+        given: set[str] = set()
+        try:
+            with _as_errors_of_files():
+                for some in obstore.list(self._store, prefix=folder or None):
+                    for one in map(_stored, some):
+                        given.add(one.key)
+                        yield one
+        except OddKeyError:
+            _, found = self._listed_by_arrow(folder, recursive=True)
+            yield from (one for one in found if one.key not in given)
 
     def directly_in(self, folder: str) -> tuple[list[str], list[Stored]]:
         """See `Store`."""
-        with _as_errors_of_files():
-            found = obstore.list_with_delimiter(self._store, prefix=folder or None)
+        try:
+            with _as_errors_of_files():
+                found = obstore.list_with_delimiter(self._store, prefix=folder or None)
+        except OddKeyError:
+            return self._listed_by_arrow(folder, recursive=False)
         return list(found["common_prefixes"]), [_stored(one) for one in found["objects"]]
+
+    def _listed_by_arrow(self, folder: str, *, recursive: bool) -> tuple[list[str], list[Stored]]:
+        """The folders and files in a folder, whatever their keys are."""
+        import pyarrow.fs as files  # noqa: PLC0415 - only where there are odd keys
+
+        where = files.FileSelector(f"{self._bucket}/{folder}".rstrip("/"), allow_not_found=True, recursive=recursive)
+        found = {
+            one.path.removeprefix(f"{self._bucket}/"): one
+            for one in self._files().get_file_info(where)
+            if one.path.startswith(f"{self._bucket}/")
+        }
+        folders = [key for key, one in found.items() if one.type == files.FileType.Directory]
+        objects = [
+            Stored(key, one.size, one.mtime_ns // 1_000 * 1_000)
+            for key, one in found.items()
+            if one.type == files.FileType.File
+        ]
+        return folders, objects
 
     def names_from(self, folder: str, name: str) -> Iterator[str]:
         """See `Store`."""

@@ -16,7 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
 
-from tidemark.resources.places.place import RemotePath, is_url
+from tidemark.resources.places.place import RemotePath
 from tidemark.resources.sources.known_files import (
     NOT_READ_YET,
     Candidate,
@@ -35,7 +35,14 @@ from tidemark.resources.sources.known_files import (
 )
 from tidemark.resources.sources.known_offsets import Lost, OffsetRange, Positions, offsets_in
 from tidemark.resources.sources.known_versions import TableVersion
-from tidemark.resources.sources.local_files import files_in_store, fixed_folder, has_wildcard, matching_paths, name_of
+from tidemark.resources.sources.local_files import (
+    check_key,
+    files_in_store,
+    fixed_folder,
+    has_wildcard,
+    matching_paths,
+    name_of,
+)
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource, Source
 from tidemark.timeops.utc import instant_of
@@ -209,8 +216,9 @@ def discover(
     Raises:
         InputError: The path of the source leads nowhere.
     """
-    stored = files_in_store(source.path) if is_url(source.path) else {}
-    paths, folder = tuple(stored) or matching_paths(source.path, base), fixed_folder(source.path, base)
+    folder = fixed_folder(source.path, base)
+    stored = files_in_store(source.path) if isinstance(folder, RemotePath) else {}
+    paths = tuple(stored) or matching_paths(source.path, base)
     known = KnownFiles.of(states, folder)
     if not paths and not known:
         _check_path(source, base)
@@ -221,6 +229,7 @@ def discover(
     still_held: list[HeldBack] = []
     for path in paths:
         try:
+            check_key(path)
             name = name_of(path, folder)
             state = known.state_of(name, path)
             file = candidate(path, name, state, reread=reread, stored=stored.get(path))
@@ -250,7 +259,7 @@ def listed(source: FilesSource, base: Path) -> list[tuple[str, int, int]]:
     Raises:
         InputError: The folder of the source cannot be listed.
     """
-    if is_url(source.path):
+    if isinstance(fixed_folder(source.path, base), RemotePath):
         return [(path, one.st_size, one.st_mtime_ns // 1000) for path, one in files_in_store(source.path).items()]
     found = []
     for path in matching_paths(source.path, base):

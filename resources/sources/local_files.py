@@ -24,13 +24,13 @@ from tidemark.resources.places.checks import ensure_answers
 from tidemark.resources.places.place import (
     Place,
     RemotePath,
-    files_below,
     is_url,
     place_of,
     relative,
     spark_url,
 )
 from tidemark.timeops.errors import InputError
+from tidemark.timeops.locations import odd_part, parts_of_url
 
 if TYPE_CHECKING:
     from tidemark.resources.places.stores import Stored
@@ -82,20 +82,40 @@ class Content:
 
 
 def files_in_store(pattern: str) -> "dict[str, Stored]":
-    """The files that a glob means which is a URL, by their URLs; hidden and unfinished ones are left out.
+    """Files that a glob in a store means, by their URLs; hidden and unfinished ones are left out.
 
     Raises:
         StoreFailureError: The store cannot be used.
     """
-    fixed = fixed_folder(pattern, Path())
+    fixed, whole = fixed_folder(pattern, Path()), place_of(pattern)
+    assert isinstance(fixed, RemotePath)
+    assert isinstance(whole, RemotePath)
     ensure_answers(fixed)
-    found = files_below(fixed, pattern.removeprefix(str(fixed)).lstrip("/"))
+    start = len(fixed.key) + 1 if fixed.key else 0
+    found = fixed.listed("/".join(whole.parts[len(fixed.parts) :]))
     return {
         str(place): stored
-        for place, stored in sorted(found, key=lambda one: str(one[0]))
+        for stored, place in sorted(found, key=lambda one: str(one[1]))
         if not place.name.endswith(_UNFINISHED_ENDINGS)
-        and not any(part.startswith(_HIDDEN) for part in relative(place, fixed).split("/"))
+        and not any(part.startswith(_HIDDEN) and part not in {".", ".."} for part in place.key[start:].split("/"))
     }
+
+
+def check_key(path: str) -> None:
+    """Refuse the URL of an object whose key has a part that no file system knows.
+
+    Raises:
+        InputError: It has one.
+    """
+    parts = parts_of_url(path)
+    part = odd_part(parts[2]) if parts is not None else None
+    if part is not None:
+        raise InputError(
+            f"{path!r}: the key of this object has {f'the part {part!r}' if part else 'an empty part'}, which Spark "
+            "cannot read",
+            expected="a key whose parts are names, without `.`, `..` and control signs",
+            remedy="copy the object to a key without it, and delete this one",
+        )
 
 
 def matching_paths(pattern: str, base: Path) -> tuple[str, ...]:
@@ -114,6 +134,7 @@ def matching_paths(pattern: str, base: Path) -> tuple[str, ...]:
     fixed = fixed_folder(pattern, base)
     if isinstance(fixed, RemotePath):
         return tuple(files_in_store(pattern))
+    pattern = str(place_of(pattern))
     if fixed.is_dir() and not os.access(fixed, os.R_OK | os.X_OK):
         raise InputError(
             f"The folder {fixed} cannot be listed: permission denied",

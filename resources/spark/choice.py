@@ -16,11 +16,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from tidemark.resources.places.credentials import named_roots
+from tidemark.resources.places.hadoop import hadoop_settings
 from tidemark.resources.places.place import Place, roots_of
 from tidemark.resources.settings import SPARK_VARIABLE, Settings
 from tidemark.resources.spark.client import allow_deep_plans, release_in_a_thread
 from tidemark.resources.spark.delta_jars import delta_package, store_packages
-from tidemark.resources.spark.server import address_of, answers, find_note, is_here, is_there
+from tidemark.resources.spark.server import address_of, answers, find_note, is_here, is_there, known_otherwise
 from tidemark.resources.spark.session import (
     SERVED_SETTINGS,
     local_session,
@@ -95,8 +96,11 @@ def _choice(settings: Settings, stores: tuple[str, ...]) -> SparkChoice:
     note = find_note(settings.dagster_home)
     here = "Spark in this process"
     if note is not None and is_there(note):
-        return _remote(note.url, f"the warm Spark of `tidemark serve` at {note.address}", stores)
-    if note is not None:
+        other = known_otherwise(settings.dagster_home, note, {root: hadoop_settings([root]) for root in stores})
+        if other is None:
+            return _remote(note.url, f"the warm Spark of `tidemark serve` at {note.address}", stores)
+        here = f"{here}, as that of `tidemark serve` has opened {other} at another address or for another account"
+    elif note is not None:
         here = f"{here}, as that of `tidemark serve` at {note.address} does not answer"
     return SparkChoice(session_config(stores=stores), here, stores)
 

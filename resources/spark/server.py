@@ -18,12 +18,15 @@ from socketserver import BaseRequestHandler, ThreadingTCPServer
 from threading import Thread
 from urllib.parse import urlparse
 
+from filelock import FileLock
+
 PATIENCE_S = 5.0
 """So long a run waits for the whole answer, also of somebody who sends it bit by bit."""
 _BYTES = 32
 PORT = 15002
 """Spark Connect's own."""
 _NOTE = "spark_server.json"
+_STORES = "spark_server_stores.json"
 _TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _PATIENCE_S = 2.0
 
@@ -156,6 +159,38 @@ def find_note(home: Path) -> ServerNote | None:
         return ServerNote(str(known["url"]), int(str(known["pid"])), int(str(known["proof"])))
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def known_otherwise(home: Path, note: ServerNote, stores: Mapping[str, object]) -> str | None:
+    """Return the first of some stores that the server has opened in another way for a run; None where it has none.
+
+    A server keeps a store as it was opened first, by its name alone: a bucket of the same name at another address, or
+    with another account, it would go on reading at the first. What is not known yet is remembered.
+
+    Args:
+        home: The Dagster home of the runs.
+        note: The server.
+        stores: By URL how each is reached. Of that only a digest is kept, with the server's token as its key.
+    """
+    token, server = note.url.rpartition("token=")[2], [note.pid, note.proof]
+    ways = {
+        root: hmac.digest(token.encode(), json.dumps(way, sort_keys=True).encode(), "sha256").hex()
+        for root, way in stores.items()
+    }
+    with FileLock(home / f".{_STORES}.lock"):
+        known = _stores_of(home, server)
+        other = next((root for root, way in ways.items() if known.get(root, way) != way), None)
+        if other is None and not ways.items() <= known.items():
+            (home / _STORES).write_text(json.dumps({"server": server, "stores": {**known, **ways}}))
+    return other
+
+
+def _stores_of(home: Path, server: list[int]) -> Mapping[str, str]:
+    try:
+        noted = json.loads((home / _STORES).read_text())
+        return dict(noted["stores"]) if noted["server"] == server else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def address_of(url: str) -> str:

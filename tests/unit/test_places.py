@@ -6,11 +6,12 @@ import pytest
 
 from tests.ports import free_port
 from tidemark.resources.places.checks import StoreFailureError, ensure_answers, failure_of_store
-from tidemark.resources.places.credentials import NAMED_OPTIONS, delta_options, options_of, store_at
+from tidemark.resources.places.credentials import NAMED_OPTIONS, delta_options, named_roots, options_of, store_at
 from tidemark.resources.places.hadoop import hadoop_settings
 from tidemark.resources.places.place import RemotePath, _matches, place_of, relative, roots_of, spark_url
 from tidemark.resources.sources.local_files import fixed_folder, name_of, path_of_url, spark_path
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.spec import FilesSource
 
 ROOT = "s3://tables"
 
@@ -35,10 +36,36 @@ def test_a_text_names_a_path_or_a_place_in_a_store() -> None:
     assert place_of("file:///data/a%20b") == Path("/data/a b")
     assert place_of("s3a://tables/a//b/") == RemotePath(ROOT, "a/b")
     assert str(place_of("s3://tables")) == ROOT
-    for text in ("ftp://host/a", "s3://", "s3:///a"):
+    for text in ("ftp://host/a", "s3://", "s3:///a", "s3://tables/../a", "file://elsewhere/a"):
         with pytest.raises(SpecError, match="names no place"):
             place_of(text)
     assert roots_of(["in/*.csv", "s3://b/x/*.csv", place_of("s3://a"), "gs://c/y"]) == ("gs://c", "s3://a", "s3://b")
+
+
+def test_every_spelling_of_a_scheme_names_the_same_place_and_the_same_files() -> None:
+    for spelled, root in (
+        *((f"{scheme}://tables", "s3://tables") for scheme in ("s3", "s3a", "s3n", "S3", "S3A")),
+        *((f"{scheme}://tables", "gs://tables") for scheme in ("gs", "gcs", "GS")),
+        *(
+            (f"{scheme}://c@a.dfs.core.windows.net", "abfss://c@a.dfs.core.windows.net")
+            for scheme in ("abfs", "ABFSS")
+        ),
+        ("HDFS://node:8020", "hdfs://node:8020"),
+    ):
+        assert place_of(f"{spelled}/in/a.csv") == RemotePath(root, "in/a.csv")
+        assert fixed_folder(f"{spelled}/in/*/a.csv", Path("/specs")) == RemotePath(root, "in")
+        given = FilesSource.model_validate(
+            {"name": "s", "kind": "files", "format": "csv", "schema": "a INT", "path": f"{spelled}/in/*.csv"}
+        )
+        assert roots_of([given.path]) == (root,)
+
+
+def test_options_are_found_however_the_bucket_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = tmp_path / "options.yaml"
+    named.write_text("s3a://tables/: {aws_region: eu-north-1}\n")
+    monkeypatch.setenv(NAMED_OPTIONS, str(named))
+    assert options_of(ROOT) == {"aws_region": "eu-north-1"}
+    assert named_roots() == (ROOT,)
 
 
 def test_a_place_in_a_store_answers_as_a_path_does() -> None:

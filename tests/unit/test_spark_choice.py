@@ -18,7 +18,7 @@ from tidemark.resources.machine import executors_gone, server_gone
 from tidemark.resources.settings import Settings, from_environment
 from tidemark.resources.spark import choice as spark_choice
 from tidemark.resources.spark import server
-from tidemark.resources.spark.choice import choose_spark, open_session
+from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.spark.network import check_master, check_secret
 from tidemark.resources.spark.server import (
     ServerNote,
@@ -73,6 +73,31 @@ def test_a_server_that_left_a_note_and_answers_is_taken(tmp_path: Path) -> None:
     assert choice.config["spark.remote"] == note.url
     assert SERVED_SETTINGS.items() <= choice.config.items()
     assert "secret" not in choice.sentence
+
+
+def test_a_server_that_has_opened_a_bucket_at_another_address_or_for_another_account_is_left_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def choose(address: str, key: str = "key", bucket: str = "s3://landing") -> SparkChoice:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", f"not-for-all-{key}")
+        return choose_spark(settings(tmp_path), [f"{bucket}/in/*.csv"])
+
+    with serving() as note:
+        leave_note(tmp_path, note)
+        assert choose("http://one:1").is_remote
+        assert choose("http://one:1").is_remote
+        other = choose("http://two:2")
+        assert not other.is_remote
+        assert "has opened s3://landing at another address or for another account" in other.sentence
+        assert not choose("http://one:1", key="another").is_remote
+        assert choose("http://two:2", bucket="s3://other").is_remote
+        assert choose("http://one:1").is_remote
+    with serving() as next_one:
+        leave_note(tmp_path, next_one)
+        assert choose("http://two:2").is_remote, "a new server has opened nothing"
+    assert not any("not-for-all" in path.read_text() for path in tmp_path.iterdir() if path.is_file())
 
 
 def test_a_server_that_no_longer_answers_is_left_aside_and_told(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from pydantic import (
 
 from tidemark.timeops.durations import DURATION_PATTERN, format_duration, parse_duration
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.locations import url_problem
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, problems_of, show
 
 
@@ -279,13 +280,12 @@ PositiveDuration = Annotated[
 
 
 def _known_url(path: str) -> str:
-    scheme, sign, rest = path.partition("://")
-    if sign and (scheme.lower() not in _SCHEMES or not rest.strip("/")):
+    problem = url_problem(path)
+    if problem is not None:
         expected = "a path, or a URL with s3://, gs://, abfss:// or hdfs://, such as s3://bucket/folder"
-        raise ProblemsError([Problem(f"found {show(path)}, the URL of no store", expected=expected)])
+        raise ProblemsError([Problem(f"found {show(path)}, {problem}", expected, "correct the path")])
     return path
 
 
-_SCHEMES = ("s3", "s3a", "gs", "abfss", "hdfs", "file")
 Location = Annotated[Text, AfterValidator(_known_url)]
 """A path, relative to the spec file or absolute, or the URL of a place in a store."""

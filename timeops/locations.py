@@ -1,0 +1,45 @@
+"""URLs of places, as they are written: schemes, their other spellings, and what no URL may hold.
+
+Here: what a text says by itself. Not here: places and stores (resources/places).
+"""
+
+import re
+from collections.abc import Mapping
+
+SCHEMES = ("s3", "gs", "abfss", "hdfs")
+SPELLINGS: Mapping[str, str] = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
+"""Schemes as others write them, Hadoop above all, and as they are here."""
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
+_NOT_IN_KEYS = ("", ".", "..")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def parts_of_url(text: str) -> tuple[str, str, str] | None:
+    """Return the scheme in its own spelling, the host or bucket and the rest of a URL; None of a path."""
+    found = _URL.fullmatch(text)
+    if found is None:
+        return None
+    scheme = found[1].lower()
+    host, _, rest = found[2].partition("/")
+    return SPELLINGS.get(scheme, scheme), host, rest
+
+
+def url_problem(text: str) -> str | None:
+    """Return what is wrong with a URL, to follow it in a sentence; None of a path and of a URL of a place."""
+    parts = parts_of_url(text)
+    if parts is None:
+        return None
+    scheme, host, key = parts
+    if scheme == "file":
+        return None if host in ("", "localhost") and key.strip("/") else "the URL of no file of this machine"
+    if scheme not in SCHEMES or not host:
+        return "the URL of no store"
+    if key.strip("/") and odd_part(key.rstrip("/")) is not None:
+        return "with a part that is empty, `.` or `..`: a store has no folder of that name and knows no way up"
+    return None
+
+
+def odd_part(key: str) -> str | None:
+    """Return a part of a key that libraries take for something else, or refuse; None where there is none."""
+    odd = (part for part in key.split("/") if part in _NOT_IN_KEYS or _CONTROL.search(part))
+    return next(odd, None)
