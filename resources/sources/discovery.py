@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tidemark.resources.places.place import RemotePath
+from tidemark.resources.sources.footers import ParquetLooks
 from tidemark.resources.sources.known_files import (
     NOT_READ_YET,
     Candidate,
@@ -310,12 +311,11 @@ class _Examination:
         """Read files in path order as far as one ingestion goes."""
         queue, room_bytes = list(candidates), self.source.max_bytes
         borders = () if self.known is None else sorted(self.known.sizes)
-        with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        with ParquetLooks() as looks, ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+            look = partial(look_into, self.source, borders, looks)
             while batch := _fitting(self.source, queue, self.ready, room_bytes):
                 queue = queue[len(batch) :]
-                for file, looked in zip(
-                    batch, pool.map(partial(look_into, self.source, borders), batch), strict=True
-                ):
+                for file, looked in zip(batch, pool.map(look, batch), strict=True):
                     outcome = self._judged(looked)
                     room_bytes -= file.new_bytes if isinstance(outcome, FileRange) else 0
                     self._note(file, outcome)

@@ -9,8 +9,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -29,10 +27,11 @@ from pyspark.sql.types import (
 )
 
 from tidemark.resources.sources.csv_files import read_csv
+from tidemark.resources.sources.footers import ParquetLooks
 from tidemark.resources.sources.json_files import read_json
 from tidemark.resources.sources.known_files import FileRange, FileState, state_of
 from tidemark.resources.sources.lines import FILE, MALFORMED, MODIFIED, POSITION, RESCUED, Numbered
-from tidemark.resources.sources.local_files import check_unchanged, open_raw
+from tidemark.resources.sources.local_files import check_unchanged
 from tidemark.resources.sources.parquet_files import read_parquet
 from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops.errors import InputError, SpecError, UnfitFilesError, first_line
@@ -270,11 +269,6 @@ def _error(path: str, source: FilesSource, error: Exception) -> InputError:
 
 def _fault_of_parquet(path: str) -> str:
     """What another reader says of the first damaged part; empty when it finds none."""
-    try:
-        with open_raw(path) as file:
-            for _ in pq.ParquetFile(file).iter_batches():
-                pass
-    except (pa.ArrowException, OSError) as error:
-        first = first_line(error)
-        return "".join(sign for sign in first if sign.isprintable()).rstrip(" :")
-    return ""
+    with ParquetLooks() as looks:
+        first = first_line(looks.fault(path))
+    return "".join(sign for sign in first if sign.isprintable()).rstrip(" :")

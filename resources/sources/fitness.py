@@ -16,10 +16,8 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from tidemark.resources.sources.local_files import open_bytes, open_raw
+from tidemark.resources.sources.footers import Footer, ParquetLooks
+from tidemark.resources.sources.local_files import open_bytes
 from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.problems import did_you_mean
@@ -165,8 +163,13 @@ def _csv_words(cut: Dialect) -> dict[str, Any]:
     }
 
 
-def check_fits(path: str, source: FilesSource) -> None:
+def check_fits(path: str, source: FilesSource, looks: ParquetLooks) -> None:
     """Refuse a file, which is not empty, that cannot be what the source says.
+
+    Args:
+        path: The file.
+        source: The source.
+        looks: Reads the ends of parquet files.
 
     Raises:
         InputError: It is no text, not UTF-8, no parquet, or lacks a column by its header or footer.
@@ -175,7 +178,7 @@ def check_fits(path: str, source: FilesSource) -> None:
     """
     wanted = list(names_in_files(top_level_names(source.columns), source.rename).values())
     if source.format == "parquet":
-        _check_parquet(path, wanted)
+        _check_parquet(path, wanted, looks.footer(path))
         return
     _check_text(path, source.format)
     if source.options.get("header", False):
@@ -261,23 +264,9 @@ def _zeros_of(head: bytes) -> str:
     return "UTF-16" if len(shares) == 2 and shares[0] < 0.05 and shares[1] > 0.4 else ""
 
 
-def _check_parquet(path: str, wanted: list[str]) -> None:
-    try:
-        with open_raw(path) as file:
-            footer = pq.read_metadata(file)
-        names = footer.schema.to_arrow_schema().names
-    except PermissionError:
-        raise
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(
-            f"{path}: this is no readable parquet file: {' '.join(str(error).split())}",
-            expected="a complete parquet file, not encrypted",
-            remedy="land the whole file again, or correct `format` or `path` of the source",
-        ) from error
-    check_names(path, wanted, names)
-    columns = footer.num_columns if footer.num_row_groups else 0
-    codecs = {footer.row_group(0).column(number).compression for number in range(columns)}
-    for codec in sorted(codecs.intersection(_CODECS_OF_NO_SPARK)):
+def _check_parquet(path: str, wanted: list[str], footer: Footer) -> None:
+    check_names(path, wanted, footer.names)
+    for codec in sorted(footer.codecs.intersection(_CODECS_OF_NO_SPARK)):
         raise InputError(
             f"{path}: columns are compressed with {codec.lower()}, which Spark cannot read",
             expected="snappy, zstd, gzip, lz4 or no compression",

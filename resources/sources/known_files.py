@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidemark.resources.places.place import Place, RemotePath, place_of
 from tidemark.resources.sources.fitness import WITH_A_HALF, check_fits, patience_with
+from tidemark.resources.sources.footers import ParquetLooks
 from tidemark.resources.sources.local_files import (
     Content,
     check_compression,
@@ -330,12 +331,15 @@ class Looked:
         return known is not None and self.content.digests.get(known.size) == known.digest
 
 
-def look_into(source: FilesSource, borders: Sequence[int], file: Candidate) -> Looked | InputError:
+def look_into(
+    source: FilesSource, borders: Sequence[int], looks: ParquetLooks, file: Candidate
+) -> Looked | InputError:
     """Open a file and read it once.
 
     Args:
         source: Its source.
         borders: Numbers of bytes of which the digest is wanted, in order; only plain lines begin as another file.
+        looks: Reads the ends of parquet files.
         file: The file.
     """
     try:
@@ -343,7 +347,7 @@ def look_into(source: FilesSource, borders: Sequence[int], file: Candidate) -> L
             borders = ()
         elif not is_compressed(file.path):
             borders = borders[: bisect_left(borders, file.size)]
-        return _opened(source, tuple(borders), file)
+        return _opened(source, tuple(borders), looks, file)
     except InputError as error:
         return error
     except OSError as error:
@@ -354,7 +358,7 @@ def look_into(source: FilesSource, borders: Sequence[int], file: Candidate) -> L
         )
 
 
-def _opened(source: FilesSource, borders: tuple[int, ...], file: Candidate) -> Looked:
+def _opened(source: FilesSource, borders: tuple[int, ...], looks: ParquetLooks, file: Candidate) -> Looked:
     known_bytes = file.known.size if file.known and file.known.size <= file.size else 0
     is_text = source.format != "parquet"
     content = _content(file.path, file.size, file.modified_us, file.changed_ns, known_bytes, borders, is_text)
@@ -364,7 +368,7 @@ def _opened(source: FilesSource, borders: tuple[int, ...], file: Candidate) -> L
     try:
         if is_text:
             check_compression(file.path)
-        check_fits(file.path, source)
+        check_fits(file.path, source, looks)
     except InputError as error:
         return replace(looked, unfit=error)
     return looked

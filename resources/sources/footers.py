@@ -1,0 +1,151 @@
+"""Looks at parquet files in a process of their own: a file that ends its reader ends no run and no code server.
+
+Here: the process and what it is asked. Not here: what a footer tells against a file (fitness.py).
+
+The library of parquet files aborts its process at some files, such as encrypted ones whose footer is not.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from threading import Lock
+from types import TracebackType
+from typing import IO, Any, cast
+
+from tidemark.timeops.errors import InputError
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What the end of a parquet file says.
+
+    Attributes:
+        names: Of its columns.
+        codecs: With which they are compressed.
+    """
+
+    names: tuple[str, ...]
+    codecs: frozenset[str]
+
+
+class ParquetLooks:
+    """Looks at files, one after the other, from the first to the end of the block; threads may share them."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._one_at_a_time = Lock()
+
+    def __enter__(self) -> "ParquetLooks":
+        """Begin; the process starts with the first look."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        """End the process."""
+        self._end()
+
+    def footer(self, path: str) -> Footer:
+        """Read the end of a file.
+
+        Raises:
+            InputError: It is no parquet file, or one that the library cannot stand.
+            PermissionError: It may not be read.
+        """
+        said = self._ask(path, "footer")
+        return Footer(tuple(said["names"]), frozenset(said["codecs"]))
+
+    def fault(self, path: str) -> str:
+        """Read a file to its end; return what is wrong with it, empty for nothing."""
+        try:
+            self._ask(path, "all")
+        except InputError as error:
+            return error.found.partition(_NO_PARQUET)[2] or error.found
+        return ""
+
+    def _ask(self, path: str, what: str) -> Mapping[str, Any]:
+        with self._one_at_a_time:
+            process = self._process = self._process or _started()
+            asked, answers = cast(IO[str], process.stdin), cast(IO[str], process.stdout)
+            try:
+                asked.write(json.dumps({"path": path, "what": what}) + "\n")
+                asked.flush()
+                answer = answers.readline()
+            except BrokenPipeError:
+                answer = ""
+            if not answer:
+                raise _unreadable(path, f"the library that reads such files {self._end()} at it")
+        said: Mapping[str, Any] = json.loads(answer)
+        if "denied" in said:
+            raise PermissionError(13, said["denied"])
+        if "wrong" in said:
+            raise _unreadable(path, " ".join(said["wrong"].split()))
+        return said
+
+    def _end(self) -> str:
+        """End the process, if there is one; how it had ended before."""
+        process, self._process = self._process, None
+        if process is None:
+            return ""
+        cast(IO[str], process.stdin).close()
+        cast(IO[str], process.stdout).close()
+        code = process.wait()
+        return "was aborted" if code < 0 else "ended"
+
+
+_NO_PARQUET = ": this is no readable parquet file: "
+
+
+def _unreadable(path: str, why: str) -> InputError:
+    return InputError(
+        f"{path}{_NO_PARQUET}{why}",
+        expected="a complete parquet file, not encrypted",
+        remedy="land the whole file again, or correct `format` or `path` of the source",
+    )
+
+
+def _started() -> "subprocess.Popen[str]":
+    words = [sys.executable, "-P", "-m", "tidemark.resources.sources.footers"]
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=null, text=True)
+
+
+def main() -> None:
+    """Answer what the other process asks, a line each, until it asks no more."""
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            answer = _answer(asked["path"], asked["what"])
+        except PermissionError as error:
+            answer = {"denied": error.strerror or str(error)}
+        except Exception as error:  # whatever the library raises is said of that file
+            answer = {"wrong": str(error) or type(error).__name__}
+        print(json.dumps(answer), flush=True)  # noqa: T201 - that is how it answers
+
+
+def _answer(path: str, what: str) -> Mapping[str, Any]:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - only the process of its own needs it
+
+    with _opened(path) as file:
+        if what == "all":
+            for _ in pq.ParquetFile(file).iter_batches():
+                pass
+            return {}
+        footer = pq.read_metadata(file)
+        columns = range(footer.num_columns if footer.num_row_groups else 0)
+        codecs = {footer.row_group(0).column(number).compression for number in columns}
+        return {"names": footer.schema.to_arrow_schema().names, "codecs": sorted(codecs)}
+
+
+def _opened(path: str) -> IO[bytes]:
+    if "://" not in path:
+        return open(path, "rb")
+    from tidemark.resources.sources.local_files import open_raw  # noqa: PLC0415 - takes a second to import
+
+    return open_raw(path)
+
+
+if __name__ == "__main__":
+    main()
