@@ -32,6 +32,7 @@ from pyspark.sql.types import (
 from tidemark.timeops.columns import FILE, TIMELINE, TIMESTAMP
 from tidemark.timeops.events.duplicates import key_problem
 from tidemark.timeops.events.event_time import instant_problem
+from tidemark.timeops.expressions.aggregates import aggregate_calls
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, functions_of, problem_of
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.problems import Path, Problem
@@ -39,6 +40,9 @@ from tidemark.timeops.spec import Spec, WindowSpec
 
 _KEY = "__tm_key"
 _STORABLE = (StringType, BooleanType, NumericType, DateType, TimestampType, TimestampNTZType, BinaryType)
+
+_COUNTS = frozenset({"count", "approx_count_distinct"})
+_RANKED = frozenset({"min_by", "max_by"})
 
 Judge = Callable[[DataType, str], Problem | None]
 Query = Callable[[Sequence[Column]], DataFrame]
@@ -96,7 +100,7 @@ def expression_problems(spec: Spec, columns: Columns) -> list[Problem]:
             *_given(
                 [("time", "deduplicate_by", i) for i in range(len(time.deduplicate_by))],
                 time.deduplicate_by,
-                key_problem,
+                lambda kind, text: _plain_problem(kind, text) or key_problem(kind, text),
             ),
         ],
     )
@@ -116,7 +120,18 @@ def is_storable(kind: DataType) -> bool:
         return is_storable(kind.keyType) and is_storable(kind.valueType)
     if isinstance(kind, StructType):
         return all(is_storable(part.dataType) for part in kind)
-    return isinstance(kind, _STORABLE)
+    return isinstance(kind, _STORABLE) and not _is_collated(kind)
+
+
+def _is_collated(kind: DataType) -> bool:
+    """Whether values of a type may be equal and yet differ, such as 'a' and 'A': which of them is kept is chance."""
+    if isinstance(kind, ArrayType):
+        return _is_collated(kind.elementType)
+    if isinstance(kind, MapType):
+        return _is_collated(kind.keyType) or _is_collated(kind.valueType)
+    if isinstance(kind, StructType):
+        return any(_is_collated(part.dataType) for part in kind)
+    return isinstance(kind, StringType) and not kind.isUTF8BinaryCollation()
 
 
 def _given(paths: Iterable[Path], texts: Iterable[str | None], judge: Judge) -> list[Place]:
@@ -163,6 +178,10 @@ class _Check:
             for name, text in window.aggregates.items()
         ]
         found |= self.aggregates(events, named)
+        for place in named:
+            if not _is_collated(found.get(place.at, NullType())):  # otherwise it has been said
+                for text in _kept_by(place.text):
+                    self.rows(events, [Place(place.at, text, _plain_problem)])
         times: dict[str, DataType] = {"window_start": TimestampType(), "window_end": TimestampType()}
         kinds = times | {place.name: found.get(place.at, NullType()) for place in (*groups, *named)}
         results = _empty(events, kinds)
@@ -236,6 +255,27 @@ def _shown(kind: DataType) -> str:
     return kind.simpleString().upper()
 
 
+def _kept_by(aggregate: str) -> list[str]:
+    """The arguments of an aggregate of which it may keep one of several equal values.
+
+    A rank may be collated: what settles its ties is asked for elsewhere. No column is collated, so an aggregate that
+    does not speak of collations has no such argument.
+    """
+    if "collat" not in aggregate.lower():
+        return []
+    calls = [call for call in aggregate_calls(aggregate) if call.function not in _COUNTS]
+    return [
+        text for call in calls for text in (*call.arguments[: 1 if call.function in _RANKED else None], *call.order)
+    ]
+
+
+def _plain_problem(kind: DataType, text: str) -> Problem | None:
+    if not _is_collated(kind):
+        return None
+    found = f"`{text}` is {_shown(kind)}: of texts that it takes for equal, the order of rows decides which is kept"
+    return Problem(found, "text that is equal only if it is the same", "write `lower(x)` or `rtrim(x)` in its place")
+
+
 def _truth_problem(kind: DataType, text: str) -> Problem | None:
     if isinstance(kind, BooleanType):
         return None
@@ -252,12 +292,16 @@ def _truth_problem(kind: DataType, text: str) -> Problem | None:
 def _text_problem(kind: DataType, text: str) -> Problem | None:
     if is_storable(kind):
         return None
+    if _is_collated(kind):
+        return _plain_problem(kind, text)
     return Problem(f"`{text}` gives {_shown(kind)}, which has no plain text", "text, a number or an instant")
 
 
 def _result_problem(kind: DataType, text: str) -> Problem | None:
     if is_storable(kind):
         return None
+    if _is_collated(kind):
+        return _plain_problem(kind, text)
     shown = _shown(kind)
     remedy = "write it as text or a number"
     if "INTERVAL" in shown:

@@ -24,16 +24,15 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from tidemark.timeops.expressions.aggregates import SUMS, AggregateCall, argument_type, calls_of
+from tidemark.timeops.expressions.aggregates import MEANS, SUMS, AggregateCall, argument_type, calls_of
 from tidemark.timeops.expressions.tokens import calls, tokenize
 
 # Their value, or that of what they are made of, may depend on the order of rows by more than can be told from it.
 _UNBOUNDED = re.compile(
-    r"\w*sketch\w*|hll_\w+|kll_\w+|theta_\w+|tuple_\w+|approx_top_k\w*|approx_percentile|percentile_approx"
-    r"|histogram_numeric|corr|covar_\w+|regr_\w+|skewness|kurtosis"
+    r"hll_\w+|approx_percentile|percentile_approx"
+    r"|corr|covar_\w+|regr_\w+|skewness|kurtosis"
 )
 
-_MEANS = ("avg", "mean", "try_avg")
 _RELATIVE = 1e-12  # what else of a sum may be rounded, such as a quotient of two
 
 
@@ -61,7 +60,7 @@ def _of_variance(one: AggregateCall) -> str:
 
 _ERRORS: Mapping[str, Callable[[AggregateCall], str]] = {
     **dict.fromkeys(SUMS, _of_sum),
-    **dict.fromkeys(_MEANS, _of_mean),
+    **dict.fromkeys(MEANS, _of_mean),
     **dict.fromkeys(("std", "stddev", "stddev_pop", "stddev_samp"), _of_deviation),
     **dict.fromkeys(("variance", "var_pop", "var_samp"), _of_variance),
 }
@@ -99,7 +98,7 @@ def with_column(expression: str, name: str, other: str) -> str:
 
 def _is_exact(one: AggregateCall, events: DataFrame) -> bool:
     """Whether it adds up numbers that have no rounding error: whole ones, decimals, lengths of time."""
-    if one.function not in (*SUMS, *_MEANS):
+    if one.function not in (*SUMS, *MEANS):
         return False
     kind = argument_type(one, events)
     return isinstance(kind, (DecimalType, AnsiIntervalType)) or (

@@ -19,7 +19,7 @@ from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation,
 from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.expressions.aggregates import SUMS, calls_of
+from tidemark.timeops.expressions.aggregates import MEANS, SUMS, calls_of
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.aggregates import having_fails
@@ -54,8 +54,8 @@ HAVING = Expectation(
 
 SUM_OVERFLOW = Expectation(
     name="sum_overflow",
-    holds="sums of BIGINT fit",
-    remedy="such a sum is null: add up decimals, such as `sum(CAST(n AS DECIMAL(20, 0)))`, or larger units",
+    holds="sums, and averages of decimals and intervals, fit",
+    remedy="such a sum is null: add up larger units; of BIGINT also `sum(CAST(n AS DECIMAL(20, 0)))`",
 )
 
 
@@ -63,7 +63,7 @@ def asked_of(spec: Spec) -> tuple[Expectation, ...]:
     """The checks of a spec's windows: those whose tables it has."""
     dense = (DENSE_REVISIONS,) if any(window.history for window in spec.windows) else ()
     recount = (WINDOW_RECOUNT,) if spec.outputs.ordered_events else ()
-    adds = any(calls_of(text, SUMS) for window in spec.windows for text in window.aggregates.values())
+    adds = any(calls_of(text, (*SUMS, *MEANS)) for window in spec.windows for text in window.aggregates.values())
     overflow = (SUM_OVERFLOW,) if recount and adds else ()
     having = (HAVING,) if any(window.having for window in spec.windows) else ()
     return (ONE_FINAL_ROW, *dense, *recount, *overflow, *having) if spec.windows else ()

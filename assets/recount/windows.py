@@ -34,7 +34,7 @@ _START, _END = "window_start", "window_end"
 _FROM, _TO = "__tm_from", "__tm_to"  # start and end of a window that is computed again
 _HERE = "__tm_here"
 _UNSURE = "__tm_unsure"  # which events a session holds, their times do not tell
-_TOO_LARGE = "__tm_too_large"  # aggregates in which a sum of BIGINT does not fit
+_TOO_LARGE = "__tm_too_large"  # aggregates in which a sum or an average does not fit
 _MAY_PASS = "__tm_may_pass"  # whether a result passes `having` depends on the order of summation
 
 Moved = tuple[str, ...] | None
@@ -48,7 +48,7 @@ def can_recount(window: WindowSpec) -> bool:
 
 
 def _too_large(window: WindowSpec, events: DataFrame) -> Column:
-    """ARRAY<STRING> aggregate: the names of the aggregates in which a sum of BIGINT does not fit."""
+    """ARRAY<STRING> aggregate: the names of the aggregates in which a sum or an average does not fit."""
     overflows = {name: overflow_in(text, events) for name, text in window.aggregates.items()}
     which = [F.when(F.expr(text), F.lit(name)) for name, text in overflows.items() if text is not None]
     return F.array_compact(F.array(*which)) if which else F.array().cast("array<string>")
@@ -71,7 +71,7 @@ class Compared:
         counts: One row: `window_name`, how many were `compared`, how many are `wrong` and `too_large`, and `left_out`
             MAP<STRING, BIGINT>, of each aggregate the results that another order of summation may make another.
         wrong: Those that differ: `window_name`, start, end, `group_values`.
-        too_large: Those in which a sum of BIGINT does not fit: the same, and the `aggregate`; counted in `counts`.
+        too_large: The same of those in which a sum or an average does not fit, and the `aggregate`.
     """
 
     counts: DataFrame

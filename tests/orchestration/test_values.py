@@ -189,3 +189,40 @@ windows:
     for left_out in ("`text` of floats in 3 of 3", "`users` of floats in 3 of 3"):
         assert left_out in compared
     assert not re.search(r"`(total|stats|each|by|ends)` of floats", compared)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("size", [None, 1])
+def test_sums_of_decimals_are_one_however_the_log_is_cut_and_those_that_do_not_fit_are_named(
+    spark: SparkSession, tmp_path: Path, size: int | None
+) -> None:
+    top = 9 * 10**37
+    amounts = {"a": [top, top, -top], "b": [top, -top, top], "over": [top, top, 1]}
+    records = [
+        f'{{"s": {number}, "book": "{book}", "amount": {amount}}}'
+        for number in range(3)
+        for book, amount in ((book, some[number]) for book, some in amounts.items())
+    ]
+    made = pipeline(
+        tmp_path,
+        "s BIGINT, book STRING, amount DECIMAL(38, 0)",
+        """\
+time: {timestamp_by: timestamp_seconds(s), out_of_orderness: 1 hour}
+windows:
+  - {name: balance, kind: tumbling, size: 1 hour, group_by: [book], aggregates: {total: sum(amount), n: count(*)}}
+  - {name: slices, kind: hopping, size: 1 hour, hop: 15 minutes, group_by: [book], aggregates: {total: sum(amount)}}
+  - {name: spells, kind: session, gap: 1 hour, group_by: [book], aggregates: {total: sum(amount)}}
+""",
+        records,
+    )
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance, RunOptions(max_events_per_batch=size))
+        report = go(made, instance, FLUSH)
+    found = {row["book"]: (row["total"], row["n"]) for row in rows_of(made, "windows/balance")}
+    assert found == {"a": (top, 3), "b": (top, 3), "over": (None, 3)}
+    for name in ("windows/slices", "windows/spells"):
+        totals = {(row["book"], row["total"]) for row in rows_of(made, name)}
+        assert totals == {("a", top), ("b", top), ("over", None)}
+    [alert] = report.alerts
+    assert alert.startswith("check sum_overflow: ")
+    assert 'group_values={"book":"over"}, aggregate=total' in alert

@@ -56,6 +56,9 @@ IN_WINDOWS: list[tuple[str, Any, str]] = [
         {"c": "max(_timestamp) - min(_timestamp)"},
         "gives INTERVAL DAY TO SECOND, which no table can hold",
     ),
+    ("aggregates", {"c": "max(k COLLATE UTF8_LCASE)"}, "of texts that it takes for equal, the order of rows decides"),
+    ("aggregates", {"c": "length(mode(collate(k, 'UNICODE_CI'), true))"}, "write `lower(x)`"),
+    ("group_by", ["k COLLATE UTF8_BINARY_RTRIM AS g"], "write `lower(x)` or `rtrim(x)`"),
     ("having", "n > 1", "`n` is a column of the events: filter events with `where`"),
     ("having", "totl > 1", "did you mean `total`?"),
     ("having", "c", "compare it, such as `c > 0`"),
@@ -74,6 +77,17 @@ ELSEWHERE: list[tuple[str, dict[str, Any], str]] = [
     ("time.timestamp_by", {"time": {"timestamp_by": "n"}}, "timestamp_millis(n)"),
     ("time.timestamp_by", {"time": {"timestamp_by": "max(at)"}}, "is an aggregate, and"),
     ("time.timestamp_by", {"time": {"timestamp_by": "timestamp_millis(k)"}}, "`k` is STRING"),
+    (
+        "sources[0].schema",
+        {"source": {"schema": "at STRING, n STRING COLLATE UTF8_LCASE"}},
+        "which no table can hold",
+    ),
+    ("time.over[0]", {"time": {"timestamp_by": "at", "over": ["k COLLATE UNICODE"]}}, "the order of rows decides"),
+    (
+        "time.deduplicate_by[0]",
+        {"time": {"deduplicate_by": ["k COLLATE UNICODE"], "within": "1 h"}},
+        "the order of rows",
+    ),
     ("time.over[0]", {"time": {"timestamp_by": "at", "over": ["kk"]}}, "`kk` is no column here"),
     ("time.deduplicate_by[0]", {"time": {"deduplicate_by": ["idd"], "within": "1 h"}}, "`idd` is no column here"),
     ("time.deduplicate_by[0]", {"time": {"deduplicate_by": ["s"], "within": "1 h"}}, "which has no plain text"),
@@ -107,7 +121,9 @@ def window(number: int, key: str, value: Any) -> dict[str, Any]:
 def test_every_wrong_expression_of_a_spec_is_named_with_its_line(folder: Path) -> None:
     over = {"name": "day", "from": "good", "kind": "tumbling", "size": "1 day", "aggregates": {"all": "sum(n)"}}
     windows = [window(number, key, value) for number, (key, value, _) in enumerate(IN_WINDOWS)]
-    good = window(99, "name", "good") | {"having": "C > 1 AND window_end > window_start"}
+    counted = "count(DISTINCT k COLLATE UTF8_LCASE)"  # depends on no choice
+    good = window(99, "name", "good") | {"aggregates": COUNT | {"ks": counted}}
+    good |= {"having": "C > 1 AND window_end > window_start"}
     write(folder / "bad.yaml", windows=[*windows, good, over])
     write(folder / "fine.yaml", windows=[good])
     done = call("validate", "bad.yaml", "fine.yaml")
@@ -121,8 +137,8 @@ def test_every_wrong_expression_of_a_spec_is_named_with_its_line(folder: Path) -
         assert "Expected: " in block
         line = int(block.split()[1].rstrip(","))
         assert key in "".join(lines[line - 2 : line])  # an item of a list stands below its key
-    assert "windows[36].aggregates.all: `sum(n)` names `n`, which is no column here" in blocks[-1]
-    assert "Expected: one of window_start, window_end, c, total, _timeline, _timestamp" in blocks[-1]
+    assert f"windows[{len(IN_WINDOWS) + 1}].aggregates.all: `sum(n)` names `n`, which is no column here" in blocks[-1]
+    assert "Expected: one of window_start, window_end, c, total, ks, _timeline, _timestamp" in blocks[-1]
 
 
 @pytest.mark.parametrize(("key", "parts", "said"), ELSEWHERE)
@@ -149,3 +165,12 @@ def test_a_run_says_the_same_and_goes_on_with_the_next_spec(folder: Path) -> Non
     assert f"bad: {told}" in done.stderr
     assert not (folder / "warehouse" / "bad" / "raw_events").exists()
     assert '"logger"' not in done.stderr  # PySpark's own words on what it raises
+
+
+def test_a_function_that_no_query_can_compute_is_refused_and_the_next_spec_is_checked(folder: Path) -> None:
+    write(folder / "bad.yaml", windows=[window(0, "aggregates", {"c": "measure(n)"})])
+    write(folder / "fine.yaml", windows=[window(0, "aggregates", {"c": "sum(n)"})])
+    done = call("validate", "bad.yaml", "fine.yaml")
+    assert (done.exit_code, done.stdout) == (2, "fine: ok\n")
+    assert "`measure()` is a function of metric views, which a pipeline does not read" in done.stderr
+    assert "write the aggregate itself, such as `sum(n)`" in done.stderr

@@ -107,7 +107,6 @@ def test_a_record_that_says_now_has_no_time(spark: SparkSession) -> None:
         "bitmap_construct_agg(n)",
         "hll_sketch_estimate(hll_union_agg(b))",
         "theta_sketch_estimate(theta_union_agg(b))",
-        "kll_sketch_get_n_bigint(kll_merge_agg_bigint(b))",
         "sum(v) + percentile(v, 0.5, n) FILTER (WHERE v < 9)",
     ],
 )

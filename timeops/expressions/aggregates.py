@@ -1,37 +1,39 @@
 """The aggregates of a spec: what one evaluates on each row, what it adds up, and what it makes of the sums.
 
-Here: cutting the text of an aggregate at its calls, and sums of BIGINT that do not wrap. Not here: evaluating the
-parts (windows/membership.py, windows/aggregates.py), aggregates that depend on the order of rows (determinism.py).
+Here: cutting the text of an aggregate at its calls, and sums that are the same in any order of rows. Not here:
+evaluating the parts (windows/membership.py, windows/aggregates.py), aggregates that depend on the order of rows
+(determinism.py), sums and averages of decimals in SQL (exact_decimals.py).
 
 An error of `max(timestamp_millis(n))` is one of a row, that of `timestamp_millis(sum(n))` one of a result.
 
-A sum that does not fit is null, whatever the order in which it is added up. With ANSI mode off Spark's `sum` wraps
-around. Its `try_sum` gives null as soon as it passes the end on the way, which depends on the order of the rows. A
-sum that has wrapped is off by 2^64 or more from the one in floating point, whose own error is far smaller. Other
-aggregates cannot overflow: a count is too small, and an average adds up in floating point.
+A sum that does not fit is null, whatever the order in which it is added up. With ANSI mode off Spark's `sum` of
+BIGINT wraps around. Its `try_sum`, and its sum of decimals, is null as soon as it passes the end on the way, which
+depends on the order of the rows. A sum of BIGINT that has wrapped is off by 2^64 or more from the one in floating
+point, whose own error is far smaller. Spark's average of short decimals adds up in floating point, and the one of
+intervals fails.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DataType, DayTimeIntervalType, LongType, YearMonthIntervalType
+from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, LongType, YearMonthIntervalType
 
+from tidemark.timeops.expressions.exact_decimals import exact_mean, exact_sum, sum_may_overflow, whole_mean
 from tidemark.timeops.expressions.tokens import Call, Token, calls, plain_column, tokenize
 from tidemark.timeops.expressions.try_expression import type_of
 
 AGGREGATES = frozenset(
-    """any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate
-    approx_top_k_combine array_agg avg bit_and bit_or bit_xor bitmap_and_agg bitmap_construct_agg bitmap_or_agg
-    bool_and bool_or collect_list collect_set corr count count_if count_min_sketch covar_pop covar_samp every
-    first first_value grouping grouping_id histogram_numeric hll_sketch_agg hll_union_agg kll_merge_agg_bigint
-    kll_merge_agg_double kll_merge_agg_float kll_sketch_agg_bigint kll_sketch_agg_double kll_sketch_agg_float
-    kurtosis last last_value listagg max max_by mean median min min_by mode percentile percentile_approx
-    percentile_cont percentile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx
-    regr_sxy regr_syy schema_of_variant_agg skewness some std stddev stddev_pop stddev_samp string_agg sum
-    theta_intersection_agg theta_sketch_agg theta_union_agg try_avg try_sum var_pop var_samp variance""".split()  # noqa: SIM905
+    """any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate approx_top_k_combine
+    array_agg avg bit_and bit_or bit_xor bitmap_and_agg bitmap_construct_agg bitmap_or_agg bool_and bool_or
+    collect_list collect_set corr count count_if count_min_sketch covar_pop covar_samp every first first_value
+    grouping grouping_id histogram_numeric hll_sketch_agg hll_union_agg kurtosis last last_value listagg max
+    max_by mean median min min_by mode percentile percentile_approx percentile_cont percentile_disc regr_avgx
+    regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy schema_of_variant_agg
+    skewness some std stddev stddev_pop stddev_samp string_agg sum theta_intersection_agg theta_sketch_agg
+    theta_union_agg try_avg try_sum var_pop var_samp variance""".split()  # noqa: SIM905
 )
-"""Spark's aggregate functions."""
+"""Spark's aggregate functions, but for those that a spec may not call."""
 
 # What some functions themselves refuse of a row, as SQL over their arguments that fails on it.
 _REFUSED = {
@@ -40,13 +42,12 @@ _REFUSED = {
     "hll_union_agg": "hll_sketch_estimate({0}\n)",
     "theta_union_agg": "theta_sketch_estimate({0}\n)",
     "theta_intersection_agg": "theta_sketch_estimate({0}\n)",
-    "kll_merge_agg_bigint": "kll_sketch_get_n_bigint({0}\n)",
-    "kll_merge_agg_double": "kll_sketch_get_n_double({0}\n)",
-    "kll_merge_agg_float": "kll_sketch_get_n_float({0}\n)",
 }
 
 _ORDERING = frozenset({"asc", "desc", "nulls", "first", "last"})
 SUMS = ("sum", "try_sum")
+MEANS = ("avg", "mean", "try_avg")
+_END = "\n"  # of an argument, which may end in a comment
 _APART = "9.2E18D"  # half of 2^64, and less than it
 
 
@@ -215,31 +216,72 @@ def argument_type(one: AggregateCall, frame: DataFrame) -> DataType:
 
 
 def without_overflow(aggregate: str, frame: DataFrame, *, in_decimals: bool = False) -> str:
-    """An aggregate whose sums of BIGINT are null where they do not fit.
+    """Return an aggregate whose sums and averages are the same in any order of rows, and null where they do not fit.
 
     Args:
         aggregate: Spark SQL.
         frame: What it is computed of.
-        in_decimals: Add up decimals, which is another way to the same sums, and slower.
+        in_decimals: Add up BIGINT as decimals, which is another way to the same sums, and slower.
     """
     text, behind = "", 0
     for one, kind in _sums(aggregate, frame):
-        if isinstance(kind, LongType):
-            whole = _exact_sum(one) if in_decimals else _whole_sum(one)
-        elif isinstance(kind, DayTimeIntervalType | YearMonthIntervalType) and one.function == "sum":
-            whole = f"try_{aggregate[one.start : one.stop]}"  # an error of Spark in any mode
-        else:
-            continue
-        text += f"{aggregate[behind : one.start]}{whole}"
-        behind = one.stop
+        whole = _whole(one, kind, in_decimals=in_decimals)
+        if whole is not None:
+            text += f"{aggregate[behind : one.start]}{whole}"
+            behind = one.stop
     return text + aggregate[behind:]
 
 
 def overflow_in(aggregate: str, frame: DataFrame) -> str | None:
-    """SQL of a BOOLEAN aggregate, never null: one of the sums of BIGINT does not fit; None where there are none."""
-    sums = [one for one, kind in _sums(aggregate, frame) if isinstance(kind, LongType)]
-    each = [f"({_exact(one)} IS NOT NULL AND {_exact_sum(one)} IS NULL)" for one in sums]
+    """SQL of a BOOLEAN aggregate, never null: a sum or an average in it does not fit; None where all of them do."""
+    wholes = [(one, _whole(one, kind, in_decimals=True)) for one, kind in _sums(aggregate, frame)]
+    each = [f"(count({one.argument}){one.clauses} > 0 AND {whole} IS NULL)" for one, whole in wholes if whole]
     return " OR ".join(each) if each else None
+
+
+def _whole(one: AggregateCall, kind: DataType, *, in_decimals: bool) -> str | None:
+    """SQL of a sum or an average that is the same in any order of rows; None where Spark's own is."""
+    if isinstance(kind, DecimalType):
+        return _of_decimals(one, kind)
+    if isinstance(kind, DayTimeIntervalType):
+        total = _of_whole_numbers(one, f"unix_micros(TIMESTAMP'1970-01-01' + ({one.argument}{_END}))", "BIGINT")
+        return f"(timestamp_micros({total}) - timestamp_micros(0))"
+    if isinstance(kind, YearMonthIntervalType):
+        months = f"(12L * extract(YEAR FROM {one.argument}{_END}) + extract(MONTH FROM {one.argument}{_END}))"
+        return f"make_ym_interval(0, {_of_whole_numbers(one, months, 'INT')})"
+    if not isinstance(kind, LongType) or one.function not in SUMS:
+        return None
+    return _exact_sum(one) if in_decimals or one.is_distinct else _whole_sum(one)
+
+
+def _of_decimals(one: AggregateCall, kind: DecimalType) -> str | None:
+    def add_up(of_row: Callable[[str], str] | None) -> str:
+        if of_row is None:
+            return f"sum({_distinct(one)}{one.argument}){one.clauses}"
+        if not one.is_distinct:
+            return f"sum({of_row(f'({one.argument}{_END})')}){one.clauses}"
+        values = f"collect_set({one.argument}){one.clauses}"  # values that differ may have a half in common
+        added = f"(__tm_a, __tm_v) -> CAST(__tm_a + {of_row('__tm_v')} AS DECIMAL(38, 0))"
+        return f"if(size({values}) > 0, aggregate({values}, CAST(0 AS DECIMAL(38, 0)), {added}), NULL)"
+
+    if one.function in MEANS:
+        return exact_mean(add_up, _count(one), kind)
+    return exact_sum(add_up, kind) if sum_may_overflow(kind) else None
+
+
+def _count(one: AggregateCall) -> str:
+    return f"count({_distinct(one)}{one.argument}){one.clauses}"
+
+
+def _distinct(one: AggregateCall) -> str:
+    return "DISTINCT " if one.is_distinct else ""
+
+
+def _of_whole_numbers(one: AggregateCall, number: str, kind: str) -> str:
+    """SQL of the sum or the average of whole numbers that an argument is made into, null where it does not fit."""
+    of_numbers = replace(one, arguments=(number,))
+    total = _exact(of_numbers)
+    return f"try_cast({total if one.function in SUMS else whole_mean(total, _count(of_numbers))} AS {kind})"
 
 
 def wrapped_away(total: str, approximate: str) -> str:
@@ -248,13 +290,12 @@ def wrapped_away(total: str, approximate: str) -> str:
 
 
 def _sums(aggregate: str, frame: DataFrame) -> list[tuple[AggregateCall, DataType]]:
-    """The sums in an aggregate, and the types of what they add up."""
-    return [(one, argument_type(one, frame)) for one in calls_of(aggregate, SUMS)]
+    """The sums and averages in an aggregate, and the types of what they add up."""
+    return [(one, argument_type(one, frame)) for one in calls_of(aggregate, (*SUMS, *MEANS))]
 
 
 def _whole_sum(one: AggregateCall) -> str:
-    if one.is_distinct:  # numbers that differ may be one in floating point
-        return _exact_sum(one)
+    # Not of DISTINCT numbers: those that differ may be one in floating point.
     return f"({wrapped_away(f'sum({one.argument}){one.clauses}', _approximate(one))})"
 
 
@@ -267,5 +308,4 @@ def _approximate(one: AggregateCall) -> str:
 
 
 def _exact(one: AggregateCall) -> str:
-    distinct = "DISTINCT " if one.is_distinct else ""
-    return f"sum({distinct}CAST({one.argument} AS DECIMAL(20, 0))){one.clauses}"
+    return f"sum({_distinct(one)}CAST({one.argument} AS DECIMAL(20, 0))){one.clauses}"

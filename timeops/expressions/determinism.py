@@ -16,8 +16,9 @@ from tidemark.timeops.expressions.tokens import (
     balance_fault,
     calls,
     lambda_names,
-    mentions,
+    normal_form,
     plain_column,
+    split_alias,
     tokenize,
 )
 from tidemark.timeops.problems import Problem
@@ -28,6 +29,10 @@ _USE_VALUE = "write the value itself as text"
 _USE_NULL = "filter such rows with `where`, or give null for them"
 _USE_ARRAY = "keep the array, or take one value of it, such as `array_max(x)` or `element_at(x, 1)`"
 _USE_WINDOWS = "write `kind`, `size` and `hop` of the window, or `date_trunc('HOUR', x)` for a part of a time"
+_USE_AGGREGATE = "write the aggregate itself, such as `sum(n)`"
+_USE_ELEMENTS = "add up the elements, such as `array(sum(v[0]), sum(v[1]))`"
+_USE_THETA = "use `theta_sketch_agg(key)` for the keys and `sum(n)` for what they add up to"
+_USE_PERCENTILE = "use `percentile(x, 0.5)`, which is exact, or `approx_percentile(x, 0.5)`"
 _REASONS = {
     **dict.fromkeys(
         ("now", "current_timestamp", "current_date", "current_time", "curdate", "localtimestamp"),
@@ -82,6 +87,15 @@ _REASONS = {
         ("window", "session_window", "window_time"),
         ("makes windows of its own, beside those of `windows`", _USE_WINDOWS),
     ),
+    "measure": ("is a function of metric views, which a pipeline does not read", _USE_AGGREGATE),
+    **dict.fromkeys(
+        ("vector_avg", "vector_sum"),
+        ("adds up in the seven digits of FLOAT, which depends on the order of rows", _USE_ELEMENTS),
+    ),
+    **dict.fromkeys(
+        (f"tuple_{kind}_agg_{of}" for kind in ("sketch", "union", "intersection") for of in ("double", "integer")),
+        ("makes a sketch whose bytes depend on the order of rows", _USE_THETA),
+    ),
     "identifier": ("hides the name that it stands for", "write the name itself"),
 }
 _BARE = frozenset(
@@ -102,6 +116,8 @@ _AFTER_NAME = frozenset({"is", "in", "like", "between", "and", "or", "not", "as"
 _EVENT_ORDER = "struct(_timestamp, _arrival_seq)"
 _SORTS = frozenset({"array_sort", "sort_array"})
 _ORDER_FREE = _SORTS | {"size", "cardinality", "array_size", "array_min", "array_max"}
+_ESTIMATES = frozenset({"hll_sketch_estimate"})
+_HOLDERS = frozenset({"struct", "named_struct", "array"})
 
 
 def determinism_problems(expression: str, columns: Collection[str] = ()) -> list[Problem]:
@@ -137,6 +153,8 @@ def _refused_calls(tokens: Sequence[Token]) -> Iterable[Problem]:
     for call in calls(tokens):
         if call.name in _REASONS:
             yield _refused(f"{call.name}()", *_REASONS[call.name])
+        elif call.name.startswith("kll_"):
+            yield _refused(f"{call.name}()", "is random", _USE_PERCENTILE)
         elif call.name == "unix_timestamp" and not call.arguments:
             yield _refused("unix_timestamp()", "reads the clock", f"name a column, or {_USE_ARRIVAL}")
 
@@ -241,14 +259,14 @@ class _Use:
         words = {token.lower for token in self.tokens[end - 3 : end + 2]}
         return {"ignore", "nulls"} <= words or self.argument(1).lower() == "true"
 
-    def loses_order(self) -> bool:
-        """Whether the call, with a FILTER or not, is just what a sort (or a size) takes.
+    def is_taken_by(self, functions: Collection[str]) -> bool:
+        """Whether the call, with a FILTER or not, is just what one of some functions takes.
 
         A comparator as second argument of `array_sort` may leave ties, so it does not count as a sort.
         """
         for outer in self.every:
             first = outer.arguments[0] if outer.arguments else ()
-            if outer.name not in _ORDER_FREE or not first or first[0] is not self.tokens[self.call.position]:
+            if outer.name not in functions or not first or first[0] is not self.tokens[self.call.position]:
                 continue
             rest = self.tokens[self.call.end : outer.position + 2 + len(first)]
             is_filtered = bool(rest) and rest[0].lower == "filter" and rest[-1].lower == ")"
@@ -273,7 +291,7 @@ def _in_event_order(column: str) -> str:
 
 
 def _list(use: _Use) -> str:
-    if use.loses_order():
+    if use.is_taken_by(_ORDER_FREE):
         return ""
     if use.is_distinct():
         return f"`array_sort(collect_set({use.argument(0)}))`"
@@ -282,7 +300,7 @@ def _list(use: _Use) -> str:
 
 
 def _set(use: _Use) -> str:
-    return "" if use.loses_order() else f"`array_sort(collect_set({use.argument(0)}))`"
+    return "" if use.is_taken_by(_ORDER_FREE) else f"`array_sort(collect_set({use.argument(0)}))`"
 
 
 def _joined(use: _Use) -> str:
@@ -299,9 +317,35 @@ def _mode(use: _Use) -> str:
 
 
 def _extreme(use: _Use) -> str:
-    if mentions(use.argument(1), "_arrival_seq"):
+    value, order = use.argument(0), use.argument(1)
+    if _settles_ties(order, value):
         return ""
-    return f"`{use.call.name}({use.argument(0)}, struct({use.argument(1)}, _arrival_seq))`, which settles ties"
+    return f"`{use.call.name}({value}, struct({order}, _arrival_seq))`, which settles ties"
+
+
+def _settles_ties(order: str, value: str) -> bool:
+    """Whether a rank is or holds the place in the log, or the value: rows of one rank then have one value."""
+    settling = {"_arrival_seq", "- _arrival_seq", normal_form(value)}
+    if normal_form(split_alias(order)[0]) in settling:
+        return True
+    text = f"struct{order}" if order.startswith("(") else order
+    tokens = tokenize(text)
+    for call in calls(tokens)[:1]:
+        if call.name in _HOLDERS and call.position == 0 and call.end == len(tokens):
+            return any(_settles_ties(text[one[0].start : one[-1].end], value) for one in call.arguments if one)
+    return False
+
+
+def _sketch(use: _Use) -> str:
+    if use.is_taken_by(_ESTIMATES):
+        return ""
+    return f"`hll_sketch_estimate({use.text})`: the estimate, as the bytes of a sketch differ"
+
+
+def _most_frequent(use: _Use) -> str:
+    item = use.argument(0)
+    counted = f"`count(*)` in a window with `group_by: [{item}]`"
+    return f"{counted}, and `max_by(item, struct(n, item), 3)` in one that reads it with `from`"
 
 
 def _histogram(use: _Use) -> str:
@@ -317,4 +361,6 @@ _REWRITES: dict[str, Callable[[_Use], str]] = {
     "mode": _mode,
     **dict.fromkeys(("max_by", "min_by"), _extreme),
     "histogram_numeric": _histogram,
+    **dict.fromkeys(("hll_sketch_agg", "hll_union_agg"), _sketch),
+    **dict.fromkeys(("approx_top_k", "approx_top_k_accumulate", "approx_top_k_combine"), _most_frequent),
 }
