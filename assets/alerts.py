@@ -11,6 +11,7 @@ from tidemark.assets.batch.batch import BatchWriter
 from tidemark.resources import tables
 from tidemark.resources.quality.checks import Checked, Expectation, Measured, check
 from tidemark.resources.workspace import Position, Workspace, records_in
+from tidemark.timeops.columns import ARRIVAL, FILE, POSITION, SEQ, SOURCE
 from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US, refused
 from tidemark.timeops.durations import format_duration, micros, roughly
 from tidemark.timeops.spec import Spec
@@ -29,6 +30,14 @@ FAR_AHEAD = Expectation(
     "back. `time.early: {tolerance: 1 day, policy: drop}` refuses such events from the next record on; what was lost "
     "comes back by processing the input under it in another warehouse",
 )
+CLOCK_AHEAD = Expectation(
+    name="clock_far_ahead",
+    holds="the clock of arrivals is no further ahead of this machine's clock than `alerts.far_ahead` says, a day by "
+    "default",
+    remedy="see whether the arrival time of that record is right: the clock never goes back, and idle rules and "
+    "ticks follow it. Correct the clock of the machine that sets it, or write an `arrival_time` that is null for "
+    "such a record; what was lost comes back by processing the input under it in another warehouse",
+)
 FRESHNESS = Expectation(
     name="freshness",
     holds="the watermark is no further behind the clock than `alerts.freshness` says",
@@ -41,6 +50,7 @@ def alerts_of(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
     asked = {
         tables.ORDERED_EVENTS: {
             FAR_AHEAD: has_event_time(spec.sources, spec.time),
+            CLOCK_AHEAD: True,
             FRESHNESS: spec.alerts.freshness is not None,
         },
         tables.DEAD_LETTERS: {DEAD_LETTER_RATE: spec.alerts.dead_letter_rate is not None},
@@ -50,7 +60,13 @@ def alerts_of(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
 
 def check_alert(batch: BatchWriter, expectation: Expectation) -> Checked:
     """Compares a batch with what an alert allows: first with what is an error, then with what is a warning."""
-    measure = {DEAD_LETTER_RATE.name: _refused, FRESHNESS.name: _age, FAR_AHEAD.name: _ahead}[expectation.name]
+    measures = {
+        DEAD_LETTER_RATE.name: _refused,
+        FRESHNESS.name: _age,
+        FAR_AHEAD.name: _ahead,
+        CLOCK_AHEAD.name: _clock_ahead,
+    }
+    measure = measures[expectation.name]
     passed = Checked(expectation, ())
     for level in ("error", "warn"):
         measured = measure(batch, level)
@@ -110,6 +126,26 @@ def _ahead(batch: BatchWriter, level: str) -> Measured | None:
         return Measured("events far ahead of the clock", 0, 0)
     subject = f"{what}, {roughly(beyond + allowed)} ahead of the clock; seconds beyond {format_duration(allowed)}"
     return Measured(subject, 0, max(beyond // timedelta(seconds=1), 1))
+
+
+def _clock_ahead(batch: BatchWriter, level: str) -> Measured | None:
+    """How far the clock behind the batch is ahead of the wall clock, with the record that set it."""
+    workspace, plan = batch.workspace, batch.plan
+    if level == "error":
+        return None
+    allowed, clock_us = workspace.spec.alerts.far_ahead, workspace.position_after(plan.batch_id).clock_us
+    ahead = timedelta(0) if clock_us is None else -workspace.clock.since(clock_us)
+    if clock_us is None or ahead <= allowed:
+        return Measured("arrivals far ahead of this machine", 0, 0)
+    columns = [SEQ, SOURCE, FILE, POSITION]
+    came = [(ARRIVAL, "=", instant_of(clock_us))]
+    rows = workspace.lake.rows(tables.RAW_EVENTS, columns=columns, filters=came).sort_by(SEQ).slice(0, 1).to_pylist()
+    what = "".join(f"record {r[SEQ]} (source {r[SOURCE]}, {r[FILE]}, record {r[POSITION]} of it) " for r in rows)
+    subject = (
+        f"{what or 'the log '}has the arrival time {_utc(clock_us)}, {roughly(ahead)} ahead of this machine; "
+        f"seconds beyond {format_duration(allowed)}"
+    )
+    return Measured(subject, 0, max((ahead - allowed) // timedelta(seconds=1), 1))
 
 
 def _since(workspace: Workspace, after: Position) -> str:

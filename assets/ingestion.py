@@ -225,23 +225,21 @@ def _read_sources(
             read = read_files(workspace.spark, source, own.ready)
         states += [(source.name, one) for one in (*read.states, *own.touched, *counted(own.copies, read.states))]
         if own.is_ready or not frames:
-            frames.append(_of_source(read.records, source, time.time_zone, payload, reads_tables=reads_tables))
+            timed = _with_arrival(read.records, source, time.time_zone, own.versions)
+            frames.append(_of_source(timed, source, payload, reads_tables=reads_tables))
     records = frames[0]
     for frame in frames[1:]:
         records = records.unionByName(frame)
     return records, states
 
 
-def _of_source(
-    records: DataFrame, source: Source, time_zone: str, payload: StructType, *, reads_tables: bool
-) -> DataFrame:
-    timed = _with_arrival(records, source, time_zone)
+def _of_source(records: DataFrame, source: Source, payload: StructType, *, reads_tables: bool) -> DataFrame:
     split = split_of(records, source)
     if source.split is not None:
         split = F.when(F.col(c.MALFORMED).isNull(), split)
     missing = {field.name: F.lit(None).cast(field.dataType) for field in payload if field.name not in records.columns}
     came = {_CAME: c.to_us("_modified") if isinstance(source, DeltaSource) else F.col(_A)} if reads_tables else {}
-    whole = timed.withColumns({c.SOURCE: F.lit(source.name), c.SPLIT: split, **missing, **came})
+    whole = records.withColumns({c.SOURCE: F.lit(source.name), c.SPLIT: split, **missing, **came})
     return whole.select(*payload.names, _A, *came, c.SOURCE, c.SPLIT, c.POSITION, c.FILE, c.MALFORMED)
 
 
@@ -363,10 +361,19 @@ def _last_arrivals(workspace: Workspace, plan: Plan, log: Numbered) -> dict[str,
     return counts
 
 
-def _with_arrival(records: DataFrame, source: Source, time_zone: str) -> DataFrame:
-    """Adds the arrival time in microseconds; null where the expression gives none, or the record is malformed."""
+def _with_arrival(records: DataFrame, source: Source, time_zone: str, versions: Sequence[TableVersion]) -> DataFrame:
+    """Adds the arrival time in microseconds; null where there is none in the years 0001 to 9999.
+
+    So it is where the expression gives none or the record is malformed, and where a broker, the log of a table or a
+    file system says a time of no such year.
+    """
     if source.arrival_time is None:
-        return records.withColumn(_A, c.to_us("_modified"))
+        came = c.to_us("_modified")
+        is_told = came.between(c.MIN_US, c.MAX_US)
+        untimed = [f"v{one.version}" for one in versions if not one.is_timed]
+        if untimed:
+            is_told &= ~F.substring_index(c.FILE, "/", 1).isin(*untimed)
+        return records.withColumn(_A, F.when(is_told, came))
     where = f"sources[{source.name}].arrival_time"
     read = with_instant(records, source.arrival_time, time_zone, where=where)
     return read.withColumn(_A, F.when(F.col(c.MALFORMED).isNull(), F.col(US))).drop(US, FAILED, BAD)

@@ -10,6 +10,8 @@ from operator import and_
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.timeops.utc import FIRST_US, LAST_US
+
 # Columns of the arrival log beside the payload.
 SEQ = "_arrival_seq"
 ARRIVAL = "_arrival_time"
@@ -48,8 +50,7 @@ W_SET_BY = "__tm_w_set_by"  # lowest _arrival_seq after which the watermark had 
 REASON = "__tm_reason"  # STRING: why rules 0 to 2 or ingestion refused the record
 LATENESS = "__tm_lateness_us"
 
-MIN_US = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z
-MAX_US = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z
+MIN_US, MAX_US = FIRST_US, LAST_US
 
 ONE_TIMELINE = "[]"
 

@@ -196,7 +196,7 @@ def _time_detail(rules: TimeRules) -> Column:
     late = format_duration(time.late.tolerance) if time.late else ""
     sentences = {
         "malformed": F.concat(place, F.lit(" does not fit the schema of the source")),
-        "no_arrival_time": F.concat(F.lit("the source's arrival_time gives no time for "), place),
+        "no_arrival_time": F.concat(F.lit("nothing gives an arrival time of the years 0001 to 9999 for "), place),
         "no_timestamp": F.concat(rule, F.lit(" gives null")),
         "bad_timestamp": F.concat(rule, F.lit(" gives no time between the years 0001 and 9999")),
         "bad_expression": F.concat(rule, F.lit(" fails on this record")),

@@ -12,6 +12,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The first and the last microsecond of the years 0001 to 9999: all that columns and Python's datetime hold."""
 _CYCLE_YEARS, _CYCLE_US = 400, 146_097 * 86_400_000_000  # after which the calendar repeats itself
 
 
@@ -38,6 +40,11 @@ class Instant:
         year = like.year + cycles * _CYCLE_YEARS
         text = f"{'+' if year > 9999 else ''}{year:04}{like.replace(tzinfo=None).isoformat(sep=' ')[4:]}"
         return text.rstrip("0") if like.microsecond else text
+
+
+def is_instant(us: int) -> bool:
+    """Return whether microseconds since the epoch are in the years 0001 to 9999."""
+    return FIRST_US <= us <= LAST_US
 
 
 def instant_of(us: int) -> datetime:

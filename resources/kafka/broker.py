@@ -6,7 +6,7 @@ what the answers mean for an ingestion (resources/sources/kafka_offsets.py).
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from tidemark.resources.kafka.connection import Connection
 from tidemark.timeops.errors import InputError, MachineError
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
+    from confluent_kafka import Consumer, KafkaError, Message
 
 PATIENCE_S = 10.0
 """How long all questions of one look may take, all together."""
@@ -143,18 +143,10 @@ class Broker:
 
         None where there is none, or it has no timestamp.
         """
-        from confluent_kafka import Consumer, KafkaException, TopicPartition  # noqa: PLC0415
+        from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415
 
         found: dict[Partition, int | None] = {}
-        reading = {
-            "group.id": "tidemark",  # a consumer must have one; it joins none and commits nothing
-            "enable.auto.commit": "false",
-            "enable.partition.eof": "true",
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed" if self._connection.reads_committed else "read_uncommitted",
-            "fetch.message.max.bytes": "65536",
-        }
-        consumer = Consumer({**self._connection.for_librdkafka(), **reading}, logger=_SILENT)
+        consumer = self._consumer({"fetch.message.max.bytes": "65536"})
         try:
             consumer.assign([TopicPartition(*one, offset) for one, offset in places.items()])
             while len(found) < len(places) and time.monotonic() < self._until:
@@ -174,6 +166,53 @@ class Broker:
         finally:
             consumer.close()
         return {one: found.get(one) for one in places}
+
+    def records(self, ranges: Mapping[Partition, tuple[int, int]]) -> Iterator["Message"]:
+        """Return the records from the first offset of each range up to its end, in any order of partitions.
+
+        Raises:
+            InputError: None comes for as long as questions may take.
+        """
+        from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415
+
+        left = {one: end for one, (_, end) in ranges.items()}
+        consumer = self._consumer({})
+        try:
+            consumer.assign([TopicPartition(*one, first) for one, (first, _) in ranges.items()])
+            self._until = time.monotonic() + PATIENCE_S
+            while left:
+                record = consumer.poll(_STEP_S)
+                if record is None:
+                    if time.monotonic() > self._until:
+                        raise self._silent()
+                    continue
+                self._until = time.monotonic() + PATIENCE_S
+                error, one = record.error(), (str(record.topic()), int(record.partition() or 0))
+                if error is not None and error.name() != "_PARTITION_EOF":
+                    raise self._failed(error, f"topic {record.topic()}")
+                end, at = left.get(one, 0), int(record.offset() or 0)
+                if error is None and at < end:
+                    yield record
+                if one in left and (error is not None or at >= end - 1):
+                    del left[one]
+                    consumer.incremental_unassign([TopicPartition(*one)])
+        except KafkaException as error:
+            raise self._failed(error.args[0], "") from error
+        finally:
+            consumer.close()
+
+    def _consumer(self, more: Mapping[str, str]) -> "Consumer":
+        """Return a reader of records that joins no group and commits nothing."""
+        from confluent_kafka import Consumer  # noqa: PLC0415
+
+        reading = {
+            "group.id": "tidemark",  # a consumer must have one
+            "enable.auto.commit": "false",
+            "enable.partition.eof": "true",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed" if self._connection.reads_committed else "read_uncommitted",
+        }
+        return Consumer({**self._connection.for_librdkafka(), **reading, **more}, logger=_SILENT)
 
     def _offsets(self, asked: Mapping[Partition, Any]) -> dict[Partition, int]:
         from confluent_kafka import IsolationLevel, KafkaException, TopicPartition  # noqa: PLC0415
@@ -231,18 +270,23 @@ class Broker:
         if "AUTHORIZATION" in error.name():
             return _not_allowed(what, servers)
         if error.name() in _SILENCES:
-            said = next((_why(one) for one in self._said if one.name() != "_ALL_BROKERS_DOWN"), "")
-            return InputError(
-                f"Kafka at {servers} does not answer" + (f": {said}" if said else f" within {PATIENCE_S:g} s"),
-                expected="a broker that can be reached from here",
-                remedy="correct `bootstrap_servers`, or see whether the broker runs and its listeners name an "
-                "address that this machine reaches",
-            )
+            return self._silent()
         of = f" of {what}" if what else ""
         return InputError(
             f"Kafka at {servers} gave an error{of}: {error.str()}",
             expected="an answer",
             remedy="see the log of the broker, and run again",
+        )
+
+    def _silent(self) -> InputError:
+        """The error of brokers that do not answer."""
+        said = next((_why(one) for one in self._said if one.name() != "_ALL_BROKERS_DOWN"), "")
+        return InputError(
+            f"Kafka at {self._connection.servers} does not answer"
+            + (f": {said}" if said else f" within {PATIENCE_S:g} s"),
+            expected="a broker that can be reached from here",
+            remedy="correct `bootstrap_servers`, or see whether the broker runs and its listeners name an "
+            "address that this machine reaches",
         )
 
 

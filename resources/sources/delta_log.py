@@ -21,6 +21,7 @@ from tidemark.resources.places.checks import ensure_answers
 from tidemark.resources.places.place import Place, delta_place, is_url, names_in
 from tidemark.resources.places.place import place_of as named_place
 from tidemark.timeops.errors import InputError, first_line
+from tidemark.timeops.utc import is_instant
 
 LOG = "_delta_log"
 _ENTRY = re.compile(r"(\d{20})\.json")
@@ -112,7 +113,7 @@ class Commit:
 
     Attributes:
         version: The version that it made.
-        at_us: When, by its own word, microseconds since the epoch.
+        at_us: When, by its own word, microseconds since the epoch; None outside the years 0001 to 9999.
         operation: What was done, as the writer names it.
         added: Files with new rows.
         removed: Paths of files whose rows it took away.
@@ -123,7 +124,7 @@ class Commit:
     """
 
     version: int
-    at_us: int
+    at_us: int | None
     operation: str
     added: tuple[DataFile, ...]
     removed: tuple[str, ...]
@@ -198,10 +199,11 @@ def _parsed(path: Place, version: int, entry: tuple[int, int]) -> Commit:
         raise ValueError("it is empty")
     info = next(iter(found.get("commitInfo", ())), {})
     at_ms = info.get("inCommitTimestamp") or info.get("timestamp") or entry[1] // 1_000_000
+    at_us = int(at_ms) * 1_000
     metadata, protocol = found.get("metaData", [None])[-1], found.get("protocol", [None])[-1]
     return Commit(
         version=version,
-        at_us=int(at_ms) * 1_000,
+        at_us=at_us if is_instant(at_us) else None,
         operation=str(info.get("operation", "a commit that does not say what it did")),
         added=tuple(_data_file(action) for action in found.get("add", ()) if action.get("dataChange", True)),
         removed=tuple(action["path"] for action in found.get("remove", ()) if action.get("dataChange", True)),

@@ -122,6 +122,13 @@ def _check_same(folder: Place, now: Opened, last: FileState | None) -> None:
         )
 
 
+def _order_of(commit: Commit, before_us: int | None) -> int:
+    """When a commit counts as made: after the one before it, and if it says no time itself then just after."""
+    if before_us is None:
+        return commit.at_us or 0
+    return max(before_us + _LEAST_STEP_US, before_us if commit.at_us is None else commit.at_us)
+
+
 def _replaced(folder: Place, before: str, now: str) -> InputError:
     return InputError(
         f"{folder} was replaced by another table: its id was {before}, and is {now}",
@@ -186,7 +193,8 @@ class _Walk:
         """The first version that was committed at an instant or later."""
         found = self.now.version + 1
         for version in reversed(self.versions):
-            if commit_of(self.folder, version).at_us < start_us:
+            at_us = commit_of(self.folder, version).at_us
+            if at_us is not None and at_us < start_us:
                 return found
             found = version
         if found > 0:
@@ -209,9 +217,9 @@ class _Walk:
         check_fits(self.source, self.folder, opened.layout, version)
         check_files(self.folder, opened.files, version, "has")
         how: How = "whole" if opened.files else "nothing"
-        return TableVersion(
-            self.folder, version, how, commit.at_us, opened.size, opened.rows, (), opened.layout, commit.entry
-        )
+        about = (opened.size, opened.rows, (), opened.layout, commit.entry)
+        at_us = _order_of(commit, None)
+        return TableVersion(self.folder, version, how, at_us, *about, is_timed=commit.at_us is not None)
 
     def _read(self, steps: Sequence[tuple[int, int]]) -> Iterator[TableVersion]:
         """Each version as it is to be read; several commits of another pipeline's batch are one version.
@@ -226,9 +234,8 @@ class _Walk:
                 layout = self._layout_at(commits[0])
             for commit in commits:
                 layout = self._layout_after(layout, commit)
-            at_us = commits[-1].at_us if before_us is None else max(commits[-1].at_us, before_us + _LEAST_STEP_US)
-            before_us = at_us
-            yield judged(self.source, self.folder, commits, layout, at_us)
+            before_us = _order_of(commits[-1], before_us)
+            yield judged(self.source, self.folder, commits, layout, before_us)
 
     def _layout_at(self, commit: Commit) -> Layout:
         if commit.metadata is not None and commit.protocol is not None:

@@ -44,9 +44,10 @@ from tidemark.resources.sources.local_files import (
     matching_paths,
     name_of,
 )
+from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource, Source
-from tidemark.timeops.utc import instant_of
+from tidemark.timeops.utc import Instant, us_of
 
 
 @dataclass(frozen=True)
@@ -240,18 +241,34 @@ def discover(
         if file is None:
             others += [unchanged(path, name, state)] if state is not None else []
             continue
-        age = now - instant_of(file.modified_us)
+        age_us = us_of(now) - file.modified_us
         if path in held and held[path].is_as_it_was(file):
             still_held.append(held[path])
-        elif source.settle > timedelta(0) and age < source.settle:
-            others.append(file)
-            waiting.append(path)
-        else:
+        elif source.settle == timedelta(0) or age_us >= micros(source.settle):
             candidates.append(file)
+        else:
+            others.append(file)
+            if age_us > -_NO_SKEW_US:
+                waiting.append(path)
+            else:
+                errors.append(_of_the_future(path, file.modified_us, source.settle, -age_us))
     at = None if is_at_end else now
     examined = _Examination(source, [*candidates, *others], None if reread else known, at).of(candidates)
     found = replace(examined, waiting=tuple(waiting), errors=(*errors, *examined.errors))
     return found.without(still_held)
+
+
+_NO_SKEW_US = micros(timedelta(days=1))
+"""A file is dated further ahead by a wrong clock, not by one that is only not exact: it would wait for too long."""
+
+
+def _of_the_future(path: str, modified_us: int, settle: timedelta, ahead_us: int) -> InputError:
+    return InputError(
+        f"{path}: the file is dated {Instant(modified_us)} UTC, {ahead_us // _NO_SKEW_US:,} days ahead of this "
+        f"machine: it is not as old as `settle` ({format_duration(settle)}) asks before then",
+        expected="a time of modification that has passed",
+        remedy="date it anew with `touch`, and set the clock of the machine that writes such files",
+    )
 
 
 def listed(source: FilesSource, base: Path) -> list[tuple[str, int, int]]:
@@ -332,7 +349,7 @@ class _Examination:
     def _judged(self, looked: Looked | InputError) -> Outcome | InputError:
         if isinstance(looked, InputError):
             return looked
-        age = None if self.now is None else self.now - instant_of(looked.file.modified_us)
+        age = None if self.now is None else timedelta(microseconds=us_of(self.now) - looked.file.modified_us)
         try:
             return judge(self.source, looked, self.known, self, age)
         except InputError as error:

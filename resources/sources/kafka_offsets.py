@@ -285,13 +285,17 @@ def _stops(
     found: dict[Partition, int | None] = {}
     while len(found) < len(firsts):
         open_ones = [one for one in firsts if one not in found]
-        stops = broker.since(dict.fromkeys(open_ones, from_ms + step_ms))
+        since_ms = min(from_ms + step_ms, _LATEST_MS)
+        stops = broker.since(dict.fromkeys(open_ones, since_ms))
+        is_end = since_ms == _LATEST_MS
         found |= {one: stop for one, stop in stops.items() if stop is None or stop > firsts[one]}
+        found |= {one: None for one in open_ones if is_end and one not in found}
         step_ms *= 2
     return found
 
 
 _MOST_NAMED = 5
+_LATEST_MS = 2**63 - 1  # of Kafka's timestamps
 
 
 def _known_names(source: KafkaSource, before: Positions | None) -> Iterator[str]:

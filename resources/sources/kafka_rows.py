@@ -11,9 +11,13 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,6 +25,7 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import BinaryType, StructType
 from pyspark.sql.utils import is_remote
 
+from tidemark.resources.kafka.broker import Broker
 from tidemark.resources.kafka.connection import Connection
 from tidemark.resources.sources.files import SPARK_FAILURES, FilesRead, cause_of, no_records, schema_in_input
 from tidemark.resources.sources.json_files import objects_of
@@ -32,6 +37,10 @@ from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import KafkaSource, Source
+from tidemark.timeops.utc import FIRST_US, LAST_US
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 _KEY, _VALUE, _HEADERS, _KIND = "__tm_key", "__tm_value", "__tm_headers", "__tm_kind"
 _TOPIC, _PARTITION, _INNER = "__tm_topic", "__tm_partition", "__tm_inner"
@@ -154,26 +163,78 @@ def _fetched(
         "includeHeaders": "true" if "headers" in source.metadata else "false",
     }
     _hide_secrets(spark)
+    try:
+        rows = spark.read.format("kafka").options(**options).load()
+        return computed(_with_place(rows.withColumn("us", F.unix_micros("timestamp")), source))
+    except SPARK_FAILURES as error:
+        broker = Broker(connection)
+        if not _may_overflow(broker, ranges):
+            raise _not_fetched(source, error) from error
+        read = broker.records({(one.topic, one.partition): (one.first, one.end) for one in ranges})
+        frames = [
+            computed(_with_place(_frame(spark, part), source)) for part in iter(lambda: [*islice(read, _AT_ONCE)], [])
+        ]
+        return reduce(DataFrame.unionByName, frames or [_with_place(_frame(spark, ()), source)])
+
+
+def _with_place(rows: DataFrame, source: KafkaSource) -> DataFrame:
+    """Records as Kafka gives them, `us` being their timestamp, as the columns that are worked on."""
     value = F.col("value")
     if source.skip_bytes is not None:
         value = F.substring(value, source.skip_bytes + 1, _LONGEST)
     more = {"key": F.col("key").alias(_KEY), "headers": F.col("headers").alias(_HEADERS)}
-    try:
-        rows = spark.read.format("kafka").options(**options).load()
-        return computed(
-            rows.select(
-                value.alias(_VALUE),
-                *[column for name, column in more.items() if name in source.metadata],
-                F.col("topic").alias(_TOPIC),
-                F.col("partition").alias(_PARTITION),
-                F.concat_ws("-", "topic", F.col("partition").cast("string")).alias(FILE),
-                F.col("offset").alias(POSITION),
-                F.when(F.col("timestampType") != -1, F.col("timestamp")).alias(MODIFIED),
-                F.col("timestampType").alias(_KIND),
-            )
+    is_told = (F.col("timestampType") != -1) & F.col("us").between(FIRST_US, LAST_US)
+    return rows.select(
+        value.alias(_VALUE),
+        *[column for name, column in more.items() if name in source.metadata],
+        F.col("topic").alias(_TOPIC),
+        F.col("partition").alias(_PARTITION),
+        F.concat_ws("-", "topic", F.col("partition").cast("string")).alias(FILE),
+        F.col("offset").alias(POSITION),
+        F.when(is_told, F.timestamp_micros("us")).alias(MODIFIED),
+        F.col("timestampType").alias(_KIND),
+    )
+
+
+_AT_ONCE = 50_000  # records that this process holds
+_OVERFLOWS_MS = (1 << 63) // 1_000
+
+
+def _may_overflow(broker: Broker, ranges: Sequence[OffsetRange]) -> bool:
+    """Whether a timestamp may be one that Spark's reader fails at: a long does not hold its microseconds."""
+    ends = {(one.topic, one.partition): one.end for one in ranges}
+    since = broker.since(dict.fromkeys(ends, _OVERFLOWS_MS))
+    return any(offset is not None and offset < ends[one] for one, offset in since.items())
+
+
+def _frame(spark: SparkSession, records: Iterable["Message"]) -> DataFrame:
+    """Records that this process has read, as Spark's reader gives them; `us` is null where no long holds it."""
+    rows = []
+    for one in records:
+        kind, ms = one.timestamp()
+        given = cast("list[tuple[str, bytes]]", one.headers() or [])
+        headers = [{"key": key, "value": value} for key, value in given]
+        us = ms * 1_000 if abs(ms) < _OVERFLOWS_MS else None
+        place = {"topic": one.topic(), "partition": one.partition(), "offset": one.offset()}
+        rows.append(
+            {"key": one.key(), "value": one.value(), "headers": headers or None, "timestampType": kind - 1, "us": us}
+            | place
         )
-    except SPARK_FAILURES as error:
-        raise _not_fetched(source, error) from error
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=_READ))
+
+
+_READ = pa.schema(
+    {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "headers": pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}.items())),
+        "timestampType": pa.int32(),
+        "us": pa.int64(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+    }.items()
+)
 
 
 _LONGEST = 2**31 - 1

@@ -28,6 +28,7 @@ class TableVersion:
         version: Its number.
         how: The whole table as it is, the rows that were added, the rows that were changed, or nothing.
         committed_us: When it was committed, microseconds since the epoch: later than the version before.
+        is_timed: The time is the commit's own; else that was in no year of 0001 to 9999, and this one only orders.
         size: Bytes to be read.
         rows: Rows to be read, as far as the log of the table says.
         files: The files with rows that were added.
@@ -46,6 +47,7 @@ class TableVersion:
     layout: Layout
     entry: tuple[int, int]
     passed_over: str = ""
+    is_timed: bool = True
 
     @property
     def path(self) -> str:

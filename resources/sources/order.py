@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.spec.expressions import names_in_files
+from tidemark.timeops.utc import LAST_US, is_instant
 
 MOST_FILES = 64
 """Of one ingestion: Spark reads small files in any order, so that many would be mixed in the files of the log."""
@@ -80,6 +81,8 @@ def _stretch(source: FilesSource, file: FileRange) -> Stretch | None:
     if source.format != "parquet":
         return None
     if source.arrival_time is None:
+        if not is_instant(file.modified_us):
+            return None
         rows = pq.read_metadata(file.path).num_rows
         return Stretch(source.name, file.name, rows, file.modified_us, file.modified_us)
     column = source.arrival_time.strip("`")
@@ -115,4 +118,4 @@ def _range_of(file: pq.ParquetFile, column: str) -> tuple[int, int, int] | None:
     if first is None or last is None:
         return 0, 0, 0
     scale = _US[kind.unit]
-    return (rows, first * scale, last * scale) if first * scale >= _FIRST_US else None
+    return (rows, first * scale, last * scale) if _FIRST_US <= first * scale <= last * scale <= LAST_US else None

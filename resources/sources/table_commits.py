@@ -44,7 +44,8 @@ def judged(source: DeltaSource, folder: Place, commits: Sequence[Commit], layout
     if how != "nothing":
         check_fits(source, folder, layout, last.version)
     size, rows = size + sum(file.size for file in files), sum(file.rows for file in files)
-    return TableVersion(folder, last.version, how, at_us, size, rows, files, layout, last.entry, passed_over=said)
+    is_timed = last.at_us is not None
+    return TableVersion(folder, last.version, how, at_us, size, rows, files, layout, last.entry, said, is_timed)
 
 
 def _changed(
@@ -56,8 +57,12 @@ def _changed(
         InputError: It is not to be read.
     """
     last = commits[-1]
-    at = f"{instant_of(last.at_us):%Y-%m-%d %H:%M:%S} UTC"
-    what = f"{path_of(folder, last.version)} ({last.operation} at {at}) updates or deletes rows"
+    at = (
+        "at a time that it does not say"
+        if last.at_us is None
+        else f"at {instant_of(last.at_us):%Y-%m-%d %H:%M:%S} UTC"
+    )
+    what = f"{path_of(folder, last.version)} ({last.operation} {at}) updates or deletes rows"
     if source.changes == "ignore":
         return "nothing", (), f"{what}: passed over whole, as `changes` is ignore"
     if source.changes == "fail":

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
@@ -22,7 +23,9 @@ def test_texts_and_names_with_any_separator_stop_no_run(spark: SparkSession, tmp
     assert spark
     over_source(tmp_path, "signs", f"{LINES}\n  - {TABLE}")
     (tmp_path / "in").mkdir()
-    rows = [{"id": sign, "at": "2026-01-01T00:00:01Z", "k": f"two{sign}lines", "v": 1} for sign in SIGNS]
+    rows: list[dict[str, Any]] = [
+        {"id": sign, "at": "2026-01-01T00:00:01Z", "k": f"two{sign}lines", "v": 1} for sign in SIGNS
+    ]
     for turn in range(2):
         write_deltalake(tmp_path / "t", pa.Table.from_pylist(rows, schema=SCHEMA), mode="append")
         for sign, row in zip(SIGNS, rows, strict=True):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.report.shop import SPEC, Shop, at, us
-from tidemark.assets.alerts import FAR_AHEAD, alerts_of, check_alert
+from tidemark.assets.alerts import CLOCK_AHEAD, FAR_AHEAD, alerts_of, check_alert
 from tidemark.assets.batch.batch import BatchWriter
 from tidemark.assets.checks import expectations
 from tidemark.resources import tables
@@ -91,7 +91,7 @@ def test_of_several_splits_the_lowest_counts(tmp_path: Path) -> None:
 
 def test_pipelines_with_an_event_time_of_their_own_have_the_check() -> None:
     spec = parse_spec(SPEC, file="shop.yaml")
-    assert alerts_of(spec) == {tables.ORDERED_EVENTS: (FAR_AHEAD,), tables.DEAD_LETTERS: ()}
-    assert expectations(spec)[tables.ORDERED_EVENTS][-1] == FAR_AHEAD
+    assert alerts_of(spec) == {tables.ORDERED_EVENTS: (FAR_AHEAD, CLOCK_AHEAD), tables.DEAD_LETTERS: ()}
+    assert expectations(spec)[tables.ORDERED_EVENTS][-2:] == (FAR_AHEAD, CLOCK_AHEAD)
     by_arrival = SPEC.replace("time: {timestamp_by: at, out_of_orderness: 10 s}", "")
-    assert alerts_of(parse_spec(by_arrival, file="shop.yaml"))[tables.ORDERED_EVENTS] == ()
+    assert alerts_of(parse_spec(by_arrival, file="shop.yaml"))[tables.ORDERED_EVENTS] == (CLOCK_AHEAD,)

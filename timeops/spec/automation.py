@@ -198,7 +198,8 @@ class Alerts(SpecModel):
     )
     far_ahead: PositiveDuration = Field(
         default=timedelta(days=1),
-        description="How far ahead of the clock of arrivals an event, or the watermark, may be without a warning.",
+        description="How far ahead of the clock of arrivals an event, or the watermark, may be without a warning; "
+        "and how far this clock itself may be ahead of the machine's.",
     )
     freshness: AgeLevels | None = Field(
         default=None,
