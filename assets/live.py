@@ -135,6 +135,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         say_who_runs(context)
         workspace = run.workspace(tidemark_spark)
         workspace.tell("looking for new input")
+        workspace.ensure_whole()
         ensure_taken(workspace)
         create_tables(workspace)
         keep_names(workspace)  # of a commit that a dead run left; and nothing is begun where they cannot be kept

@@ -116,6 +116,7 @@ def run_pipeline(
     """
     workspace = Workspace(file, settings.warehouse)
     report = RunReport()
+    workspace.ensure_whole()
     ensure_taken(workspace)
     ensure_put_if_absent(settings.warehouse)
     if options.reopen is not None and not _is_flushed(workspace):

@@ -58,7 +58,12 @@ class Status:
 
 
 def status_of(workspace: Workspace) -> Status:
-    """Looks at a pipeline. Nothing is written."""
+    """Looks at a pipeline. Nothing is written.
+
+    Raises:
+        LakeError: A table is gone, or a file of it is missing or damaged.
+    """
+    workspace.ensure_whole()
     last = workspace.batches.last_commit() if workspace.exists else None
     pending = workspace.batches.pending() if workspace.exists else None
     position = workspace.position() if last else Position()

@@ -20,10 +20,12 @@ class Memory:
 
     Attributes:
         batches: What it has read of the log of batches.
+        is_looked_at: Whether the tables were found to be there, and whole.
     """
 
     def __init__(self) -> None:
         self.batches = BatchMemory()
+        self.is_looked_at = False
         self._tables: Opened | None = None
         self._rows: dict[str, tuple[int, pa.Table]] = {}
         self._same_rows: dict[tuple[str, int, int], int] = {}

@@ -21,6 +21,7 @@ from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.migration import migrate
 from tidemark.resources.lake.reading import without_spark
 from tidemark.resources.lake.undoing import outputs, prepare, take_back
+from tidemark.resources.lake.whole import ensure_log_is_not_older, ensure_none_is_left, ensure_whole
 from tidemark.resources.memory import Memory
 from tidemark.resources.places.checks import ensure_answers, ensure_folder
 from tidemark.resources.places.place import Place
@@ -202,8 +203,33 @@ class Workspace:
 
     @property
     def exists(self) -> bool:
-        """Whether the pipeline's tables have been made."""
-        return self.lake.exists(tables.BATCHES)
+        """Whether the pipeline's tables have been made.
+
+        Raises:
+            LakeError: The log of batches is gone, and other tables are not.
+        """
+        if self.lake.exists(tables.BATCHES):
+            return True
+        if not self.memory.is_looked_at:
+            ensure_none_is_left(self.lake, tables.BATCHES, self.tables)
+            self.memory.is_looked_at = True
+        return False
+
+    def ensure_whole(self) -> None:
+        """Check, once in a run, that all tables are as the last commit left them.
+
+        Raises:
+            LakeError: One is gone or older, or a file of it is missing or damaged; or `batches` is older than they.
+        """
+        if self.memory.is_looked_at or not self.exists:
+            return
+        last = self.batches.last_commit()
+        ensure_log_is_not_older(self.lake, self.batches.base_versions(self.tables), self.batches.newest_attempt)
+        if last is not None:
+            committed = {name: last.table_versions[name] for name in self.tables if name in last.table_versions}
+            base = {name: self._base_of(name, version) for name, version in committed.items()}
+            ensure_whole(self.lake, committed, base | {tables.BATCHES: self.lake.version(tables.BATCHES)})
+        self.memory.is_looked_at = True
 
     @property
     def is_prepared(self) -> bool:

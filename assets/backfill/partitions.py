@@ -68,6 +68,7 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace, first
     ) -> Iterator[MaterializeResult[None]]:
         say_who_runs(context)
         workspace = open_workspace(tidemark_spark)
+        workspace.ensure_whole()
         asked = context.partition_key_range
         chosen = days_of_zone(date.fromisoformat(asked.start), date.fromisoformat(asked.end), zone)
         plan = rebuild_days(workspace, window, *chosen, context.run.run_id).plan

@@ -25,6 +25,8 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.once import Written
+from tidemark.resources.lake.reading import unreadable_file
+from tidemark.resources.sources.files import SPARK_FAILURES, cause_of, file_that_failed, is_of_a_file
 from tidemark.resources.spark.frames import count_splits
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import Position, Workspace, plan_end, records_in
@@ -102,7 +104,12 @@ class BatchWriter:
     def stage(self) -> Iterator[None]:
         """A stage at work on the batch: its lease is kept, and Spark is set for its size."""
         with self.workspace.batches.keeping_lease(self.plan, self.workspace.clock), self.tuned():
-            yield
+            try:
+                yield
+            except SPARK_FAILURES as error:
+                if is_of_a_file(error):  # of a table, as the batch reads nothing else
+                    raise unreadable_file(file_that_failed(error), cause_of(error)) from error
+                raise
 
     def tuned(self) -> AbstractContextManager[None]:
         """Spark, set for the size of the batch."""

@@ -104,6 +104,10 @@ class BatchLog:
         found = self._look().pending
         return found if found is not None and kind in (None, found.kind) else None
 
+    def newest_attempt(self) -> int:
+        """Return the number of the newest attempt, 0 before the first."""
+        return self._look().attempt
+
     def history(self, kind: Kind | None = None, *, after: int = -1) -> list[Commit]:
         """Return all commits, by batch; those of a kind if one is named, and those after a batch."""
         rows = self._lake.rows(BATCHES, filters=[("_batch_id", ">", after), ("state", "in", list(_COMMITTED))])

@@ -28,16 +28,16 @@ from tidemark.resources.lake.opened import Opened, Version
 from tidemark.resources.lake.table_columns import sql_types_of
 from tidemark.resources.places.place import Place, spark_url
 from tidemark.resources.sources.local_files import without_wildcards
-from tidemark.timeops.errors import LakeError
+from tidemark.timeops.errors import LakeError, first_line
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
     from pyspark.sql import DataFrame, SparkSession
 
 
-def unreadable_file(folder: Place, error: Exception) -> LakeError:
+def unreadable_file(place: Place | str, why: Exception | str) -> LakeError:
     """The error of a table of which a file cannot be read."""
     return LakeError(
-        f"A file of the table {folder} cannot be read: {error}",
+        f"A file of the table {place} cannot be read: {first_line(why)}",
         expected="all files that the table's log names, as they were written",
         remedy="restore the pipeline's folder from a backup, all tables of one time. Nothing was changed",
     )

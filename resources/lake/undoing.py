@@ -72,6 +72,8 @@ def prepare(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]
     looks = {table: _since(lake, table, version) for table, version in base.items()}
     if found := _foreign(looks):  # of all tables, not of the first one alone
         raise foreign_error(lake, found)
+    for table, since in looks.items():  # and nothing is taken back before all may be
+        _refuse_later(lake, table, since, attempt)
     return {table: take_back(lake, table, base[table], attempt, since=since) for table, since in looks.items()}
 
 

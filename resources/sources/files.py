@@ -51,6 +51,7 @@ _READERS: Mapping[str, Callable[[SparkSession, FilesSource, StructType, Sequence
 SPARK_FAILURES = (PySparkException, Py4JJavaError)
 """What Spark raises; the latter where PySpark knows no class for it."""
 _CONDITION = re.compile(r"\[FAILED_READ_FILE\.(\w+)\]")
+_FILE = re.compile(r"while reading file (\S+?)\.(?:\s|$)")
 _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 
 
@@ -224,6 +225,12 @@ def cause_of(error: Exception) -> str:
     """Why Spark could not read a file."""
     said = _CAUSE.search(str(error))
     return said[1] if said else "Spark does not say why"
+
+
+def file_that_failed(error: Exception) -> str:
+    """Return the URL of the file whose content Spark failed at, as it names it; empty where it does not."""
+    said = _FILE.search(str(error))
+    return said[1] if said else ""
 
 
 def unreadable(spark: SparkSession, source: FilesSource, files: Sequence[FileRange]) -> dict[str, InputError]:
