@@ -218,11 +218,11 @@ def _read_sources(
     for source, time in zip(workspace.spec.sources, workspace.rules.sources, strict=True):
         own = found.by_source[source.name]
         if isinstance(source, DeltaSource):
-            read = read_versions(workspace.spark, source, own.versions, place)
+            read = read_versions(workspace.spark, source, own.versions, place, time.time_zone)
         elif isinstance(source, KafkaSource):
-            read = read_offsets(workspace.spark, source, own.offsets, workspace.file.folder)
+            read = read_offsets(workspace.spark, source, own.offsets, workspace.file.folder, time.time_zone)
         else:
-            read = read_files(workspace.spark, source, own.ready)
+            read = read_files(workspace.spark, source, own.ready, time.time_zone)
         states += [(source.name, one) for one in (*read.states, *own.touched, *counted(own.copies, read.states))]
         if own.is_ready or not frames:
             timed = _with_arrival(read.records, source, time.time_zone, own.versions)
@@ -307,7 +307,8 @@ def _stretches(workspace: Workspace, found: Waiting) -> list[Stretch] | None:
     read = [
         (source, found.by_source[source.name].ready) for source in spec.sources if isinstance(source, FilesSource)
     ]
-    stretches = stretches_in_order(read, by_arrival=order_of(spec) == "arrival_time")
+    by_arrival = order_of(spec) == "arrival_time"
+    stretches = stretches_in_order(read, by_arrival=by_arrival, time_zone=spec.time.time_zone)
     from_us = spec.time.read_from_us
     if stretches is None or from_us is None:
         return stretches

@@ -32,7 +32,7 @@ from tidemark.timeops.durations import format_duration
 from tidemark.timeops.events.duplicates import FIRST
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.tokens import mentions
-from tidemark.timeops.expressions.try_expression import any_fails, as_json
+from tidemark.timeops.expressions.try_expression import any_fails, as_json, text_of
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import WindowSpec, is_reserved
 from tidemark.timeops.windows.kinds import kind_of
@@ -42,6 +42,7 @@ FLUSH_HAD_CLOSED = "a flush did so before the pipeline was reopened"
 """How the sentence ends of a dead letter that no allowed lateness would have let in, as a flush closed its window."""
 
 _SPANS = "array<struct<start: timestamp, end: timestamp>>"
+_MOST_SHOWN = 200  # characters of a value in a sentence; `payload` has all of it
 
 
 def time_letters(refused: DataFrame, payload: Sequence[str], rules: TimeRules) -> DataFrame:
@@ -59,7 +60,7 @@ def time_letters(refused: DataFrame, payload: Sequence[str], rules: TimeRules) -
         *_where_from(),
         F.when(ingest, "ingest").otherwise("time").alias("stage"),
         F.col(REASON).alias("reason"),
-        _time_detail(rules).alias("detail"),
+        _time_detail(rules, refused).alias("detail"),
         F.lit(None).cast("string").alias("window_name"),
         F.lit(None).cast(_SPANS).alias("missed_windows"),
         F.col(EVENT_TIME),
@@ -171,7 +172,7 @@ def _in_seconds(us: Column) -> Column:
     return F.concat((us / F.lit(1_000_000)).cast("decimal(30,6)").cast("string"), F.lit(" s"))
 
 
-def _time_detail(rules: TimeRules) -> Column:
+def _time_detail(rules: TimeRules, refused: DataFrame) -> Column:
     time = rules.time
     rule = _by_source(
         rules, lambda source: f"timestamp_by `{source.timestamp_by}`", f"timestamp_by `{time.timestamp_by}`"
@@ -195,10 +196,15 @@ def _time_detail(rules: TimeRules) -> Column:
     early = format_duration(time.early.tolerance) if time.early else ""
     late = format_duration(time.late.tolerance) if time.late else ""
     sentences = {
-        "malformed": F.concat(place, F.lit(" does not fit the schema of the source")),
+        "malformed": F.concat(place, F.lit(" does not fit the schema of the source: "), _shortened(F.col(MALFORMED))),
         "no_arrival_time": F.concat(F.lit("nothing gives an arrival time of the years 0001 to 9999 for "), place),
         "no_timestamp": F.concat(rule, F.lit(" gives null")),
-        "bad_timestamp": F.concat(rule, F.lit(" gives no time between the years 0001 and 9999")),
+        "bad_timestamp": F.concat(
+            rule,
+            F.lit(" gives '"),
+            _shortened(_event_text(rules, refused)),
+            F.lit("', no time from year 0001 to 9999"),
+        ),
         "bad_expression": F.concat(rule, F.lit(" fails on this record")),
         "duplicate": F.concat(F.lit("the event is a duplicate of the one with _arrival_seq "), first, F.lit(apart)),
         "early": F.concat(F.lit("the event is "), by, F.lit(f" more than {early} ahead of its arrival")),
@@ -209,6 +215,22 @@ def _time_detail(rules: TimeRules) -> Column:
     for reason, sentence in sentences.items():
         detail = F.when(F.col(REASON) == reason, sentence).otherwise(detail)
     return detail
+
+
+def _event_text(rules: TimeRules, refused: DataFrame) -> Column:
+    """The text of what `timestamp_by` gives."""
+    found = F.lit("")
+    for one in rules.event_times:
+        if one.timestamp_by is not None:
+            is_own = F.col(SOURCE).isin(*one.sources) if one.sources else F.lit(True)
+            found = F.when(is_own, text_of(refused, one.timestamp_by)).otherwise(found)
+    return F.coalesce(found, F.lit(""))
+
+
+def _shortened(text: Column) -> Column:
+    return F.when(F.length(text) > _MOST_SHOWN, F.concat(F.substring(text, 1, _MOST_SHOWN), F.lit("…"))).otherwise(
+        text
+    )
 
 
 def _by_source(rules: TimeRules, text: Callable[[SourceTime], str], default: str) -> Column:

@@ -17,6 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.resources.sources.files import split_of
+from tidemark.resources.sources.json_files import objects_of
+from tidemark.resources.sources.lines import LINE
+from tidemark.resources.sources.typed_texts import Reading
 from tidemark.timeops import columns as c
 from tidemark.timeops.cases.file import Case, CasesFile, Row
 from tidemark.timeops.cases.values import is_written_as_text
@@ -93,8 +96,7 @@ def read_records(spark: SparkSession, spec: Spec, file: CasesFile, payload: Stru
     file.complain(list(_unquoted(file.cases, payload)))
     lines = [line for number, case in enumerate(file.cases) for line in _lines(number, case, spec)]
     written = spark.createDataFrame(pa.Table.from_pylist(lines, schema=_LINES))
-    parsed = written.withColumn("__tm_read", F.from_json("__tm_record", payload)).select("*", "__tm_read.*")
-    timed = reduce(DataFrame.unionByName, (_with_arrival(parsed, source, spec) for source in spec.sources))
+    timed = reduce(DataFrame.unionByName, (_of_source(written, source, spec, payload) for source in spec.sources))
     misfits = F.array_compact(F.array(*[_misfit(name) for name in payload.names]))
     known = timed.withColumn("__tm_misfits", misfits).coalesce(1).localCheckpoint()
     arrivals: list[list[int | None]] = [[] for _ in file.cases]
@@ -146,16 +148,19 @@ def _payload_of(record: Row) -> Mapping[str, Any]:
     return {name: value for name, value in record.items() if name not in (c.ARRIVAL, c.SOURCE, c.SPLIT, c.FILE)}
 
 
-def _with_arrival(parsed: DataFrame, source: Source, spec: Spec) -> DataFrame:
+def _of_source(written: DataFrame, source: Source, spec: Spec, payload: StructType) -> DataFrame:
     """The records of one source; `__tm_arrival` is what its expression gives where it has one."""
-    own = parsed.where(F.col(c.SOURCE) == source.name)
+    time_zone = source.time_zone or spec.time.time_zone
+    lines = written.where(F.col(c.SOURCE) == source.name).withColumn(LINE, F.col("__tm_record"))
+    read = objects_of(lines, payload, Reading(time_zone, {}))
+    own = read.frame.select(*written.columns, *[value.alias(name) for name, value in read.columns.items()])
     if source.split is not None:
         own = own.withColumn(c.SPLIT, F.coalesce(c.SPLIT, split_of(own, source)))
     if source.arrival_time is None:
         return own
     where = f"sources[{source.name}].arrival_time"
-    read = with_instant(own, source.arrival_time, source.time_zone or spec.time.time_zone, where=where)
-    return read.withColumn("__tm_arrival", F.col(US)).drop(US, FAILED, BAD)
+    timed = with_instant(own, source.arrival_time, time_zone, where=where)
+    return timed.withColumn("__tm_arrival", F.col(US)).drop(US, FAILED, BAD)
 
 
 def _misfit(name: str) -> Any:

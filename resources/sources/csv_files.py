@@ -26,6 +26,8 @@ from tidemark.resources.sources.lines import (
     to_records,
 )
 from tidemark.resources.sources.local_files import spark_path
+from tidemark.resources.sources.typed_texts import Reading, holds, with_texts, with_values
+from tidemark.timeops.expressions.text_values import EXACT
 from tidemark.timeops.spec import FilesSource
 
 _MOST_COLUMNS = 20_480  # Spark's own limit; a line with more fails the job, so it must not reach the parser
@@ -41,8 +43,8 @@ class Layout:
 
     @property
     def shape(self) -> StructType:
-        """All columns by position: the wanted ones typed, the others text, and what cannot be parsed."""
-        types = {field.name: field.dataType for field in self.wanted}
+        """All columns by position: the wanted ones as Spark reads them, the others text, and what it cannot."""
+        types = {field.name: with_texts(field.dataType) for field in self.wanted}
         fields = [StructField(f"_c{i}", types.get(name, StringType())) for i, name in enumerate(self.names)]
         return StructType([*fields, StructField(RAW, StringType())])
 
@@ -61,9 +63,9 @@ class Layout:
         parsed = F.col(self.parsed)
         return parsed.isNotNull() & parsed[RAW].isNull()
 
-    def field(self, name: str) -> Column:
-        """A wanted column of a parsed line."""
-        return F.col(self.parsed)[f"_c{self.names.index(name)}"]
+    def field_sql(self, name: str) -> str:
+        """Return SQL of a wanted column of a parsed line."""
+        return f"{self.parsed}._c{self.names.index(name)}"
 
     def unknown(self) -> Column:
         """The other columns that have a value, as JSON text."""
@@ -74,11 +76,13 @@ class Layout:
         return F.when(parsed.isNotNull(), F.to_json(F.struct(*others)))
 
 
-def read_csv(spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange]) -> Numbered:
+def read_csv(
+    spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange], time_zone: str
+) -> Numbered:
     """Read CSV files: the columns of `schema`, and those that every reader adds (see files.py).
 
     With a header the columns of `schema` are found by name, without one by position. A record with too few or too
-    many fields, with a value that does not fit its column, or with a quote that is not closed is malformed.
+    many fields, with a value that does not fit its column exactly, or with a quote that is not closed is malformed.
 
     Raises:
         InputError: A wanted column is missing from a header.
@@ -104,22 +108,28 @@ def read_csv(spark: SparkSession, source: FilesSource, schema: StructType, range
         )
         for file in ranges
     ]
+    reading = Reading(time_zone, parser_options(source))
     return (
-        _read_multiline(spark, source, layouts, parts)
+        _read_multiline(spark, source, reading, layouts, parts)
         if multiline
-        else _read_lines(spark, source, cut, layouts, parts)
+        else _read_lines(spark, source, reading, layouts, parts)
     )
 
 
 def _read_lines(
-    spark: SparkSession, source: FilesSource, cut: Dialect, layouts: Sequence[Layout], parts: Sequence[Part]
+    spark: SparkSession,
+    source: FilesSource,
+    reading: Reading,
+    layouts: Sequence[Layout],
+    parts: Sequence[Part],
 ) -> Numbered:
+    cut = dialect(source)
     numbered = read_lines(spark, parts)
     lines = numbered.records.where(F.trim(LINE) != "")
     if cut.comment:
         lines = lines.where(~F.startswith(LINE, F.lit(cut.comment)))
     most = max(_MOST_COLUMNS, *(len(layout.names) for layout in layouts))
-    options = {**parser_options(source), "maxColumns": str(most + 1)}
+    options = {**reading.options, "maxColumns": str(most + 1)}
     separators = F.length(LINE) - F.length(F.replace(LINE, F.lit(cut.sep)))
     fits = (F.length(LINE) < most) | (separators < most)
     parsed = lines.select(
@@ -130,35 +140,62 @@ def _read_lines(
         ),
     )
     sound = reduce(Column.__or__, (layout.is_sound() for layout in layouts)) & ~_has_open_quote(cut)
-    return Numbered(_records(parsed, source, layouts, F.when(~sound, F.col(LINE))), numbered.counts)
+    return Numbered(_records(parsed, source, reading, layouts, ~sound), numbered.counts)
 
 
 def _read_multiline(
-    spark: SparkSession, source: FilesSource, layouts: Sequence[Layout], parts: Sequence[Part]
+    spark: SparkSession, source: FilesSource, reading: Reading, layouts: Sequence[Layout], parts: Sequence[Part]
 ) -> Numbered:
     """Read records that may hold line ends in quotes; only Spark's CSV reader can find their ends."""
     records: list[DataFrame] = []
     counts: dict[str, int] = {}
-    reader = spark.read.options(**parser_options(source), multiLine="true", header="false")
+    reader = spark.read.options(**reading.options, multiLine="true", header="false")
     for layout in layouts:
         mine = [part for part in parts if part.group == layout.number]
         scan = reader.schema(layout.shape).csv([spark_path(part.file.path) for part in mine])
         numbered = number(spark, scan, mine)
         parsed = numbered.records.withColumn(layout.parsed, F.struct(*layout.shape.names))
-        records.append(_records(parsed, source, [layout], F.col(RAW)))
+        texts = parsed.withColumn(LINE, F.coalesce(RAW, _as_written(source, layout)))
+        records.append(_records(texts, source, reading, [layout], F.col(RAW).isNotNull()))
         counts.update(numbered.counts)
     return Numbered(reduce(DataFrame.union, records), counts)
 
 
-def _records(parsed: DataFrame, source: FilesSource, layouts: Sequence[Layout], malformed: Column) -> DataFrame:
-    """Take the columns of each record from the layout of its file; the parsed lines of the others are null."""
+def _records(
+    parsed: DataFrame,
+    source: FilesSource,
+    reading: Reading,
+    layouts: Sequence[Layout],
+    malformed: Column,
+) -> DataFrame:
+    """Take the columns of each record from the layout of its file; the parsed lines of the others are null.
+
+    Args:
+        parsed: Parsed records, with their texts in `__tm_line`.
+        source: The source.
+        reading: How texts become values.
+        layouts: The layouts of its files.
+        malformed: Whether a record could not be parsed.
+    """
+    wanted = layouts[0].wanted
+    written = {name: f"coalesce({', '.join(layout.field_sql(name) for layout in layouts)})" for name in wanted.names}
+    own = [field for field in wanted if holds(field.dataType, EXACT)]
+    typed, values, misfit = with_values(parsed, {field.name: written[field.name] for field in own}, own, reading)
     return to_records(
-        parsed,
+        typed,
         source,
-        columns={name: F.coalesce(*(layout.field(name) for layout in layouts)) for name in layouts[0].wanted.names},
+        columns={name: values.get(name, F.expr(written[name])) for name in wanted.names},
         rescued=F.coalesce(*(layout.unknown() for layout in layouts)),
-        malformed=malformed,
+        malformed=F.when(malformed | misfit, F.col(LINE)),
     )
+
+
+def _as_written(source: FilesSource, layout: Layout) -> Column:
+    """The text of a record that Spark's reader could parse, which does not give it."""
+    signs = {
+        name: str(source.options[name]) for name in ("sep", "delimiter", "quote", "escape") if name in source.options
+    }
+    return F.to_csv(F.col(layout.parsed).dropFields(RAW), signs)
 
 
 def _has_open_quote(cut: Dialect) -> Column:

@@ -20,14 +20,14 @@ from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from tidemark.resources.places.place import Place, in_delta, remove_tree, spark_url, write_whole
 from tidemark.resources.sources.delta_log import LOG, DataFile, Layout
 from tidemark.resources.sources.files import FilesRead, no_records, schema_in_input
 from tidemark.resources.sources.known_versions import TableVersion, ensure_same_table
 from tidemark.resources.sources.lines import FILE, MODIFIED, POSITION, to_records
-from tidemark.resources.sources.parquet_files import is_lossless, wrong_type
+from tidemark.resources.sources.parquet_files import converted, is_lossless, wrong_type
 from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
@@ -71,7 +71,11 @@ def reading_place(folder: Place) -> Iterator[Place]:
 
 
 def read_versions(
-    spark: SparkSession, source: DeltaSource, versions: Sequence[TableVersion], place: Place
+    spark: SparkSession,
+    source: DeltaSource,
+    versions: Sequence[TableVersion],
+    place: Place,
+    time_zone: str = "UTC",
 ) -> FilesRead:
     """Read the rows of versions, as records like those of files; nothing is computed yet.
 
@@ -83,6 +87,7 @@ def read_versions(
         source: The source of the spec.
         versions: The `versions` of its discovery.
         place: As of `reading_place`.
+        time_zone: Zone of the pipeline's times without one, where the source has none of its own.
 
     Raises:
         SpecError: `schema` or `rename` of the source is wrong.
@@ -92,15 +97,16 @@ def read_versions(
     schema = schema_in_input(spark, source)
     _check_types(versions, schema)
     frames: list[DataFrame] = []
+    zone = source.time_zone or time_zone
     full = [version for version in versions if not version.is_empty]
     for (how, layout), group in groupby(full, key=lambda one: (one.how, one.layout)):
         own = list(group)
         if how == "whole":
-            frames.extend(_records(_whole(spark, one, place), source, schema) for one in own)
+            frames.extend(_records(_whole(spark, one, place), source, schema, zone) for one in own)
         elif how == "added":
-            frames.append(_records(_added(spark, own, layout, place), source, schema))
+            frames.append(_records(_added(spark, own, layout, place), source, schema, zone))
         else:
-            frames.append(_records(_changed(spark, own), source, schema))
+            frames.append(_records(_changed(spark, own), source, schema, zone))
     records = reduce(DataFrame.unionByName, frames) if frames else no_records(spark, source)
     ensure_same_table(versions)
     return FilesRead(records, tuple(version.state for version in versions))
@@ -154,12 +160,16 @@ class _Rows:
         return cls(rows.select(*values, *place), names)
 
 
-def _records(rows: _Rows, source: DeltaSource, schema: StructType) -> DataFrame:
+def _records(rows: _Rows, source: DeltaSource, schema: StructType, time_zone: str) -> DataFrame:
     """Rows as records; what `changes: rows` adds is a column as any other."""
     values = {name: F.col(f"{_VALUE}{number}") for number, name in enumerate(rows.names)}
     if source.changes == "rows":
         values.setdefault(CHANGE_TYPE, F.lit("insert"))
-    columns = {field.name: values[field.name].cast(field.dataType) for field in schema}
+    found = {name: field.dataType for name, field in zip(rows.names, rows.frame.schema, strict=False)}
+    found.setdefault(CHANGE_TYPE, StringType())
+    columns = {
+        field.name: converted(values[field.name], found[field.name], field.dataType, time_zone) for field in schema
+    }
     others = [value.alias(name) for name, value in values.items() if name not in columns]
     kept = F.to_json(F.struct(*others), EVERY_MICROSECOND) if others else F.lit(None)
     no_text = F.lit(None).cast("string")

@@ -43,7 +43,7 @@ from tidemark.timeops.spec import FilesSource, KafkaSource, Source
 from tidemark.timeops.spec.expressions import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
 from tidemark.timeops.spec_check import is_storable
 
-_READERS: Mapping[str, Callable[[SparkSession, FilesSource, StructType, Sequence[FileRange]], Numbered]] = {
+_READERS: Mapping[str, Callable[[SparkSession, FilesSource, StructType, Sequence[FileRange], str], Numbered]] = {
     "csv": read_csv,
     "json": read_json,
     "parquet": read_parquet,
@@ -71,7 +71,9 @@ class FilesRead:
     states: tuple[FileState, ...]
 
 
-def read_files(spark: SparkSession, source: FilesSource, ranges: Sequence[FileRange]) -> FilesRead:
+def read_files(
+    spark: SparkSession, source: FilesSource, ranges: Sequence[FileRange], time_zone: str = "UTC"
+) -> FilesRead:
     """Read the records of an ingestion; one small job counts lines, the records themselves are lazy.
 
     A file may change after this has returned and before its records are stored: ask `ensure_unchanged` then.
@@ -80,6 +82,7 @@ def read_files(spark: SparkSession, source: FilesSource, ranges: Sequence[FileRa
         spark: The session.
         source: The files source of the spec.
         ranges: The `ready` files of its discovery.
+        time_zone: Zone of the pipeline's times without one, where the source has none of its own.
 
     Raises:
         SpecError: `schema`, `rename` or an option of the source is wrong.
@@ -89,7 +92,7 @@ def read_files(spark: SparkSession, source: FilesSource, ranges: Sequence[FileRa
     filled = [file for file in ranges if file.size]
     counts: Mapping[str, int] = {}
     if filled:
-        numbered = _READERS[source.format](spark, source, schema, filled)
+        numbered = _READERS[source.format](spark, source, schema, filled, source.time_zone or time_zone)
         records, counts = numbered.records, numbered.counts
     else:
         records = no_records(spark, source)

@@ -12,7 +12,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    AtomicType,
     DataType,
+    DecimalType,
     DoubleType,
     FloatType,
     MapType,
@@ -22,26 +24,42 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from tidemark.resources.sources.json_texts import (
+    HAS_FRACTION,
+    ROUNDED,
+    has_half_a_character,
+    marked,
+    unmarked_json,
+    unmarked_sql,
+    with_whole_characters,
+)
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.lines import LINE, RAW, Numbered, Part, parser_options, read_lines, to_records
+from tidemark.resources.sources.typed_texts import Reading, holds, literal, with_texts, with_values
+from tidemark.timeops.expressions.text_values import EXACT
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import holds_floats
 from tidemark.timeops.spec import FilesSource
 
-_PARSED = "__tm_parsed"
+_PARSED, _EXACT = "__tm_parsed", "__tm_exact"
+_OWN_TYPES = (StringType, *EXACT)
 _INFINITIES = ("Infinity", "+Infinity", "-Infinity", "+INF", "-INF")
 _BARE_INFINITIES = ('"Infinity"', '"-Infinity"')  # as Spark shows a number that is infinite, whatever was written
 _BARE = r"[:\[,]\s*[+-]?Infinity\b"
 
 
-def read_json(spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange]) -> Numbered:
+def read_json(
+    spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange], time_zone: str
+) -> Numbered:
     """Read JSON lines: the columns of `schema`, and those that every reader adds (see files.py).
 
     A missing key is null. A line is malformed that is no JSON object, holds more than one, has a key twice, or has a
-    value that does not fit its column, such as a number too large for it.
+    value that does not fit its column exactly, such as a number too large for it.
     """
     numbered = read_lines(spark, [Part(file, skip=file.skip_lines) for file in ranges])
     lines = numbered.records.where(F.btrim(LINE, F.lit(" \t")) != "")
-    read = objects_of(lines, schema, parser_options(source))
+    reading = Reading(time_zone, parser_options(source))
+    read = objects_of(lines, schema, reading, keep_unknown=source.keep_unknown)
     return Numbered(to_records(read.frame, source, read.columns, read.rescued, read.malformed), numbered.counts)
 
 
@@ -52,7 +70,7 @@ class Objects:
     Attributes:
         frame: The rows, each with its object.
         columns: The values of the objects by name.
-        rescued: The keys that no column is of, as JSON text.
+        rescued: The keys that no column is of, as JSON text with the digits of the line.
         malformed: The text where it is no object of that shape, else null.
     """
 
@@ -62,21 +80,82 @@ class Objects:
     malformed: Column
 
 
-def objects_of(lines: DataFrame, schema: StructType, options: Mapping[str, str]) -> Objects:
+def objects_of(lines: DataFrame, schema: StructType, reading: Reading, *, keep_unknown: bool = False) -> Objects:
     """Read texts in `__tm_line` as objects of a shape.
 
     Args:
         lines: The texts.
         schema: Names and types of what is wanted of an object.
-        options: Those of Spark's parser.
+        reading: How texts become values; its options are those of Spark's parser.
+        keep_unknown: Whether `rescued` is asked for.
     """
-    given = dict(options)
-    shape = StructType([*schema.fields]).add(RAW, StringType())
+    given = dict(reading.options)
+    shape = StructType([StructField(field.name, with_texts(field.dataType)) for field in schema]).add(
+        RAW, StringType()
+    )
     parsed, object_ = lines.withColumn(_PARSED, F.from_json(LINE, shape, given)), F.col(_PARSED)
     malformed = object_.isNull() | object_[RAW].isNotNull() | ~_stands_alone(schema, given)
     malformed = malformed | _is_too_large(object_, schema, given)
-    columns = {name: object_[name] for name in schema.names}
-    return Objects(parsed, columns, _unknown_keys(schema.names, given), F.when(malformed, F.col(LINE)))
+    has_half = has_half_a_character()
+    if not keep_unknown:  # a key that nobody asked for may have one
+        other = F.to_json(F.from_json(with_whole_characters(), shape, given))
+        has_half = F.when(has_half, F.coalesce(F.to_json(object_) != other, F.lit(True))).otherwise(F.lit(False))
+    frame, columns, misfit = _typed(parsed, schema, reading)
+    rescued = _unknown_keys(schema.names, given) if keep_unknown else F.lit(None).cast("string")
+    return Objects(frame, columns, rescued, F.when(malformed | has_half | misfit, F.col(LINE)))
+
+
+def _typed(parsed: DataFrame, schema: StructType, reading: Reading) -> tuple[DataFrame, Mapping[str, Column], Column]:
+    """Adds the values of columns that hold texts, dates, times or decimals; whether one does not fit its column.
+
+    Where Spark's parser may have changed the digits of a number that becomes one of these, the line is parsed again.
+    """
+    columns = {name: F.col(_PARSED)[name] for name in schema.names}
+    own = [field for field in schema if holds(field.dataType, _OWN_TYPES)]
+    if not own:
+        return parsed, columns, F.lit(False)
+    shape = StructType([StructField(field.name, with_texts(field.dataType, (AtomicType,))) for field in own])
+    again = F.from_json(marked(), shape, {**reading.options, "columnNameOfCorruptRecord": ""})
+    loses = " OR ".join(_may_lose_digits(field) for field in own)
+    exact = parsed.withColumn(_EXACT, F.when(F.expr(loses), again))
+    frame, values, misfit = with_values(exact, {field.name: _text_of(field) for field in own}, own, reading)
+    return frame, {**columns, **values}, misfit
+
+
+def _may_lose_digits(field: StructField) -> str:
+    """SQL: the text of a value may have other digits than the line."""
+    text = f"{_PARSED}.{quoted(field.name)}"
+    if isinstance(field.dataType, StringType | DecimalType):
+        return f"coalesce({text} RLIKE r'{ROUNDED}', false)"
+    if not holds(field.dataType, (StringType, DecimalType)):
+        return "false"
+    return f"({text} IS NOT NULL AND {LINE} RLIKE r'{HAS_FRACTION}')"
+
+
+def _text_of(field: StructField) -> str:
+    """SQL of a value with texts in place of dates, times and decimals, with the digits of the line."""
+    first, again = (f"{of}.{quoted(field.name)}" for of in (_PARSED, _EXACT))
+    return f"IF({_EXACT} IS NULL, {first}, {_merged(first, again, field.dataType)})"
+
+
+def _merged(first: str, again: str, kind: DataType, depth: int = 0) -> str:
+    """SQL of a value in which texts are those of the second parse."""
+    if not holds(kind, _OWN_TYPES):
+        return first
+    one, other = f"a{depth}", f"b{depth}"
+    if isinstance(kind, ArrayType):
+        item = _merged(one, other, kind.elementType, depth + 1)
+        return f"zip_with({first}, {again}, ({one}, {other}) -> {item})"
+    if isinstance(kind, MapType):
+        item = _merged(one, other, kind.valueType, depth + 1)
+        return f"map_zip_with({first}, {again}, (k{depth}, {one}, {other}) -> {item})"
+    if isinstance(kind, StructType):
+        parts = []
+        for part in kind:
+            inner, of_again = (f"{of}.{quoted(part.name)}" for of in (first, again))
+            parts.append(f"{literal(part.name)}, {_merged(inner, of_again, part.dataType, depth)}")
+        return f"IF({first} IS NULL, NULL, named_struct({', '.join(parts)}))"
+    return unmarked_sql(again)
 
 
 def _stands_alone(schema: StructType, options: dict[str, str]) -> Column:
@@ -155,6 +234,7 @@ def _as_text(kind: DataType) -> DataType:
 
 
 def _unknown_keys(known: Sequence[str], options: dict[str, str]) -> Column:
-    """The keys of the object that `schema` does not name, as JSON text with their JSON types."""
-    all_keys = F.from_json(LINE, "map<string, variant>", options)
-    return F.to_json(F.map_filter(all_keys, lambda key, _: ~key.isin(*known)))
+    """The keys of the object that `schema` does not name, as JSON text with the values of the line."""
+    all_keys = F.from_json(marked(), "map<string, variant>", options)
+    kept = F.to_json(F.map_filter(all_keys, lambda key, _: ~key.isin(*known)))
+    return unmarked_json(kept)

@@ -31,7 +31,8 @@ from tidemark.resources.sources.files import SPARK_FAILURES, FilesRead, cause_of
 from tidemark.resources.sources.json_files import objects_of
 from tidemark.resources.sources.known_offsets import OffsetRange
 from tidemark.resources.sources.lines import FILE, LINE, MODIFIED, POSITION, RAW, to_records
-from tidemark.resources.sources.parquet_files import is_lossless, wrong_type
+from tidemark.resources.sources.parquet_files import converted, is_lossless, wrong_type
+from tidemark.resources.sources.typed_texts import Reading
 from tidemark.timeops.errors import InputError, MachineError, first_line
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
@@ -71,7 +72,9 @@ def reader_packages(sources: Iterable[Source]) -> list[str]:
     return [kafka_package()] * bool(formats) + [avro_package()] * ("avro" in formats)
 
 
-def read_offsets(spark: SparkSession, source: KafkaSource, ranges: Sequence[OffsetRange], base: Path) -> FilesRead:
+def read_offsets(
+    spark: SparkSession, source: KafkaSource, ranges: Sequence[OffsetRange], base: Path, time_zone: str = "UTC"
+) -> FilesRead:
     """Read the records of ranges, as records like those of files; they are fetched now.
 
     `_file` is the topic-partition, such as `orders-3`, `_position` the offset, `_modified` the timestamp. A record
@@ -82,6 +85,7 @@ def read_offsets(spark: SparkSession, source: KafkaSource, ranges: Sequence[Offs
         source: The source of the spec.
         ranges: The `offsets` of its discovery.
         base: The folder of the spec file.
+        time_zone: Zone of the pipeline's times without one, where the source has none of its own.
 
     Raises:
         SpecError: `schema` or `rename` of the source is wrong.
@@ -97,7 +101,7 @@ def read_offsets(spark: SparkSession, source: KafkaSource, ranges: Sequence[Offs
     fetched = _fetched(spark, source, ranges, Connection.of(source, base))
     names = source.added_columns
     wanted = StructType([field for field in schema if field.name not in names])
-    return FilesRead(_records(fetched, source, wanted, base), ())
+    return FilesRead(_records(fetched, source, wanted, base, source.time_zone or time_zone), ())
 
 
 def _ensure_reader(spark: SparkSession, package: str) -> None:
@@ -316,21 +320,25 @@ def _text(value: Column) -> Column:
     return F.when(F.is_valid_utf8(text), text).otherwise(F.concat(F.lit("X'"), F.hex(value), F.lit("'")))
 
 
-def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Path) -> DataFrame:
+def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Path, time_zone: str) -> DataFrame:
     """Values as records; a tombstone has no value, and is not malformed."""
     value, text = F.col(_VALUE), F.col(_VALUE).cast("string")
     nothing = F.lit(None).cast("string")
     if source.format == "json":
         lines = rows.withColumn(LINE, F.when(F.is_valid_utf8(text), text))
-        read = objects_of(lines, wanted, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW})
+        reading = Reading(time_zone, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW})
+        read = objects_of(lines, wanted, reading, keep_unknown=source.keep_unknown)
         frame, columns, rescued = read.frame, read.columns, read.rescued
         malformed = F.when(F.col(LINE).isNull(), _text(value)).otherwise(read.malformed)
     elif source.format == "avro":
         schema = _avro_schema(source, base)
-        _check_avro(rows.sparkSession, source, schema, wanted)
+        found = _check_avro(rows.sparkSession, source, schema, wanted)
         frame = rows.withColumn(_INNER, _avro(value, schema)["value"])
         inner = F.col(_INNER)
-        columns = {field.name: inner[field.name].cast(field.dataType) for field in wanted}
+        columns = {
+            field.name: converted(inner[field.name], found[field.name].dataType, field.dataType, time_zone)
+            for field in wanted
+        }
         others = [inner[name].alias(name) for name in _fields(schema) if name not in columns]
         rescued = F.to_json(F.struct(*others), EVERY_MICROSECOND) if others else nothing
         malformed = F.when(inner.isNull(), _text(value))
@@ -395,8 +403,8 @@ def _avro(value: Column, schema: str) -> Column:
     return from_avro(value, json.dumps(outer), {"mode": "PERMISSIVE"})
 
 
-def _check_avro(spark: SparkSession, source: KafkaSource, schema: str, wanted: StructType) -> None:
-    """Check that the columns of the spec are fields of the Avro schema, with types that fit.
+def _check_avro(spark: SparkSession, source: KafkaSource, schema: str, wanted: StructType) -> StructType:
+    """Check that the columns of the spec are fields of the Avro schema, with types that fit; return its types.
 
     Raises:
         InputError: They are not.
@@ -421,3 +429,4 @@ def _check_avro(spark: SparkSession, source: KafkaSource, schema: str, wanted: S
         if not is_lossless(kind, field.dataType):
             path = str(source.avro_schema)
             raise wrong_type(path, field.name, kind.simpleString(), field.dataType.simpleString(), of="schema file")
+    return found

@@ -44,7 +44,7 @@ class Stretch:
 
 
 def stretches_in_order(
-    read: Sequence[tuple[FilesSource, Sequence[FileRange]]], *, by_arrival: bool
+    read: Sequence[tuple[FilesSource, Sequence[FileRange]]], *, by_arrival: bool, time_zone: str = "UTC"
 ) -> list[Stretch] | None:
     """The files of an ingestion, one behind the other as their records are in the log.
 
@@ -53,6 +53,7 @@ def stretches_in_order(
     Args:
         read: Each source with its files.
         by_arrival: The log has the records by arrival, then by file; else by file and place alone.
+        time_zone: Zone of the pipeline's times without one, where a source has none of its own.
 
     Returns:
         None where some records have to be sorted, or where that cannot be told. Then the arrivals may also not rise
@@ -63,7 +64,7 @@ def stretches_in_order(
     found: list[Stretch] = []
     for source, files in read:
         for file in files:
-            stretch = _stretch(source, file)
+            stretch = _stretch(source, file, source.time_zone or time_zone)
             if stretch is None:
                 return None
             found += [stretch] if stretch.rows else []
@@ -77,7 +78,7 @@ def _follows(after: Stretch, before: Stretch) -> bool:
     return after.first_us > before.last_us or (after.first_us == before.last_us and same)
 
 
-def _stretch(source: FilesSource, file: FileRange) -> Stretch | None:
+def _stretch(source: FilesSource, file: FileRange, time_zone: str) -> Stretch | None:
     if source.format != "parquet":
         return None
     if source.arrival_time is None:
@@ -86,21 +87,23 @@ def _stretch(source: FilesSource, file: FileRange) -> Stretch | None:
         rows = pq.read_metadata(file.path).num_rows
         return Stretch(source.name, file.name, rows, file.modified_us, file.modified_us)
     column = source.arrival_time.strip("`")
-    arrivals = _arrivals(file.path, names_in_files([column], source.rename)[column])
+    arrivals = _arrivals(file.path, names_in_files([column], source.rename)[column], time_zone)
     return None if arrivals is None else Stretch(source.name, file.name, *arrivals)
 
 
-def _arrivals(path: str, column: str) -> tuple[int, int, int] | None:
+def _arrivals(path: str, column: str, time_zone: str) -> tuple[int, int, int] | None:
     """Rows, first and last value of a column of instants whose values never fall; None of any other column."""
     try:
-        return _range_of(pq.ParquetFile(path), column)
+        return _range_of(pq.ParquetFile(path), column, time_zone)
     except (pa.ArrowException, OSError):  # whoever reads the records says what is wrong with the file
         return None
 
 
-def _range_of(file: pq.ParquetFile, column: str) -> tuple[int, int, int] | None:
+def _range_of(file: pq.ParquetFile, column: str, time_zone: str) -> tuple[int, int, int] | None:
     kind = file.schema_arrow.field(column).type if column in file.schema_arrow.names and "." not in column else None
     if kind is None or not pa.types.is_timestamp(kind) or kind.unit not in _US:
+        return None
+    if kind.tz is None and time_zone != "UTC":  # local times, which Spark turns into instants
         return None
     first = last = None
     rows = 0

@@ -12,7 +12,7 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
@@ -35,7 +35,7 @@ _LOSSLESS = {
     ("int", "double"),
     ("float", "double"),
     ("date", "timestamp_ntz"),
-    ("timestamp_ntz", "timestamp"),  # read in the session's zone, which is UTC
+    ("timestamp_ntz", "timestamp"),  # read in the zone of the source
 }
 _UNSIGNED: Mapping[pa.DataType, T.DataType] = {
     pa.uint8(): T.ShortType(),
@@ -53,10 +53,12 @@ class Layout:
 
     Attributes:
         empty: Wanted columns that have no type in the file, as all their values are null.
+        local: Wanted columns of instants that are local times in the file.
         unknown: Names and types of the other columns to keep.
     """
 
     empty: frozenset[str]
+    local: frozenset[str]
     unknown: tuple[tuple[str, T.DataType], ...]
 
 
@@ -84,7 +86,19 @@ def layout_of(path: str, schema: T.StructType, *, keep_unknown: bool) -> Layout:
         if kind is None:
             raise wrong_type(path, name, arrow[name], "a type that Spark reads, as `keep_unknown` is set")
         unknown.append((name, kind))
-    return Layout(empty, tuple(unknown))
+    local = frozenset(f.name for f in schema if isinstance(f.dataType, T.TimestampType) and _is_local(types[f.name]))
+    return Layout(empty, local, tuple(unknown))
+
+
+def _is_local(found: T.DataType | None) -> bool:
+    return isinstance(found, T.TimestampNTZType)
+
+
+def converted(value: Column, found: T.DataType, wanted: T.DataType, time_zone: str) -> Column:
+    """A value of another type, which `is_lossless` allows; local times become instants in a zone."""
+    if isinstance(wanted, T.TimestampType) and _is_local(found):
+        return F.to_utc_timestamp(value, time_zone)
+    return value.cast(wanted)
 
 
 def _type(field: pa.Field, physical: str | None) -> T.DataType | None:
@@ -126,7 +140,7 @@ def wrong_type(path: str, column: str, found: str, wanted: str, *, of: str = "fi
 
 
 def read_parquet(
-    spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange]
+    spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange], time_zone: str
 ) -> Numbered:
     """Read parquet files: the columns of `schema`, and those that every reader adds (see files.py).
 
@@ -143,7 +157,9 @@ def read_parquet(
             errors[file.path] = error
     if errors:
         raise UnfitFilesError("\n".join(map(str, errors.values())), errors=errors)
-    rows = [_read_group(spark, source, schema, layout, files) for layout, files in groups.items()]
+    rows = [
+        _read_group(spark, source, schema, layout, files, time_zone=time_zone) for layout, files in groups.items()
+    ]
     counts = {file.path: _rows_of(file.path) for file in ranges}
     return Numbered(reduce(DataFrame.union, rows), counts)
 
@@ -154,9 +170,16 @@ def _rows_of(path: str) -> int:
 
 
 def _read_group(
-    spark: SparkSession, source: FilesSource, schema: StructType, layout: Layout, files: Sequence[FileRange]
+    spark: SparkSession,
+    source: FilesSource,
+    schema: StructType,
+    layout: Layout,
+    files: Sequence[FileRange],
+    *,
+    time_zone: str,
 ) -> DataFrame:
-    shape = StructType([field for field in schema if field.name not in layout.empty])
+    read_as = {field.name: T.TimestampNTZType() if field.name in layout.local else field.dataType for field in schema}
+    shape = StructType([StructField(name, kind) for name, kind in read_as.items() if name not in layout.empty])
     unknown = StructType([StructField(name, kind) for name, kind in layout.unknown])
     scan = spark.read.schema(StructType([*shape, *unknown])).parquet(*(spark_path(file.path) for file in files))
     place = scan.metadataColumn("_metadata")  # also where a column of the file has this name
@@ -181,7 +204,9 @@ def _read_group(
         placed,
         source,
         columns={
-            field.name: F.lit(None).cast(field.dataType) if field.name in layout.empty else F.col(values[field.name])
+            field.name: F.lit(None).cast(field.dataType)
+            if field.name in layout.empty
+            else converted(F.col(values[field.name]), read_as[field.name], field.dataType, time_zone)
             for field in schema
         },
         rescued=kept.cast("string"),

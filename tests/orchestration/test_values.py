@@ -226,3 +226,39 @@ windows:
     [alert] = report.alerts
     assert alert.startswith("check sum_overflow: ")
     assert 'group_values={"book":"over"}, aggregate=total' in alert
+
+
+@pytest.mark.long
+def test_each_source_reads_local_times_in_its_zone_and_what_does_not_fit_is_a_dead_letter_that_shows_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "csv").mkdir()
+    (tmp_path / "csv" / "0.csv").write_text(
+        "at,net\n2026-07-15T12:00:00,0.10\n12:15:00,1\n2026-07-15T12:00:00,0.125\n"
+    )
+    made = pipeline(
+        tmp_path,
+        "at TIMESTAMP, net DECIMAL(10, 2)",
+        """\
+  - {name: c, kind: files, path: csv/*.csv, format: csv, order: position, settle: 0 s, time_zone: Asia/Tokyo,
+     options: {header: true}, schema: "at TIMESTAMP, net DECIMAL(10, 2)"}
+time: {timestamp_by: at, time_zone: Europe/Rome, out_of_order: keep}
+windows:
+  - {name: by_hour, kind: tumbling, size: 1 hour, group_by: ["_source AS src"],
+     aggregates: {n: count(*), net: sum(net)}}
+""",
+        ['{"at": "2026-07-15T12:00:00", "net": 1.10}', '{"at": 1784109600000000}', '{"at": "2026-07-15T12:00Z"}'],
+    )
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance, FLUSH)
+    hours = sorted(
+        (r["window_start"].hour, r["src"], r["n"], str(r["net"])) for r in rows_of(made, "windows/by_hour")
+    )
+    assert hours == [(3, "c", 1, "0.10"), (10, "s", 1, "1.10"), (12, "s", 1, "None")]
+    letters = {row["payload"]: (row["reason"], row["detail"]) for row in rows_of(made, "dead_letters")}
+    fits = "does not fit the schema of the source: "
+    assert letters == {
+        '{"at": 1784109600000000}': ("malformed", f'record 2 of a.jsonl {fits}{{"at": 1784109600000000}}'),
+        "12:15:00,1": ("malformed", f"record 3 of 0.csv {fits}12:15:00,1"),
+        "2026-07-15T12:00:00,0.125": ("malformed", f"record 4 of 0.csv {fits}2026-07-15T12:00:00,0.125"),
+    }

@@ -25,17 +25,13 @@ from tidemark.timeops.columns import (
     to_us,
 )
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, problem_of
+from tidemark.timeops.expressions.text_values import instant_sql
 from tidemark.timeops.expressions.try_expression import is_column, text_of, type_of, with_attempt
 from tidemark.timeops.problems import Problem, told
 from tidemark.timeops.rules import TimeRules
 
 REFUSED_AT_INGESTION = ("malformed", "no_arrival_time")
 """Reasons of records that belong to no timeline or split and are no activity."""
-
-# ISO 8601 calendar dates and times; the fraction may have more digits than a microsecond holds (cut off).
-_ISO = r"^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?( ?(Z|[+-]\d\d(:?\d\d)?))?)?$"
-_PLAIN = r"^.{19}([.]|$|[Z +-])"  # what Spark's cast reads as it stands
-_NO_SECONDS = r"^(.{16})(?=$| |[Z+-])"
 
 US, FAILED, BAD = "__tm_instant_us", "__tm_instant_failed", "__tm_instant_bad"
 _TEXT, _LOCAL, _RAW = "__tm_instant_text", "__tm_instant_local", "__tm_instant_raw"
@@ -158,21 +154,11 @@ def instant_problem(kind: DataType, expression: str) -> Problem | None:
 
 def _from_text(frame: DataFrame, expression: str, time_zone: str) -> DataFrame:
     if is_column(frame, expression):
-        read = frame.withColumns({_TEXT: F.upper(F.expr(expression)), FAILED: F.lit(False)})
+        read = frame.withColumns({_TEXT: F.expr(expression), FAILED: F.lit(False)})
     else:
-        tried = with_attempt(frame, expression, _TEXT, FAILED)
-        read = tried.withColumn(_TEXT, F.upper(_TEXT))
-    text = F.col(_TEXT)
-    tidy = F.regexp_replace(F.regexp_replace(text, ",", "."), _NO_SECONDS, "$1:00")
-    as_spark_reads = F.when((F.length(text) == 10) | text.rlike(_PLAIN), text).otherwise(tidy)
-    written = F.when(text.rlike(_ISO), F.unix_micros(as_spark_reads.try_cast("timestamp")))
-    has_offset = F.substring(text, 11, 100).rlike("[Z+-]")
-    raw = F.when(has_offset, F.col(_LOCAL)).otherwise(_local_to_utc(F.col(_LOCAL), time_zone))
-    placed = read.withColumn(_LOCAL, written).withColumn(_RAW, raw)
-    inside = F.coalesce(F.col(_RAW).between(MIN_US, MAX_US), F.lit(False))
-    return placed.withColumns({US: F.when(inside, F.col(_RAW)), BAD: text.isNotNull() & ~inside}).drop(
-        _TEXT, _LOCAL, _RAW
-    )
+        read = with_attempt(frame, expression, _TEXT, FAILED)
+    placed = read.withColumn(US, F.unix_micros(F.expr(instant_sql(_TEXT, time_zone))))
+    return placed.withColumn(BAD, F.col(_TEXT).isNotNull() & F.col(US).isNull()).drop(_TEXT)
 
 
 def _bounded(frame: DataFrame) -> DataFrame:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from tidemark.timeops.expressions.tokens import plain_column
+from tidemark.timeops.expressions.tokens import mentions, plain_column
 from tidemark.timeops.problems import Problem, ProblemsError, raise_any
 from tidemark.timeops.spec.any_source import AnySource
 from tidemark.timeops.spec.automation import Alerts, Owner, Schedule, Tags
@@ -293,7 +293,9 @@ def _over_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterabl
 
 
 def _zone_problems(time: TimeSpec, sources: Sequence[Source]) -> Iterable[Problem]:
-    reads_times = time.timestamp_by is not None or any(s.arrival_time or s.timestamp_by for s in sources)
+    reads_times = time.timestamp_by is not None or any(
+        s.arrival_time or s.timestamp_by or mentions(s.columns, "timestamp") for s in sources
+    )
     if time.time_zone != "UTC" and sources and not reads_times:
-        found = "`time_zone` has no effect: neither `timestamp_by` nor `arrival_time` reads a time"
+        found = "`time_zone` has no effect: neither `timestamp_by` nor `arrival_time` nor a TIMESTAMP reads a time"
         yield Problem(found, remedy="leave it out", at=("time", "time_zone"))
