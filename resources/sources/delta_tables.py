@@ -167,7 +167,7 @@ class _Walk:
         else:
             ends = [version for version in committed if version >= first]
             steps = list(zip([first, *(end + 1 for end in ends)], ends, strict=False))
-        return self._bounded(self._read(steps), len(steps))
+        return self._bounded(self._read(steps, is_of_pipeline=committed is not None), len(steps))
 
     def _first(self) -> int:
         """The first version that was not read.
@@ -221,7 +221,7 @@ class _Walk:
         at_us = _order_of(commit, None)
         return TableVersion(self.folder, version, how, at_us, *about, is_timed=commit.at_us is not None)
 
-    def _read(self, steps: Sequence[tuple[int, int]]) -> Iterator[TableVersion]:
+    def _read(self, steps: Sequence[tuple[int, int]], *, is_of_pipeline: bool) -> Iterator[TableVersion]:
         """Each version as it is to be read; several commits of another pipeline's batch are one version.
 
         Raises:
@@ -235,7 +235,7 @@ class _Walk:
             for commit in commits:
                 layout = self._layout_after(layout, commit)
             before_us = _order_of(commits[-1], before_us)
-            yield judged(self.source, self.folder, commits, layout, before_us)
+            yield judged(self.source, self.folder, commits, layout, before_us, is_of_pipeline=is_of_pipeline)
 
     def _layout_at(self, commit: Commit) -> Layout:
         if commit.metadata is not None and commit.protocol is not None:

@@ -17,9 +17,23 @@ from tidemark.timeops.spec.expressions import names_in_files
 from tidemark.timeops.utc import instant_of
 
 ANEW = "to read the table anew, give the pipeline another name or warehouse"
+_AS_IT_IS = "as it is now, in a pipeline of another `name` without `start_version` and `start_timestamp`"
+_BY_HISTORY = ". Of a window that revises its results read `history/<name>`, to which rows are only added"
+_BY_FEED = (
+    "; `changes: rows` in such a pipeline reads what later commits change, as rows with `_change_type`, where the "
+    "table keeps a change data feed"
+)
 
 
-def judged(source: DeltaSource, folder: Place, commits: Sequence[Commit], layout: Layout, at_us: int) -> TableVersion:
+def judged(
+    source: DeltaSource,
+    folder: Place,
+    commits: Sequence[Commit],
+    layout: Layout,
+    at_us: int,
+    *,
+    is_of_pipeline: bool = False,
+) -> TableVersion:
     """What is to be read of one commit, or of those of one batch of another pipeline.
 
     Args:
@@ -28,6 +42,7 @@ def judged(source: DeltaSource, folder: Place, commits: Sequence[Commit], layout
         commits: One, or several that follow each other.
         layout: The layout of the table behind them.
         at_us: When the last one counts as committed, microseconds since the epoch.
+        is_of_pipeline: The table is one of a Tidemark pipeline.
 
     Raises:
         InputError: It cannot be read, or is not to be.
@@ -37,7 +52,7 @@ def judged(source: DeltaSource, folder: Place, commits: Sequence[Commit], layout
     how: How = "added" if added else "nothing"
     said, files, size = "", tuple(added), 0
     if lost or any(file.has_vector for file in added):
-        how, files, said = _changed(source, folder, commits, layout)
+        how, files, said = _changed(source, folder, commits, layout, is_of_pipeline=is_of_pipeline)
         size = sum(file.size for file in (*last.feed, *last.added)) if how == "changed" else 0
     elif added:
         check_files(folder, [file.path for file in added], last.version, "added")
@@ -49,7 +64,7 @@ def judged(source: DeltaSource, folder: Place, commits: Sequence[Commit], layout
 
 
 def _changed(
-    source: DeltaSource, folder: Place, commits: Sequence[Commit], layout: Layout
+    source: DeltaSource, folder: Place, commits: Sequence[Commit], layout: Layout, *, is_of_pipeline: bool
 ) -> tuple[How, tuple[DataFile, ...], str]:
     """What becomes of a version that changes rows: how it is read, its files, what is said if it is not read.
 
@@ -62,15 +77,17 @@ def _changed(
         if last.at_us is None
         else f"at {instant_of(last.at_us):%Y-%m-%d %H:%M:%S} UTC"
     )
-    what = f"{path_of(folder, last.version)} ({last.operation} {at}) updates or deletes rows"
+    why = ": its pipeline has computed results anew, as a backfill or a revision does" if is_of_pipeline else ""
+    what = f"{path_of(folder, last.version)} ({last.operation} {at}) updates or deletes rows{why}"
     if source.changes == "ignore":
         return "nothing", (), f"{what}: passed over whole, as `changes` is ignore"
     if source.changes == "fail":
         raise InputError(
             what,
             expected="commits that only add rows, as `changes` is fail",
-            remedy="`changes: rows` in a pipeline of another name reads what such commits change, if the table "
-            "keeps a change data feed; `changes: ignore` passes over them whole, also over rows that they add",
+            remedy=f"to go on without them, set `start_version: {last.version + 1}`: this commit is passed over, "
+            f"also rows that it adds, and what was computed from the old rows stays. To take them in, read the table "
+            f"{_AS_IT_IS}{_BY_HISTORY if is_of_pipeline else _BY_FEED}",
         )
     if len(commits) > 1 and layout.has_change_feed:
         raise InputError(

@@ -1,6 +1,7 @@
 """Pipelines over real Delta tables, end to end: what is read, in which order, once, whatever the cut."""
 
 import random
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import START, arrivals, assert_tables_equal_the_oracle
-from tests.orchestration.running import VISITS, command, go, log_of, over_source, run
+from tests.orchestration.running import VISITS, backfill, command, go, log_of, over_source, run
 from tests.seeds import Dice
 from tidemark.assets.pending_work import look, signature
 from tidemark.pipelines.runner import RunOptions
@@ -309,3 +310,44 @@ def test_windows_of_one_pipeline_are_the_input_of_another(spark: SparkSession, t
     assert sorted([str([row[name] for name in key]) for row in taken]) == sorted(
         [str([row[name] for name in key]) for row in given]
     )
+
+
+@pytest.mark.long
+def test_a_correction_of_one_pipeline_stops_another_until_it_is_passed_over_or_read_anew(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The remedy of the message is carried out as it stands, both ways of it."""
+    assert spark
+    add(tmp_path, rows(1, 40))
+    first = made(tmp_path, "first", "start_version: 0, arrival_time: got")
+    run(tmp_path, "first")
+    spec = (
+        "name: {name}\nsources:\n  - {{name: minutes, kind: delta, path: warehouse/first/windows/per_minute, "
+        'schema: "window_start TIMESTAMP, window_end TIMESTAMP, k STRING, total BIGINT", '
+        "arrival_time: window_end{more}}}\n"
+        "time: {{timestamp_by: window_start, out_of_orderness: 1 hour}}\n"
+        "windows:\n  - {{name: all, kind: tumbling, size: 10 days, aggregates: {{total: sum(total)}}}}\n"
+    )
+
+    def total(name: str, more: str = "") -> tuple[int, str, int]:
+        (tmp_path / f"{name}.yaml").write_text(spec.format(name=name, more=more))
+        done = command(tmp_path, name)
+        return done.exit_code, done.output, sum(row["total"] for row in log_of(tmp_path, name))
+
+    code, _, before = total("second")
+    assert (code, before > 0) == (0, True)
+    first[0].path.write_text(first[0].path.read_text().replace("total: sum(v)", "total: sum(v) * 100"))
+    run(tmp_path, "first")
+    days = ("--from", "2026-01-01", "--to", "2026-01-02")
+    assert backfill(read_spec(first[0].path), first[1], *days).exit_code == 0
+    code, said, after = total("second")
+    assert (code, after) == (1, before)
+    [further] = re.findall(r"set `(start_version: \d+)`", said)
+    code, _, after = total("second", f", {further}")
+    assert (code, after) == (0, before)
+    add(tmp_path, rows(2, 40, START + timedelta(hours=1)))
+    run(tmp_path, "first")
+    code, _, more = total("second", f", {further}")
+    assert (code, more > before) == (0, True)
+    code, _, anew = total("third")
+    assert (code, anew) == (0, more - before + 100 * before)

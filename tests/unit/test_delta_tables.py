@@ -111,6 +111,8 @@ def test_a_commit_that_changes_rows_stops_the_source_or_is_passed_over_whole(tmp
         assert shown(found) == [(1, "added", 1)]
         assert "version 2 (DELETE at " in only_error(found)
         assert "`changes: rows`" in only_error(found)
+        assert "set `start_version: 3`: this commit is passed over" in only_error(found)
+        assert shown(look(tmp_path, source(start_version=3), first)) == [(3, "added", 1)]
     else:
         assert shown(found) == [(1, "added", 1), (2, "nothing", 0), (3, "added", 1)]
         (said,) = [version.passed_over for version in found.versions if version.passed_over]
@@ -243,6 +245,20 @@ def test_of_another_pipelines_table_only_committed_versions_are_read_each_as_one
     add(tmp_path, 2)
     assert shown(look(tmp_path, read=first, committed=[1, 4])) == [(4, "added", 1)]
     assert look(tmp_path, committed=[]).versions == ()
+
+
+def test_a_correction_in_another_pipelines_table_is_passed_over_or_read_anew(tmp_path: Path) -> None:
+    add(tmp_path, 1, 2)
+    first = look(tmp_path, committed=[0])
+    DeltaTable(str(tmp_path / "t")).delete("id = 1")
+    add(tmp_path, 9)  # a batch of two commits
+    said = only_error(look(tmp_path, read=first, committed=[0, 2]))
+    assert "its pipeline has computed results anew, as a backfill or a revision does" in said
+    assert "set `start_version: 3`" in said
+    assert "read `history/<name>`" in said
+    add(tmp_path, 3)
+    assert shown(look(tmp_path, source(start_version=3), first, committed=[0, 2, 3])) == [(3, "added", 1)]
+    assert shown(look(tmp_path, committed=[0, 2, 3])) == [(3, "whole", 3)]  # under another name
 
 
 def test_what_a_look_goes_by_changes_with_the_newest_version(tmp_path: Path) -> None:
