@@ -52,6 +52,8 @@ _INSTALL_JAVA = (
 )
 _HEAP = "2g"
 _ON_ONE_MACHINE: Mapping[str, str] = {
+    # A task that runs out of memory fails by itself: by default it would end the process, and a warm Spark with it.
+    "spark.executor.killOnFatalError.depth": "0",
     "spark.databricks.delta.snapshotPartitions": "2",
     # Spark's default of 200 suits a cluster; here each would be a task with nothing to do.
     "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.tokens import Token, calls, lambda_names, tokenize
 
 if TYPE_CHECKING:  # reading a spec must not wait for PySpark
@@ -126,7 +127,7 @@ def _text_of(session: "SparkSession", part: str) -> str | None:
     from pyspark.sql.types import StringType  # noqa: PLC0415
 
     try:
-        found = session.sql(f"SELECT {part} AS e")
+        found = session.sql(f"SELECT {bounded(part)} AS e")
         return found.collect()[0]["e"] if isinstance(found.schema["e"].dataType, StringType) else None
     except PySparkException:
         return None

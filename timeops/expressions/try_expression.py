@@ -28,6 +28,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.clock_texts import check_built_texts
 from tidemark.timeops.expressions.tokens import Token, tokenize
 
@@ -91,7 +92,7 @@ def _is_number(token: Token) -> bool:
 def attempt_sql(frame: DataFrame, expression: str) -> str:
     """SQL of an ARRAY with the value of `expression` on a row of `frame`; empty where it fails."""
     tried = f"filter(array(0), __tm_row -> {_has_value([_typed(frame, expression)])})"
-    return f"transform({tried}, __tm_row -> {_on_row(f'({expression}{_END})')})"
+    return f"transform({tried}, __tm_row -> {_on_row(f'({bounded(expression)}{_END})')})"
 
 
 def guarded_sql(frame: DataFrame, expression: str) -> str:
@@ -126,7 +127,7 @@ def with_attempt(frame: DataFrame, expression: str, value: str, failed: str) -> 
 
 def _typed(frame: DataFrame, expression: str) -> tuple[str, DataType]:
     check_built_texts(frame.sparkSession, expression, frame.columns)
-    return expression, type_of(frame, expression)
+    return bounded(expression), type_of(frame, expression)
 
 
 def _has_value(expressions: Sequence[tuple[str, DataType]]) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
+from tidemark.timeops.expressions.bounds import size_problems
 from tidemark.timeops.expressions.determinism import determinism_problems, order_problems
 from tidemark.timeops.expressions.tokens import (
     WORKING,
@@ -79,7 +80,7 @@ def _instant(value: object) -> str:
 
 def _aggregate(value: object) -> str:
     text = _expression(value)
-    raise_any(order_problems(text))
+    raise_any([*order_problems(text), *size_problems(text)])
     return text
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType, IntegralType, LongType
 
 from tidemark.timeops.expressions.aggregates import cut, without_overflow, wrapped_away
+from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.tokens import calls, tokenize
 from tidemark.timeops.expressions.try_expression import attempt_sql, cannot_fail, null_if_it_fails
 from tidemark.timeops.spec import WindowSpec
@@ -35,9 +36,9 @@ def with_aggregates(groups: GroupedData, aggregates: Mapping[str, str], *more: C
     sums: list[Column] = []
     for name, one in cuts.items():
         if one.result is None:
-            sums.append(F.expr(aggregates[name]).alias(name))
+            sums.append(F.expr(bounded(aggregates[name])).alias(name))
         else:
-            sums += [F.expr(text).alias(of) for of, text in one.sums.items()]
+            sums += [F.expr(bounded(text)).alias(of) for of, text in one.sums.items()]
     found = groups.agg(*sums, *more)
     results = {name: null_if_it_fails(found, one.result) for name, one in cuts.items() if one.result is not None}
     if not results:
@@ -113,7 +114,7 @@ def partials_of(aggregates: Mapping[str, str], events: DataFrame) -> dict[str, P
 
 def _partial(name: str, text: str, events: DataFrame) -> Partial | None:
     called = _bare_call(text)
-    if called is None or called[0] not in _KINDS:
+    if called is None or called[0] not in _KINDS or bounded(text) != text:
         return None
     function, argument = called
     if function in ("sum", "avg", "mean"):
