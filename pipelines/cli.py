@@ -221,7 +221,7 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
     from tidemark.resources.workspace import Workspace
 
     name = file.spec.name
-    with dagster_instance(settings) as instance, telling(name) as tell:
+    with dagster_instance(settings, name) as instance, telling(name) as tell:
         done = run_pipeline(file, settings, options, instance=instance, tell=tell)
     show_report(Workspace(file, settings.warehouse), done)
     if options.reopen is not None and not done.batches:

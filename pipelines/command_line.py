@@ -84,18 +84,29 @@ def settings_of(warehouse: "Place | None" = None, *, spark_ui: bool = False) -> 
 
 
 @contextmanager
-def dagster_instance(settings: "Settings") -> Iterator["DagsterInstance"]:
-    """Dagster's instance at the home of this process.
+def dagster_instance(settings: "Settings", pipeline: str | None = None) -> Iterator["DagsterInstance"]:
+    """Dagster's instance at the home of this process; for a trial run one that nobody sees, and that ends with it.
 
     In a new home Dagster makes its databases, and fails where another process is making them: one at a time opens it.
     A home that cannot be written has its databases elsewhere.
+
+    Args:
+        settings: Where things are.
+        pipeline: Whose runs are to be kept in it, if those in this warehouse count (resources/counted_warehouse.py).
     """
     from dagster import DagsterInstance
     from filelock import FileLock
 
+    from tidemark.resources.counted_warehouse import counted_warehouse
+
     home = settings.dagster_home
     with FileLock(home / ".tidemark.lock") if os.access(home, os.W_OK) else nullcontext():
-        instance = DagsterInstance.get()
+        usual, here = known_settings().warehouse, settings.warehouse
+        counted = counted_warehouse(home, pipeline, here, usual) if pipeline else str(here)
+        is_trial = counted != str(here)
+        instance = DagsterInstance.ephemeral() if is_trial else DagsterInstance.get()
+    if is_trial:
+        say(f"{pipeline}: a trial run, which Dagster does not show: there the pipeline is in {counted}")
     with instance:
         yield instance
 

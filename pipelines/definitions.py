@@ -31,6 +31,7 @@ from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
 from tidemark.pipelines.spec_files import SpecFolder, read_specs
 from tidemark.pipelines.upkeep import upkeep_job
+from tidemark.resources.counted_warehouse import note_code_location
 from tidemark.resources.memory import Memory
 from tidemark.resources.places.place import place_of
 from tidemark.resources.settings import Settings, from_environment
@@ -88,6 +89,7 @@ def definitions(
         return read_specs(paths)
 
     found = look()
+    note_code_location(settings.dagster_home, [file.spec.name for file in found.files], settings.warehouse)
     good = build_definitions(settings, found.files, tell=_to_log_of_run)
     if not found.wrong:
         return good

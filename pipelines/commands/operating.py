@@ -148,7 +148,7 @@ def backfill(
     chosen_windows(file.spec, windows)
     days = chosen_days(file.spec, first.date(), last.date(), now=Clock().now())
     settings = settings_of(warehouse, spark_ui=spark_ui)
-    with dagster_instance(settings) as instance, telling(file.spec.name) as tell:
+    with dagster_instance(settings, file.spec.name) as instance, telling(file.spec.name) as tell:
         rows = rebuild(file, settings, windows, *days, instance=instance, tell=tell)
     _show_days(file.spec.name, *days, rows)
 
@@ -238,7 +238,7 @@ def maintain(*, specs: tuple[Path, ...], warehouse: "Place | None", retain: str,
     files = read_specs(specs, overrides)
     settings = settings_of(warehouse)
     for file in files:
-        with dagster_instance(settings) as instance, telling(file.spec.name) as tell:
+        with dagster_instance(settings, file.spec.name) as instance, telling(file.spec.name) as tell:
             done = look_after(file, settings, kept, instance=instance, tell=tell)
         _show_upkeep(file.spec.name, format_duration(kept), done)
 

@@ -1,0 +1,63 @@
+"""Which runs of a pipeline count in a Dagster home. No Spark is started."""
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from dagster import AssetKey, AssetMaterialization, DagsterInstance
+
+from tidemark.pipelines.command_line import dagster_instance, settings_of
+from tidemark.pipelines.definitions import definitions
+from tidemark.resources.counted_warehouse import counted_warehouse
+
+SPEC = """
+name: shop
+sources: [{name: tills, kind: files, path: "in/*.csv", format: csv, schema: "at STRING"}]
+time: {timestamp_by: at}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
+    (tmp_path / "shop.yaml").write_text(SPEC)
+    return tmp_path / "home"
+
+
+def counted(warehouse: str | None = None) -> bool:
+    """Whether what a run in a warehouse reports is found in the home, by an event as assets report it."""
+    asset = AssetKey(["shop", uuid4().hex])
+    with dagster_instance(settings_of(Path(warehouse) if warehouse else None), "shop") as instance:
+        instance.report_runless_asset_event(AssetMaterialization(asset))
+    with DagsterInstance.get() as kept:
+        return kept.get_latest_materialization_event(asset) is not None
+
+
+def test_a_trial_run_in_another_warehouse_leaves_nothing_in_dagster_and_says_so(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert counted()
+    assert not counted("trial")
+    said = capsys.readouterr().err
+    assert (
+        said == f"shop: a trial run, which Dagster does not show: there the pipeline is in {home.parent}/warehouse\n"
+    )
+    assert counted()
+
+
+def test_runs_in_the_warehouse_of_the_code_location_count_whatever_ran_before(home: Path) -> None:
+    assert counted("trial"), "nothing else is known yet"
+    assert counted(), "the usual warehouse goes before the one of a first run"
+    definitions("shop.yaml", warehouse="theirs")
+    assert [counted(), counted("trial"), counted("theirs")] == [False, False, True]
+    definitions("shop.yaml")
+    assert [counted(), counted("theirs")] == [True, False]
+
+
+def test_a_note_that_cannot_be_read_is_as_none(home: Path) -> None:
+    home.mkdir()
+    (home / "tidemark_warehouses.json").write_text('{"shop": ')
+    assert counted_warehouse(home, "shop", Path("/a"), Path("/b")) == "/a"
+    assert counted_warehouse(home, "shop", Path("/c"), Path("/b")) == "/a"
