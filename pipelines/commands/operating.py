@@ -42,40 +42,63 @@ if TYPE_CHECKING:
 
 _SPECS, _WAREHOUSE, _DAGSTER = "specs", "warehouse", "dagster"
 _TEMPLATES = Path(__file__).parents[1] / "templates"
-_EXAMPLE = {"example.yaml": f"{_SPECS}/example.yaml", "example.jsonl": "landing/example/first.jsonl"}
-"""Where the files of the example go."""
+_ROOMS, _QUAKES = "rooms", "quakes"
+_EXAMPLES = {
+    _ROOMS: {
+        "example.yaml": f"{_SPECS}/example.yaml",
+        "example.jsonl": "landing/example/first.jsonl",
+        "example.later.jsonl": "later/second.jsonl",
+    },
+    _QUAKES: {
+        "quakes.yaml": "quakes.yaml",
+        "quakes.2026-01-03.csv": "data/quakes/2026-01-03.csv",
+        "quakes.2026-01-04.csv": "data/quakes/2026-01-04.csv",
+    },
+}
+"""Where the files of the examples go."""
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), default=".")
+@click.option(
+    "--example",
+    type=click.Choice(list(_EXAMPLES)),
+    help="rooms: temperatures of three rooms, as in the tutorial; quakes: two days of made-up earthquakes, as in the "
+    "README. [default: rooms where there are no specs yet]",
+)
 @says_errors
-def init(folder: Path) -> None:
-    """Prepare FOLDER for pipelines: specs with an example, its input, tables, and Dagster's home.
+def init(folder: Path, example: str | None) -> None:
+    """Prepare FOLDER for pipelines: a spec as an example, its input, a folder for tables, and Dagster's home.
 
     It leaves alone what is there, so it may be called again. Without FOLDER it is the current one.
 
-    Exit status: 0 done; 1 a failure.
+    Exit status: 0 done; 2 bad usage; 1 a failure.
     """
     home = folder.absolute()
-    for path in lay_out(home):
+    for path in lay_out(home, example):
         say(f"init: {path}")
-    put(_next_steps(home))
+    put(_next_steps(home, home if example == _QUAKES else home / _SPECS))
 
 
-def lay_out(home: Path) -> list[Path]:
+def lay_out(home: Path, example: str | None = None) -> list[Path]:
     """Makes what is missing of a home; the paths that were made, folders before what is in them.
+
+    Args:
+        home: The folder.
+        example: The example that is asked for; None for that of the rooms where there are no specs.
 
     Raises:
         TidemarkError: A file stands where a folder belongs, or the place cannot be written.
     """
     made: list[Path] = []
     try:
-        for name in (_SPECS, _WAREHOUSE):
+        for name in (_WAREHOUSE,) if example == _QUAKES else (_SPECS, _WAREHOUSE):
             made += _make_folder(home / name)
-        if not any((home / _SPECS).glob("*.yaml")):  # who has specs needs no example
-            for template, place in _EXAMPLE.items():
-                made += _make_file(home / place, (_TEMPLATES / template).read_text(encoding="utf-8"))
+        if example is None and not any((home / _SPECS).glob("*.yaml")):  # who has specs needs no example
+            example = _ROOMS
+        for template, place in _EXAMPLES[example].items() if example else ():
+            made += _make_file(home / place, (_TEMPLATES / template).read_text(encoding="utf-8"))
         made += make_dagster_home(home / _DAGSTER)
     except OSError as error:
         raise TidemarkError(
@@ -100,9 +123,9 @@ def _make_file(file: Path, text: str) -> list[Path]:
     return [file]
 
 
-def _next_steps(home: Path) -> str:
-    places = {"TIDEMARK_SPECS": _SPECS, "TIDEMARK_WAREHOUSE": _WAREHOUSE, "DAGSTER_HOME": _DAGSTER}
-    exports = " ".join(f"{name}={shlex.quote(str(home / place))}" for name, place in places.items())
+def _next_steps(home: Path, specs: Path) -> str:
+    places = {"TIDEMARK_SPECS": specs, "TIDEMARK_WAREHOUSE": home / _WAREHOUSE, "DAGSTER_HOME": home / _DAGSTER}
+    exports = " ".join(f"{name}={shlex.quote(str(place))}" for name, place in places.items())
     return (
         f"Next:\n"
         f"  export {exports}\n"

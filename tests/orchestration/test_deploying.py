@@ -3,6 +3,8 @@
 import os
 import re
 import sys
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from urllib.request import urlopen
@@ -20,8 +22,10 @@ from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
+from tidemark.resources.sources.discovery import discover
 from tidemark.resources.spark.session import session_config
-from tidemark.resources.workspace import Workspace
+from tidemark.resources.workspace import SpecFile, Workspace
+from tidemark.timeops.spec import FilesSource
 
 PAGE = ROOT / "docs" / "how-to" / "deploy.md"
 PLACE = "/srv/events"
@@ -100,11 +104,50 @@ def test_the_example_of_a_new_home_runs_and_shows_a_window_and_a_dead_letter(
     settings = Settings(home / "warehouse", home / "specs", home / "dagster")
     with DagsterInstance.ephemeral() as instance:
         done = run_pipeline(file, settings, RunOptions(), instance=instance)
-    assert done.counts["records"] == 10
-    lake = Workspace(file, settings.warehouse).lake
-    versions = tm.consistent(settings.warehouse, "example")
-    rows = {name: lake.rows(name, versions[name][1]).num_rows for name in ("windows/by_quarter_hour", "dead_letters")}
-    assert rows == {"windows/by_quarter_hour": 6, "dead_letters": 1}
+        assert done.counts["records"] == 10
+        assert rows_of_rooms(file, settings) == {"windows/by_quarter_hour": 6, "dead_letters": 1}
+        (home / "later" / "second.jsonl").rename(home / "landing" / "example" / "second.jsonl")
+        assert run_pipeline(file, settings, RunOptions(), instance=instance).counts["records"] == 4
+    assert rows_of_rooms(file, settings) == {"windows/by_quarter_hour": 9, "dead_letters": 2}, "step 4"
+
+
+def rows_of_rooms(file: SpecFile, settings: Settings) -> dict[str, int]:
+    lake, versions = Workspace(file, settings.warehouse).lake, tm.consistent(settings.warehouse, "example")
+    names = ("windows/by_quarter_hour", "dead_letters")
+    return {name: lake.rows(name, versions[name][1]).num_rows for name in names}
+
+
+@pytest.mark.long
+def test_the_quakes_of_the_readme_have_data_that_show_windows_and_every_way_to_be_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
+    for words in (["init", "--example", "quakes", "quakes"], ["run", "quakes/quakes.yaml"]):
+        assert CliRunner().invoke(main, words, catch_exceptions=False).exit_code == 0
+    lake = Workspace(read_spec(tmp_path / "quakes" / "quakes.yaml"), tmp_path / "warehouse").lake
+    assert lake.rows("windows/by_hour").num_rows == 111
+    reasons = Counter(lake.rows("dead_letters")["reason"].to_pylist())
+    ways = ("bad_timestamp", "malformed", "no_arrival_time", "no_timestamp")
+    assert reasons == {"window_closed": 11, **dict.fromkeys(ways, 1)}
+
+
+def test_the_example_of_quakes_is_the_pipeline_of_the_readme_with_its_data(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["init", "--example", "quakes", str(tmp_path)], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert f"TIDEMARK_SPECS={tmp_path} " in done.stdout
+    file = read_spec(tmp_path / "quakes.yaml")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"```yaml\n{file.path.read_text(encoding='utf-8')}```" in readme
+    [source] = file.spec.sources
+    assert isinstance(source, FilesSource)
+    found = discover(source, file.folder, [], datetime.now(UTC) + timedelta(minutes=1))
+    assert (len(found.ready), found.errors) == (2, ())
+    assert not (tmp_path / "specs").exists()
+    (tmp_path / "quakes.yaml").write_text("name: mine\n")
+    assert CliRunner().invoke(main, ["init", "--example", "quakes", str(tmp_path)]).exit_code == 0
+    assert (tmp_path / "quakes.yaml").read_text() == "name: mine\n"
 
 
 def test_a_home_that_is_there_keeps_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
