@@ -28,6 +28,7 @@ from tidemark.resources.sources.local_files import (
     is_compressed,
     name_of,
     read_content,
+    without_wildcards,
 )
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.printable import printable
@@ -282,6 +283,10 @@ def _candidate(
     last = os.path.basename(path)
     if any(sign == ":" or sign < " " or "\ud800" <= sign <= "\udfff" for sign in last):
         raise _unreadable(path, f"Spark cannot read the name {last!r}", "rename it: UTF-8, no colon, no control sign")
+    place = path.partition("://")[2] or path
+    if ":" in place and place != without_wildcards(place):
+        found_there = "Spark cannot read a path that has both a colon and one of []{}*?\\"
+        raise _unreadable(path, found_there, "rename the folder with the colon, or what has the other sign")
     modified_us = found.st_mtime_ns // 1000
     if reread and known and known.copy_of:
         known = None

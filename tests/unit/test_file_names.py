@@ -169,3 +169,14 @@ def test_a_run_names_the_copies_that_its_batches_found_and_no_older_ones(tmp_pat
     made.ingest(10)
     found = [copy.copy_sentence for copy in copies_after(made.workspace, 0)]
     assert found == [f"{name}: the same bytes were read as a.csv" for name in ("c.csv", "b.csv")]
+
+
+def test_a_folder_with_a_colon_and_a_bracket_in_one_path_hold_back_that_file_alone(tmp_path: Path) -> None:
+    """Spark takes the bracket for a wildcard, if it is quoted too, and then the colon for the end of a scheme."""
+    land(tmp_path / "in" / "08:00" / "x.csv", "1\n")
+    land(tmp_path / "in" / "b[1]" / "x.csv", "2\n")
+    land(tmp_path / "in" / "08:00" / "x[1].csv", "3\n")
+    found = discover(source("in/**/*.csv"), tmp_path, [], NOW)
+    assert [file.name for file in found.ready] == ["08:00/x.csv", "b[1]/x.csv"]
+    [error] = found.errors
+    assert "x[1].csv: Spark cannot read a path that has both a colon and one of" in error.found

@@ -220,3 +220,15 @@ def test_values_of_every_type_can_be_shown(capsys: pytest.CaptureFixture[str]) -
     assert in_a_line("x" * 1_000) == "x" * 400 + "…"
     assert in_a_line({"at": at(0)}) == '{"at":"2026-01-01T00:00:00Z"}'
     assert (in_a_line(at(0)), in_a_line(None), in_a_line(True)) == ("2026-01-01 00:00:00", "null", "true")
+
+
+@pytest.mark.parametrize("form", ["table", "rows", "json"])
+def test_names_of_columns_and_values_are_written_out_in_every_form(
+    capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    """Also what JSON itself leaves as it is, such as the letter that begins a command of a terminal."""
+    write_rows(pa.table({"a\x9b\u202e": ["b\x7f\u2066"], "夕": ["夕"]}), form)
+    printed = capsys.readouterr().out
+    assert not {"\x9b", "\u202e", "\x7f", "\u2066"} & set(printed)
+    assert "夕" in printed
+    assert ("\\u009b" if form == "json" else "\\x9b") in printed
