@@ -19,6 +19,7 @@ from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.problems import Path as KeyPath
 from tidemark.timeops.spec import Spec, parse_spec
+from tidemark.timeops.spec.expressions import columns_in_tables
 
 # Parts of a spec whose change makes sense from the next record on. A change of any other part would make one table
 # hold rows of two meanings.
@@ -26,7 +27,7 @@ _CHANGEABLE = ("time", "partitions")
 _NOT_CHANGEABLE = ("time.over", "time.deduplicate_by", "time.within", "time.start_at")
 # These may change the state that is kept between batches: then there is nothing to go on from.
 _OF_STATE = ("time.emit", "time.idle")
-_OF_FILES = ("options", "order", "settle", "max_files", "on_rewrite")
+_OF_FILES = ("options", "order", "settle", "max_files", "missing", "on_rewrite")
 _OF_VERSIONS = ("changes", "start_version", "start_timestamp", "max_versions")
 _OF_OFFSETS = ("bootstrap_servers", "topics", "topic_pattern", "start", "max_records", "on_data_loss", "skip_bytes")
 _OF_INGESTION = (
@@ -149,7 +150,8 @@ def _meaning_of_time(spec: dict[str, Any]) -> str:
     """What of a spec says how the records of a given log are judged, as JSON."""
     judging = {name: part for name, part in spec.items() if name not in ("sources", "windows", "partitions")}
     sources = [
-        {name: value for name, value in source.items() if name not in _OF_INGESTION} for source in spec["sources"]
+        {name: value for name, value in source.items() if name not in (*_OF_INGESTION, "rename")}
+        for source in spec["sources"]
     ]
     windows = [
         {name: value for name, value in window.items() if name not in _CHANGEABLE_IN_WINDOW}
@@ -192,7 +194,8 @@ def _refuse(before: dict[str, Any], file: SpecFile, where: object) -> None:
         SpecError: They cannot; it names each key that stands against it, with its line, and how it changed.
     """
     spec = file.spec
-    changes = list(_differences(before, json.loads(spec.canonical_json())))
+    now = json.loads(spec.canonical_json())
+    changes = [one for one in _differences(before, now) if not _names_the_same(one.path, before, now)]
     refused = [one for one in changes if not _is_changeable(one.path) or _feeds_another(one.path, spec)]
     if Spec.model_validate(before).keeps_timelines != spec.keeps_timelines:
         refused += [one for one in changes if one.path.startswith(_OF_STATE) and one not in refused]
@@ -235,6 +238,16 @@ def _feeds_another(path: str, spec: Spec) -> bool:
     """
     changed, _, key = path.partition(".")
     return key != "change_feed" and any(changed == f"windows[{window.input}]" for window in spec.chained_windows)
+
+
+def _names_the_same(path: str, before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether a path is of a `rename` that gives the tables the same columns: names in the input may change."""
+    found = re.match(r"sources\[(\d+)\]\.rename\b", path)
+    if found is None:
+        return False
+    old, new = (side["sources"][int(found[1])] for side in (before, now))
+    columns = [columns_in_tables(side["schema"], side.get("rename", {})) for side in (old, new)]
+    return columns[0] == columns[1]
 
 
 def _is_changeable(path: str) -> bool:

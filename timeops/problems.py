@@ -68,6 +68,12 @@ def show(value: object) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `did you mean `x`?`, or an empty text when nothing is near."""
+    near = near_name(word, known)
+    return f"did you mean `{near}`?" if near is not None else ""
+
+
+def near_name(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that is nearest to another one; None where none is near."""
     by_lower = {name.lower(): name for name in known}
     asked = word.lower()
     near = difflib.get_close_matches(asked, by_lower, n=len(by_lower) or 1, cutoff=0.6)
@@ -76,7 +82,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         key=lambda name: (-_likeness(asked, name), -_likeness(*map(_consonants, (asked, name))), name),
         default=None,
     )
-    return f"did you mean `{by_lower[best]}`?" if best is not None else ""
+    return by_lower[best] if best is not None else None
 
 
 def _likeness(one: str, other: str) -> float:

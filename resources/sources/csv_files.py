@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tidemark.resources.sources.fitness import Dialect, Header, check_wanted, dialect, read_header
+from tidemark.resources.sources.fitness import Dialect, Header, dialect, found_columns, read_header
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.lines import (
     GROUP,
@@ -64,7 +64,9 @@ class Layout:
         return parsed.isNotNull() & parsed[RAW].isNull()
 
     def field_sql(self, name: str) -> str:
-        """Return SQL of a wanted column of a parsed line."""
+        """Return SQL of a wanted column of a parsed line; null where the file lacks it."""
+        if name not in self.names:
+            return f"CAST(NULL AS {with_texts(self.wanted[name].dataType).simpleString()})"
         return f"{self.parsed}._c{self.names.index(name)}"
 
     def unknown(self) -> Column:
@@ -95,8 +97,10 @@ def read_csv(
     if source.options.get("header", False):
         for path in headers:
             header = read_header(path, cut, multiline=multiline)
-            check_wanted(path, header, schema.names)
-            headers[path] = header if header.line else by_position  # a file of blank lines has no records
+            if header.line:  # a file of blank lines has no records
+                columns = found_columns(path, source, schema.names, header.names, "the header")
+                wanted = {there: name for name, there in columns.items() if there is not None}
+                headers[path] = Header(tuple(wanted.get(name, name) for name in header.names), header.line)
     known = {names: i for i, names in enumerate(dict.fromkeys(header.names for header in headers.values()))}
     layouts = [Layout(i, names, schema) for names, i in known.items()]
     parts = [

@@ -101,7 +101,7 @@ class HeldBack:
 
 def reading_of(source: Source) -> str:
     """Names all of a source that decides whether a file or a version can be read."""
-    keys = {"format", "options", "columns", "rename", "keep_unknown", "changes"}
+    keys = {"format", "options", "columns", "rename", "keep_unknown", "changes", "missing"}
     values = source.model_dump(mode="json", include=keys)
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -20,9 +20,9 @@ from tidemark.resources.sources.footers import Footer, ParquetLooks
 from tidemark.resources.sources.local_files import open_bytes
 from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.expressions.tokens import top_level_names
-from tidemark.timeops.problems import did_you_mean
+from tidemark.timeops.problems import did_you_mean, near_name
 from tidemark.timeops.spec import FilesSource
-from tidemark.timeops.spec.expressions import names_in_files
+from tidemark.timeops.spec.expressions import all_names, name_in_tables, names_in_files
 
 WITH_A_WHOLE = timedelta(minutes=1)
 """So long a last line without a line end waits that may be whole: many writers end no last line."""
@@ -117,23 +117,66 @@ def read_header(path: str, cut: Dialect, *, multiline: bool) -> Header:
     return Header((), 0)
 
 
-def check_wanted(path: str, header: Header, wanted: Sequence[str]) -> None:
-    """Check that each wanted column stands in a header exactly once.
+def found_columns(
+    path: str, source: FilesSource, wanted: Sequence[str], found: Sequence[str], where: str
+) -> dict[str, str | None]:
+    """Return what columns are called in a file that has each of them once; None of one that it may lack.
+
+    Args:
+        path: The file.
+        source: Its source: `rename` has the names that a column may have, `missing` says whether it may lack one.
+        wanted: The columns, by the first of their names in files.
+        found: The names in the file.
+        where: Where they are, in words.
 
     Raises:
-        InputError: One is missing or stands twice; with the header found.
+        InputError: One is missing, or is there twice, by one name or by several.
     """
-    seems_data = not set(wanted).intersection(header.names)
-    for name in wanted:
-        found = header.names.count(name)
-        if header.line and found != 1:
-            what = "is missing from" if found == 0 else "stands more than once in"
-            near = did_you_mean(name, [other for other in header.names if other != name])
-            raise InputError(
-                f"{path}: column `{name}` {what} the header: {', '.join(header.names)}",
-                expected="every column of `schema` once, by its exact name",
-                remedy=near or (_NO_HEADER if seems_data else "correct `schema` or the file"),
+    names = {name: all_names(name, source.rename) for name in wanted}
+    every = {one for several in names.values() for one in several}
+    columns: dict[str, str | None] = {}
+    for name, several in names.items():
+        there = [one for one in several if one in found]
+        if len(there) > 1 or any(found.count(one) > 1 for one in there):
+            what = (
+                f"column `{name}` stands more than once in"
+                if len(there) == 1
+                else f"`{'` and `'.join(there)}` are one column, and both in"
             )
+            raise InputError(
+                f"{path}: {what} {where}: {', '.join(found)}",
+                expected="every column of `schema` once, by its exact name",
+                remedy="correct the file, or `rename`" if len(there) > 1 else "correct `schema` or the file",
+            )
+        if not there and not _may_lack(source, several, found, every):
+            raise InputError(
+                f"{path}: column `{name}` is missing from {where}: {', '.join(found)}",
+                expected="every column of `schema` once, by its exact name",
+                remedy=_remedy_of_missing(source, name, found, every),
+            )
+        columns[name] = there[0] if there else None
+    return columns
+
+
+def _may_lack(source: FilesSource, names: Sequence[str], found: Sequence[str], every: Collection[str]) -> bool:
+    """Whether a file may lack a column: one that has no column at all is of another kind, or has no header."""
+    lowered = {name.lower() for name in found}
+    return (
+        source.missing == "null" and not every.isdisjoint(found) and not any(one.lower() in lowered for one in names)
+    )
+
+
+def _remedy_of_missing(source: FilesSource, name: str, found: Sequence[str], every: Collection[str]) -> str:
+    """What to do about a column that a file lacks; only a name that no other column has may be the right one."""
+    others = [one for one in found if one not in every]
+    same = next((one for one in others if one.lower() == name.lower()), None)
+    if same is not None:
+        return f"did you mean `{same}`?"
+    if every.isdisjoint(found) and source.format == "csv":
+        return _NO_HEADER
+    near, new = near_name(name, others), name_in_tables(name, source.rename)
+    renamed = f"add `rename: {{{near}: {new}}}` to the source if that is `{new}` in this file, or " if near else ""
+    return f'{renamed}correct `schema` or the file, or set `missing: "null"` in the source if files may lack it'
 
 
 def _fields(path: str, lines: Iterable[str], cut: Dialect) -> tuple[str, ...]:
@@ -178,12 +221,26 @@ def check_fits(path: str, source: FilesSource, looks: ParquetLooks) -> None:
     """
     wanted = list(names_in_files(top_level_names(source.columns), source.rename).values())
     if source.format == "parquet":
-        _check_parquet(path, wanted, looks.footer(path))
+        _check_parquet(path, source, wanted, looks.footer(path))
         return
     _check_text(path, source.format)
     if source.options.get("header", False):
         header = read_header(path, dialect(source), multiline=bool(source.options.get("multiLine", False)))
-        check_wanted(path, header, wanted)
+        if header.line:
+            found_columns(path, source, wanted, header.names, "the header")
+
+
+def columns_in_file(
+    path: str, source: FilesSource, wanted: Sequence[str], found: Sequence[str]
+) -> dict[str, str | None]:
+    """Return the same as `found_columns` of a parquet file, in which Spark takes names in any case for one.
+
+    Raises:
+        InputError: A column is missing, or is there twice.
+    """
+    columns = found_columns(path, source, wanted, found, "the file, which has")
+    check_names(path, [name for name in columns.values() if name is not None], found)
+    return columns
 
 
 def check_names(path: str, wanted: Sequence[str], found: Sequence[str], *, of: str = "file") -> None:
@@ -264,8 +321,8 @@ def _zeros_of(head: bytes) -> str:
     return "UTF-16" if len(shares) == 2 and shares[0] < 0.05 and shares[1] > 0.4 else ""
 
 
-def _check_parquet(path: str, wanted: list[str], footer: Footer) -> None:
-    check_names(path, wanted, footer.names)
+def _check_parquet(path: str, source: FilesSource, wanted: list[str], footer: Footer) -> None:
+    columns_in_file(path, source, wanted, footer.names)
     for codec in sorted(footer.codecs.intersection(_CODECS_OF_NO_SPARK)):
         raise InputError(
             f"{path}: columns are compressed with {codec.lower()}, which Spark cannot read",

@@ -39,7 +39,8 @@ from tidemark.resources.sources.typed_texts import Reading, holds, literal, with
 from tidemark.timeops.expressions.text_values import EXACT
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import holds_floats
-from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.spec import FilesSource, Source
+from tidemark.timeops.spec.expressions import all_names
 
 _PARSED, _EXACT = "__tm_parsed", "__tm_exact"
 _OWN_TYPES = (StringType, *EXACT)
@@ -54,13 +55,32 @@ def read_json(
     """Read JSON lines: the columns of `schema`, and those that every reader adds (see files.py).
 
     A missing key is null. A line is malformed that is no JSON object, holds more than one, has a key twice, or has a
-    value that does not fit its column exactly, such as a number too large for it.
+    value that does not fit its column exactly, such as a number too large for it. So is one with two names of a column.
     """
     numbered = read_lines(spark, [Part(file, skip=file.skip_lines) for file in ranges])
     lines = numbered.records.where(F.btrim(LINE, F.lit(" \t")) != "")
-    reading = Reading(time_zone, parser_options(source))
-    read = objects_of(lines, schema, reading, keep_unknown=source.keep_unknown)
+    reading, shape = Reading(time_zone, parser_options(source)), with_all_names(schema, source)
+    found = objects_of(lines, shape, reading, keep_unknown=source.keep_unknown)
+    read = by_one_name(found, schema, source)
     return Numbered(to_records(read.frame, source, read.columns, read.rescued, read.malformed), numbered.counts)
+
+
+def with_all_names(schema: StructType, source: Source) -> StructType:
+    """Return the columns with one for each name that `rename` says they have had."""
+    named = [(name, field.dataType) for field in schema for name in all_names(field.name, source.rename)]
+    return StructType([StructField(name, kind) for name, kind in named])
+
+
+def by_one_name(read: "Objects", schema: StructType, source: Source) -> "Objects":
+    """Return objects of `with_all_names` with the columns of the schema: of each the name that the record has."""
+    columns, malformed = dict[str, Column](), read.malformed
+    for field in schema:
+        values = [read.columns[name] for name in all_names(field.name, source.rename)]
+        columns[field.name] = F.coalesce(*values)
+        if len(values) > 1:
+            given = reduce(Column.__add__, [value.isNotNull().cast("int") for value in values])
+            malformed = F.coalesce(malformed, F.when(given > 1, F.col(LINE)))
+    return Objects(read.frame, columns, read.rescued, malformed)
 
 
 @dataclass(frozen=True)

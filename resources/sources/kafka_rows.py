@@ -28,7 +28,7 @@ from pyspark.sql.utils import is_remote
 from tidemark.resources.kafka.broker import Broker
 from tidemark.resources.kafka.connection import Connection
 from tidemark.resources.sources.files import SPARK_FAILURES, FilesRead, cause_of, no_records, schema_in_input
-from tidemark.resources.sources.json_files import objects_of
+from tidemark.resources.sources.json_files import by_one_name, objects_of, with_all_names
 from tidemark.resources.sources.known_offsets import OffsetRange
 from tidemark.resources.sources.lines import FILE, LINE, MODIFIED, POSITION, RAW, to_records
 from tidemark.resources.sources.parquet_files import converted, is_lossless, wrong_type
@@ -327,7 +327,8 @@ def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Pat
     if source.format == "json":
         lines = rows.withColumn(LINE, F.when(F.is_valid_utf8(text), text))
         reading = Reading(time_zone, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW})
-        read = objects_of(lines, wanted, reading, keep_unknown=source.keep_unknown)
+        found = objects_of(lines, with_all_names(wanted, source), reading, keep_unknown=source.keep_unknown)
+        read = by_one_name(found, wanted, source)
         frame, columns, rescued = read.frame, read.columns, read.rescued
         malformed = F.when(F.col(LINE).isNull(), _text(value)).otherwise(read.malformed)
     elif source.format == "avro":

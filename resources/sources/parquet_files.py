@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from tidemark.resources.sources.fitness import check_names
+from tidemark.resources.sources.fitness import columns_in_file
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.lines import FILE, MODIFIED, POSITION, Numbered, to_records
 from tidemark.resources.sources.local_files import open_raw, path_of_url, spark_path
@@ -52,18 +52,20 @@ class Layout:
     """How the files of a group are read.
 
     Attributes:
-        empty: Wanted columns that have no type in the file, as all their values are null.
+        names: Wanted columns, and what they are called in the file.
         local: Wanted columns of instants that are local times in the file.
         unknown: Names and types of the other columns to keep.
     """
 
-    empty: frozenset[str]
+    names: tuple[tuple[str, str], ...]
     local: frozenset[str]
     unknown: tuple[tuple[str, T.DataType], ...]
 
 
-def layout_of(path: str, schema: T.StructType, *, keep_unknown: bool) -> Layout:
+def layout_of(path: str, schema: T.StructType, source: FilesSource) -> Layout:
     """Check that a file has the wanted columns, with types that can be read without loss.
+
+    A column is left out that the file may lack, or that has no type in it, as all its values are null.
 
     Raises:
         InputError: A column is missing or ambiguous, or has a type that cannot be read as the one of the spec.
@@ -72,22 +74,24 @@ def layout_of(path: str, schema: T.StructType, *, keep_unknown: bool) -> Layout:
         file = pq.ParquetFile(opened)
     physical = {column.path: column.physical_type for column in map(file.schema.column, range(len(file.schema)))}
     types = {field.name: _type(field, physical.get(field.name)) for field in file.schema_arrow}
-    check_names(path, schema.names, file.schema_arrow.names)
+    columns = columns_in_file(path, source, schema.names, file.schema_arrow.names)
+    there = {name: own for name, own in columns.items() if own is not None}
     arrow = {field.name: str(field.type) for field in file.schema_arrow}
-    for field in schema:
-        found = types[field.name]
-        if found is None or not is_lossless(found, field.dataType):
-            raise wrong_type(path, field.name, arrow[field.name], field.dataType.simpleString())
-    empty = frozenset(name for name in schema.names if isinstance(types[name], T.NullType))
+    for name, own in there.items():
+        found, wanted = types[own], schema[name].dataType
+        if found is None or not is_lossless(found, wanted):
+            raise wrong_type(path, own, arrow[own], wanted.simpleString())
+    names = tuple((name, own) for name, own in there.items() if not isinstance(types[own], T.NullType))
     unknown: list[tuple[str, T.DataType]] = []
-    for name, kind in types.items() if keep_unknown else ():
-        if name in schema.names or isinstance(kind, T.NullType):
+    for name, kind in types.items() if source.keep_unknown else ():
+        if name in there.values() or isinstance(kind, T.NullType):
             continue
         if kind is None:
             raise wrong_type(path, name, arrow[name], "a type that Spark reads, as `keep_unknown` is set")
         unknown.append((name, kind))
-    local = frozenset(f.name for f in schema if isinstance(f.dataType, T.TimestampType) and _is_local(types[f.name]))
-    return Layout(empty, local, tuple(unknown))
+    instants = {field.name for field in schema if isinstance(field.dataType, T.TimestampType)}
+    local = frozenset(name for name, own in names if name in instants and _is_local(types[own]))
+    return Layout(names, local, tuple(unknown))
 
 
 def _is_local(found: T.DataType | None) -> bool:
@@ -152,7 +156,7 @@ def read_parquet(
     errors: dict[str, InputError] = {}
     for file in ranges:
         try:
-            groups[layout_of(file.path, schema, keep_unknown=source.keep_unknown)].append(file)
+            groups[layout_of(file.path, schema, source)].append(file)
         except InputError as error:
             errors[file.path] = error
     if errors:
@@ -178,8 +182,9 @@ def _read_group(
     *,
     time_zone: str,
 ) -> DataFrame:
+    own = dict(layout.names)
     read_as = {field.name: T.TimestampNTZType() if field.name in layout.local else field.dataType for field in schema}
-    shape = StructType([StructField(name, kind) for name, kind in read_as.items() if name not in layout.empty])
+    shape = StructType([StructField(own[name], kind) for name, kind in read_as.items() if name in own])
     unknown = StructType([StructField(name, kind) for name, kind in layout.unknown])
     scan = spark.read.schema(StructType([*shape, *unknown])).parquet(*(spark_path(file.path) for file in files))
     place = scan.metadataColumn("_metadata")  # also where a column of the file has this name
@@ -204,9 +209,9 @@ def _read_group(
         placed,
         source,
         columns={
-            field.name: F.lit(None).cast(field.dataType)
-            if field.name in layout.empty
-            else converted(F.col(values[field.name]), read_as[field.name], field.dataType, time_zone)
+            field.name: converted(F.col(values[own[field.name]]), read_as[field.name], field.dataType, time_zone)
+            if field.name in own
+            else F.lit(None).cast(field.dataType)
             for field in schema
         },
         rescued=kept.cast("string"),

@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
@@ -278,6 +279,40 @@ def test_csv_columns_are_found_by_name_whatever_the_order_in_each_file(spark: Sp
         (None, None, '{"other":"x"}', None),
     ]
     assert [state.records for state in found.states] == [2, 3, 1, 2]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "json"])
+def test_a_column_may_have_several_names_over_time_and_be_missing(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    """`magNst`, then `mag_nst`, then no such column; and what a file has beside it."""
+    for number, columns in enumerate(({"magNst": [1]}, {"mag_nst": [2], "other": ["x"]}, {"other": ["y"]})):
+        rows_ = pa.table({"id": [f"e{number}"], **columns})
+        if form == "parquet":
+            pq.write_table(rows_, land(tmp_path / "in" / f"{number}", ""))
+        elif form == "csv":
+            pyarrow.csv.write_csv(rows_, land(tmp_path / "in" / f"{number}", ""))
+        else:
+            land(tmp_path / "in" / f"{number}", "".join(json.dumps(row) + "\n" for row in rows_.to_pylist()))
+    settings = {"csv": {"options": {"header": True}, "missing": "null"}, "parquet": {"missing": "null"}, "json": {}}
+    names = {"magNst": "nst", "mag_nst": "nst"}
+    given = source("id STRING, nst BIGINT", format=form, rename=names, keep_unknown=True, **settings[form])
+    found = rows(read(spark, given, tmp_path))
+    assert [tuple(row)[:4] for row in found] == [
+        ("e0", 1, None, None),
+        ("e1", 2, '{"other":"x"}', None),
+        ("e2", None, '{"other":"y"}', None),
+    ]
+
+
+def test_a_record_with_two_names_of_one_column_is_malformed_unless_one_is_null(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lines = ['{"a": 1}', '{"b": 2}', '{"a": 1, "b": 2}', '{"a": null, "b": 4}', "{}"]
+    land(tmp_path / "in" / "x", "\n".join(lines) + "\n")
+    found = read(spark, source("n INT", format="json", rename={"a": "n", "b": "n"}), tmp_path)
+    assert payload(found) == {1: (1,), 2: (2,), 4: (4,), 5: (None,)}
+    assert malformed(found) == {3: lines[2]}
 
 
 def test_a_wanted_column_that_no_header_names_is_an_error_that_helps(tmp_path: Path) -> None:

@@ -353,6 +353,59 @@ def test_text_is_taken_whatever_its_signs(tmp_path: Path, content: bytes) -> Non
     assert discover(source(), tmp_path, (), NOW).errors == ()
 
 
+USGS = "time STRING, mag DOUBLE, magType STRING, nst INT"
+
+
+@pytest.mark.parametrize(
+    ("header", "remedy"),
+    [
+        (
+            "time,mag,nst,magNst",
+            "add `rename: {magNst: magType}` to the source if that is `magType` in this file, or",
+        ),
+        (
+            "time,mag,nst,place",
+            'correct `schema` or the file, or set `missing: "null"` in the source if files may lack',
+        ),
+        ("time,mag,nst,MAGTYPE", "did you mean `MAGTYPE`?"),
+        ("time,magType,nst", "correct `schema` or the file, or set"),
+        ("2026-01-01,1.5,ml,3", "give the file a first line with the names of its columns"),
+    ],
+)
+def test_what_is_proposed_for_a_missing_column_is_no_other_column(tmp_path: Path, header: str, remedy: str) -> None:
+    land(tmp_path / "in" / "x.csv", f"{header}\n")
+    [error] = look(tmp_path, source(schema=USGS, options={"header": True})).errors
+    assert error.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        ("time,mag,nst", ""),
+        ("time,nst", ""),
+        ("time,MAGTYPE,mag,nst", "column `magType` is missing from the header"),
+        ("a,b", "column `time` is missing from the header"),
+        ("time,mag,mag", "column `mag` stands more than once"),
+    ],
+)
+def test_a_file_may_lack_columns_but_not_all_and_not_for_the_case_of_a_letter(
+    tmp_path: Path, header: str, found: str
+) -> None:
+    land(tmp_path / "in" / "x.csv", f"{header}\n")
+    looked = look(tmp_path, source(schema=USGS, options={"header": True}, missing="null"))
+    assert [found in error.found for error in looked.errors] == ([True] if found else [])
+
+
+def test_a_column_by_any_of_its_names_is_there_but_not_by_two(tmp_path: Path) -> None:
+    renamed = {"magNst": "nst", "nst": "nst", "n": "nst"}
+    given = source(schema=USGS, options={"header": True}, rename=renamed)
+    for number, name in enumerate(("magNst", "nst", "n")):
+        land(tmp_path / "in" / f"{number}.csv", f"{name},time,mag,magType\n")
+    assert look(tmp_path, given).errors == ()
+    land(tmp_path / "in" / "3.csv", "n,time,mag,magType,nst\n")
+    assert "`nst` and `n` are one column, and both in the header" in str(look(tmp_path, given).errors[0])
+
+
 def test_a_file_that_could_not_be_read_is_not_opened_again_until_it_or_its_reading_changes(tmp_path: Path) -> None:
     given = source()
     land(tmp_path / "in" / "a.csv")

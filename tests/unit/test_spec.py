@@ -649,6 +649,11 @@ BAD_FOR_PARSER_ONLY = [
     ("sources.0.rename", {"x": "a b"}, "sources[0].rename.x", "holds ' '"),
     ("sources.0.rename", {"x": "x"}, "sources[0].rename.x", "no effect"),
     ("sources.0.rename", {"x": "z", "t": "Z"}, "sources[0].rename.t", "two columns are renamed"),
+    ("sources.0.rename", {"x": "z", "t": "z"}, "sources[0].schema", "columns `z` and `z` have the same name"),
+    ("sources.0.missing", "skip", "sources[0].missing", "hold or null"),
+    ("sources.0.missing", "null", "sources[0].missing", "no effect without `header: true`"),
+    ("sources.0.missing", None, "sources[0].missing", "no effect without `header: true`"),
+    ("sources.0.on_rewrite", "reread", "sources[0].on_rewrite", "hold or read"),
     ("time.timestamp_by", "current_timestamp()", "time.timestamp_by", "use `_arrival_time`"),
     ("time.timestamp_by", "user", "time.timestamp_by", "who runs the pipeline"),
     ("time.timestamp_by", "t AS e", "time.timestamp_by", "the name `e` has no effect"),
@@ -952,6 +957,8 @@ def test_every_key_of_the_schema_is_described() -> None:
         for key, part in model["properties"].items():
             assert part.get("description"), f"{name}.{key}"
     assert models["FilesSource"]["properties"]["settle"]["default"] == "5 seconds"
+    missing = models["FilesSource"]["properties"].pop("missing")
+    assert missing["enum"] == ["hold", "null"]
     assert "null" not in json.dumps(schema).replace("nullValue", "")
 
 
@@ -987,6 +994,8 @@ def source(schema: str, **rename: str) -> FilesSource:
         ("_timestamp INT, `a b` INT", {"_timestamp": "ts", "a b": "a_b"}, ["_timestamp", "a b"], ["ts", "a_b"]),
         ("a INT, b INT", {"a": "b", "b": "a"}, ["a", "b"], ["b", "a"]),
         ("_Id INT", {"_Id": "_id"}, ["_Id"], ["_id"]),
+        ("a INT, m INT", {"magNst": "m", "magnst": "m", "m": "m"}, ["a", "magNst"], ["a", "m"]),
+        ("magnst INT", {"magNst": "m", "magnst": "m"}, ["magNst"], ["m"]),
     ],
 )
 def test_schema_names_a_column_as_the_file_does_or_as_the_tables_do(

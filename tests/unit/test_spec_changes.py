@@ -82,6 +82,7 @@ def call(*words: str) -> Result:
             "n INT",
             'sources[0].schema: was "at STRING, k STRING, n BIGINT", is "at STRING, k STRING, n INT"',
         ),
+        ('BIGINT"', 'BIGINT"\n    rename: {n: m}', "sources[0].rename: was the default"),
         ("[k]", "[k, n]", 'line 13, windows[0].group_by: was ["k"], is ["k", "n"]'),
         ("size: 1 hour", "size: 2 hours", "line 12, windows[0].size: was "),
         ("timestamp_by: at", "timestamp_by: at, over: [k]", 'line 8, time.over: was the default, is ["k"]'),
@@ -107,6 +108,14 @@ def test_a_run_and_a_sensor_tell_it_when_there_is_nothing_to_do(spec: Path) -> N
         look(Workspace(read_spec(spec), spec.parent / "warehouse"))
 
 
-def test_a_change_that_is_taken_stands_in_nobody_s_way(spec: Path) -> None:
-    spec.write_text(SPEC.replace("timestamp_by: at", "timestamp_by: at, out_of_orderness: 1 minute"))
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("timestamp_by: at", "timestamp_by: at, out_of_orderness: 1 minute"),
+        ("format: csv", "format: csv\n    on_rewrite: read\n    missing: null\n    options: {header: true}"),
+        ("format: csv", "format: csv\n    rename: {count: n, n: n, number: n}"),
+    ],
+)
+def test_a_change_that_is_taken_stands_in_nobody_s_way(spec: Path, old: str, new: str) -> None:
+    spec.write_text(SPEC.replace(old, new))
     ensure_taken(Workspace(read_spec(spec), spec.parent / "warehouse"))

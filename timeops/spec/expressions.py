@@ -130,13 +130,18 @@ def name_in_tables(name: str, rename: Mapping[str, str]) -> str:
 
 
 def names_in_files(names: Iterable[str], rename: Mapping[str, str]) -> dict[str, str]:
-    """Return what columns of `schema` are called in the files, by their names in `schema`.
+    """Return what columns are called in the files, by their names in `schema`; of several names the first.
 
     `schema` names a column as the file does or as the tables do: with `rename: {_id: id}` both `_id` and `id` are the
     column `_id` of the file. A name that is a key of `rename` is that of the file.
     """
-    old = {new: old for old, new in rename.items()}
-    return {name: name if name in rename else old.get(name, name) for name in names}
+    return {name: all_names(name, rename)[0] for name in names}
+
+
+def all_names(name: str, rename: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names that a column of `schema` has had in files over time, in the order of `rename`."""
+    final = name_in_tables(name, rename)
+    return tuple(old for old, new in rename.items() if new == final) or (name,)
 
 
 def columns_in_tables(ddl: str, rename: Mapping[str, str]) -> list[str]:
@@ -154,12 +159,12 @@ def schema_problems(ddl: str, rename: Mapping[str, str]) -> list[Problem]:
     if bare := _unquoted(ddl):
         return [_without_quotes(ddl, bare, rename)]
     names = top_level_names(ddl)
+    finals = [(name, name_in_tables(name, rename)) for name in names]
     problems = [
         Problem(f"`{old}` is no column of `schema`", _either(old, new), did_you_mean(old, names), ("rename", old))
         for old, new in rename.items()
-        if old not in names and new not in names
+        if old not in names and new not in {final for _, final in finals}
     ]
-    finals = [(name, name_in_tables(name, rename)) for name in names]
     wrong = [name for name, final in finals if name not in rename and column_name_problems(final, "")]
     line = f"add `{_rename_line(wrong, names, rename)}` to the source, and use the new names everywhere else"
     for name in wrong:
@@ -178,20 +183,34 @@ def schema_problems(ddl: str, rename: Mapping[str, str]) -> list[Problem]:
 def rename_problems(rename: Mapping[str, str]) -> list[Problem]:
     """Find what is wrong with entries of `rename`, whatever `schema` says."""
     problems: list[Problem] = []
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     for old, new in rename.items():
         at = ("rename", old)
         problems.extend(
             Problem(problem.found, problem.expected, "choose another name", at)
             for problem in column_name_problems(new, "")
         )
-        if old == new:
+        if old == new and len(all_names(old, rename)) == 1:
             found = f"`{old}` is renamed to itself, which has no effect"
             problems.append(Problem(found, remedy="leave it out", at=at))
-        if new.lower() in seen:
-            problems.append(Problem(f"two columns are renamed to `{new}`", "distinct names", at=at))
-        seen.add(new.lower())
+        if seen.setdefault(new.lower(), new) != new:
+            problems.append(Problem(f"two columns are renamed to `{new}`", "distinct names in any case", at=at))
     return problems
+
+
+def one_name_problems(rename: Mapping[str, str], why: str) -> list[Problem]:
+    """Find entries of `rename` that give a column a second name where there can be one.
+
+    Args:
+        rename: The entries.
+        why: Why there can be one.
+    """
+    remedy = "leave out all names of the column but the one that it has now"
+    return [
+        Problem(f"`{new}` has several names, but {why}", remedy=remedy, at=("rename", old))
+        for old, new in rename.items()
+        if all_names(new, rename)[0] != old
+    ]
 
 
 def suggested_name(name: str, taken: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, raise_any, show
@@ -63,6 +63,11 @@ def _options(value: object) -> Mapping[str, OptionValue]:
     return dict(value)
 
 
+def _text_of_null(value: object) -> object:
+    """Take what YAML reads as nothing for the word."""
+    return "null" if value is None else value
+
+
 def _not_for_ever(settle: timedelta) -> timedelta:
     if settle > _LONGEST_SETTLE:
         found = f"found {format_duration(settle)}: no file would be read for that long"
@@ -106,6 +111,11 @@ class FilesSource(StoredSource):
         description="A file younger than this waits for the next run; at most 30 days.",
     )
     max_files: WholeNumber = Field(default=10_000, description="Most files in one ingestion.")
+    missing: Annotated[Literal["hold", "null"], one_of("hold", "null"), BeforeValidator(_text_of_null)] = Field(
+        default="hold",
+        description="A column of `schema` that a csv or parquet file lacks: hold keeps the file back, null reads it "
+        "with nulls.",
+    )
     on_rewrite: Annotated[Literal["hold", "read"], one_of("hold", "read")] = Field(
         default="hold",
         description="A file whose bytes changed after they were read: hold keeps it back, read reads it whole, as "
@@ -123,6 +133,12 @@ class FilesSource(StoredSource):
             elif name not in known:
                 remedy = did_you_mean(name, known)
                 yield Problem(f"unknown option `{name}`", expected, remedy, at)
+        if self.missing == "null" and self.format == "json":
+            found = "`missing` has no effect with `format: json`: a key that a record lacks is null"
+            yield Problem(found, remedy="leave it out", at=("missing",))
+        if self.missing == "null" and self.format == "csv" and not self.options.get("header", False):
+            found = "`missing` has no effect without `header: true`: the columns of a file are those of `schema`"
+            yield Problem(found, remedy="leave it out, or set `header` in `options`", at=("missing",))
         if {"sep", "delimiter"} <= set(self.options):
             found = "`sep` and `delimiter` are the same option"
             yield Problem(found, expected="one of them", at=("options", "delimiter"))

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Wit
 
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, raise_any, show
-from tidemark.timeops.spec.expressions import column_name_problems, columns_in_tables
+from tidemark.timeops.spec.expressions import column_name_problems, columns_in_tables, one_name_problems
 from tidemark.timeops.spec.fields import Frozen, Text, WholeNumber, one_of, read_instant
 from tidemark.timeops.spec.source import ORDERS, SOURCE_KINDS, Source, distinct
 
@@ -266,6 +266,8 @@ class KafkaSource(Source):
                     yield Problem(f"`{topic}` is not among `topics`", remedy=remedy, at=("start", topic))
 
     def _value_problems(self) -> Iterator[Problem]:
+        if self.format != "json":
+            yield from one_name_problems(self.rename, f"{self.format} values have one name for a column")
         if (self.format == "avro") != (self.avro_schema is not None):
             if self.format == "avro":
                 yield Problem("`format: avro` needs `avro_schema`", "the file with the schema", at=("format",))
