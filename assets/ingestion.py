@@ -36,6 +36,7 @@ from tidemark.resources.sources.kafka_rows import read_offsets
 from tidemark.resources.sources.known_files import FileState
 from tidemark.resources.sources.known_offsets import offsets_in
 from tidemark.resources.sources.known_versions import TableVersion, ensure_same_table
+from tidemark.resources.sources.long_lines import with_short_lines
 from tidemark.resources.sources.order import Stretch, stretches_in_order
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.spark.numbering import PART, Counted, Numbered, numbered, numbered_as_they_lie
@@ -118,7 +119,8 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
     with at_work(workspace, plan), tuned_for_few_rows(workspace.spark) if is_small else nullcontext():
         workspace.prepare(plan)
         payload = payload_of(workspace)
-        reading = reading_place(workspace.folder) if workspace.spec.reads_tables else nullcontext(workspace.folder)
+        needs_place = workspace.spec.reads_tables or any(file.long_lines for file in found.ready)
+        reading = reading_place(workspace.folder) if needs_place else nullcontext(workspace.folder)
         with _naming_bad_files(workspace, found), reading as place:
             records, states = _read_sources(workspace, found, payload, place)
             records, before_start = _from_start(records, workspace.spec.time.read_from_us)
@@ -190,7 +192,8 @@ def _naming_bad_files(workspace: Workspace, found: Waiting) -> Iterator[None]:
         errors: dict[str, InputError] = {}
         for source in workspace.spec.sources:
             if isinstance(source, FilesSource):
-                errors |= unreadable(workspace.spark, source, found.by_source[source.name].ready)
+                ready = [file for file in found.by_source[source.name].ready if not file.long_lines]
+                errors |= unreadable(workspace.spark, source, ready)
         if not errors and found.full_versions:
             raise _damaged(found.full_versions, error) from error
         if not errors:
@@ -222,7 +225,7 @@ def _read_sources(
         elif isinstance(source, KafkaSource):
             read = read_offsets(workspace.spark, source, own.offsets, workspace.file.folder, time.time_zone)
         else:
-            read = read_files(workspace.spark, source, own.ready, time.time_zone)
+            read = read_files(workspace.spark, source, with_short_lines(own.ready, place), time.time_zone)
         states += [(source.name, one) for one in (*read.states, *own.touched, *counted(own.copies, read.states))]
         if own.is_ready or not frames:
             timed = _with_arrival(read.records, source, time.time_zone, own.versions)

@@ -55,7 +55,7 @@ def read_json(
     """Read JSON lines: the columns of `schema`, and those that every reader adds (see files.py).
 
     A missing key is null. A line is malformed that is no JSON object, holds more than one, has a key twice, or has a
-    value that does not fit its column exactly, such as a number too large for it. So is one with two names of a column.
+    value that does not fit its column exactly, such as a number too large for it, or two names of one column.
     """
     numbered = read_lines(spark, [Part(file, skip=file.skip_lines) for file in ranges])
     lines = numbered.records.where(F.btrim(LINE, F.lit(" \t")) != "")

@@ -168,6 +168,7 @@ class FileRange:
         ends_with_newline: Whether the last line is complete.
         left_bytes: What follows: a line that is not finished yet.
         long_lines: Where lines begin and end, in bytes of the text, that are too long for a record.
+        read_at: Path or URL of a copy that is read in its place; empty for none.
         note: A sentence for the operator on what is read of it, empty for none.
         text_digest: As of `FileState`.
         text_size: As of `FileState`.
@@ -183,10 +184,16 @@ class FileRange:
     ends_with_newline: bool
     left_bytes: int = 0
     long_lines: tuple[tuple[int, int], ...] = ()
+    read_at: str = ""
     note: str = ""
     text_digest: str | None = None
     text_size: int | None = None
     begins_as: str | None = None
+
+    @property
+    def readable(self) -> str:
+        """Where Spark reads it."""
+        return self.read_at or self.path
 
 
 def state_of(file: FileRange, records: int, *, copy_of: str | None = None) -> FileState:
@@ -454,12 +461,12 @@ def judge(
         assert file.known is not None
         return replace(file.known, modified_us=file.modified_us, place=file.path)
     if known is not None and (same := known.same_bytes(content, file)):
-        return state_of(_range(looked, 0), same.records, copy_of=same.name)
+        return state_of(_range(source, looked, 0), same.records, copy_of=same.name)
     own = file.known if file.was_read else None
     if own is not None and looked.begins_as_known and _has_lines(source) and not is_compressed(file.path):
         return _lines_behind(source, looked, own, age)
     if known is not None and (same := known.same_text(content, file)) and not landed.is_in_place(same):
-        return state_of(_range(looked, 0), same.records, copy_of=same.name)
+        return state_of(_range(source, looked, 0), same.records, copy_of=same.name)
     start = _start_of(source, known.beginning_of(content, file)) if known is not None else None
     if start is not None and not landed.is_in_place(start):
         said = f"{file.name}: its first {start.records:,} lines were read as {start.name}, and are not read again"
@@ -495,7 +502,7 @@ def _lines_behind(
             raise _continued(file, read)
         skip -= 1  # half of it was a dead letter
     other = read.name if read is not None and read is not file.known else read.begins_as if read is not None else None
-    whole = replace(_range(looked, skip), note=note, begins_as=other)
+    whole = replace(_range(source, looked, skip), note=note, begins_as=other)
     if content.ends_with_newline or not _has_lines(source) or is_compressed(file.path) or age is None:
         return whole
     patience = patience_with(file.path, source, content.last_line)
@@ -510,7 +517,7 @@ def _lines_behind(
     return replace(part, left_bytes=left, note="; ".join(filter(None, [note, waits])))
 
 
-def _range(looked: Looked, skip_lines: int) -> FileRange:
+def _range(source: FilesSource, looked: Looked, skip_lines: int) -> FileRange:
     """All of a file."""
     file, content = looked.file, looked.content
     is_packed = content.text_digest != content.digest
@@ -522,7 +529,7 @@ def _range(looked: Looked, skip_lines: int) -> FileRange:
         digest=content.digest,
         skip_lines=skip_lines,
         ends_with_newline=content.ends_with_newline,
-        long_lines=content.long_lines,
+        long_lines=content.long_lines if _has_lines(source) else (),
         text_digest=content.text_digest if is_packed else None,
         text_size=content.text_size if is_packed else None,
     )

@@ -14,6 +14,7 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.local_files import path_of_url, spark_path
+from tidemark.resources.sources.long_lines import beginning_of, is_too_long
 from tidemark.resources.spark.frames import Value, frame_of
 from tidemark.timeops.spec import FilesSource, Source
 
@@ -92,7 +93,7 @@ def number(spark: SparkSession, scan: DataFrame, parts: Sequence[Part]) -> Numbe
         .orderBy(_URL, _BLOCK)
         .collect()
     )
-    table, counts = _block_table(counted, {part.file.path: part for part in parts})
+    table, counts = _block_table(counted, {part.file.readable: part for part in parts})
     blocks = F.broadcast(frame_of(spark, table, _BLOCKS))
     records = (
         tagged.join(blocks, [_URL, _BLOCK], "left")
@@ -117,7 +118,7 @@ def _block_table(counted: Sequence[Row], parts: Mapping[str, Part]) -> tuple[lis
         place = (row[_URL], row[_BLOCK], row["lowest"], before[path], lines, is_last)
         table.append((*place, part.skip, part.file.modified_us, part.file.name, part.group))
         before[path] += lines
-    return table, {path: before.get(path, 0) for path in parts}
+    return table, {part.file.path: before.get(path, 0) for path, part in parts.items()}
 
 
 def _position() -> Column:
@@ -136,7 +137,7 @@ def _belongs() -> Column:
 
 def read_lines(spark: SparkSession, parts: Sequence[Part]) -> Numbered:
     """The lines of text files with their numbers, in column `__tm_line`; what is no UTF-8 is replaced in it."""
-    numbered = number(spark, spark.read.text([spark_path(part.file.path) for part in parts]), parts)
+    numbered = number(spark, spark.read.text([spark_path(part.file.readable) for part in parts]), parts)
     lines = numbered.records.withColumn(LINE, F.make_valid_utf8("value")).drop("value")
     return Numbered(lines, numbered.counts)
 
@@ -163,6 +164,8 @@ def to_records(
         rescued: Unknown columns as JSON text; null or `{}` without any.
         malformed: The text of a line that could not be parsed, else null.
     """
+    if LINE in lines.columns:
+        malformed = F.when(is_too_long(F.col(LINE)), beginning_of(F.col(LINE))).otherwise(malformed)
     marked = lines.withColumn(MALFORMED, malformed)
     sound = F.col(MALFORMED).isNull()
     payload = [F.when(sound, column).alias(source.rename.get(name, name)) for name, column in columns.items()]

@@ -235,7 +235,7 @@ def read_content(
     stored = hashlib.blake2b()
     for chunk in _chunks(path, size_bytes):
         stored.update(chunk)
-    for chunk in _text_of(path) if size_bytes else ():
+    for chunk in text_of(path, size_bytes):
         reading.take(chunk)
     return replace(reading.content(), digest=stored.hexdigest())
 
@@ -251,12 +251,16 @@ def _chunks(path: str, size_bytes: int) -> Iterator[bytes]:
             yield chunk
 
 
-def _text_of(path: str) -> Iterator[bytes]:
-    """The text of an archive.
+def text_of(path: str, size_bytes: int) -> Iterator[bytes]:
+    """Give the text of a file of lines: of its first `size_bytes`, of a compressed one all of it.
 
     Raises:
-        InputError: It is damaged.
+        InputError: The file is shorter, or a damaged archive.
+        OSError: The file cannot be read.
     """
+    if not is_compressed(path) or not size_bytes:
+        yield from _chunks(path, size_bytes)
+        return
     try:
         with open_bytes(path) as file:
             while chunk := file.read(_CHUNK_BYTES):
