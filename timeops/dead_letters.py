@@ -6,6 +6,7 @@ windows).
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -41,6 +42,9 @@ from tidemark.timeops.windows.membership import BY_FLUSH, MISSED, MISSED_FROM, u
 FLUSH_HAD_CLOSED = "a flush did so before the pipeline was reopened"
 """How the sentence ends of a dead letter that no allowed lateness would have let in, as a flush closed its window."""
 
+LONG_LINE = r"… \(the line has [\d,]+ bytes\)$"
+"""How the text of a malformed record ends of which the beginning is kept, as its line was too long."""
+_IN_ARRAY = " is a JSON array or a part of one, and a line is one JSON object"
 _SPANS = "array<struct<start: timestamp, end: timestamp>>"
 _MOST_SHOWN = 200  # characters of a value in a sentence; `payload` has all of it
 
@@ -196,7 +200,7 @@ def _time_detail(rules: TimeRules, refused: DataFrame) -> Column:
     early = format_duration(time.early.tolerance) if time.early else ""
     late = format_duration(time.late.tolerance) if time.late else ""
     sentences = {
-        "malformed": F.concat(place, F.lit(" does not fit the schema of the source: "), _shortened(F.col(MALFORMED))),
+        "malformed": F.concat(place, _misfit(rules), F.lit(": "), _shortened(F.col(MALFORMED))),
         "no_arrival_time": F.concat(F.lit("nothing gives an arrival time of the years 0001 to 9999 for "), place),
         "no_timestamp": F.concat(rule, F.lit(" gives null")),
         "bad_timestamp": F.concat(
@@ -215,6 +219,37 @@ def _time_detail(rules: TimeRules, refused: DataFrame) -> Column:
     for reason, sentence in sentences.items():
         detail = F.when(F.col(REASON) == reason, sentence).otherwise(detail)
     return detail
+
+
+def _misfit(rules: TimeRules) -> Column:
+    """What is wrong with a malformed record, as far as its text says more than that it does not fit."""
+    text = F.trim(MALFORMED)
+    shape = "array<struct<`__tm_nothing`: int>>"
+    apart = F.regexp_replace(text, r"\}\s*[,;]?\s*\{", "},{")
+    objects = F.size(F.from_json(F.concat(F.lit("["), apart, F.lit("]")), shape))
+    element = F.size(F.from_json(F.concat(F.lit("["), F.rtrim(text, F.lit(",")), F.lit("]")), shape))
+    in_array = text.isin("[", "]", "],") | (F.endswith(text, F.lit(",")) & (element == 1))
+    fits = [
+        (text.rlike(LONG_LINE), " is longer than a line may be"),
+        (F.startswith(text, F.lit("{")) & (objects > 1), " holds several JSON objects, and a line is one record"),
+        (in_array | F.from_json(text, "array<variant>").isNotNull(), _IN_ARRAY),
+        (_repeats_header(text, rules), " repeats the header of its file"),
+    ]
+    found = F.lit(" does not fit the schema of the source")
+    for is_so, sentence in reversed(fits):
+        found = F.when(F.coalesce(is_so, F.lit(False)), sentence).otherwise(found)
+    return found
+
+
+def _repeats_header(text: Column, rules: TimeRules) -> Column:
+    """Whether a line of csv has the names of columns for values."""
+    fields = F.transform(F.split(text, r"[,;|\t]"), lambda one: F.trim(one, F.lit(" \"'")))
+    found = F.lit(False)
+    for source, header in rules.headers.items():
+        named = [F.arrays_overlap(fields, F.array(*map(F.lit, names))).cast("int") for names in header]
+        is_header = reduce(Column.__add__, named) >= min(2, len(named))
+        found = F.when(F.col(SOURCE) == source, is_header).otherwise(found)
+    return found
 
 
 def _event_text(rules: TimeRules, refused: DataFrame) -> Column:

@@ -14,7 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import SOURCE, SPLIT
-from tidemark.timeops.spec import Source, Spec, TimeSpec, WindowSpec
+from tidemark.timeops.spec import FilesSource, Source, Spec, TimeSpec, WindowSpec
 
 Waiter = str | tuple[str, str]
 """Who waits for others: a source as a whole, by its name, or one split of it, as (source, split)."""
@@ -114,6 +114,7 @@ class TimeRules:
         uses_splits: The watermark of a timeline is the lowest of its splits (F).
         windows: The windows, for whose ends the idle rule `window_close` asks.
         waits: Which sources wait in the segment of the log at hand; no silence is counted of them.
+        headers: By source what the headers of its csv files may call each column, for the sentences of dead letters.
     """
 
     time: TimeSpec
@@ -121,6 +122,7 @@ class TimeRules:
     uses_splits: bool = False
     windows: tuple[WindowSpec, ...] = ()
     waits: Waits = field(default_factory=Waits)
+    headers: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
 
     @staticmethod
     def of(spec: Spec, splits: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> "TimeRules":
@@ -131,7 +133,9 @@ class TimeRules:
             splits: By source the splits that are known beside those that the spec lists.
         """
         sources = tuple(_source_time(source, spec.time, splits.get(source.name, ())) for source in spec.sources)
-        return TimeRules(spec.time, sources, spec.uses_splits, spec.windows)
+        files = [source for source in spec.sources if isinstance(source, FilesSource)]
+        headers = {source.name: source.header for source in files if source.header}
+        return TimeRules(spec.time, sources, spec.uses_splits, spec.windows, headers=headers)
 
     @property
     def event_times(self) -> tuple[EventTime, ...]:

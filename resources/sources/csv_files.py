@@ -25,10 +25,11 @@ from tidemark.resources.sources.lines import (
     read_lines,
     to_records,
 )
-from tidemark.resources.sources.local_files import spark_path
+from tidemark.resources.sources.local_files import LONGEST_LINE, spark_path
 from tidemark.resources.sources.typed_texts import Reading, holds, with_texts, with_values
 from tidemark.timeops.expressions.text_values import EXACT
 from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.spec.expressions import all_names
 
 _MOST_COLUMNS = 20_480  # Spark's own limit; a line with more fails the job, so it must not reach the parser
 
@@ -68,6 +69,15 @@ class Layout:
         if name not in self.names:
             return f"CAST(NULL AS {with_texts(self.wanted[name].dataType).simpleString()})"
         return f"{self.parsed}._c{self.names.index(name)}"
+
+    def repeats_header(self, source: FilesSource) -> Column:
+        """Whether a record is the header once more, as files have it that were put together."""
+        texts = all(isinstance(field.dataType, StringType) for field in self.shape)
+        if not texts or len(self.names) < 2 or not source.options.get("header", False):
+            return F.lit(False)  # a name does not fit a column of another type, and a single one may be a value
+        parsed = F.col(self.parsed)
+        same = [parsed[f"_c{i}"].isin(*all_names(name, source.rename), name) for i, name in enumerate(self.names)]
+        return F.coalesce(reduce(Column.__and__, same), F.lit(False))
 
     def unknown(self) -> Column:
         """The other columns that have a value, as JSON text."""
@@ -153,7 +163,8 @@ def _read_multiline(
     """Read records that may hold line ends in quotes; only Spark's CSV reader can find their ends."""
     records: list[DataFrame] = []
     counts: dict[str, int] = {}
-    reader = spark.read.options(**reading.options, multiLine="true", header="false")
+    longest = {"maxCharsPerColumn": str(LONGEST_LINE)}
+    reader = spark.read.options(**reading.options, **longest, multiLine="true", header="false")
     for layout in layouts:
         mine = [part for part in parts if part.group == layout.number]
         scan = reader.schema(layout.shape).csv([spark_path(part.file.path) for part in mine])
@@ -184,6 +195,7 @@ def _records(
     wanted = layouts[0].wanted
     written = {name: f"coalesce({', '.join(layout.field_sql(name) for layout in layouts)})" for name in wanted.names}
     own = [field for field in wanted if holds(field.dataType, EXACT)]
+    malformed = reduce(Column.__or__, (layout.repeats_header(source) for layout in layouts), malformed)
     typed, values, misfit = with_values(parsed, {field.name: written[field.name] for field in own}, own, reading)
     return to_records(
         typed,

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -158,7 +158,7 @@ def found_columns(
     return columns
 
 
-def _may_lack(source: FilesSource, names: Sequence[str], found: Sequence[str], every: Collection[str]) -> bool:
+def _may_lack(source: FilesSource, names: Sequence[str], found: Sequence[str], every: Set[str]) -> bool:
     """Whether a file may lack a column: one that has no column at all is of another kind, or has no header."""
     lowered = {name.lower() for name in found}
     return (
@@ -166,7 +166,7 @@ def _may_lack(source: FilesSource, names: Sequence[str], found: Sequence[str], e
     )
 
 
-def _remedy_of_missing(source: FilesSource, name: str, found: Sequence[str], every: Collection[str]) -> str:
+def _remedy_of_missing(source: FilesSource, name: str, found: Sequence[str], every: Set[str]) -> str:
     """What to do about a column that a file lacks; only a name that no other column has may be the right one."""
     others = [one for one in found if one not in every]
     same = next((one for one in others if one.lower() == name.lower()), None)

@@ -327,8 +327,8 @@ def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Pat
     if source.format == "json":
         lines = rows.withColumn(LINE, F.when(F.is_valid_utf8(text), text))
         reading = Reading(time_zone, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW})
-        found = objects_of(lines, with_all_names(wanted, source), reading, keep_unknown=source.keep_unknown)
-        read = by_one_name(found, wanted, source)
+        objects = objects_of(lines, with_all_names(wanted, source), reading, keep_unknown=source.keep_unknown)
+        read = by_one_name(objects, wanted, source)
         frame, columns, rescued = read.frame, read.columns, read.rescued
         malformed = F.when(F.col(LINE).isNull(), _text(value)).otherwise(read.malformed)
     elif source.format == "avro":

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from tests.orchestration.landing import table
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.sources.local_files import LONGEST_LINE
 
 SPEC = """
 name: access
@@ -79,3 +80,52 @@ def test_a_file_that_is_overwritten_is_held_back_until_the_spec_says_to_read_it(
     assert read.exit_code == 0, read.stderr
     assert "app.log: it was rewritten, and is read whole as new records" in read.stderr
     assert sorted(str(row["id"]) for row in rows(folder, "raw_events")) == ["1", "2", "3"]
+
+
+LETTERS = """
+name: letters
+sources:
+  - {name: j, kind: files, path: "in/*.json", format: json, schema: "at STRING, v INT", settle: 0 s}
+  - {name: c, kind: files, path: "in/*.csv", format: csv, options: {header: true}, schema: "at STRING, k STRING",
+     rename: {old_k: k, k: k}, missing: "null", settle: 0 s}
+time: {timestamp_by: at, out_of_orderness: 1 day}
+"""
+
+
+def test_a_letter_says_what_is_wrong_with_a_line(folder: Path) -> None:
+    good = '{"at": "2026-01-01T00:00:00Z", "v": 1}'
+    nested = '{"at": {"x": [{"y": 1}, {"z": 2}]}, "v": "many"}'
+    (folder / "in" / "a.json").write_text(
+        "\n".join([good, good + good, f"{good}, {good}", f"[{good}, {good}]", "[", f"{good},", "]", nested, "7"])
+        + "\n"
+    )
+    long_line = '{"at": "' + "x" * LONGEST_LINE + '"}\n'
+    (folder / "in" / "b.json").write_text(long_line + good.replace("1}", "2}") + "\n")
+    rows_ = "2026-01-01T00:00:00Z,x\n"
+    (folder / "in" / "a.csv").write_text(f"at,k\n{rows_}at,k\n{rows_}one,two,three\n")
+    (folder / "in" / "b.csv").write_text(f"at,old_k\n{rows_}at,old_k\n")
+    (folder / "in" / "c.csv").write_text("at\n2026-01-01T00:00:00Z\n")
+    (folder / "letters.yaml").write_text(LETTERS)
+    done = CliRunner().invoke(main, ["run", "letters.yaml"], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
+    spec = read_spec(folder / "letters.yaml").spec
+    letters = table(folder / "warehouse", spec, "dead_letters")
+    assert {row["reason"] for row in letters} == {"malformed"}
+    said = {(row["detail"].partition(": ")[0]) for row in letters}
+    several, array = (
+        "holds several JSON objects, and a line is one record",
+        "is a JSON array or a part of one, and a line is one JSON object",
+    )
+    plain = "does not fit the schema of the source"
+    assert said == {
+        *(f"record {position} of a.json {several}" for position in (2, 3)),
+        *(f"record {position} of a.json {array}" for position in (4, 5, 6, 7)),
+        *(f"record {position} of a.json {plain}" for position in (8, 9)),
+        "record 1 of b.json is longer than a line may be",
+        *(f"record 3 of {name}.csv repeats the header of its file" for name in "ab"),
+        f"record 5 of a.csv {plain}",
+    }
+    assert max(len(row["payload"]) for row in letters) < 1_100
+    log = table(folder / "warehouse", spec, "raw_events")
+    assert len(log) == len(letters) + 6
+    assert not (folder / "warehouse" / "letters" / "_state" / "reading").exists()

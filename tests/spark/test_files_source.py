@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -286,7 +287,12 @@ def test_a_column_may_have_several_names_over_time_and_be_missing(
     spark: SparkSession, tmp_path: Path, form: str
 ) -> None:
     """`magNst`, then `mag_nst`, then no such column; and what a file has beside it."""
-    for number, columns in enumerate(({"magNst": [1]}, {"mag_nst": [2], "other": ["x"]}, {"other": ["y"]})):
+    given_columns: list[dict[str, list[object]]] = [
+        {"magNst": [1]},
+        {"mag_nst": [2], "other": ["x"]},
+        {"other": ["y"]},
+    ]
+    for number, columns in enumerate(given_columns):
         rows_ = pa.table({"id": [f"e{number}"], **columns})
         if form == "parquet":
             pq.write_table(rows_, land(tmp_path / "in" / f"{number}", ""))
@@ -294,7 +300,11 @@ def test_a_column_may_have_several_names_over_time_and_be_missing(
             pyarrow.csv.write_csv(rows_, land(tmp_path / "in" / f"{number}", ""))
         else:
             land(tmp_path / "in" / f"{number}", "".join(json.dumps(row) + "\n" for row in rows_.to_pylist()))
-    settings = {"csv": {"options": {"header": True}, "missing": "null"}, "parquet": {"missing": "null"}, "json": {}}
+    settings: dict[str, dict[str, Any]] = {
+        "csv": {"options": {"header": True}, "missing": "null"},
+        "parquet": {"missing": "null"},
+        "json": {},
+    }
     names = {"magNst": "nst", "mag_nst": "nst"}
     given = source("id STRING, nst BIGINT", format=form, rename=names, keep_unknown=True, **settings[form])
     found = rows(read(spark, given, tmp_path))
@@ -368,7 +378,7 @@ def test_multiline_csv_counts_records_and_cannot_be_read_on(spark: SparkSession,
     land(tmp_path / "in" / "y.csv", "n,a,c\n7,w,more\n")
     given = source("n INT, a STRING", options={"header": True, "multiLine": True})
     errors = discover(given, tmp_path, (), NOW).errors
-    assert [error.found for error in errors] == [f"{file}: column `a` is missing from the header: a\nb, n"]
+    assert [error.found for error in errors] == [f"{file}: column `a` is missing from the header: a\\nb, n"]
     land(file, file.read_bytes().replace(b'"a\nb"', b"a"))
     kept = source("n INT, a STRING", options={"header": True, "multiLine": True}, keep_unknown=True)
     found = read(spark, kept, tmp_path)

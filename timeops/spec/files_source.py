@@ -11,7 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from tidemark.timeops.durations import format_duration
+from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, raise_any, show
+from tidemark.timeops.spec.expressions import all_names
 from tidemark.timeops.spec.fields import Duration, Frozen, Location, WholeNumber, one_of
 from tidemark.timeops.spec.source import ORDERS, SOURCE_KINDS, StoredSource
 
@@ -121,6 +123,13 @@ class FilesSource(StoredSource):
         description="A file whose bytes changed after they were read: hold keeps it back, read reads it whole, as "
         "new records.",
     )
+
+    @property
+    def header(self) -> tuple[tuple[str, ...], ...]:
+        """What the header of a csv file may call each column of `schema`; nothing without headers."""
+        if self.format != "csv" or not self.options.get("header", False):
+            return ()
+        return tuple(all_names(name, self.rename) for name in top_level_names(self.columns))
 
     def _own_problems(self) -> Iterator[Problem]:
         known = READER_OPTIONS[self.format]
