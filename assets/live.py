@@ -33,7 +33,7 @@ from tidemark.assets.schemas import create_tables
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.assets.waiting_input import Waiting, must_process_first, waiting_input
-from tidemark.assets.windows import aggregate_windows, days_of_batch
+from tidemark.assets.windows import aggregate_windows, days_of_batch, rows_of_days
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.catalog import keep_names
@@ -160,7 +160,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         }
         yield MaterializeResult(
             metadata={
-                **show.rows(workspace.log_end()),
+                **show.rows_written(done.records if done else 0),
                 **show.table(workspace.lake, tables.RAW_EVENTS),
                 **show.numbers(numbers),
                 **({"read_before": show.sentences(found.read_before, of="file")} if found.copies else {}),
@@ -243,7 +243,7 @@ def _close_windows(_context: AssetExecutionContext, batch: Batch) -> show.Metada
     counts = batch.workspace.counts_of(batch.plan.batch_id)
     outcomes = {name.replace(".", "_"): n for name, n in counts.items() if "." in name and "refused" not in name}
     return {
-        **show.rows(sum(results.values())),
+        **show.rows_written(sum(results.values())),
         **show.numbers({f"{name}_rows": n for name, n in results.items()}),
         **show.numbers(outcomes),
     }
@@ -253,7 +253,7 @@ def _refuse(_context: AssetExecutionContext, batch: Batch) -> show.Metadata:
     with batch.stage():
         reasons = write_dead_letters(batch)
     return {
-        **show.rows(sum(reasons.values())),
+        **show.rows_written(sum(reasons.values())),
         **show.numbers(reasons),
         **show.table(batch.workspace.lake, tables.DEAD_LETTERS),
         "reasons": show.counted(reasons, of="reason"),
@@ -270,10 +270,11 @@ def _commit(context: AssetExecutionContext, batch: Batch, run: LiveRun) -> show.
     workspace.tell(_progress(workspace, plan, now))
     for name, days in (days_of_batch(batch) if spec.windows else {}).items():
         table = tables.window_table(name)
-        about = show.table(workspace.lake, table)
+        about = {**show.table(workspace.lake, table), "batch": show.number_of(plan)}
+        in_all = rows_of_days(workspace, table, days)
         for day, n in days.items():
-            written = {**show.rows(n), **about, "batch": show.number_of(plan)}
-            context.log_event(AssetMaterialization(key(spec, table), partition=day, metadata=written))
+            of_day = {**about, **show.day(in_all[day]), **show.rows_written(n)}
+            context.log_event(AssetMaterialization(key(spec, table), partition=day, metadata=of_day))
     keep_names(workspace)
     return {
         **show.numbers({"first_seq": plan.first_seq, "end_seq": plan_end(plan)}),

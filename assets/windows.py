@@ -5,7 +5,7 @@ what windows need of earlier batches (state/windows.py).
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
 
 import numpy as np
@@ -18,6 +18,7 @@ from tidemark.assets.state.windows import write_window_state
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.queries import pieces
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.grid import may_close_between
 from tidemark.timeops.materialize import as_it_is, computed
@@ -29,7 +30,8 @@ from tidemark.timeops.windows.results import last_revisions, passing
 from tidemark.timeops.windows.revisions import changes
 
 _DAY_US = 86_400_000_000
-_FIRST_DAY, _LAST_DAY = ((one - EPOCH.date()).days for one in (date(1, 1, 3), date(9999, 12, 28)))
+_FIRST, _LAST = date(1, 1, 3), date(9999, 12, 28)
+_FIRST_DAY, _LAST_DAY = ((one - EPOCH.date()).days for one in (_FIRST, _LAST))
 
 
 def aggregate_windows(batch: Batch) -> Mapping[str, int]:
@@ -107,16 +109,38 @@ def _others(old: DataFrame, last: DataFrame, window: WindowSpec) -> DataFrame:
 
 def days_of_batch(batch: BatchWriter) -> Mapping[str, Mapping[str, int]]:
     """Rows that a committed batch wrote, by window and the day of `window_start`, its partition: `2026-01-31`."""
-    workspace, of_batch = batch.workspace, [(c.BATCH, "=", batch.plan.batch_id)]
+    workspace = batch.workspace
+    of_batch: Filters = [(c.BATCH, "=", batch.plan.batch_id)]
     found: dict[str, Mapping[str, int]] = {}
     for window in workspace.spec.windows:
-        table, days = tables.window_table(window.name), Counter[str]()
-        for piece in pieces(workspace.lake, table, workspace.base_of(table), ["window_start"], of_batch):
-            starts_us = piece["window_start"].cast(pa.int64()).to_numpy()
-            days.update(counts_by_day(starts_us, workspace.spec.partitions.time_zone))
+        days = _rows_by_day(workspace, tables.window_table(window.name), of_batch)
         if days:
             found[window.name] = dict(sorted(days.items()))
     return found
+
+
+def rows_of_days(workspace: Workspace, table: str, days: Iterable[str]) -> Mapping[str, int]:
+    """Rows that a table of windows has of some days, as of the last commit."""
+    zone, asked = workspace.spec.partitions.time_zone, sorted(days)
+    if any(not _FIRST.isoformat() < day < _LAST.isoformat() for day in asked):
+        return _rows_by_day(workspace, table, [])
+    found = Counter[str]()
+    for day in asked:
+        if day not in found:  # days that follow one another are read together
+            last = first = date.fromisoformat(day)
+            while (last + timedelta(days=1)).isoformat() in asked:
+                last += timedelta(days=1)
+            begin, end = begin_of(first, zone), begin_of(last + timedelta(days=1), zone)
+            found.update(_rows_by_day(workspace, table, [("window_start", ">=", begin), ("window_start", "<", end)]))
+    return found
+
+
+def _rows_by_day(workspace: Workspace, table: str, which: Filters) -> Counter[str]:
+    days = Counter[str]()
+    for piece in pieces(workspace.lake, table, workspace.base_of(table), ["window_start"], which):
+        starts_us = piece["window_start"].cast(pa.int64()).to_numpy()
+        days.update(counts_by_day(starts_us, workspace.spec.partitions.time_zone))
+    return days
 
 
 def counts_by_day(instants_us: NDArray[np.int64], zone: str) -> dict[str, int]:

@@ -11,6 +11,7 @@ from tidemark.assets.changes import changes_of
 from tidemark.assets.pending_work import has_unprocessed
 from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.waiting_input import Waiting, waiting_input
+from tidemark.pipelines.terminal import by_hand, changed_by_hand, sums
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, Plan
 from tidemark.resources.lake.undoing import foreign_error
@@ -35,6 +36,7 @@ class Status:
         delay: Wall clock minus the watermark; None without a watermark.
         held: Events that the watermark has not passed; None without `ordered_events`.
         dead_letters: Rows of the table.
+        by_hand: What was erased or added by hand of the tables of events, in words.
         last: The last commit of a batch that processed records, else the last one; None before the first.
         at_work: The batch that a live process works on.
         waiting: What the sources have that the log does not.
@@ -50,6 +52,7 @@ class Status:
     delay: timedelta | None
     held: int | None
     dead_letters: int
+    by_hand: tuple[str, ...]
     last: Commit | None
     at_work: Plan | None
     waiting: Waiting
@@ -80,6 +83,7 @@ def status_of(workspace: Workspace) -> Status:
         delay=delay,
         held=_rows(workspace, tables.HELD_EVENTS) if workspace.spec.outputs.ordered_events else None,
         dead_letters=_rows(workspace, tables.DEAD_LETTERS),
+        by_hand=tuple(_by_hand(workspace)) if last else (),
         last=(workspace.batches.last_commit("process") or last) if last else None,
         at_work=at_work,
         waiting=waiting,
@@ -93,6 +97,11 @@ def _rows(workspace: Workspace, table: str) -> int:
     if not workspace.exists or not workspace.lake.exists(table):
         return 0
     return workspace.lake.row_count(table, workspace.base_of(table))
+
+
+def _by_hand(workspace: Workspace) -> list[str]:
+    base, in_all = workspace.base(), sums(workspace.batches.history("process"))
+    return by_hand(changed_by_hand(workspace.lake, base, workspace.spec, in_all, workspace.log_end()))
 
 
 def _delay(workspace: Workspace, position: Position) -> timedelta | None:

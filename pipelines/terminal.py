@@ -22,12 +22,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidemark.pipelines.values import in_a_line, is_number, number, plain
+from tidemark.pipelines.values import in_a_line, is_number, number, plain, plural
 from tidemark.resources.batches.plans import Commit
+from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.queries import python_rows
-from tidemark.resources.tables import window_table
+from tidemark.resources.tables import DEAD_LETTERS, HELD_EVENTS, ORDERED_EVENTS, RAW_EVENTS, window_table
 from tidemark.resources.workspace import Position, Workspace
-from tidemark.timeops.counts import of_windows, refused
+from tidemark.timeops.counts import dead_letters_by_reason, of_windows, refused
 from tidemark.timeops.printable import json_line, printable
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import instant_of
@@ -53,6 +54,34 @@ def sums(commits: Iterable[Commit]) -> dict[str, int]:
 def ordered(counts: Counts) -> int:
     """Rows of `ordered_events`: released in order, or kept out of order."""
     return counts.get("released", 0) + counts.get("kept_out_of_order", 0)
+
+
+def changed_by_hand(lake: Lake, versions: Mapping[str, int], spec: Spec, counts: Counts, log_end: int) -> Counts:
+    """Rows that tables of events have more, or fewer, than batches wrote into them; tables as written are left out.
+
+    Args:
+        lake: The tables.
+        versions: Version of each, of one commit.
+        spec: The pipeline.
+        counts: What became of all processed records.
+        log_end: How many records the log has.
+    """
+    written = {RAW_EVENTS: log_end, DEAD_LETTERS: dead_letters_by_reason(counts, _names(spec)).total()}
+    if spec.outputs.ordered_events:
+        written |= {ORDERED_EVENTS: ordered(counts), HELD_EVENTS: counts.get("accepted", 0) - ordered(counts)}
+    found = {table: lake.row_count(table, versions[table]) - n for table, n in written.items()}
+    return {table: n for table, n in found.items() if n}
+
+
+def by_hand(changed: Counts) -> list[str]:
+    """Say in words what `changed_by_hand` found."""
+    return [
+        f"{plural(abs(n), 'row')} of {table} {'erased' if n < 0 else 'added'} by hand" for table, n in changed.items()
+    ]
+
+
+def _names(spec: Spec) -> list[str]:
+    return [window.name for window in spec.windows]
 
 
 @dataclass(frozen=True)
@@ -126,6 +155,8 @@ def lines_of(workspace: Workspace, commits: list[Commit], latest: int) -> list[L
         Line(f"  {reason}", before.get(reason, 0), n) for reason, n in sorted(reasons.items(), key=lambda x: -x[1])
     ]
     lines += _missed(workspace.spec, added, in_all)
+    changed = changed_by_hand(workspace.lake, workspace.base(), workspace.spec, in_all, workspace.log_end())
+    lines += [Line(f"rows of {table}, changed by hand", None, n) for table, n in changed.items()]
     for window in workspace.spec.windows:
         table = window_table(window.name)
         batches = workspace.lake.rows(table, workspace.base_of(table), columns=["_batch_id"])["_batch_id"].to_pylist()

@@ -76,7 +76,8 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace, first
         rows = days_of_batch(BatchWriter(workspace, plan)).get(window.name, {})
         for day in context.partition_keys:  # of each its own
             if chosen[0] <= date.fromisoformat(day) <= chosen[1]:
-                context.add_asset_metadata(show.rows(rows.get(day, 0)), partition_key=day)
+                n = rows.get(day, 0)  # all that it has: the days are written whole
+            context.add_asset_metadata({**show.day(n), **show.rows_written(n)}, partition_key=day)
         yield MaterializeResult(
             metadata={
                 **show.table(workspace.lake, table),

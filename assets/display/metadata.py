@@ -54,18 +54,24 @@ _OF_WINDOWS = {
 }
 
 
-def rows(count: int) -> Metadata:
-    """The row count that Dagster shows and plots."""
-    return {"dagster/row_count": MetadataValue.int(count)}
+def rows_written(count: int) -> Metadata:
+    """Show how many rows a batch wrote; how many the table has is said by `table`, and a day of it by `day`."""
+    return {"rows_written": MetadataValue.int(count)}
+
+
+def day(rows: int) -> Metadata:
+    """Show how many rows a day of a table has, at the version that its materialization reports."""
+    return {"dagster/partition_row_count": MetadataValue.int(rows)}
 
 
 def table(lake: Lake, name: str) -> Metadata:
-    """Names, types and meaning of a table's columns, and where it lies."""
+    """Show names, types and meaning of a table's columns, how many rows it has now, and where it is."""
     fields = [
         TableColumn(name=column, type=kind, description=column_description(name, column))
         for column, kind in lake.columns(name).items()
     ]
     return {
+        "dagster/row_count": MetadataValue.int(lake.row_count(name)),
         "dagster/column_schema": MetadataValue.table_schema(TableSchema(columns=fields)),
         "path": MetadataValue.path(str(lake.path(name))),
     }

@@ -87,6 +87,8 @@ def _status_lines(found: "Status") -> "Iterator[tuple[str, str]]":
         if found.held is not None:
             yield "held", f"{plural(found.held, 'event')}, which the watermark has not passed"
         yield "dead letters", f"{found.dead_letters:,}"
+        if found.by_hand:
+            yield "by hand", ", ".join(found.by_hand)
         yield "last batch", _last_batch(found)
     if found.at_work is not None:
         plan = found.at_work
@@ -143,6 +145,7 @@ def _as_json(found: "Status") -> dict[str, Any]:
         "watermark_delay_seconds": None if found.delay is None else found.delay.total_seconds(),
         "held": found.held,
         "dead_letters": found.dead_letters,
+        "by_hand": list(found.by_hand),
         "last_batch": last
         and {
             "batch": last.batch_id,

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from tidemark.pipelines import values
 from tidemark.pipelines.report import accounts, charts, words
 from tidemark.pipelines.report.state import State, state_of
-from tidemark.pipelines.terminal import sums, watermark_text
+from tidemark.pipelines.terminal import by_hand, changed_by_hand, sums, watermark_text
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Spec
 
@@ -35,6 +35,7 @@ def page_of(workspace: Workspace) -> str:
         "state": state,
         "places": (places := accounts.places(state)),
         "adds_up": accounts.adds_up(places, state.counts),
+        "by_hand": by_hand(changed_by_hand(state.lake, state.versions, state.spec, state.counts, state.log_end)),
         "sources": accounts.sources(state),
         "clocks": accounts.clocks(state),
         "by_window": accounts.windows(state),

@@ -39,7 +39,7 @@ def assert_each_day_has_its_own_row_count(rows: DataFrame, home: Path) -> None:
         for event in instance.fetch_materializations(AssetKey(["daily", "windows", "per_minute"]), limit=10).records:
             materialization = event.asset_materialization
             assert materialization is not None
-            shown[materialization.partition] = materialization.metadata["dagster/row_count"].value
+            shown[materialization.partition] = materialization.metadata["dagster/partition_row_count"].value
         [run] = instance.get_runs()
     assert shown == {row["day"]: row["count"] for row in counted}
     assert len(shown) == 2

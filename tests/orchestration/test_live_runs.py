@@ -13,7 +13,10 @@ from tests.orchestration.landing import (
     land,
     table,
 )
-from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
+from tests.orchestration.reported import (
+    assert_dagster_shows_the_rows_of_the_tables,
+    assert_the_report_tells_what_the_tables_hold,
+)
 from tests.orchestration.running import SPEC, go, materialize_days, pipeline, without_batch
 from tidemark.assets.batch import batch as batch_at_work
 from tidemark.assets.state import windows as window_state
@@ -35,6 +38,7 @@ def test_a_log_in_batches_then_flushed_gives_the_oracles_tables_and_days_recompu
         assert (first.batches, first.counts["records"]) == (2, 900)
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
         assert_only_open_sessions_keep_events(settings.warehouse, file.spec)
+        assert_dagster_shows_the_rows_of_the_tables(instance, settings.warehouse, file.spec)
 
         assert go(made, instance).batches == 0, "nothing is new"
 

@@ -17,14 +17,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
+from deltalake import DeltaTable
 
 from tests.unit.report.shop import SPEC, WINDOWS, Shop, at, letter
 from tidemark.pipelines.cli import main
-from tidemark.pipelines.terminal import write_rows
+from tidemark.pipelines.report.page import page_of
+from tidemark.pipelines.terminal import lines_of, write_rows
 from tidemark.pipelines.values import in_a_line
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Owner, this_process
+from tidemark.resources.workspace import Workspace
 
 FRESH = "alerts: {freshness: {warn: 1 hour, error: 1 day}}\n"
 
@@ -36,6 +39,7 @@ def shop(tmp_path: Path) -> Shop:
     made = Shop(tmp_path, SPEC + WINDOWS + FRESH).create()
     made.ingest(10)
     starts = [{"window_start": at(60 * n), "window_end": at(60 * n + 60), "till": "a", "events": n} for n in (1, 2)]
+    starts = [{**row, "_batch_id": 1} for row in starts]
     made.add(tables.window_table("per_minute"), starts)
     made.process(ordered=6, held=2, refused=[{"reason": "early"}, {"payload": "\x1b[31mred\n"}])
     return made
@@ -232,3 +236,17 @@ def test_names_of_columns_and_values_are_written_out_in_every_form(
     assert not {"\x9b", "\u202e", "\x7f", "\u2066"} & set(printed)
     assert "夕" in printed
     assert ("\\u009b" if form == "json" else "\\x9b") in printed
+
+
+def test_status_run_and_report_say_the_same_of_rows_that_were_erased_by_hand(shop: Shop) -> None:
+    assert "by hand" not in call(shop, "status").stdout + page_of(Workspace(shop.file, shop.folder / "warehouse"))
+    DeltaTable(str(shop.lake.path(tables.DEAD_LETTERS))).delete("reason = 'early'")
+    assert call(shop, "changes", "--accept", "counted twice").exit_code == 0
+    workspace = Workspace(shop.file, shop.folder / "warehouse")
+    said = "1 row of dead_letters erased by hand"
+    assert said in call(shop, "status").stdout
+    assert json.loads(call(shop, "status", "--json").stdout)["by_hand"] == [said]
+    assert f"The tables have other rows by now: {said}." in page_of(workspace)
+    lines = {line.label: line.in_all for line in lines_of(workspace, workspace.batches.history("process"), 1)}
+    assert (lines["refused, in dead_letters"], lines["rows of dead_letters, changed by hand"]) == (2, -1)
+    assert not [label for label in lines if "by hand" in label and "dead_letters" not in label]
