@@ -41,7 +41,7 @@ def clock_of_tick(workspace: Workspace) -> int | None:
         return None
     now_us = us_of(workspace.clock.now())  # before the look, so that a file that comes after it is behind the tick
     found = waiting_input(workspace)
-    if found.is_ready or found.waiting or found.left or found.errors or not workspace.exists:
+    if found.is_ready or found.waiting or found.notes or found.left or found.errors or not workspace.exists:
         return None
     estimate_us, reached_us = estimated_clock(workspace.last_arrivals().values(), now_us), workspace.log_clock_us()
     return estimate_us if estimate_us is not None and estimate_us > (reached_us or 0) else None

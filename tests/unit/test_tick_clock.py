@@ -1,5 +1,6 @@
 """Ticks of live runs: their clock, and when there is none. No Spark session is started."""
 
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -89,6 +90,12 @@ def test_a_tick_stands_behind_the_log_when_all_input_is_read_and_the_clock_has_g
     assert clock_of_tick(workspace) == us_of(SEEN - timedelta(hours=1)) + 5 * SECOND
     (tmp_path / "in" / "a.csv").write_text("2026-01-01T12:00:00Z,2026-01-01T12:00:00Z\n")
     assert clock_of_tick(workspace) is None, "input waits"
+    (tmp_path / "in" / "a.csv").write_text("2026-01-01T1")
+    an_hour_ago = (SEEN - timedelta(hours=1)).timestamp()
+    os.utime(tmp_path / "in" / "a.csv", (an_hour_ago, an_hour_ago))
+    assert clock_of_tick(workspace) is None, "a line is not finished"
+    (tmp_path / "in" / "a.csv").unlink()
+    assert clock_of_tick(workspace) is not None
 
 
 @pytest.mark.parametrize(
