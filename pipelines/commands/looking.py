@@ -98,6 +98,8 @@ def _status_lines(found: "Status") -> "Iterator[tuple[str, str]]":
     back = f", {len(waiting.errors):,} held back" if waiting.errors else ""
     what = "file" if found.reads_files_only else "input"
     yield "waits", f"{plural(waiting.new, f'new {what}') if waiting.new else f'no new {what}'}{young}{back}"
+    if waiting.notes:
+        yield "files", "\n".join([*waiting.notes[:MOST_NAMED], *more_than_named(waiting.notes)])
     if copies := waiting.read_before:
         yield "copies", "\n".join([*copies[:MOST_NAMED], *more_than_named(copies)])
     yield "tables", str(found.folder)

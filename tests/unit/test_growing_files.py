@@ -9,12 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from tests.unit.landed import NOW, land, source
+from tidemark.assets.pending_work import look
 from tidemark.assets.state.files import counted
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.sources.discovery import Discovery, discover
 from tidemark.resources.sources.known_files import FileState, state_of
 from tidemark.resources.sources.local_files import LONGEST_LINE, open_bytes, read_content
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import FilesSource
 
 LOGS = source("in/app.log*", format="json", schema="id BIGINT")
@@ -171,6 +176,21 @@ def test_an_unfinished_last_line_is_left_for_the_next_run_and_told(tmp_path: Pat
     assert (file.skip_lines, file.left_bytes) == (1, 0)
     assert zone.run().errors == ()
     assert len(zone.records) == 3
+
+
+def test_status_and_the_look_of_a_sensor_tell_of_an_unfinished_line(tmp_path: Path) -> None:
+    spec = tmp_path / "p.yaml"
+    spec.write_text(
+        "name: p\nsources:\n"
+        "  - {name: s, kind: files, path: in/*.log, format: json, schema: id BIGINT, settle: 0 s}\n"
+    )
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.log").write_text('{"id": 1')
+    words = ["status", str(spec), "--warehouse", str(tmp_path / "warehouse")]
+    told = CliRunner().invoke(main, words, catch_exceptions=False, env={"DAGSTER_HOME": str(tmp_path / "home")})
+    assert "a.log: the last line is not finished: its 8 bytes wait for the rest" in told.stdout
+    due = look(Workspace(read_spec(spec), tmp_path / "warehouse"))
+    assert (due.is_there, due.may_ripen) == (False, True)
 
 
 def test_a_file_of_nothing_but_an_unfinished_line_is_no_input_yet(tmp_path: Path) -> None:
