@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 def main() -> None:
     """Event-time pipelines: the same arrival log gives the same tables.
 
-    A pipeline is a YAML file, SPEC; `tidemark schema` says what may stand in it.
+    A pipeline is a YAML file, SPEC; `tidemark schema` prints the keys that it may have.
     """
 
 
@@ -121,9 +121,12 @@ def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
 @overrides_option
 @says_errors
 def validate(*, specs: tuple[Path, ...], warehouse: "Place | None", overrides: tuple[str, ...]) -> None:
-    """Check specs: their keys, and every expression against the columns. Needs Java, reads no data.
+    """Check specs: their keys, and every expression.
 
-    Also check whether the tables that pipelines of these names have in the warehouse can go on with the specs.
+    Also check whether the tables that pipelines of these names have in the warehouse can go on with the specs. It
+    needs Java, reads no data and writes nothing.
+
+    Exit status: 0 all are right; 2 one is wrong, or bad usage; 1 a failure.
     """
     from tidemark.pipelines.spec_files import check_names
 
@@ -147,7 +150,7 @@ def validate(*, specs: tuple[Path, ...], warehouse: "Place | None", overrides: t
 @overrides_option
 @says_errors
 def run_cases(spec: Path, cases: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
-    """Run the cases of a file against SPEC: records in, expected rows out.
+    """Run cases against SPEC: records in, expected rows out.
 
     A case is a transcript in YAML: records in the order in which they arrive, and the rows and watermarks that are
     expected of them. Everything runs in memory; no source is read and no table is written. Each case is also cut into
@@ -176,9 +179,11 @@ def schema() -> None:
 @overrides_option
 @says_errors
 def accept(*, spec: Path, batch: int, reason: str, warehouse: "Place | None", overrides: tuple[str, ...]) -> None:
-    """Commit BATCH of SPEC although a blocking check fails, then go on with what is waiting.
+    """Commit BATCH of SPEC although a blocking check fails.
 
-    The batch is processed again. Its checks are recorded, but stop nothing.
+    The batch is processed again. Its checks are recorded, but stop nothing. Then what is waiting is processed.
+
+    Exit status: as of `tidemark run`.
     """
     reason = sentence(reason, "--reason")
     from tidemark.pipelines.runner import RunOptions

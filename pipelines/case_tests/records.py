@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.resources.sources.files import split_of
 from tidemark.resources.sources.json_files import objects_of
-from tidemark.resources.sources.lines import LINE
+from tidemark.resources.sources.lines import LINE, RAW
 from tidemark.resources.sources.typed_texts import Reading
 from tidemark.timeops import columns as c
 from tidemark.timeops.cases.file import Case, CasesFile, Row
@@ -152,7 +152,8 @@ def _of_source(written: DataFrame, source: Source, spec: Spec, payload: StructTy
     """The records of one source; `__tm_arrival` is what its expression gives where it has one."""
     time_zone = source.time_zone or spec.time.time_zone
     lines = written.where(F.col(c.SOURCE) == source.name).withColumn(LINE, F.col("__tm_record"))
-    read = objects_of(lines, payload, Reading(time_zone, {}))
+    # A Connect server takes no call without options.
+    read = objects_of(lines, payload, Reading(time_zone, {"columnNameOfCorruptRecord": RAW}))
     own = read.frame.select(*written.columns, *[value.alias(name) for name, value in read.columns.items()])
     if source.split is not None:
         own = own.withColumn(c.SPLIT, F.coalesce(c.SPLIT, split_of(own, source)))

@@ -45,9 +45,10 @@ _FORMATS = ("table", "rows", "json", "csv")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object for each pipeline, in a line of its own.")
 @says_errors
 def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool) -> None:
-    """Show how each pipeline stands: records, watermark, delay, the last batch, what waits, what is wrong.
+    """Show how each pipeline stands, and what is wrong.
 
-    It only reads, as of the last commit, and starts no Spark.
+    Records, watermark and its delay, the last batch, and what waits. It only reads, as of the last commit, and starts
+    no Spark.
 
     Exit status: 0 done, also when something is wrong with a pipeline; 2 bad spec or usage; 1 a failure.
     """
@@ -194,9 +195,10 @@ def _instant(us: int | None) -> str | None:
 def show(
     *, spec: Path, table: str, where: str | None, limit: int, form: str | None, warehouse: "Place | None"
 ) -> None:
-    """Show rows of a TABLE of SPEC as of the last commit, the newest first: `tidemark show SPEC dead_letters`.
+    """Show rows of a TABLE of SPEC as of the last commit.
 
-    A window may be named without `windows/`. No Spark is started. Conditions are SQL as DuckDB reads it: names of
+    The newest come first. TABLE is raw_events, ordered_events, held_events, dead_letters, watermarks, log_control,
+    batches or the name of a window. No Spark is started. Conditions are SQL as DuckDB reads it: names of
     columns as they stand, texts and instants (UTC) in single quotes, such as "window_start >= '2026-01-31'". A field
     of a dead letter's payload is "payload ->> 'device' = 'a'".
 
@@ -280,9 +282,10 @@ def _order(columns: "dict[str, str]") -> "list[Order]":
 )
 @says_errors
 def report(*, specs: tuple[Path, ...], warehouse: "Place | None", out: Path | None) -> None:
-    """Write a page about each pipeline: what came in, what went where and why, as of the last commit.
+    """Write an HTML page about each pipeline.
 
-    It is one self-contained HTML file, to open in a browser or to send to somebody. Tables are only read.
+    What came in, what went where and why, as of the last commit. It is one self-contained file, to open in a browser
+    or to send to others. Tables are only read.
 
     Exit status: 0 done, also when a pipeline has not run yet; 2 bad spec or usage; 1 a failure.
     """

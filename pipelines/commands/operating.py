@@ -69,9 +69,10 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
 )
 @says_errors
 def init(folder: Path, example: str | None) -> None:
-    """Prepare FOLDER for pipelines: a spec as an example, its input, a folder for tables, and Dagster's home.
+    """Prepare FOLDER for pipelines, with an example.
 
-    It leaves alone what is there, so it may be called again. Without FOLDER it is the current one.
+    FOLDER gets a spec and its input, a folder for tables, and Dagster's home. What is there stays, so the command may
+    be called again. Without FOLDER it is the current one.
 
     Exit status: 0 done; 2 bad usage; 1 a failure.
     """
@@ -199,9 +200,10 @@ def changes(
     warehouse: "Place | None",
     overrides: tuple[str, ...],
 ) -> None:
-    """Show rows of SPEC's tables that somebody else has changed since the last commit, and decide on them.
+    """Show rows of SPEC's tables that others changed, and decide.
 
-    For example a requested DELETE. No run goes on until you have decided. It needs no Spark.
+    These are changes since the last commit, for example a requested DELETE. No run goes on until you have decided. It
+    needs no Spark.
 
     Exit status: 0 there are none, or it is decided; 1 there are some, or a failure; 2 bad spec or usage.
     """
@@ -244,7 +246,7 @@ def changes(
 @overrides_option
 @says_errors
 def maintain(*, specs: tuple[Path, ...], warehouse: "Place | None", retain: str, overrides: tuple[str, ...]) -> None:
-    """Tidy up pipelines, also while they run: join small files, delete what is no longer needed.
+    """Join small files, delete old ones, also while pipelines run.
 
     It changes no rows and needs no Spark. Deleted are files of old versions of tables, pages of checks, and Dagster's
     runs. The last commit stays readable, and each that is younger than --retain.
@@ -290,9 +292,10 @@ def _show_upkeep(name: str, retained: str, done: "Upkeep") -> None:
 @overrides_option
 @says_errors
 def register(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tuple[str, ...]) -> None:
-    """Give the tables of pipelines their names in a catalog, and let the views show the last commit.
+    """Give the tables of pipelines their names in a catalog.
 
-    Runs do this by themselves where the spec has a `catalog`. Use it after a failure, or for a catalog that is new.
+    It also lets the views show the last commit. Runs do this by themselves where the spec has a `catalog`. Use it
+    after a failure, or for a catalog that is new.
 
     Exit status: 0 done; 1 a failure; 2 bad spec or usage.
     """
@@ -325,14 +328,21 @@ def register(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tupl
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(1024, 65535), default=PORT, show_default=True, help="Where it listens.")
+@click.option(
+    "--port",
+    metavar="PORT",
+    type=click.IntRange(1024, 65535),
+    default=PORT,
+    show_default=True,
+    help="Where it listens.",
+)
 @spark_ui_option
 @says_errors
 def serve(*, port: int, spark_ui: bool) -> None:
     """Keep a Spark warm for the runs on this machine, until Ctrl-C.
 
     Runs that have the same DAGSTER_HOME use it as long as it answers, and compute in their own process when it does
-    not. It is a Spark Connect server with Delta Lake that listens on this machine only and admits whoever can read
+    not. It is a Spark Connect server with Delta Lake that listens on this machine only and admits users that can read
     DAGSTER_HOME.
 
     Exit status: 130 stopped with Ctrl-C; 143 with SIGTERM; 1 a failure, also when Spark ends by itself.

@@ -126,6 +126,11 @@ def test_runs_use_a_warm_server_as_long_as_it_answers_and_the_tables_are_the_sam
         said = pipeline.run("--max-events-per-batch", "200")
         assert f"the warm Spark of `tidemark serve` at localhost:{port}" in said
         pipeline.assert_is_the_oracles()
+        (pipeline.folder / "anywhere.cases.yaml").write_text(CASES)
+        words = [*pipeline.command[:3], "test", str(pipeline.spec), str(pipeline.folder / "anywhere.cases.yaml")]
+        known = {**os.environ, **pipeline.environment}
+        cases = subprocess.run(words, cwd=ROOT, env=known, capture_output=True, text=True, check=False)
+        assert "1 of 1 hold" in cases.stdout, cases.stderr
         os.kill(note.pid, signal.SIGTERM)
         assert server.wait(60) == 128 + signal.SIGTERM
         assert "Traceback" not in log.read_text()

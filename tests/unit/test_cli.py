@@ -61,7 +61,7 @@ def with_pending(warehouse: Path, kind: str = "process") -> None:
 
 
 def test_help_names_every_command() -> None:
-    done = call("--help")
+    done = CliRunner().invoke(main, ["--help"], terminal_width=80)
     assert done.exit_code == 0
     assert set(main.commands) == {
         "run",
@@ -80,6 +80,9 @@ def test_help_names_every_command() -> None:
         "status",
     }
     assert all(name in done.stdout for name in main.commands)
+    lines = done.stdout.partition("Commands:\n")[2].splitlines()
+    assert len(lines) == len(main.commands)
+    assert not [line for line in lines if line.endswith("...")], "each sentence is shown to its end"
 
 
 def test_help_and_schema_import_neither_dagster_nor_spark_and_status_no_dagster(folder: Path) -> None:
