@@ -12,6 +12,7 @@ from tidemark.resources.batches.plans import Plan, this_process
 from tidemark.resources.workspace import WAITS, Workspace, plan_end, tick_of, waits_in
 from tidemark.timeops.errors import BusyError, LakeError
 from tidemark.timeops.rules import Waiter, waiters_to_json
+from tidemark.timeops.zones import java_release, zone_problems, zones_of
 
 MOST_RECORDS = 25_000_000
 """A longer backlog is cut into batches: each core is sent a number for every block of a batch's records, and of these
@@ -53,6 +54,21 @@ def at_work(workspace: Workspace, plan: Plan) -> Iterator[None]:
     except Exception:
         workspace.batches.give_up(plan, workspace.clock.now())
         raise
+
+
+def ensure_zones(workspace: Workspace) -> None:
+    """Check that Java has each time zone of the spec, with Python's rules.
+
+    Raises:
+        SpecError: It lacks one, or has other rules for it.
+    """
+    if problems := zone_problems(workspace.spec, lambda: workspace.spark):
+        raise workspace.file.error(problems)
+
+
+def zone_data(workspace: Workspace) -> dict[str, str]:
+    """Return what a plan says of the rules that its batch is computed by; nothing where all is in UTC."""
+    return {"zone_data": java_release(workspace.spark)} if zones_of(workspace.spec) else {}
 
 
 def next_segment(
@@ -175,7 +191,7 @@ def take_on(workspace: Workspace, segment: LogSegment, run_id: str) -> Plan:
         after=last.batch_id if last else None,
         first_seq=segment.first_seq,
         end_seq=segment.end_seq,
-        input={"flush": segment.flushes, **ticks, **reopening, **waiting},
+        input={"flush": segment.flushes, **ticks, **reopening, **waiting, **zone_data(workspace)},
         fingerprint=workspace.spec.fingerprint(),
     )
     with workspace.batches.keeping_lease(plan, workspace.clock):

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from tidemark.assets.planning import ensure_zones
 from tidemark.assets.spec_changes import REMEDY
 from tidemark.resources import tables
 from tidemark.resources.lake.migration import old_columns
@@ -172,6 +173,7 @@ def create_tables(workspace: Workspace) -> None:
     Raises:
         SpecError: The schema or an expression of the spec is wrong, or gives tables other columns than they have.
     """
+    ensure_zones(workspace)  # also where the tables are there: Java may be another one than in the last run
     if workspace.is_prepared:
         return
     schemas = table_schemas(workspace)
@@ -220,6 +222,7 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
 
 
 def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
+    ensure_zones(workspace)
     ensure_schemas(workspace)
     payload = payload_of(workspace)
     log = small_frame(workspace.spark, [], log_schema(payload))

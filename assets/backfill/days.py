@@ -19,7 +19,7 @@ from tidemark.assets.backfill.log_range import LogRange, range_of_windows
 from tidemark.assets.batch.batch import MATERIALIZED_RECORDS, BatchWriter, records_between
 from tidemark.assets.batch.clocks import clock_around, clocks_behind
 from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, waiters_of
-from tidemark.assets.planning import MOST_RECORDS, LogSegment, at_work
+from tidemark.assets.planning import MOST_RECORDS, LogSegment, at_work, zone_data
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.spec_changes import refuse_two_meanings_of_time
 from tidemark.assets.state.checkpoints import first_times_at, state_at, waits_at
@@ -72,7 +72,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
         after=done.batch_id,
         first_seq=part.first_seq,
         end_seq=part.end_seq,
-        input={"window": window.name, "days": [first.isoformat(), last.isoformat()]},
+        input={"window": window.name, "days": [first.isoformat(), last.isoformat()], **zone_data(workspace)},
         fingerprint=workspace.spec.fingerprint(),
     )
     table = tables.window_table(window.name)
