@@ -6,7 +6,7 @@ Each has a database of its own, of another release. Where their rules differ, a 
 one instant and be looked for at another, and whether it is found would depend on how the log is cut.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -26,7 +26,7 @@ _DAYS = (datetime(LAST_YEAR + 1, 1, 1, tzinfo=UTC) - EPOCH).days
 _QUARTERS = 96  # of an hour, in a day
 _DAY_S, _QUARTER_S = 86_400, 900
 
-Offsets = dict[int, tuple[int, ...]]
+Offsets = Mapping[int, tuple[int, ...]]
 """By the day, counted from the epoch, before whose begin in UTC the clocks were moved: the offset from UTC in seconds
 at each quarter of an hour of the day before, up to that begin. The first entry is of the epoch."""
 
