@@ -460,9 +460,11 @@ def judge(
     if looked.is_as_known:
         assert file.known is not None
         return replace(file.known, modified_us=file.modified_us, place=file.path)
+    own = file.known if file.was_read else None
+    if own is None and looked.unfit is not None:
+        raise looked.unfit
     if known is not None and (same := known.same_bytes(content, file)):
         return state_of(_range(source, looked, 0), same.records, copy_of=same.name)
-    own = file.known if file.was_read else None
     if own is not None and looked.begins_as_known and _has_lines(source) and not is_compressed(file.path):
         return _lines_behind(source, looked, own, age)
     if known is not None and (same := known.same_text(content, file)) and not landed.is_in_place(same):
@@ -496,13 +498,14 @@ def _lines_behind(
     file, content = looked.file, looked.content
     if looked.unfit is not None:
         raise looked.unfit
-    skip = read.records if read else 0
-    if read is not None and not read.ends_with_newline and content.after not in {b"\n", b"\r"}:
-        if patience_with(file.path, source, end_of(file.path, read.size)) < WITH_A_HALF:
-            raise _continued(file, read)
-        skip -= 1  # half of it was a dead letter
-    other = read.name if read is not None and read is not file.known else read.begins_as if read is not None else None
-    whole = replace(_range(source, looked, skip), note=note, begins_as=other)
+    skip, begins_as = (read.records, read.name) if read is not None else (0, None)
+    if read is not None and read is file.known:
+        begins_as = read.begins_as or read.copy_of
+        if not read.ends_with_newline and content.after not in {b"\n", b"\r"}:
+            if patience_with(file.path, source, end_of(file.path, read.size)) < WITH_A_HALF:
+                raise _continued(file, read)
+            skip -= 1  # half of it was a dead letter
+    whole = replace(_range(source, looked, skip), note=note, begins_as=begins_as)
     if content.ends_with_newline or not _has_lines(source) or is_compressed(file.path) or age is None:
         return whole
     patience = patience_with(file.path, source, content.last_line)

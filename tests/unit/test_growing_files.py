@@ -150,6 +150,30 @@ def test_files_that_only_begin_alike_are_read_whole(tmp_path: Path) -> None:
     assert [file.skip_lines for file in zone.run().ready] == [0]
 
 
+def test_a_log_goes_on_under_its_new_name_whatever_became_of_it_between_two_runs(tmp_path: Path) -> None:
+    zone = Landing(tmp_path)
+    zone.land("app.log", lines(1).strip())
+    zone.run()
+    (tmp_path / "in" / "app.log").rename(tmp_path / "in" / "app.log.1")
+    zone.run()
+    zone.land("app.log.1", lines(1, 2))
+    zone.run()
+    zone.land("app.log", lines(3), age=timedelta(minutes=50))
+    assert (zone.run().errors, ids(zone)) == ((), [1, 2, 3])
+    zone.land("app.log", lines(3).strip() + "\n" + lines(4), age=timedelta(minutes=40))
+    zone.run()
+    assert ids(zone) == [1, 2, 3, 4]
+
+
+def test_a_last_line_that_was_read_without_its_end_is_not_read_again_under_another_name(tmp_path: Path) -> None:
+    zone = Landing(tmp_path)
+    zone.land("app.log", lines(1, 2).strip())
+    zone.run()
+    zone.land("app.log", lines(4), age=timedelta(minutes=50))
+    zone.land("app.log.1", lines(1, 2, 3))
+    assert (zone.run().errors, sorted(ids(zone))) == ((), [1, 2, 3, 4])
+
+
 @pytest.mark.parametrize("grown", ["", lines(3)])
 def test_a_file_that_begins_as_one_that_is_still_there_is_another(tmp_path: Path, grown: str) -> None:
     zone = Landing(tmp_path)
