@@ -349,7 +349,11 @@ class _Examination:
     def _judged(self, looked: Looked | InputError) -> Outcome | InputError:
         if isinstance(looked, InputError):
             return looked
-        age = None if self.now is None else timedelta(microseconds=us_of(self.now) - looked.file.modified_us)
+        age_us = None if self.now is None else us_of(self.now) - looked.file.modified_us
+        is_dated = (
+            age_us is not None and age_us > -_NO_SKEW_US
+        )  # else it says nothing, and a line would wait for ever
+        age = timedelta(microseconds=age_us) if is_dated and age_us is not None else None
         try:
             return judge(self.source, looked, self.known, self, age)
         except InputError as error:

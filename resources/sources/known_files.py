@@ -448,7 +448,7 @@ def judge(
         looked: The file.
         known: What was read; None where other names do not count.
         landed: All files.
-        age: How long the file has not changed; None where no file is going to.
+        age: How long the file has not changed; None where it is not going to, or where nothing says how long.
 
     Returns:
         What is read, what is to be remembered of a file that is not read, or why nothing is done now.

@@ -256,6 +256,15 @@ def test_a_whole_object_and_the_last_line_at_the_end_of_input_need_no_line_end(t
     assert [file.left_bytes for file in zone.look(is_at_end=True).ready] == [0]
 
 
+def test_the_last_line_of_a_file_of_the_future_does_not_wait_until_then(tmp_path: Path) -> None:
+    given = source("in/*.csv*", options={"header": True}, schema="at STRING, v BIGINT", settle="0 s")
+    zone = Landing(tmp_path, given)
+    zone.land("a.csv", "at,v\nx,1", age=timedelta(days=-9_000))
+    zone.land("b.csv", "at,v\nx,2", age=timedelta(seconds=-9))
+    found = zone.run()
+    assert (zone.records, len(found.notes)) == (["at,v", "x,1", "at,v"], 1)
+
+
 def test_half_a_line_that_was_read_after_a_day_does_not_hold_back_its_file(tmp_path: Path) -> None:
     zone = Landing(tmp_path)
     zone.land("app.log", lines(1) + '{"id"', age=timedelta(days=2))
