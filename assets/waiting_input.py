@@ -68,7 +68,7 @@ class Waiting(Discovery):
     def passed_over(self) -> tuple[str, ...]:
         """One sentence for all that is not read as it is there: changes of versions, lost offsets, parts of files."""
         changes = [version.passed_over for version in self.versions if version.passed_over]
-        return (*changes, *(one.sentence for one in self.lost), *self.notes)
+        return (*changes, *(one.sentence for one in self.lost), *self.notes, *self.warnings)
 
     def came_after(self, ends: Mapping[str, int]) -> bool:
         """Whether all that is waiting came to partitions of Kafka behind an offset of each."""
@@ -126,7 +126,8 @@ def _found(
     """What a source has that the log does not."""
     folder = workspace.file.folder
     if isinstance(source, KafkaSource):
-        return discover_offsets(source, folder, workspace.positions_of(source))
+        looked = discover_offsets(source, folder, workspace.positions_of(source))
+        return looked if workspace.spec.time.idle is None else replace(looked, warnings=())
     known, held = known_files(workspace, source), _held_files(workspace, source)
     if isinstance(source, DeltaSource):
         committed = committed_versions(_others_folder(workspace, source))

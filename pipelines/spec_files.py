@@ -8,14 +8,15 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import overload
 
+from tidemark.resources.kafka.connection import refused_variables
 from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.spec import Spec, name_with, parse_spec
+from tidemark.timeops.spec import KafkaSource, Spec, name_with, parse_spec
 from tidemark.timeops.spec.fields import PIPELINE_NAME
 from tidemark.timeops.spec.yaml_text import read_yaml
 
@@ -59,7 +60,16 @@ def read_spec(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
     """
     text = read_text(path, "the spec", remedy="check the path; `tidemark schema` shows what a spec looks like")
     spec = parse_spec(text, file=str(path), overrides=overrides)
-    return SpecFile(spec, path.resolve(), path.absolute(), text, name_with(str(path), overrides))
+    file = SpecFile(spec, path.resolve(), path.absolute(), text, name_with(str(path), overrides))
+    problems = [
+        replace(problem, at=("sources", number, *problem.at))
+        for number, source in enumerate(spec.sources)
+        if isinstance(source, KafkaSource)
+        for problem in refused_variables(source)
+    ]
+    if problems:
+        raise file.error(problems)
+    return file
 
 
 @overload

@@ -116,7 +116,7 @@ def _waiting(workspace: Workspace) -> tuple[Waiting, list[str]]:
         found = waiting_input(workspace)
     except TidemarkError as error:
         return Waiting.of({}), [str(error)]
-    return found, [str(error) for error in found.errors]
+    return found, [*map(str, found.errors), *found.warnings]
 
 
 def _wrong_with_batches(workspace: Workspace, left: Plan | None) -> Iterator[str]:

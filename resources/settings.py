@@ -30,6 +30,10 @@ freshness: {enabled: true}
 """
 
 
+KAFKA_PREFIX = "KAFKA_"
+"""What the names of variables begin with that a spec may have sent to brokers."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """Where things are.
@@ -83,6 +87,15 @@ def from_environment(
 def variable(name: str) -> str | None:
     """The value of an environment variable that a spec file names; None where it is not set."""
     return os.environ.get(name)
+
+
+def may_be_sent_to_kafka(name: str) -> bool:
+    """Whether a spec may have the value of a variable sent to the brokers that it names.
+
+    Whoever writes a spec chooses the host: else it would have any secret of this machine sent there.
+    """
+    listed = os.environ.get("TIDEMARK_KAFKA_VARIABLES", "").split(",")
+    return name.startswith(KAFKA_PREFIX) or name in (one.strip() for one in listed)
 
 
 def use_dagster_home(home: Path) -> None:

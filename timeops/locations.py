@@ -11,6 +11,7 @@ SPELLINGS: Mapping[str, str] = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "
 """Schemes as others write them, Hadoop above all, and as they are here."""
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
 _NOT_IN_KEYS = ("", ".", "..")
+_TOKEN = re.compile(r"[?&](?:sig|sv|token|secret|password|X-Amz-\w+|AWSAccessKeyId|Signature)=", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -30,6 +31,8 @@ def url_problem(text: str) -> str | None:
     if parts is None:
         return None
     scheme, host, key = parts
+    if has_secret(text):
+        return "with a user or a secret in it"
     if scheme == "file":
         return None if host in ("", "localhost") and key.strip("/") else "the URL of no file of this machine"
     if scheme not in SCHEMES or not host:
@@ -37,6 +40,16 @@ def url_problem(text: str) -> str | None:
     if key.strip("/") and odd_part(key.rstrip("/")) is not None:
         return "with a part that is empty, `.` or `..`: a store has no folder of that name and knows no way up"
     return None
+
+
+def has_secret(text: str) -> bool:
+    """Return whether a URL holds what may be a secret: a user, or the token of a query. A message repeats none."""
+    parts = parts_of_url(text)
+    if parts is None:
+        return False
+    scheme, host, key = parts
+    user, sign, _ = host.rpartition("@")
+    return bool(sign and (scheme != "abfss" or ":" in user)) or _TOKEN.search(key) is not None
 
 
 def odd_part(key: str) -> str | None:

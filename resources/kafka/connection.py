@@ -7,12 +7,13 @@ What is made here holds secrets: it is handed to a client and stored nowhere.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidemark.resources.settings import variable
+from tidemark.resources.settings import KAFKA_PREFIX, may_be_sent_to_kafka, variable
 from tidemark.timeops.errors import InputError
+from tidemark.timeops.problems import Problem
 from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.spec.kafka_source import VARIABLE
 
@@ -29,6 +30,19 @@ _PEM_IN_JAVA = {
 }
 _LOGIN_MODULES = {"PLAIN": "plain.PlainLoginModule"}
 _SCRAM_MODULE = "scram.ScramLoginModule"
+
+
+def refused_variables(source: KafkaSource) -> Iterator[Problem]:
+    """Return a problem for each option with a variable whose value may not be sent to brokers."""
+    for option, text in source.options.items():
+        for name in VARIABLE.findall(text):
+            if not may_be_sent_to_kafka(name):
+                yield Problem(
+                    f"the variable {name} may not be sent to brokers",
+                    expected=f"a name that begins with {KAFKA_PREFIX}, or is listed in TIDEMARK_KAFKA_VARIABLES",
+                    remedy=f"name the variable {KAFKA_PREFIX}{name}, or list it where the pipeline runs",
+                    at=("options", option),
+                )
 
 
 @dataclass(frozen=True)
@@ -52,8 +66,12 @@ class Connection:
             base: The folder of the spec file.
 
         Raises:
-            InputError: A variable is not set, or a file cannot be read.
+            InputError: A variable is not set or may not be sent, or a file cannot be read.
         """
+        for problem in refused_variables(source):
+            raise InputError(
+                f"Source {source.name!r}: {problem.found}", expected=problem.expected, remedy=problem.remedy
+            )
         found: dict[str, str] = {}
         for name, text in source.options.items():
             value = VARIABLE.sub(_Variables(source, name), text)

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from tidemark.resources.places.credentials import address_of, delta_options, store_at
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.locations import SCHEMES, parts_of_url
+from tidemark.timeops.locations import SCHEMES, has_secret, parts_of_url
 
 if TYPE_CHECKING:  # who has all on the file system must not wait for the library of stores
     from tidemark.resources.places.stores import Store, Stored
@@ -200,9 +200,9 @@ def place_of(named: "str | PathLike[str] | Place") -> Place:
     scheme, host, key = parts
     if scheme == "file" and host in ("", "localhost"):
         return Path(unquote(f"/{key}"))
-    if scheme not in SCHEMES or not host or ".." in key.split("/"):
+    if scheme not in SCHEMES or not host or ".." in key.split("/") or has_secret(text):
         raise SpecError(
-            f"{text} names no place",
+            "A URL with a user or a secret in it names no place" if has_secret(text) else f"{text} names no place",
             expected=f"a path, or a URL with one of {', '.join(f'{one}://' for one in SCHEMES)}, such as "
             "s3://bucket/folder",
             remedy="correct the URL",

@@ -135,6 +135,7 @@ class Discovery:
         copies: Files with the same bytes as another one that was read, or is ready: they are not read, and these
             states are to be remembered.
         notes: Sentences for the operator on files of which a part is read, or none yet.
+        warnings: Sentences for the operator on what stands in the way of results, and is said until it is gone.
     """
 
     ready: tuple[FileRange, ...]
@@ -152,6 +153,7 @@ class Discovery:
     ends: tuple[tuple[str, int], ...] = ()
     splits_ahead: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def full_versions(self) -> tuple[TableVersion, ...]:

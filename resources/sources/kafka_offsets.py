@@ -135,6 +135,7 @@ class _Look:
             InputError: A topic is not there, or records are gone and the source does not go on without them.
         """
         self._check_topics()
+        gone_splits = [one for one in self._first_splits if one not in {split_name(*each) for each in self.ends}]
         lost: list[Lost] = []
         known = [one for one in self.before.topics if self.topics.get(one.topic) is None] if self.before else []
         there = [topic for topic in self.topics.values() if topic is not None]
@@ -161,10 +162,16 @@ class _Look:
             positions=() if now == self.before else (now,),
             lost=tuple(lost),
             ends=tuple((split_name(*one), end) for one, end in self.ends.items()),
+            warnings=(_gone(self.source, gone_splits),) if gone_splits else (),
         )
 
+    @property
+    def _first_splits(self) -> Sequence[str]:
+        """The partitions that were there at first and are splits: the watermark waits for each of them."""
+        return self.before.first_splits if self.before is not None and self.source.split is None else ()
+
     def _check_topics(self) -> None:
-        """Check that all topics that the spec names are there.
+        """Check that all topics that the spec names are there, and at first those that `start` names.
 
         Raises:
             InputError: One is not.
@@ -179,6 +186,14 @@ class _Look:
                     remedy="correct `topics`, or create the topic"
                     if not was_read
                     else "create the topic anew, or take it out of `topics`; what was read of it stays",
+                )
+        start = self.source.start if self.before is None and isinstance(self.source.start, Mapping) else {}
+        for name in start:
+            if self.topics.get(name) is None:
+                raise InputError(
+                    f"Source {self.source.name!r}: `start` names {name}, which is no topic that is read",
+                    expected=f"one of {', '.join(one for one, topic in self.topics.items() if topic)}",
+                    remedy="correct `start`",
                 )
 
     def _position(self, topic: Topic, lost: list[Lost]) -> TopicPosition:
@@ -208,6 +223,14 @@ class _Look:
             return [self.ends[one] if (at := since[one]) is None else at for one in partitions]
         if isinstance(start, Mapping):
             given = start.get(topic.name, {})
+            beyond = [f"{topic.name}-{i}" for i in given if i >= topic.partitions]
+            if beyond:
+                raise InputError(
+                    f"Source {self.source.name!r}: `start` names {', '.join(beyond)}, and the topic has "
+                    f"{topic.partitions} partition(s)",
+                    expected=f"partitions 0 to {topic.partitions - 1}",
+                    remedy="correct `start`",
+                )
             return [given.get(i, self.earliest[one]) for i, one in enumerate(partitions)]
         return [self.ends[one] if start == "latest" else self.earliest[one] for one in partitions]
 
@@ -247,6 +270,14 @@ class _Look:
             for one in sorted(self.ends)
             if following[one] < self.ends[one]
         ]
+
+
+def _gone(source: KafkaSource, splits: Sequence[str]) -> str:
+    more = f" and {len(splits) - _MOST_NAMED} more" if len(splits) > _MOST_NAMED else ""
+    return (
+        f"source {source.name}: {', '.join(splits[:_MOST_NAMED])}{more} are gone, and as splits they hold back the "
+        "watermark. To go on without them, set `idle: {advance: exclude_split, timeout: 10 minutes}` under `time`"
+    )
 
 
 def _within_bounds(source: KafkaSource, ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:

@@ -38,12 +38,11 @@ def with_a_login(base: Path, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> l
     forms = serialization.PrivateFormat
     for name, form in {"PKCS8": forms.PKCS8, "Traditional": forms.TraditionalOpenSSL}.items():
         (base / SECRETS / f"{name}.pem").write_text(as_pem(key, form))
-    for name, value in {"KAFKA_PASSWORD": PASSWORD, "KEYS": str(base / SECRETS), "FORM": "PKCS8"}.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     options = {
         **login(topic.broker),
-        "ssl.key.location": "${KEYS}/${FORM}.pem",
-        "ssl.certificate.location": "${KEYS}/certificate.pem",
+        "ssl.key.location": f"{SECRETS}/PKCS8.pem",
+        "ssl.certificate.location": f"{SECRETS}/certificate.pem",
     }
     file, _ = made(base, "x", topic)
     secure = file.path.read_text().replace(topic.broker.address, topic.broker.address_of(SECURE))
@@ -69,7 +68,8 @@ def test_a_password_and_a_key_let_spark_in_and_stand_nowhere(
     secrets = with_a_login(tmp_path, orders, monkeypatch)
     ran = run(tmp_path, "x")
     assert len(log_of(tmp_path, "x")) == RECORDS
-    monkeypatch.setenv("FORM", "Traditional")
+    spec = tmp_path / "x.yaml"
+    spec.write_text(spec.read_text().replace("PKCS8.pem", "Traditional.pem"))
     orders.write(events(2, 1, partitions=(0,)))
     unread = command(tmp_path, "x")
     assert unread.exit_code == 1

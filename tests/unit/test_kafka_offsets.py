@@ -268,3 +268,31 @@ def test_who_may_not_read_or_is_not_known_is_told_so(topic: MakeTopic, monkeypat
     )
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     assert "cannot be read: No such file" in refused(secure(orders, **{"ssl.ca.location": "nosuch.pem"}))
+
+
+def test_a_start_that_names_no_partition_or_topic_is_refused(topic: MakeTopic) -> None:
+    orders = topic(2)
+    said = refused(source(orders, start={orders.name: {"1": 0, "2": 0, "7": 5}}))
+    assert f"`start` names {orders.name}-2, {orders.name}-7, and the topic has 2 partition(s)" in said
+    said = refused(source(orders, topic_pattern=f"{orders.name}.*", start={"other": {"0": 1}}))
+    assert "`start` names other, which is no topic that is read" in said
+
+
+def test_partitions_that_are_gone_are_named_as_long_as_they_hold_the_watermark(topic: MakeTopic) -> None:
+    orders = topic(3)
+    fill(orders, 1, 1, 1)
+    noted = source(orders, on_data_loss="note")
+    before = read(look(noted))
+    assert look(noted, before).warnings == ()
+    orders.delete()
+    until = time.monotonic() + 30
+    while orders.name in orders.admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    orders.make(1)
+    after = read(look(noted, before), before)
+    for positions in (before, after):
+        (said,) = look(noted, positions).warnings
+        assert f"{orders.name}-1, {orders.name}-2 are gone" in said
+        assert "`idle: {advance: exclude_split, timeout: 10 minutes}`" in said
+    assert look(source(orders, on_data_loss="note", split="a"), after).warnings == ()

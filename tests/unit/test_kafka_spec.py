@@ -2,14 +2,17 @@
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from tests.unit.test_spec import schema_accepts
+from tidemark.pipelines.cli import main
 from tidemark.resources.kafka.connection import Connection
-from tidemark.timeops.errors import SpecError
+from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.spec import KafkaSource, Spec, parse_spec
 
 TOPICS: dict[str, Any] = {
@@ -24,7 +27,7 @@ LOGIN = {
     "security.protocol": "SASL_SSL",
     "sasl.mechanism": "SCRAM-SHA-512",
     "sasl.username": "me",
-    "sasl.password": "${PASSWORD}",
+    "sasl.password": "${KAFKA_PASSWORD}",
 }
 
 
@@ -132,7 +135,7 @@ def test_options_are_said_in_the_words_of_both_clients(
     base = tmp_path_factory.mktemp("certificates")
     for name in ("ca", "certificate", "key"):
         (base / f"{name}.pem").write_text(f"the {name}")
-    monkeypatch.setenv("PASSWORD", 'a"b\\c')
+    monkeypatch.setenv("KAFKA_PASSWORD", 'a"b\\c')
     files = {f"ssl.{name}.location": f"{name}.pem" for name in ("ca", "certificate", "key")}
     more = {"ssl.endpoint.identification.algorithm": "none", "isolation.level": "read_uncommitted"}
     made = Connection.of(source_of(with_source(options={**LOGIN, **files, **more})), base)
@@ -149,3 +152,36 @@ def test_options_are_said_in_the_words_of_both_clients(
     assert of_java["kafka.isolation.level"] == "read_uncommitted"
     assert "isolation.level" not in of_python
     assert 'a"b' not in repr(made)
+
+
+@pytest.mark.parametrize("name", ["client.id", "sasl.username", "ssl.ca.location", "ssl.key.location"])
+def test_a_variable_stands_for_nothing_but_a_secret(name: str) -> None:
+    certificates = {"ssl.certificate.location": "a.pem", "ssl.key.location": "b.pem"}
+    with pytest.raises(SpecError) as caught:
+        parse(with_source(options={**LOGIN, **certificates, name: "${KAFKA_ID}"}))
+    assert f'options["{name}"]' in str(caught.value)
+    assert "a variable of the environment in an option that is no secret" in str(caught.value)
+
+
+def test_only_variables_for_kafka_are_sent_to_the_brokers_that_a_spec_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands refuse the spec, and nothing connects for a source that came another way."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of this machine")
+    given = with_source(options={**LOGIN, "sasl.password": "${AWS_SECRET_ACCESS_KEY}"})
+    with pytest.raises(InputError, match="the variable AWS_SECRET_ACCESS_KEY may not be sent to brokers"):
+        Connection.of(source_of(given), tmp_path)
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(given, sort_keys=False))
+    done = CliRunner().invoke(main, ["validate", str(tmp_path / "small.yaml")])
+    assert done.exit_code == 2
+    assert 'sources[0].options["sasl.password"]: the variable AWS_SECRET_ACCESS_KEY may not be sent' in done.output
+    assert "of this machine" not in done.output
+    monkeypatch.setenv("TIDEMARK_KAFKA_VARIABLES", "OTHER, AWS_SECRET_ACCESS_KEY")
+    assert Connection.of(source_of(given), tmp_path).options["sasl.password"] == "of this machine"
+
+
+@pytest.mark.parametrize("address", ["me:hunter2@one:9092", "kafka://me:hunter2@one:9092", "two:1,hunter2@one:9092"])
+def test_an_address_with_a_secret_is_refused_and_not_repeated(address: str) -> None:
+    with pytest.raises(SpecError, match="found an address with a user or a password in it") as caught:
+        parse(with_source(bootstrap_servers=address))
+    assert "hunter2" not in str(caught.value)

@@ -11,9 +11,14 @@ from tidemark.resources.places.hadoop import hadoop_settings
 from tidemark.resources.places.place import RemotePath, _matches, place_of, relative, roots_of, spark_url
 from tidemark.resources.sources.local_files import fixed_folder, name_of, path_of_url, spark_path
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.locations import has_secret
+from tidemark.timeops.spec import FilesSource, parse_spec
 
 ROOT = "s3://tables"
+SOURCE = (
+    'name: p\nsources: [{{name: s, kind: files, path: "{url}", format: json, schema: "t STRING"}}]\n'
+    "time: {{timestamp_by: t}}\n"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -221,3 +226,28 @@ def test_a_failure_of_spark_at_a_store_is_told_without_what_was_sent() -> None:
 def test_a_name_node_that_does_not_answer_is_a_sentence_and_not_a_wait() -> None:
     with pytest.raises(StoreFailureError, match="does not answer"):
         ensure_answers(place_of(f"hdfs://127.0.0.1:{free_port()}/warehouse"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://me:hunter2@bucket/a",
+        "https://me:hunter2@host/a",
+        "abfss://c:hunter2@a.example/x",
+        "gs://b/x?sig=hunter2",
+    ],
+)
+def test_a_url_with_a_secret_is_refused_and_not_repeated(url: str) -> None:
+    assert has_secret(url)
+    with pytest.raises(SpecError) as caught:
+        place_of(url)
+    assert "hunter2" not in str(caught.value)
+    text = SOURCE.format(url=url)
+    with pytest.raises(SpecError, match="found a URL with a user or a secret in it") as caught:
+        parse_spec(text, file="p.yaml")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["abfss://container@account.example/x", "s3://b/me@home/x", "a@b/c"])
+def test_a_sign_that_is_no_user_is_taken(url: str) -> None:
+    assert not has_secret(url)

@@ -24,7 +24,7 @@ from pydantic import (
 
 from tidemark.timeops.durations import DURATION_PATTERN, format_duration, parse_duration
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.locations import url_problem
+from tidemark.timeops.locations import has_secret, url_problem
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, problems_of, show
 
 
@@ -283,6 +283,9 @@ def _known_url(path: str) -> str:
     problem = url_problem(path)
     if problem is not None:
         expected = "a path, or a URL with s3://, gs://, abfss:// or hdfs://, such as s3://bucket/folder"
+        if has_secret(path):
+            remedy = "leave it out: the environment gives access to a store; change the secret if others have seen it"
+            raise ProblemsError([Problem(f"found a URL {problem}", expected, remedy)])
         raise ProblemsError([Problem(f"found {show(path)}, {problem}", expected, "correct the path")])
     return path
 

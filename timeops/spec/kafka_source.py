@@ -61,6 +61,10 @@ Start = str | datetime | Mapping[str, Mapping[int, int]]
 def _servers(value: str) -> str:
     servers = [one.strip() for one in value.split(",")]
     for one in servers:
+        if "@" in one:
+            remedy = "name the user in `options`, and a variable for the password; change it if others have seen it"
+            found = "found an address with a user or a password in it"
+            raise ProblemsError([Problem(found, "host:port, or several of them with commas between", remedy)])
         match = _ADDRESS.fullmatch(one)
         if match is None or not 0 < int(match[2]) < 65536:
             expected = "host:port, or several of them with commas between"
@@ -103,6 +107,10 @@ def _options(value: object) -> Mapping[str, str]:
             found = "found a secret in the spec file"
             expected = 'the name of an environment variable that holds it, such as "${KAFKA_PASSWORD}"'
             problems.append(Problem(found, expected, "change the secret if others have seen the file", at))
+        elif name not in _SECRETS and VARIABLE.search(option):
+            found = f"found {show(option)}: a variable of the environment in an option that is no secret"
+            expected = f"the value itself; only {' and '.join(_SECRETS)} name a variable"
+            problems.append(Problem(found, expected, "write the value", at))
         elif (words := OPTIONS[name]) and option not in words:
             problems.append(Problem(f"found {show(option)}", f"one of {', '.join(words)}", at=at))
     raise_any(problems)
@@ -222,8 +230,8 @@ class KafkaSource(Source):
         ),
     ] = Field(
         default={},
-        description="How to connect, in the words of Kafka's clients; `${NAME}` is the value of an environment "
-        "variable, and a password can be nothing else.",
+        description="How to connect, in the words of Kafka's clients; a password is always `${NAME}`, the value of "
+        "an environment variable whose name begins with KAFKA_ or is listed in TIDEMARK_KAFKA_VARIABLES.",
     )
 
     @property
