@@ -104,11 +104,33 @@ def dagster_instance(settings: "Settings", pipeline: str | None = None) -> Itera
         usual, here = known_settings().warehouse, settings.warehouse
         counted = counted_warehouse(home, pipeline, here, usual) if pipeline else str(here)
         is_trial = counted != str(here)
-        instance = DagsterInstance.ephemeral() if is_trial else DagsterInstance.get()
+        instance = DagsterInstance.ephemeral() if is_trial else _opened_instance(home)
     if is_trial:
         say(f"{pipeline}: a trial run, which Dagster does not show: there the pipeline is in {counted}")
     with instance:
         yield instance
+
+
+def _opened_instance(home: Path) -> "DagsterInstance":
+    """Open the instance of a home.
+
+    Raises:
+        SpecError: Its `dagster.yaml` is no configuration.
+    """
+    from dagster import DagsterInstance, DagsterInvalidConfigError
+    from yaml import YAMLError
+
+    from tidemark.pipelines.values import shortened
+
+    try:
+        return DagsterInstance.get()
+    except (DagsterInvalidConfigError, YAMLError, IsADirectoryError) as error:
+        said = shortened(" ".join(str(error).split()), 300)
+        raise SpecError(
+            f"{home / 'dagster.yaml'} is no configuration of Dagster: {said}",
+            expected="the settings of an instance, as `tidemark init` writes them",
+            remedy="correct it, or move it away: the next run writes one",
+        ) from error
 
 
 def known_settings(warehouse: "Place | None" = None, *, spark_ui: bool = False) -> "Settings":

@@ -290,6 +290,19 @@ def test_a_setting_that_names_a_file_is_said_in_a_sentence(
     )
 
 
+@pytest.mark.parametrize("text", ["a: [", "nonsense: 1", None])
+def test_a_configuration_that_dagster_does_not_take_is_said_in_a_sentence(folder: Path, text: str | None) -> None:
+    (folder / "home").mkdir()
+    if text is None:
+        (folder / "home" / "dagster.yaml").mkdir()
+    else:
+        (folder / "home" / "dagster.yaml").write_text(text)
+    done = call("run", "good.yaml")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "home/dagster.yaml is no configuration of Dagster: " in done.stderr
+    assert "To do: correct it, or move it away" in done.stderr
+
+
 def test_no_command_takes_a_file_for_the_folder_of_a_pipeline(folder: Path) -> None:
     (folder / "warehouse").mkdir()
     (folder / "warehouse" / "shop").touch()
