@@ -120,14 +120,12 @@ def _opened_instance(home: Path) -> "DagsterInstance":
     from dagster import DagsterInstance, DagsterInvalidConfigError
     from yaml import YAMLError
 
-    from tidemark.pipelines.values import shortened
-
     try:
         return DagsterInstance.get()
     except (DagsterInvalidConfigError, YAMLError, IsADirectoryError) as error:
-        said = shortened(" ".join(str(error).split()), 300)
+        said = " ".join(str(error).split())
         raise SpecError(
-            f"{home / 'dagster.yaml'} is no configuration of Dagster: {said}",
+            f"{home / 'dagster.yaml'} is no configuration of Dagster: {said[:300]}",
             expected="the settings of an instance, as `tidemark init` writes them",
             remedy="correct it, or move it away: the next run writes one",
         ) from error

@@ -182,6 +182,7 @@ def test_of_a_cluster_nothing_is_set_that_its_own_settings_should_say() -> None:
         "spark.sql.shuffle.partitions",
         "spark.driver.memory",
         "spark.buffer.pageSize",
+        "spark.executor.killOnFatalError.depth",
     }
     assert SERVED_SETTINGS.items() <= cluster.items()
 
