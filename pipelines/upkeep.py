@@ -93,6 +93,11 @@ class Upkeep:
         return sum(one.before.files for one in self.tables), sum(one.after.files for one in self.tables)
 
     @property
+    def bytes(self) -> tuple[int, int]:
+        """Bytes of all files of the tables, old versions and logs among them, before and after."""
+        return sum(one.before.in_all for one in self.tables), sum(one.after.in_all for one in self.tables)
+
+    @property
     def freed(self) -> int:
         """Bytes of the data files that were deleted."""
         return sum(one.freed for one in self.tables)

@@ -7,7 +7,7 @@ assets/changes.py, ../upkeep.py, ../serving.py), what `dagster.yaml` says (resou
 
 import shlex
 import sys
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,8 +29,9 @@ from tidemark.pipelines.command_line import (
     spec_paths,
     warehouse_option,
 )
-from tidemark.resources.settings import make_dagster_home
+from tidemark.resources.settings import Clock, make_dagster_home
 from tidemark.resources.spark.server import PORT
+from tidemark.resources.tables import TIMELINES
 from tidemark.timeops.durations import format_duration, parse_duration
 from tidemark.timeops.errors import SpecError, TidemarkError
 
@@ -265,11 +266,11 @@ def maintain(*, specs: tuple[Path, ...], warehouse: "Place | None", retain: str,
     for file in files:
         with dagster_instance(settings, file.spec.name) as instance, telling(file.spec.name) as tell:
             done = look_after(file, settings, kept, instance=instance, tell=tell)
-        _show_upkeep(file.spec.name, format_duration(kept), done)
+        _show_upkeep(file.spec.name, kept, done, Clock().now())
 
 
-def _show_upkeep(name: str, retained: str, done: "Upkeep") -> None:
-    """What was done, table by table where there was anything to do."""
+def _show_upkeep(name: str, retain: timedelta, done: "Upkeep", now: datetime) -> None:
+    """What was done, table by table where there was anything to do, and what is still to be deleted, and when."""
     if not done.tables:
         put(f"{name}: has no tables yet.")
         return
@@ -281,9 +282,18 @@ def _show_upkeep(name: str, retained: str, done: "Upkeep") -> None:
             freed = f"{one.freed:>14,} bytes freed" if one.freed else ""
             put(f"  {one.table:<{width}}  {one.before.files:>7,} -> {one.after.files:<7,}{freed}".rstrip())
     put(
-        f"older than {retained}: {done.freed:,} bytes of files, {done.pages} page(s) of checks and "
+        f"older than {format_duration(retain)}: {done.freed:,} bytes of files, {done.pages} page(s) of checks and "
         f"{done.runs} run(s) of Dagster deleted"
     )
+    put(f"tables: {done.bytes[0]:,} bytes, {done.bytes[1]:,} now")
+    # Backfills begin with the old versions of this one.
+    old = sum(one.after.of_old_versions for one in done.tables if one.table != TIMELINES)
+    if old:
+        put(
+            f"{old:,} of these are of old versions, such as files that were joined, and stay readable for "
+            f"{format_duration(retain)}: the same command after {now + retain:%Y-%m-%d %H:%M} UTC deletes those that "
+            "the last commit does not need"
+        )
 
 
 @click.command()

@@ -35,12 +35,24 @@ class Size:
         stored: Data files in its folder, of whatever version.
         stored_bytes: Bytes of these.
         log_bytes: Bytes of its log.
+        live_bytes: Bytes of the data files of its latest version.
     """
 
     files: int
     stored: int
     stored_bytes: int
     log_bytes: int
+    live_bytes: int
+
+    @property
+    def in_all(self) -> int:
+        """Bytes of all its files."""
+        return self.stored_bytes + self.log_bytes
+
+    @property
+    def of_old_versions(self) -> int:
+        """Bytes of data files that its latest version has no more."""
+        return max(self.stored_bytes - self.live_bytes, 0)
 
 
 def size_of(lake: Lake, table: str) -> Size:
@@ -48,7 +60,8 @@ def size_of(lake: Lake, table: str) -> Size:
     folder = lake.path(table)
     data = stored_bytes(folder)
     log = sum(seen.st_size for _, seen in files_below(folder / "_delta_log", "*.*"))
-    return Size(len(_file_sizes(lake, table)), len(data), sum(data), log)
+    live = _file_sizes(lake, table)
+    return Size(len(live), len(data), sum(data), log, sum(live))
 
 
 def compact(lake: Lake, table: str, by: str | None = None) -> bool:

@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -250,3 +251,22 @@ def test_status_run_and_report_say_the_same_of_rows_that_were_erased_by_hand(sho
     lines = {line.label: line.in_all for line in lines_of(workspace, workspace.batches.history("process"), 1)}
     assert (lines["refused, in dead_letters"], lines["rows of dead_letters, changed by hand"]) == (2, -1)
     assert not [label for label in lines if "by hand" in label and "dead_letters" not in label]
+
+
+def test_maintenance_says_what_tables_take_and_when_the_rest_is_deleted(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Joined files stay readable for a while, so that a first maintenance ends larger."""
+    monkeypatch.setenv("DAGSTER_HOME", str(shop.folder / "home"))
+    for number in range(10):
+        shop.add(tables.DEAD_LETTERS, [letter(100 + number)])
+    shop.commit("process", 10, {"records": 0})
+    done = call(shop, "maintain", "--retain", "1h")
+    assert done.exit_code == 0
+    before, after = (
+        int(n.replace(",", "")) for n in re.findall(r"tables: ([\d,]+) bytes, ([\d,]+) now", done.stdout)[0]
+    )
+    assert after > before
+    assert re.search(
+        r"[\d,]+ of these are of old versions.*: the same command after 20\d\d-.* UTC deletes", done.stdout
+    )
