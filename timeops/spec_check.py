@@ -34,7 +34,9 @@ from tidemark.timeops.events.duplicates import key_problem
 from tidemark.timeops.events.event_time import instant_problem
 from tidemark.timeops.expressions.aggregates import aggregate_calls
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, functions_of, problem_of
+from tidemark.timeops.expressions.text_times import constant_time_problem, hidden_time_problem, local_time_problem
 from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.expressions.try_expression import type_of, types_of
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec
 
@@ -84,7 +86,8 @@ class Columns:
 
 def expression_problems(spec: Spec, columns: Columns) -> list[Problem]:
     """What is wrong with the expressions of a spec; Spark reads them and computes nothing."""
-    check = _Check(columns.log)
+    zones = (spec.time.time_zone, *(source.time_zone for source in spec.sources))
+    check = _Check(columns.log, next((zone for zone in zones if zone not in (None, "UTC")), None) or "UTC")
     for source, own, number in zip(spec.sources, columns.sources, range(len(spec.sources)), strict=True):
         at: Path = ("sources", number)
         with_file = own.withColumn(FILE, F.lit("").cast("string"))
@@ -141,9 +144,10 @@ def _given(paths: Iterable[Path], texts: Iterable[str | None], judge: Judge) -> 
 class _Check:
     """Gathers the problems of a spec."""
 
-    def __init__(self, any_frame: DataFrame) -> None:
+    def __init__(self, any_frame: DataFrame, time_zone: str) -> None:
         self.problems: list[Problem] = []
         self._any = any_frame
+        self._time_zone = time_zone
 
     @cached_property
     def _functions(self) -> frozenset[str]:
@@ -203,10 +207,20 @@ class _Check:
         except REFUSALS:
             kinds = self._one_by_one(frame, places, query)
         for place in places:
-            problem = place.judge(kinds[place.at], place.text) if place.at in kinds else None
+            if place.at not in kinds:
+                continue
+            problem = place.judge(kinds[place.at], place.text) or self._text_time_problem(frame, place)
             if problem is not None:
                 self._note(problem, place)
         return kinds
+
+    def _text_time_problem(self, frame: DataFrame, place: Place) -> Problem | None:
+        """What is wrong with the way in which an expression takes texts for times."""
+        session, types = frame.sparkSession, types_of(frame)
+        problem = constant_time_problem(session, place.text, types) or hidden_time_problem(session, place.text, types)
+        if problem is not None or place.judge is instant_problem:  # its local times are in `time_zone`
+            return problem
+        return local_time_problem(place.text, self._time_zone, lambda part: _is_text(frame, part))
 
     def _one_by_one(self, frame: DataFrame, places: Sequence[Place], query: Query) -> dict[Path, DataType]:
         kinds: dict[Path, DataType] = {}
@@ -224,6 +238,13 @@ class _Check:
 
     def _note(self, problem: Problem, place: Place) -> None:
         self.problems.append(Problem(problem.found, problem.expected, problem.remedy, place.at))
+
+
+def _is_text(frame: DataFrame, part: str) -> bool:
+    try:
+        return isinstance(type_of(frame, part), StringType)
+    except REFUSALS:  # it names a parameter of a lambda function
+        return True
 
 
 def _column(place: Place) -> Column:

@@ -82,7 +82,7 @@ def _rules_of(workspace: Workspace, plan: Plan, items: DataFrame) -> RecountRule
 
 
 def _source_rules(source: SourceTime, waits: Waits, items: DataFrame) -> SourceRules:
-    by = None if source.timestamp_by is None else guarded_sql(items, source.timestamp_by)
+    by = None if source.timestamp_by is None else guarded_sql(items, source.timestamp_by, source.time_zone)
     since_us = waits.since_us if source.name in waits.sources else None
     alone = {one for one in (*waits.sources, *waits.waited_us) if isinstance(one, tuple) and one[0] == source.name}
     return SourceRules(

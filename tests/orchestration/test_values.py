@@ -28,12 +28,14 @@ EVALUATED = DagsterEventType.ASSET_CHECK_EVALUATION
 FLUSH = RunOptions(end_of_input="flush")
 
 
-def pipeline(folder: Path, schema: str, rest: str, records: Sequence[str]) -> tuple[SpecFile, Settings]:
-    """A pipeline over JSON lines, which keep their order."""
+def pipeline(
+    folder: Path, schema: str, rest: str, records: Sequence[str], keys: str = ""
+) -> tuple[SpecFile, Settings]:
+    """A pipeline over JSON lines, which keep their order; `keys` are more ones of its source."""
     (folder / "in").mkdir()
     (folder / "in" / "a.jsonl").write_text("\n".join(records) + "\n")
     source = f"kind: files, path: in/*.jsonl, format: json, order: position, settle: 0 s, schema: '{schema}'"
-    (folder / "values.yaml").write_text(f"name: values\nsources:\n  - {{name: s, {source}}}\n{rest}")
+    (folder / "values.yaml").write_text(f"name: values\nsources:\n  - {{name: s, {source}{keys}}}\n{rest}")
     return read_spec(folder / "values.yaml"), Settings(folder / "warehouse", folder, folder / "home")
 
 
@@ -262,3 +264,30 @@ windows:
         "12:15:00,1": ("malformed", f"record 3 of 0.csv {fits}12:15:00,1"),
         "2026-07-15T12:00:00,0.125": ("malformed", f"record 4 of 0.csv {fits}2026-07-15T12:00:00,0.125"),
     }
+
+
+@pytest.mark.long
+def test_a_time_of_day_in_a_record_is_no_time_and_a_text_that_timestamp_by_converts_is_local(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = pipeline(
+        tmp_path,
+        "t STRING, got STRING",
+        """\
+time: {timestamp_by: CAST(t AS TIMESTAMP), time_zone: Europe/Rome, late: {tolerance: 1 hour, policy: drop}}
+windows:
+  - {name: by_hour, kind: tumbling, size: 1 hour, aggregates: {n: count(*), first: "min(_arrival_time)"}}
+""",
+        [
+            f'{{"t": "{t}", "got": "15.07.2026 12:01"}}'
+            for t in ("2026-07-15T12:00:00", "12:00:00", "2026-07-15T10:30")
+        ],
+        """, arrival_time: "to_timestamp(got, 'dd.MM.yyyy HH:mm')\"""",
+    )
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance, FLUSH)
+    ten = datetime(2026, 7, 15, 10, tzinfo=UTC)
+    [row] = rows_of(made, "windows/by_hour")
+    assert (row["window_start"], row["n"], row["first"]) == (ten, 1, ten.replace(minute=1))
+    letters = {row["_position"]: (row["reason"], row["lateness_us"]) for row in rows_of(made, "dead_letters")}
+    assert letters == {2: ("bad_expression", None), 3: ("late_arrival", 31 * 60 * 1_000_000)}

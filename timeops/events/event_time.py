@@ -25,8 +25,9 @@ from tidemark.timeops.columns import (
     to_us,
 )
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, problem_of
+from tidemark.timeops.expressions.text_times import hidden_time_problem
 from tidemark.timeops.expressions.text_values import instant_sql
-from tidemark.timeops.expressions.try_expression import is_column, text_of, type_of, with_attempt
+from tidemark.timeops.expressions.try_expression import is_column, text_of, type_of, types_of, with_attempt
 from tidemark.timeops.problems import Problem, told
 from tidemark.timeops.rules import TimeRules
 
@@ -126,7 +127,9 @@ def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: st
         kind = type_of(frame, expression)
     except REFUSALS as error:
         raise told(problem_of(error, Asked(expression, frame.columns)), where) from None
-    problem = instant_problem(kind, expression)
+    problem = instant_problem(kind, expression) or hidden_time_problem(
+        frame.sparkSession, expression, types_of(frame)
+    )
     if problem is not None:
         raise told(problem, where)
     if isinstance(kind, StringType):
@@ -134,10 +137,11 @@ def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: st
     if isinstance(kind, TimestampType):
         if is_column(frame, expression):  # it cannot fail, and trying costs more than all the rest
             return _bounded(frame.withColumns({_RAW: F.unix_micros(F.expr(expression)), FAILED: F.lit(False)}))
-        return _bounded(with_attempt(frame, f"unix_micros({expression}\n)", _RAW, FAILED))
+        return _bounded(with_attempt(frame, f"unix_micros({expression}\n)", _RAW, FAILED, time_zone))
     # The session zone is UTC, so the cast keeps the local clock reading and the zone is applied after it.
-    tried = with_attempt(frame, f"unix_micros(CAST(({expression}\n) AS TIMESTAMP))", _LOCAL, FAILED)
-    return _bounded(tried.withColumn(_RAW, _local_to_utc(F.col(_LOCAL), time_zone)).drop(_LOCAL))
+    tried = with_attempt(frame, expression, _LOCAL, FAILED, time_zone)
+    local = F.unix_micros(F.col(_LOCAL).cast("timestamp"))
+    return _bounded(tried.withColumn(_RAW, _local_to_utc(local, time_zone)).drop(_LOCAL))
 
 
 def instant_problem(kind: DataType, expression: str) -> Problem | None:
@@ -156,7 +160,7 @@ def _from_text(frame: DataFrame, expression: str, time_zone: str) -> DataFrame:
     if is_column(frame, expression):
         read = frame.withColumns({_TEXT: F.expr(expression), FAILED: F.lit(False)})
     else:
-        read = with_attempt(frame, expression, _TEXT, FAILED)
+        read = with_attempt(frame, expression, _TEXT, FAILED, time_zone)
     placed = read.withColumn(US, F.unix_micros(F.expr(instant_sql(_TEXT, time_zone))))
     return placed.withColumn(BAD, F.col(_TEXT).isNotNull() & F.col(US).isNull()).drop(_TEXT)
 

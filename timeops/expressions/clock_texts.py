@@ -50,7 +50,7 @@ def written_texts(expression: str, tokens: Sequence[Token]) -> Iterator[tuple[To
     """
     nothing = Token("symbol", "", 0, 0)
     for start, end in _joined(tokens):
-        parts = [_value(expression, token) for token in tokens[start:end] if token.kind == "string"]
+        parts = [literal_value(expression, token) for token in tokens[start:end] if token.kind == "string"]
         before = tokens[start - 1] if start else nothing
         if before.lower in _NAMING and parts[0].strip().lower() == "epoch":
             continue
@@ -78,7 +78,7 @@ def _joined(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
             yield call.position, call.end
 
 
-def _value(expression: str, token: Token) -> str:
+def literal_value(expression: str, token: Token) -> str:
     """A literal without its escapes, as Spark reads it."""
     if expression[token.start] in "rR":
         return token.text
@@ -104,15 +104,13 @@ def check_built_texts(session: "SparkSession", expression: str, columns: Iterabl
     Raises:
         SpecError: There is such a part, or there are too many parts to look at.
     """
-    for number, part in enumerate(_constant_parts(expression, {name.lower() for name in columns})):
+    for number, part in enumerate(constant_parts(expression, {name.lower() for name in columns})):
         if number == MOST_CONSTANTS:
             raise SpecError(
                 f"`{expression}` computes more than {MOST_CONSTANTS} values that are the same for every record",
                 expected="constants that are written out",
             )
-        if part not in _known:
-            _known[part] = _text_of(session, part)
-        text = _known[part]
+        text = constant_text(session, part)
         if text is not None and is_clock(text):
             raise SpecError(
                 f"`{expression}`: `{part}` gives '{text}', which {why(text)}",
@@ -121,8 +119,14 @@ def check_built_texts(session: "SparkSession", expression: str, columns: Iterabl
             )
 
 
-def _text_of(session: "SparkSession", part: str) -> str | None:
+def constant_text(session: "SparkSession", part: str) -> str | None:
     """The text that a constant part gives; None where it gives none, or is no expression by itself."""
+    if part not in _known:
+        _known[part] = _computed(session, part)
+    return _known[part]
+
+
+def _computed(session: "SparkSession", part: str) -> str | None:
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reason stands above
     from pyspark.sql.types import StringType  # noqa: PLC0415
 
@@ -133,7 +137,7 @@ def _text_of(session: "SparkSession", part: str) -> str | None:
         return None
 
 
-def _constant_parts(expression: str, columns: Collection[str]) -> Iterator[str]:
+def constant_parts(expression: str, columns: Collection[str]) -> Iterator[str]:
     """Segments of an expression that may be a part of it, name no column, and do more than to write a constant."""
     tokens = tokenize(expression)
     hidden = lambda_names(tokens)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from tidemark.timeops.expressions.clock_texts import is_clock, why, written_texts
+from tidemark.timeops.expressions.text_times import is_time_of_day, parsed_time_problems
 from tidemark.timeops.expressions.tokens import (
     Call,
     Token,
@@ -111,6 +112,7 @@ _BARE = frozenset(
 )
 _PRINCIPLE = "a result that is a function of the arrival log: the same log gives the same tables"
 
+_INSTANT_LITERALS = frozenset({"timestamp", "timestamp_ltz"})
 _LIKE = frozenset({"like", "ilike", "rlike", "regexp"})
 _AFTER_NAME = frozenset({"is", "in", "like", "between", "and", "or", "not", "as", "ilike", "rlike", "div"})
 _EVENT_ORDER = "struct(_timestamp, _arrival_seq)"
@@ -140,6 +142,7 @@ def determinism_problems(expression: str, columns: Collection[str] = ()) -> list
         _refused_calls(tokens),
         _refused_names(tokens, hidden),
         _clock_words(expression, tokens),
+        parsed_time_problems(expression, tokens),
         _queries(tokens),
     )
     return list(dict.fromkeys(problem for found in checks for problem in found))
@@ -173,7 +176,11 @@ def _refused_names(tokens: Sequence[Token], hidden: Collection[str]) -> Iterable
 
 def _clock_words(expression: str, tokens: Sequence[Token]) -> Iterable[Problem]:
     for before, text in written_texts(expression, tokens):
-        if before.lower not in _LIKE and is_clock(text):
+        if before.lower in _INSTANT_LITERALS and is_time_of_day(text):
+            yield _refused(
+                f"{before.text} '{text}'", "is a time of today, by the machine's clock", "write the date too"
+            )
+        elif before.lower not in _LIKE and is_clock(text):
             remedy = f"{_USE_ARRIVAL}; to compare with the text itself write `LIKE '{text.strip()}'`"
             yield _refused(f"'{text}'", why(text), remedy)
 

@@ -11,7 +11,7 @@ functions, out of which Spark takes no part: where two expressions have one part
 that before both, outside of any "try".
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -28,8 +28,10 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.clock_texts import check_built_texts
+from tidemark.timeops.expressions.text_times import constant_time_problem, with_rule
 from tidemark.timeops.expressions.tokens import Token, tokenize
 
 _TRIED = "__tm_tried"
@@ -89,17 +91,23 @@ def _is_number(token: Token) -> bool:
     return token.kind == "word" and token.text[0].isdigit()
 
 
-def attempt_sql(frame: DataFrame, expression: str) -> str:
-    """SQL of an ARRAY with the value of `expression` on a row of `frame`; empty where it fails."""
-    tried = f"filter(array(0), __tm_row -> {_has_value([_typed(frame, expression)])})"
-    return f"transform({tried}, __tm_row -> {_on_row(f'({bounded(expression)}{_END})')})"
+def attempt_sql(frame: DataFrame, expression: str, time_zone: str = "UTC") -> str:
+    """SQL of an ARRAY with the value of `expression` on a row of `frame`; empty where it fails.
+
+    Texts that it converts into times go by the rule of `timestamp_by`, in `time_zone` where they have no offset.
+    """
+    ruled, kind = _typed(frame, expression, time_zone)
+    tried = f"filter(array(0), __tm_row -> {_has_value([(ruled, kind)])})"
+    return f"transform({tried}, __tm_row -> {_on_row(f'({ruled}{_END})')})"
 
 
-def guarded_sql(frame: DataFrame, expression: str) -> str:
+def guarded_sql(frame: DataFrame, expression: str, time_zone: str = "UTC") -> str:
     """SQL of the value of `expression` on a row of `frame`; null where it fails. What cannot fail stays as it is."""
     if is_column(frame, expression):
         return f"`{expression.strip('`')}`"
-    return f"({expression}\n)" if cannot_fail(frame, expression) else f"get({attempt_sql(frame, expression)}, 0)"
+    if cannot_fail(frame, expression):
+        return f"({expression}\n)"
+    return f"get({attempt_sql(frame, expression, time_zone)}, 0)"
 
 
 def null_if_it_fails(frame: DataFrame, expression: str) -> Column:
@@ -116,18 +124,28 @@ def any_fails(frame: DataFrame, expressions: Sequence[str]) -> Column | None:
     return F.expr(f"size(filter(array(0), __tm_row -> {fine})) = 0")
 
 
-def with_attempt(frame: DataFrame, expression: str, value: str, failed: str) -> DataFrame:
+def with_attempt(frame: DataFrame, expression: str, value: str, failed: str, time_zone: str = "UTC") -> DataFrame:
     """Adds what `expression` gives, null where it fails (`value`), and whether it failed (`failed` BOOLEAN).
 
     The steps are projections of their own, so that Spark evaluates the expression once.
     """
-    tried = frame.withColumn(_TRIED, F.expr(attempt_sql(frame, expression)))
+    tried = frame.withColumn(_TRIED, F.expr(attempt_sql(frame, expression, time_zone)))
     return tried.withColumns({value: F.get(_TRIED, F.lit(0)), failed: F.size(_TRIED) == 0}).drop(_TRIED)
 
 
-def _typed(frame: DataFrame, expression: str) -> tuple[str, DataType]:
-    check_built_texts(frame.sparkSession, expression, frame.columns)
-    return bounded(expression), type_of(frame, expression)
+def _typed(frame: DataFrame, expression: str, time_zone: str = "UTC") -> tuple[str, DataType]:
+    session = frame.sparkSession
+    check_built_texts(session, expression, frame.columns)
+    kind = type_of(frame, expression)
+    problem = constant_time_problem(session, expression, types_of(frame))
+    if problem is not None:
+        raise SpecError(f"`{expression}`: {problem.found}", expected=problem.expected, remedy=problem.remedy)
+    return bounded(with_rule(expression, time_zone)), kind
+
+
+def types_of(frame: DataFrame) -> Mapping[str, str]:
+    """The types of the columns of a frame, as SQL."""
+    return {field.name: field.dataType.simpleString() for field in frame.schema}
 
 
 def _has_value(expressions: Sequence[tuple[str, DataType]]) -> str:
