@@ -4,23 +4,28 @@ Here: what is compared. Not here: the other checks (checks.py), the age of a pip
 sees by a freshness policy (live.py). No alert holds a batch back.
 """
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from tidemark.assets.batch.batch import BatchWriter
+from tidemark.assets.rates import rates_of_period
 from tidemark.resources import tables
 from tidemark.resources.quality.checks import Checked, Expectation, Measured, check
-from tidemark.resources.workspace import Position, Workspace, records_in
+from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops.columns import ARRIVAL, FILE, POSITION, SEQ, SOURCE
-from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US, refused
-from tidemark.timeops.durations import format_duration, micros, roughly
+from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
+from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.consistency import has_event_time
 from tidemark.timeops.utc import instant_of
 
+_MOST_NAMED = 5
+
 DEAD_LETTER_RATE = Expectation(
     name="dead_letter_rate",
-    holds="no larger share of the batch was refused than `alerts.dead_letter_rate` says",
+    holds="no larger share of the records of a period was refused than `alerts.dead_letter_rate` says: of all, of a "
+    "source, or of a value of `over`",
     remedy="look at the reasons in `dead_letters`: a source may have changed its format, or a tolerance is too small",
 )
 FAR_AHEAD = Expectation(
@@ -59,7 +64,7 @@ def alerts_of(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
 
 
 def check_alert(batch: BatchWriter, expectation: Expectation) -> Checked:
-    """Compares a batch with what an alert allows: first with what is an error, then with what is a warning."""
+    """Compare a batch with what an alert allows: first with what is an error, then with what is a warning."""
     measures = {
         DEAD_LETTER_RATE.name: _refused,
         FRESHNESS.name: _age,
@@ -69,83 +74,99 @@ def check_alert(batch: BatchWriter, expectation: Expectation) -> Checked:
     measure = measures[expectation.name]
     passed = Checked(expectation, ())
     for level in ("error", "warn"):
-        measured = measure(batch, level)
-        if measured is None:
+        met = measure(batch, level)
+        if met is None:
             continue
-        done = check(expectation, [measured])
+        done = replace(check(expectation, met.measured, note=met.note), numbers=met.numbers)
         if not done.passed:
-            return replace(done, is_error=level == "error")
+            return replace(done, is_error=level == "error", note="")
         passed = done
     return passed
 
 
-def _refused(batch: BatchWriter, level: str) -> Measured | None:
-    workspace, plan = batch.workspace, batch.plan
-    rate = workspace.spec.alerts.dead_letter_rate
-    share: float | None = getattr(rate, level)
-    if share is None:
+@dataclass(frozen=True)
+class _Met:
+    """What an alert has found at a level.
+
+    Attributes:
+        measured: How much more than allowed.
+        numbers: What Dagster plots.
+        note: What was found, in words, where it is allowed.
+    """
+
+    measured: tuple[Measured, ...]
+    numbers: Mapping[str, float]
+    note: str = ""
+
+
+def _refused(batch: BatchWriter, level: str) -> _Met | None:
+    rate = batch.workspace.spec.alerts.dead_letter_rate
+    limit: float | None = getattr(rate, level)
+    if rate is None or limit is None:
         return None
-    counts, records = workspace.counts_of(plan.batch_id), records_in(plan)
-    n = sum(refused(counts).values())
-    allowed = int(records * share + 1e-9)  # a share is a decimal fraction, and its product may be a hair below
-    subject = f"of {records} records {n} were refused; beyond the {allowed} that {share * 100:g} % are"
-    return Measured(subject, 0, max(n - allowed, 0))
+    found = rates_of_period(batch, rate.period)
+    allowed = f"limit {limit * 100:g} %"
+    above = [one.in_words for one in found if one.beyond(limit)]
+    more = [f"and {len(above) - _MOST_NAMED} more"] if len(above) > _MOST_NAMED else []
+    said = "; ".join([*above[:_MOST_NAMED], *more, allowed])
+    beyond = Measured("records refused beyond the limit", 0, max(one.beyond(limit) for one in found), said)
+    numbers = {"refused_percent": found[0].percent, "refused": found[0].refused, "records": found[0].records}
+    numbers |= {"refused_percent_at_most": max(one.percent for one in found)} if len(found) > 1 else {}
+    return _Met((beyond,), numbers, f"{found[0].in_words}; {allowed}")
 
 
-def _age(batch: BatchWriter, level: str) -> Measured | None:
+def _age(batch: BatchWriter, level: str) -> _Met | None:
     workspace, plan = batch.workspace, batch.plan
     levels = workspace.spec.alerts.freshness
     oldest: timedelta | None = getattr(levels, level)
     position = workspace.position_after(plan.batch_id)
     if oldest is None or position.final or position.watermark_us is None:
         return None
-    behind = workspace.clock.now() - instant_of(position.watermark_us)
-    subject = f"the watermark is {behind // timedelta(seconds=1)} s behind; seconds beyond {format_duration(oldest)}"
-    return Measured(subject, 0, max((behind - oldest) // timedelta(seconds=1), 0))
+    behind = workspace.clock.since(position.watermark_us)
+    said = f"the watermark is {roughly(abs(behind))} behind the clock; limit {format_duration(oldest)}"
+    beyond = Measured("seconds beyond the limit", 0, max((behind - oldest) // timedelta(seconds=1), 0), said)
+    return _Met((beyond,), {"seconds_behind": behind.total_seconds()})
 
 
-def _ahead(batch: BatchWriter, level: str) -> Measured | None:
+def _ahead(batch: BatchWriter, level: str) -> _Met | None:
     """The event of the batch that was furthest ahead, else the watermark if it still is: always as a warning."""
     workspace, plan = batch.workspace, batch.plan
     if level == "error":
         return None
-    allowed = workspace.spec.alerts.far_ahead
     counts, after = workspace.counts_of(plan.batch_id), workspace.position_after(plan.batch_id)
     if FURTHEST_US in counts and not workspace.spec.uses_splits:  # of several splits the lowest counts
-        ahead_us = counts[FURTHEST_US]
-        what = f"record {counts[FURTHEST_SEQ]} has the event time {_utc(counts[FURTHEST_T_US])}"
-    elif after.final or after.watermark_us is None or after.clock_us is None:
-        return Measured("events far ahead of the clock", 0, 0)
-    else:
-        ahead_us = after.watermark_us - after.clock_us
-        what = f"the watermark is {_utc(after.watermark_us)}"
-        if ahead_us > micros(allowed):
-            what += _since(workspace, after)
-    beyond = timedelta(microseconds=ahead_us) - allowed
-    if beyond <= timedelta(0):
-        return Measured("events far ahead of the clock", 0, 0)
-    subject = f"{what}, {roughly(beyond + allowed)} ahead of the clock; seconds beyond {format_duration(allowed)}"
-    return Measured(subject, 0, max(beyond // timedelta(seconds=1), 1))
+        ahead = timedelta(microseconds=counts[FURTHEST_US])
+        return _far(batch, ahead, f"record {counts[FURTHEST_SEQ]} has the event time {_utc(counts[FURTHEST_T_US])}")
+    if after.final or after.watermark_us is None or after.clock_us is None:
+        return _far(batch, timedelta(0), "")
+    ahead = timedelta(microseconds=after.watermark_us - after.clock_us)
+    since = _since(workspace, after) if ahead > workspace.spec.alerts.far_ahead else ""
+    return _far(batch, ahead, f"the watermark is {_utc(after.watermark_us)}{since}")
 
 
-def _clock_ahead(batch: BatchWriter, level: str) -> Measured | None:
+def _clock_ahead(batch: BatchWriter, level: str) -> _Met | None:
     """How far the clock behind the batch is ahead of the wall clock, with the record that set it."""
     workspace, plan = batch.workspace, batch.plan
     if level == "error":
         return None
-    allowed, clock_us = workspace.spec.alerts.far_ahead, workspace.position_after(plan.batch_id).clock_us
+    clock_us = workspace.position_after(plan.batch_id).clock_us
     ahead = timedelta(0) if clock_us is None else -workspace.clock.since(clock_us)
-    if clock_us is None or ahead <= allowed:
-        return Measured("arrivals far ahead of this machine", 0, 0)
+    if clock_us is None or ahead <= workspace.spec.alerts.far_ahead:
+        return _far(batch, ahead, "", than="this machine")
     columns = [SEQ, SOURCE, FILE, POSITION]
     came = [(ARRIVAL, "=", instant_of(clock_us))]
     rows = workspace.lake.rows(tables.RAW_EVENTS, columns=columns, filters=came).sort_by(SEQ).slice(0, 1).to_pylist()
     what = "".join(f"record {r[SEQ]} (source {r[SOURCE]}, {r[FILE]}, record {r[POSITION]} of it) " for r in rows)
-    subject = (
-        f"{what or 'the log '}has the arrival time {_utc(clock_us)}, {roughly(ahead)} ahead of this machine; "
-        f"seconds beyond {format_duration(allowed)}"
-    )
-    return Measured(subject, 0, max((ahead - allowed) // timedelta(seconds=1), 1))
+    return _far(batch, ahead, f"{what or 'the log '}has the arrival time {_utc(clock_us)}", than="this machine")
+
+
+def _far(batch: BatchWriter, ahead: timedelta, what: str, *, than: str = "the clock") -> _Met:
+    """How far something is ahead, against `alerts.far_ahead`."""
+    allowed = batch.workspace.spec.alerts.far_ahead
+    beyond = max(ahead - allowed, timedelta(0))
+    seconds = max(beyond // timedelta(seconds=1), 1) if beyond else 0
+    said = f"{what}, {roughly(abs(ahead))} ahead of {than}; limit {format_duration(allowed)}"
+    return _Met((Measured("seconds beyond the limit", 0, seconds, said),), {"seconds_ahead": ahead.total_seconds()})
 
 
 def _since(workspace: Workspace, after: Position) -> str:

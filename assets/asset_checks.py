@@ -4,7 +4,6 @@ Here: their names, and results as Dagster shows them. Not here: what they look a
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
 from dagster import (
     AssetCheckExecutionContext,
@@ -92,9 +91,12 @@ def _result(checked: Checked, asset: Sequence[str], about: show.Metadata, *, acc
 
 def _details(checked: Checked) -> show.Metadata:
     """What was counted, and rows that break the expectation."""
-    found: show.Metadata = {}
+    found: show.Metadata = {name: MetadataValue.float(float(n)) for name, n in checked.numbers.items()}
     if checked.measured:
-        found["counts"] = show.rows_as_table([asdict(one) for one in checked.measured])
+        apart = sum(abs(one.found - one.expected) for one in checked.measured)
+        found["difference"] = MetadataValue.int(apart)  # a number, so that Dagster plots it
+        counts = [{"subject": one.subject, "expected": one.expected, "found": one.found} for one in checked.measured]
+        found["counts"] = show.rows_as_table(counts)
     if checked.sample:
         found["sample"] = show.rows_as_table(checked.sample)
     return found

@@ -7,10 +7,12 @@ A batch is planned by `ordered_events` and committed by `batches`, last. A block
 from going on to `batches`: the batch stays uncommitted, readers stay at the last commit, the next run retries it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from dagster import (
+    AssetCheckResult,
+    AssetCheckSpec,
     AssetExecutionContext,
     AssetMaterialization,
     AssetsDefinition,
@@ -26,13 +28,14 @@ from tidemark.assets.batch.batch import Batch
 from tidemark.assets.batch.clocks import clock_of_tick, why_never
 from tidemark.assets.display import metadata as show
 from tidemark.assets.display.time_metadata import of_time_adjustment
+from tidemark.assets.held_back import held_back_check, held_back_result
 from tidemark.assets.ingestion import Ingested, ingest
 from tidemark.assets.planning import LogSegment, next_segment
 from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, run_tags, say_who_runs, told_to_dagster
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
-from tidemark.assets.waiting_input import Waiting, must_process_first, waiting_input
+from tidemark.assets.waiting_input import Waiting, held_back_now, must_process_first, waiting_input
 from tidemark.assets.windows import aggregate_windows, days_of_batch, rows_of_days
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
@@ -57,6 +60,8 @@ class BatchSettings(ConfigurableResource[None]):
         default=None, description="Why a flushed pipeline takes new input; it goes on as before."
     )
 
+
+StageResult = MaterializeResult[None] | AssetCheckResult
 
 NOTHING_ASKED = BatchSettings()
 """One object for all pipelines: Dagster merges two definitions of a resource only if they are the same object."""
@@ -97,9 +102,9 @@ def live_assets(spec: Spec, run: LiveRun) -> list[AssetsDefinition]:
 
 
 def _stage(
-    spec: Spec, name: str, about: str, deps: list[str]
-) -> Callable[[Callable[..., Iterator[MaterializeResult[None]]]], AssetsDefinition]:
-    """Decorator of a live asset. Without a batch of the run it yields nothing, so that no empty run is shown."""
+    spec: Spec, name: str, about: str, deps: list[str], checks: Sequence[AssetCheckSpec] = ()
+) -> Callable[[Callable[..., Iterator[StageResult]]], AssetsDefinition]:
+    """Decorator of a live asset. Without a batch of the run it yields no rows, so that no empty run is shown."""
     described = asset(
         key=key(spec, name),
         group_name=spec.name,
@@ -109,6 +114,7 @@ def _stage(
         owners=list(spec.owners),
         tags=dict(spec.tags),
         output_required=False,
+        check_specs=checks,
         config_schema={},  # none, and an error: without it Dagster takes any and gives it to nobody
         pool=pool_of(spec),
         retry_policy=RETRIES,
@@ -128,10 +134,10 @@ def _freshness(spec: Spec) -> FreshnessPolicy | None:
 def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
     about = "The arrival log: every record that came in, in the order that everything downstream is a function of."
 
-    @_stage(spec, "raw_events", about, [])
+    @_stage(spec, "raw_events", about, [], [held_back_check(spec)])
     def raw_events(
         context: AssetExecutionContext, tidemark_spark: LazyPySparkResource, tidemark_batch: BatchSettings
-    ) -> Iterator[MaterializeResult[None]]:
+    ) -> Iterator[StageResult]:
         say_who_runs(context)
         workspace = run.workspace(tidemark_spark)
         workspace.tell("looking for new input")
@@ -142,6 +148,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         done = _read(context, workspace, tidemark_batch)
         if tidemark_batch.live and (why := why_never(spec)):
             context.log.info("live has no effect: %s", why)
+        yield held_back_result(spec, done.found.held_back if done else held_back_now(workspace))
         has_read = done is not None and bool(done.records or done.found.copies)
         if not has_read and _next(workspace, tidemark_batch).is_empty:
             context.log.info("nothing new")

@@ -29,12 +29,14 @@ class PendingWork:
         key: Names what is to be done: the same files, log and spec have the same key.
         sentence: What was looked at, and what was found.
         may_ripen: It can become work by time alone: files that settle, a process that ends.
+        held_back: What cannot be taken, a sentence or two for each.
     """
 
     is_there: bool
     key: str
     sentence: str
     may_ripen: bool = False
+    held_back: tuple[str, ...] = ()
 
 
 def look(workspace: Workspace) -> PendingWork:
@@ -48,7 +50,7 @@ def look(workspace: Workspace) -> PendingWork:
     ensure_taken(workspace)
     found = waiting_input(workspace)
     if at_work := _at_work(workspace):
-        return PendingWork(False, "", at_work, may_ripen=True)
+        return PendingWork(False, "", at_work, may_ripen=True, held_back=found.held_back)
     unprocessed = _unprocessed(workspace)
     last = workspace.batches.last_commit() if workspace.exists else None
     files = [[one.path, one.size, one.modified_us] for one in found.inputs]
@@ -60,6 +62,7 @@ def look(workspace: Workspace) -> PendingWork:
         key,
         sentence,
         may_ripen=bool(found.waiting or found.notes),
+        held_back=found.held_back,
     )
 
 

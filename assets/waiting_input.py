@@ -27,7 +27,7 @@ from tidemark.resources.sources.delta_tables import discover_versions, folder_of
 from tidemark.resources.sources.discovery import Discovery, HeldBack, discover, still_held
 from tidemark.resources.sources.kafka_offsets import before_judged_again, discover_offsets
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.errors import InputError
+from tidemark.timeops.errors import InputError, TidemarkError
 from tidemark.timeops.rules import SourceTime, Waiter
 from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Source, Spec
 from tidemark.timeops.watermark.alignment import (
@@ -87,6 +87,11 @@ class Waiting(Discovery):
         """The sources, or splits of them, that have something to be read and wait for others."""
         whole: list[Waiter] = [name for name, one in self.by_source.items() if one.ahead and not one.splits_ahead]
         return [*whole, *((name, split) for name, one in self.by_source.items() for split in one.splits_ahead)]
+
+    @property
+    def held_back(self) -> tuple[str, ...]:
+        """What cannot be taken, a sentence or two for each."""
+        return tuple(str(error) for error in self.errors)
 
     @property
     def held_by_source(self) -> dict[str, list[dict[str, str | int]]]:
@@ -217,3 +222,11 @@ def _highest(splits: pa.StructArray) -> pa.Table:
     names = ("source", "split", "max_t")
     columns = {name: pc.struct_field(splits, name) for name in names}
     return pa.table(columns).group_by(["source", "split"]).aggregate([("max_t", "max")])
+
+
+def held_back_now(workspace: Workspace) -> tuple[str, ...]:
+    """What a look at the sources finds that cannot be taken; also where it fails at a source."""
+    try:
+        return waiting_input(workspace).held_back
+    except TidemarkError as error:
+        return (str(error),)

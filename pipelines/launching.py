@@ -24,6 +24,7 @@ from dagster import (
     sensor,
 )
 
+from tidemark.assets.held_back import tell_dagster
 from tidemark.assets.pending_work import PendingWork, look, signature
 from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG
 from tidemark.resources.batches.plans import LEASE, is_gone, owner_in
@@ -95,6 +96,7 @@ def _decided(
     work: PendingWork, workspace: Workspace, job: str, context: SensorEvaluationContext | ScheduleEvaluationContext
 ) -> RunRequest | SkipReason:
     """As `decide`, once runs that nobody works on are over; the tick says which those were."""
+    tell_dagster(context.instance, workspace.spec, work.held_back)
     over = end_dead_runs(workspace, job, context.instance) if work.is_there else []
     for sentence in over:
         context.log.warning(sentence)

@@ -14,6 +14,7 @@ import click
 
 from tidemark.pipelines.command_line import (
     BAD_SPEC,
+    FAILED,
     MOST_NAMED,
     each_spec,
     known_settings,
@@ -43,14 +44,17 @@ _FORMATS = ("table", "rows", "json", "csv")
 @spec_paths
 @warehouse_option
 @click.option("--json", "as_json", is_flag=True, help="A JSON object for each pipeline, in a line of its own.")
+@click.option("--check", is_flag=True, help="Exit with 1 where something is wrong with a pipeline.")
 @says_errors
-def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool) -> None:
+def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool, check: bool) -> None:
     """Show how each pipeline stands, and what is wrong.
 
     Records, watermark and its delay, the last batch, and what waits. It only reads, as of the last commit, and starts
     no Spark.
 
-    Exit status: 0 done, also when something is wrong with a pipeline; 2 bad spec or usage; 1 a failure.
+    Exit status: 0 done, without --check also when something is wrong with a pipeline; 2 bad spec or usage; 1 a
+    failure, with --check also when something is wrong: what stands under `wrong`, such as input that is held back, a
+    failed check of the last batch, or a batch that is not committed.
     """
     from tidemark.pipelines.status import status_of
     from tidemark.resources.workspace import Workspace
@@ -61,9 +65,13 @@ def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool)
             click.echo(json_line(_as_json(found)))
         else:
             _show_status(found)
+        wrong.extend(found.wrong)
 
+    wrong: list[str] = []
     if not each_spec(specs, (), look):
         sys.exit(BAD_SPEC)
+    if check and wrong:
+        sys.exit(FAILED)
 
 
 def _show_status(found: "Status") -> None:

@@ -41,11 +41,24 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Measured:
-    """A count of one subject, as it has to be and as the tables have it."""
+    """A count of one subject, as it has to be and as the tables have it.
+
+    Attributes:
+        subject: What is counted.
+        expected: As it has to be.
+        found: As the tables have it.
+        said: What a person is told where they differ; else it is made of the other three.
+    """
 
     subject: str
     expected: int
     found: int
+    said: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """What is wrong with it."""
+        return self.said or f"{self.subject}: {self.found}, expected {self.expected}"
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,7 @@ class Checked:
         is_error: A failure is more than a warning, although it holds nothing back.
         note: What was compared, in words; may be empty.
         measured: All that was compared.
+        numbers: What Dagster plots over runs, by name.
         result: What Great Expectations found, for its Data Docs; None where there was nothing to compare.
     """
 
@@ -68,6 +82,7 @@ class Checked:
     is_error: bool = False
     note: str = ""
     measured: tuple[Measured, ...] = ()
+    numbers: Mapping[str, float] = field(default_factory=dict)
     result: Any = field(default=None, repr=False, compare=False)
 
     @property
@@ -81,7 +96,7 @@ class Checked:
         note = f" {self.note}." if self.note else ""
         if self.passed:
             return f"{self.expectation.holds}.{note}"
-        found = "; ".join(f"{one.subject}: {one.found}, expected {one.expected}" for one in self.broken)
+        found = "; ".join(one.in_words for one in self.broken)
         rows = "; ".join(", ".join(f"{k}={v}" for k, v in row.items()) for row in self.sample)
         return (
             f"Expected: {self.expectation.holds}. Found {found}{f' (such as {rows})' if rows else ''}. "
@@ -110,7 +125,7 @@ def check(
         description=f"{expectation.name}: {expectation.holds}.",
         notes=f"To do where it fails: {expectation.remedy}.",
     )
-    frame = pd.DataFrame([asdict(one) for one in measured], columns=["subject", "expected", "found"])
+    frame = pd.DataFrame([asdict(one) for one in measured], columns=["subject", "expected", "found"])  # no words
     result = (
         _counts()
         .get_batch({"dataframe": frame})

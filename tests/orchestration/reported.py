@@ -47,7 +47,7 @@ def assert_dagster_shows_the_rows_of_the_tables(instance: DagsterInstance, wareh
         shown = _materializations(instance, AssetKey([spec.name, name]))
         rows = len(table(warehouse, spec, name))
         assert shown[0]["dagster/row_count"].value == rows, name
-        assert sum(one["rows_written"].value for one in shown) == rows, name  # type: ignore[misc]
+        assert sum(one["rows_written"].value for one in shown) == rows, name
     days = Counter(str(row["window_start"].date()) for row in table(warehouse, spec, "windows/per_minute"))
     newest: dict[str | None, Mapping[str, MetadataValue[Any]]] = {}
     for event in instance.fetch_materializations(window, limit=100).records:

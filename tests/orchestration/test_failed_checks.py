@@ -244,11 +244,16 @@ def test_a_batch_with_a_failed_check_waits_until_an_operator_accepts_it(
 @pytest.mark.parametrize(
     ("asset", "alerts", "is_error", "says"),
     [
-        ("dead_letters", {"dead_letter_rate": {"warn": "1 %", "error": "90 %"}}, False, "beyond the 1 that 1 % are"),
-        ("dead_letters", {"dead_letter_rate": {"error": "2 %"}}, True, "beyond the 2 that 2 % are"),
+        ("dead_letters", {"dead_letter_rate": {"warn": "1 %", "error": "90 %"}}, False, "of 120); limit 1 %"),
+        ("dead_letters", {"dead_letter_rate": {"error": "2 %"}}, True, "of 120); limit 2 %"),
         ("dead_letters", {"dead_letter_rate": {"warn": "90 %"}}, None, ""),
-        ("ordered_events", {"freshness": {"warn": "1 min", "error": "90 min"}}, False, "seconds beyond 1 minute"),
-        ("ordered_events", {"freshness": {"error": "30 min"}}, True, "seconds beyond 30 minutes"),
+        (
+            "ordered_events",
+            {"freshness": {"warn": "1 min", "error": "90 min"}},
+            False,
+            "the watermark is 1 hour behind the clock; limit 1 minute",
+        ),
+        ("ordered_events", {"freshness": {"error": "30 min"}}, True, "limit 30 minutes"),
         ("ordered_events", {"freshness": {"error": "2 hours"}}, None, ""),
     ],
 )

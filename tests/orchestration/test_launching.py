@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from dagster import (
+    AssetCheckKey,
+    AssetKey,
     DagsterEventType,
     DagsterInstance,
     DagsterRun,
@@ -326,3 +328,30 @@ def test_a_pipeline_at_work_elsewhere_is_tried_again_and_its_sensor_waits(
 def retries(instance: DagsterInstance, run_id: str) -> list[object]:
     wanted = {DagsterEventType.STEP_UP_FOR_RETRY}
     return list(instance.get_records_for_run(run_id, of_type=wanted).records)
+
+
+def test_a_file_that_cannot_be_read_fails_a_check_of_the_log_though_it_makes_no_work(tmp_path: Path) -> None:
+    """Until it is gone; a look that finds what the last one found says nothing."""
+    file, settings = made = scheduled(tmp_path, "held")
+    bad = tmp_path / "in_held" / "bad.jsonl"
+    bad.write_bytes('{"id": "a"}\n'.encode("utf-16"))
+    check = AssetCheckKey(AssetKey(["held", "raw_events"]), "nothing_held_back")
+    with DagsterInstance.ephemeral() as instance:
+
+        def told() -> list[tuple[bool, str]]:
+            found = instance.event_log_storage.get_asset_check_execution_history(check, limit=10)
+            events = [one.event.dagster_event for one in found if one.event is not None]
+            evaluations = [event.asset_check_evaluation_data for event in events if event is not None]
+            return [(one.passed, str(one.description)) for one in evaluations]
+
+        sensor = sensor_of(made)
+        for _ in range(2):
+            reason(sensor.tick(instance))
+        [(passed, said)] = told()
+        assert not passed
+        assert said.startswith("1 held back: ")
+        assert "bad.jsonl" in said
+        bad.unlink()
+        reason(sensor.tick(instance))
+        assert [one for one, _ in told()] == [True, False]
+        assert check in build_definitions(settings, [file]).resolve_asset_graph().asset_check_keys

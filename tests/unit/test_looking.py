@@ -270,3 +270,13 @@ def test_maintenance_says_what_tables_take_and_when_the_rest_is_deleted(
     assert re.search(
         r"[\d,]+ of these are of old versions.*: the same command after 20\d\d-.* UTC deletes", done.stdout
     )
+
+
+def test_status_check_exits_with_1_where_something_is_wrong(shop: Shop) -> None:
+    """The shop's watermark is older than its alert allows; a change of alerts is none of meaning."""
+    assert (call(shop, "status").exit_code, call(shop, "status", "--check").exit_code) == (0, 1)
+    (shop.folder / "shop.yaml").write_text(SPEC + WINDOWS)
+    assert "wrong         nothing" in call(shop, "status").stdout
+    assert call(shop, "status", "--check").exit_code == 0
+    (shop.folder / "shop.yaml").write_text("name: 1")
+    assert call(shop, "status", "--check").exit_code == 2

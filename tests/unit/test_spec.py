@@ -947,7 +947,7 @@ def test_every_key_of_the_schema_is_described() -> None:
         "Catalog",
         "Outputs",
         "Alerts",
-        "ShareLevels",
+        "RateLevels",
         "AgeLevels",
         "Partitions",
         "OnNewInput",

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from tidemark.timeops.problems import Path, Problem, problems_of, spec_error
 from tidemark.timeops.spec.any_source import SOURCE_MODELS, read_source
-from tidemark.timeops.spec.automation import AgeLevels, Alerts, ShareLevels
+from tidemark.timeops.spec.automation import AgeLevels, Alerts, RateLevels
 from tidemark.timeops.spec.delta_source import DeltaSource
 from tidemark.timeops.spec.event_time import Idle, TimeSpec, TolerancePolicy
 from tidemark.timeops.spec.expressions import RESERVED_COLUMNS, is_reserved
@@ -60,7 +60,7 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
     ("windows",): WindowSpec,
     ("partitions",): Partitions,
     ("alerts",): Alerts,
-    ("alerts", "dead_letter_rate"): ShareLevels,
+    ("alerts", "dead_letter_rate"): RateLevels,
     ("alerts", "freshness"): AgeLevels,
 }
 

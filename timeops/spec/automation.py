@@ -160,6 +160,15 @@ class ShareLevels(SpecModel):
         return self
 
 
+class RateLevels(ShareLevels):
+    """The same of what comes in a period."""
+
+    period: PositiveDuration = Field(
+        default=timedelta(hours=24),
+        description="Batches of so long before the present one count too, so that a small one hides nothing.",
+    )
+
+
 def _not_too_young(age: timedelta) -> timedelta:
     if age < _SHORTEST_AGE:
         expected = "at least 1 minute: Dagster looks no more often"
@@ -192,9 +201,10 @@ def _check_levels(warn: Level | None, error: Level | None) -> None:
 class Alerts(SpecModel):
     """What is worth telling somebody of."""
 
-    dead_letter_rate: ShareLevels | None = Field(
+    dead_letter_rate: RateLevels | None = Field(
         default=None,
-        description="Records of a batch that ingestion or the rules of time refused: {warn: 1 %, error: 10 %}.",
+        description="Records of a period that ingestion or the rules of time refused, of all and of each source and "
+        "value of `over`: {warn: 1 %, error: 10 %}.",
     )
     far_ahead: PositiveDuration = Field(
         default=timedelta(days=1),

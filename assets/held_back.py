@@ -1,0 +1,76 @@
+"""Input that cannot be taken, as a check of `raw_events`: a file, a version of a table, a partition.
+
+Here: the check, in a run and of a look that launches none. Not here: what cannot be taken and why (waiting_input.py).
+
+Such input makes no work for a run. So whoever looks tells Dagster too, as soon as there is other news of it.
+"""
+
+from collections.abc import Sequence
+
+from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckKey,
+    AssetCheckResult,
+    AssetCheckSeverity,
+    AssetCheckSpec,
+    DagsterInstance,
+    MetadataValue,
+)
+
+from tidemark.assets.display import metadata as show
+from tidemark.assets.runs import key
+from tidemark.resources import tables
+from tidemark.timeops.spec import Spec
+
+NAME = "nothing_held_back"
+_HOLDS = "all input that has come can be read"
+_REMEDY = (
+    "mend, replace or remove what is named; the next run takes what can be read. `tidemark status` names all of it"
+)
+
+
+def held_back_check(spec: Spec) -> AssetCheckSpec:
+    """The check of a pipeline."""
+    return AssetCheckSpec(NAME, asset=key(spec, tables.RAW_EVENTS), description=_HOLDS, blocking=False)
+
+
+def held_back_result(spec: Spec, sentences: Sequence[str]) -> AssetCheckResult:
+    """Its result in a run.
+
+    Args:
+        spec: The pipeline.
+        sentences: What cannot be taken, a sentence or two for each.
+    """
+    more = f" And {len(sentences) - 1:,} more." if len(sentences) > 1 else ""
+    said = f"{len(sentences):,} held back: {sentences[0]}{more} To do: {_REMEDY}." if sentences else f"{_HOLDS}."
+    return AssetCheckResult(
+        asset_key=key(spec, tables.RAW_EVENTS),
+        check_name=NAME,
+        passed=not sentences,
+        severity=AssetCheckSeverity.ERROR,
+        description=said,
+        metadata={
+            "held_back": MetadataValue.int(len(sentences)),
+            **({"inputs": show.sentences(sentences, of="input")} if sentences else {}),
+        },
+    )
+
+
+def tell_dagster(instance: DagsterInstance, spec: Spec, sentences: Sequence[str]) -> None:
+    """Report what a look has found, unless the last result of the check says the same."""
+    found = held_back_result(spec, sentences)
+    check = AssetCheckKey(key(spec, tables.RAW_EVENTS), NAME)
+    last = instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
+    event = last.event.dagster_event if last is not None and last.event is not None else None
+    before = event.asset_check_evaluation_data.description if event is not None else f"{_HOLDS}."
+    if before != found.description:
+        instance.report_runless_asset_event(
+            AssetCheckEvaluation(
+                asset_key=check.asset_key,
+                check_name=NAME,
+                passed=found.passed,
+                severity=found.severity,
+                description=found.description,
+                metadata=found.metadata,
+            )
+        )
