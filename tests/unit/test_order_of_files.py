@@ -85,6 +85,13 @@ def test_milliseconds_local_times_and_renamed_columns_are_read_as_spark_reads_th
     assert [one.first_us - AT_US for one in found or ()] == [1_000_000, 2_000_000]
 
 
+def test_local_times_of_another_zone_are_sorted_as_their_instants_are_not_in_the_file(tmp_path: Path) -> None:
+    local, instants = land(tmp_path, "a", [1], pa.timestamp("us")), land(tmp_path, "b", [2])
+    for given, zone in ((source(), "Europe/Rome"), (source(time_zone="Asia/Tokyo"), "UTC")):
+        assert stretches_in_order([(given, [local])], by_arrival=True, time_zone=zone) is None
+        assert names(stretches_in_order([(given, [instants])], by_arrival=True, time_zone=zone)) == ["b"]
+
+
 def test_what_cannot_be_told_is_sorted(tmp_path: Path) -> None:
     file = land(tmp_path, "a", [1])
     assert stretches_in_order([(source(format="json"), [file])], by_arrival=True) is None
