@@ -13,6 +13,7 @@ from dagster import (
     AssetCheckResult,
     AssetCheckSeverity,
     AssetCheckSpec,
+    DagsterEventType,
     DagsterInstance,
     MetadataValue,
 )
@@ -62,7 +63,8 @@ def tell_dagster(instance: DagsterInstance, spec: Spec, sentences: Sequence[str]
     check = AssetCheckKey(key(spec, tables.RAW_EVENTS), NAME)
     last = instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
     event = last.event.dagster_event if last is not None and last.event is not None else None
-    before = event.asset_check_evaluation_data.description if event is not None else f"{_HOLDS}."
+    done = event is not None and event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION  # not only planned
+    before = event.asset_check_evaluation_data.description if event is not None and done else f"{_HOLDS}."
     if before != found.description:
         instance.report_runless_asset_event(
             AssetCheckEvaluation(

@@ -42,6 +42,7 @@ from tidemark.resources.batches.plans import Plan
 from tidemark.resources.catalog import keep_names
 from tidemark.resources.quality.checks import import_ahead
 from tidemark.resources.workspace import Workspace, plan_end, records_in
+from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.printable import printable
 from tidemark.timeops.spec import Spec
 
@@ -200,6 +201,7 @@ def _ordered_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
     def ordered_events(
         context: AssetExecutionContext, tidemark_spark: LazyPySparkResource, tidemark_batch: BatchSettings
     ) -> Iterator[MaterializeResult[None]]:
+        _ensure_whole(context, spec)
         workspace = run.workspace(tidemark_spark)
         segment = _next(workspace, tidemark_batch)
         if segment.is_empty:
@@ -234,14 +236,31 @@ def _of_batch(
     def of_batch(
         context: AssetExecutionContext, tidemark_spark: LazyPySparkResource
     ) -> Iterator[MaterializeResult[None]]:
+        _ensure_whole(context, spec)
         batch = run.batch(tidemark_spark, context.run.run_id)
         if batch is None:
-            context.log.info("no batch of this run: materialize ordered_events in the same run")
-            return
+            raise _not_whole(spec, "This run has no batch: it was begun in the midst of another one.")
         batch.workspace.tell(f"batch {batch.plan.batch_id}: {doing}")
         yield MaterializeResult(metadata={**stage(context, batch), "batch": show.number_of(batch.plan)})
 
     return of_batch
+
+
+def _ensure_whole(context: AssetExecutionContext, spec: Spec) -> None:
+    """Check that the stages of a batch are materialized together, where a person has chosen assets."""
+    chosen = context.run.asset_selection
+    needed = ("ordered_events", *(["window_results"] if spec.windows else []), "dead_letters", "batches")
+    missing = [name for name in needed if chosen and key(spec, name) not in chosen]
+    if missing:
+        raise _not_whole(spec, f"{', '.join(missing)} would not be materialized, so nothing could be committed.")
+
+
+def _not_whole(spec: Spec, found: str) -> TidemarkError:
+    return TidemarkError(
+        found,
+        expected="all stages of a batch in one run: ordered_events to batches",
+        remedy=f"launch the job {spec.name}_live, or materialize all of them together",
+    )
 
 
 def _close_windows(_context: AssetExecutionContext, batch: Batch) -> show.Metadata:

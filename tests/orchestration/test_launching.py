@@ -355,3 +355,19 @@ def test_a_file_that_cannot_be_read_fails_a_check_of_the_log_though_it_makes_no_
         reason(sensor.tick(instance))
         assert [one for one, _ in told()] == [True, False]
         assert check in build_definitions(settings, [file]).resolve_asset_graph().asset_check_keys
+
+
+@pytest.mark.parametrize("chosen", [["dead_letters"], ["ordered_events", "window_results"], ["batches"]])
+def test_a_stage_that_is_materialized_without_the_others_of_its_batch_fails_and_says_what_to_launch(
+    tmp_path: Path, chosen: list[str]
+) -> None:
+    file, settings = scheduled(tmp_path, "alone")
+    job = build_definitions(settings, [file]).resolve_implicit_global_asset_job_def()
+    stages = [AssetKey(["alone", name]) for name in chosen]
+    with DagsterInstance.ephemeral() as instance:
+        done = job.execute_in_process(instance=instance, raise_on_error=False, asset_selection=stages)
+        [failed] = [event for event in done.all_events if event.is_step_failure]
+    said = str(failed.step_failure_data.error)
+    assert "materialized, so nothing could be committed." in said
+    assert "launch the job alone_live" in said
+    assert not (tmp_path / "warehouse").exists()
