@@ -13,7 +13,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tidemark.timeops.expressions.clock_texts import MOST_CONSTANTS, constant_parts, constant_text, literal_value
-from tidemark.timeops.expressions.text_values import instant_sql
 from tidemark.timeops.expressions.tokens import Call, Token, calls, mentions, quoted, tokenize
 from tidemark.timeops.problems import Problem
 
@@ -108,6 +107,8 @@ def _by_rule(call: Call, form: str, time_zone: str) -> str:
     elif form:
         own = f"to_utc_timestamp({spark}, '{time_zone}')"
     else:
+        from tidemark.timeops.expressions.text_values import instant_sql  # noqa: PLC0415 - it needs PySpark
+
         own = instant_sql(text, time_zone)
         if not call.name.startswith("try_"):
             fails = "CAST(raise_error('a time of day has no date') AS TIMESTAMP)"
