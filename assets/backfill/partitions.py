@@ -13,6 +13,7 @@ from dagster import (
     AssetExecutionContext,
     AssetsDefinition,
     BackfillPolicy,
+    BetaWarning,
     DailyPartitionsDefinition,
     MaterializeResult,
     MetadataValue,
@@ -38,7 +39,9 @@ EARLIEST = date(1900, 1, 1)
 
 def window_assets(spec: Spec, open_workspace: OpenWorkspace, first: date) -> list[AssetsDefinition]:
     """One asset per window of a spec, with partitions from a day on."""
-    return [_window(spec, window, open_workspace, first) for window in spec.windows]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BetaWarning)  # of `backfill_policy`, which is used on purpose
+        return [_window(spec, window, open_workspace, first) for window in spec.windows]
 
 
 def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace, first: date) -> AssetsDefinition:
