@@ -32,8 +32,9 @@ from pyspark.sql.types import (
 from tidemark.timeops.columns import FILE, TIMELINE, TIMESTAMP
 from tidemark.timeops.events.duplicates import key_problem
 from tidemark.timeops.events.event_time import instant_problem
-from tidemark.timeops.expressions.aggregates import aggregate_calls
+from tidemark.timeops.expressions.aggregates import aggregate_calls, cut
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, functions_of, problem_of
+from tidemark.timeops.expressions.samples import faults_of
 from tidemark.timeops.expressions.text_times import constant_time_problem, hidden_time_problem, local_time_problem
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import type_of, types_of
@@ -85,7 +86,7 @@ class Columns:
 
 
 def expression_problems(spec: Spec, columns: Columns) -> list[Problem]:
-    """What is wrong with the expressions of a spec; Spark reads them and computes nothing."""
+    """What is wrong with the expressions of a spec; Spark reads them, and tries on made-up records what may fail."""
     zones = (spec.time.time_zone, *(source.time_zone for source in spec.sources))
     check = _Check(columns.log, next((zone for zone in zones if zone not in (None, "UTC")), None) or "UTC")
     for source, own, number in zip(spec.sources, columns.sources, range(len(spec.sources)), strict=True):
@@ -157,12 +158,28 @@ class _Check:
         """Judges expressions over one row each; the types of those that have one."""
         beside = F.col(quoted(frame.columns[0]))  # an aggregate cannot stand beside a column
         alone = [replace(place, name="") for place in places]  # none of them may name another
-        return self._types(frame, alone, lambda found: frame.select(beside, *found))
+        kinds = self._types(frame, alone, lambda found: frame.select(beside, *found))
+        self._try_out(frame, {place.text: place for place in places if place.at in kinds})
+        return kinds
 
     def aggregates(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, DataType]:
         """Judges expressions over all rows of a group; each may name those before it."""
         grouped = frame.withColumn(_KEY, F.lit(0)).groupBy(_KEY)
-        return self._types(frame, places, lambda found: grouped.agg(*found))
+        kinds = self._types(frame, places, lambda found: grouped.agg(*found))
+        cuts = [(place, cut(place.text)) for place in places if place.at in kinds]
+        self._try_out(frame, {text: place for place, one in cuts for text in one.on_rows})
+        for place, one in cuts:
+            if one.result is not None:
+                sums = [F.expr(text).alias(name) for name, text in one.sums.items()]
+                self._try_out(grouped.agg(*sums), {one.result: place})
+        return kinds
+
+    def _try_out(self, frame: DataFrame, places: Mapping[str, Place]) -> None:
+        """Notes the expressions that fail on every made-up record."""
+        for text, said in faults_of(frame, places).items():
+            found = f"`{places[text].text}` fails on every record: {said}"
+            remedy = "correct the pattern, the format or the name in it"
+            self._note(Problem(found, "an expression that has a value on some record", remedy), places[text])
 
     def window(self, events: DataFrame, window: WindowSpec, at: Path) -> DataFrame:
         """Judges the expressions of a window; the columns of its results, as events of another window."""
@@ -185,7 +202,7 @@ class _Check:
         for place in named:
             if not _is_collated(found.get(place.at, NullType())):  # otherwise it has been said
                 for text in _kept_by(place.text):
-                    self.rows(events, [Place(place.at, text, _plain_problem)])
+                    self._types(events, [Place(place.at, text, _plain_problem)], lambda kept: events.select(*kept))
         times: dict[str, DataType] = {"window_start": TimestampType(), "window_end": TimestampType()}
         kinds = times | {place.name: found.get(place.at, NullType()) for place in (*groups, *named)}
         results = _empty(events, kinds)
