@@ -12,9 +12,9 @@ from tidemark.assets.batch.batch import BatchWriter
 from tidemark.assets.rates import rates_of_period
 from tidemark.resources import tables
 from tidemark.resources.quality.checks import Checked, Expectation, Measured, check
-from tidemark.resources.workspace import Position, Workspace
+from tidemark.resources.workspace import Position, Workspace, records_in
 from tidemark.timeops.columns import ARRIVAL, FILE, POSITION, SEQ, SOURCE
-from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
+from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US, of_windows, refused
 from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.consistency import has_event_time
@@ -27,6 +27,12 @@ DEAD_LETTER_RATE = Expectation(
     holds="no larger share of the records of a period was refused than `alerts.dead_letter_rate` says: of all, of a "
     "source, or of a value of `over`",
     remedy="look at the reasons in `dead_letters`: a source may have changed its format, or a tolerance is too small",
+)
+BAD_EXPRESSIONS = Expectation(
+    name="bad_expressions",
+    holds="expressions of the spec can be computed on nearly all records",
+    remedy="read the dead letters with the reason `bad_expression`: their `detail` names the expression. Correct it, "
+    "or let it be null where it has no value",
 )
 FAR_AHEAD = Expectation(
     name="far_ahead",
@@ -43,6 +49,8 @@ CLOCK_AHEAD = Expectation(
     "ticks follow it. Correct the clock of the machine that sets it, or write an `arrival_time` that is null for "
     "such a record; what was lost comes back by processing the input under it in another warehouse",
 )
+MOST_FAILING = 0.2
+"""The share of a batch's records on which expressions may fail."""
 FRESHNESS = Expectation(
     name="freshness",
     holds="the watermark is no further behind the clock than `alerts.freshness` says",
@@ -58,7 +66,10 @@ def alerts_of(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
             CLOCK_AHEAD: True,
             FRESHNESS: spec.alerts.freshness is not None,
         },
-        tables.DEAD_LETTERS: {DEAD_LETTER_RATE: spec.alerts.dead_letter_rate is not None},
+        tables.DEAD_LETTERS: {
+            DEAD_LETTER_RATE: spec.alerts.dead_letter_rate is not None,
+            BAD_EXPRESSIONS: True,
+        },
     }
     return {asset: tuple(alert for alert, wanted in alerts.items() if wanted) for asset, alerts in asked.items()}
 
@@ -67,6 +78,7 @@ def check_alert(batch: BatchWriter, expectation: Expectation) -> Checked:
     """Compare a batch with what an alert allows: first with what is an error, then with what is a warning."""
     measures = {
         DEAD_LETTER_RATE.name: _refused,
+        BAD_EXPRESSIONS.name: _failing,
         FRESHNESS.name: _age,
         FAR_AHEAD.name: _ahead,
         CLOCK_AHEAD.name: _clock_ahead,
@@ -113,6 +125,22 @@ def _refused(batch: BatchWriter, level: str) -> _Met | None:
     numbers = {"refused_percent": found[0].percent, "refused": found[0].refused, "records": found[0].records}
     numbers |= {"refused_percent_at_most": max(one.percent for one in found)} if len(found) > 1 else {}
     return _Met((beyond,), numbers, f"{found[0].in_words}; {allowed}")
+
+
+def _failing(batch: BatchWriter, level: str) -> _Met | None:
+    """The records on which the event time fails, or the aggregates of the window where most do: always a warning."""
+    workspace, plan = batch.workspace, batch.plan
+    if level == "error":
+        return None
+    counts, records = workspace.counts_of(plan.batch_id), records_in(plan)
+    failing = of_windows("bad_expression", counts, [window.name for window in workspace.spec.windows])
+    failing = {f"aggregates of `{name}`": n for name, n in failing.items()}
+    failing["time of the event"] = refused(counts).get("bad_expression", 0)
+    what, n = max(failing.items(), key=lambda one: one[1])
+    allowed = int(records * MOST_FAILING + 1e-9)  # a share is a decimal fraction, and its product may be a hair below
+    said = f"the {what} failed on {n:,} of {records:,} records; limit {MOST_FAILING * 100:g} %"
+    beyond = Measured("records on which an expression failed beyond the limit", 0, max(n - allowed, 0), said)
+    return _Met((beyond,), {"failing_percent": 100 * n / max(records, 1)})
 
 
 def _age(batch: BatchWriter, level: str) -> _Met | None:

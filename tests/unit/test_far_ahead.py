@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.report.shop import SPEC, Shop, at, us
-from tidemark.assets.alerts import CLOCK_AHEAD, FAR_AHEAD, alerts_of, check_alert
+from tests.unit.report.shop import SPEC, WINDOWS, Shop, at, us
+from tidemark.assets.alerts import BAD_EXPRESSIONS, CLOCK_AHEAD, FAR_AHEAD, alerts_of, check_alert
 from tidemark.assets.batch.batch import BatchWriter
 from tidemark.assets.checks import expectations
 from tidemark.resources import tables
@@ -91,7 +91,39 @@ def test_of_several_splits_the_lowest_counts(tmp_path: Path) -> None:
 
 def test_pipelines_with_an_event_time_of_their_own_have_the_check() -> None:
     spec = parse_spec(SPEC, file="shop.yaml")
-    assert alerts_of(spec) == {tables.ORDERED_EVENTS: (FAR_AHEAD, CLOCK_AHEAD), tables.DEAD_LETTERS: ()}
+    assert alerts_of(spec) == {
+        tables.ORDERED_EVENTS: (FAR_AHEAD, CLOCK_AHEAD),
+        tables.DEAD_LETTERS: (BAD_EXPRESSIONS,),
+    }
     assert expectations(spec)[tables.ORDERED_EVENTS][-2:] == (FAR_AHEAD, CLOCK_AHEAD)
     by_arrival = SPEC.replace("time: {timestamp_by: at, out_of_orderness: 10 s}", "")
     assert alerts_of(parse_spec(by_arrival, file="shop.yaml"))[tables.ORDERED_EVENTS] == (CLOCK_AHEAD,)
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        (
+            {"refused.bad_expression": 3},
+            "the time of the event failed on 3 of 10 records; limit 20 %",
+        ),
+        (
+            {"per_minute.bad_expression": 9, "refused.bad_expression": 1},
+            "the aggregates of `per_minute` failed on 9 of 10",
+        ),
+        ({"per_minute.bad_expression": 2, "refused.malformed": 8}, ""),
+    ],
+)
+def test_expressions_that_fail_on_a_large_share_of_the_records_are_named(
+    tmp_path: Path, counts: dict[str, int], said: str
+) -> None:
+    made = Shop(tmp_path, SPEC + WINDOWS).create()
+    made.ingest(10)
+    made.add(
+        tables.WATERMARKS, [{"_batch_id": 1, "counts": counts, "watermark": at(0), "clock": at(0), "final": False}]
+    )
+    found = check_alert(BatchWriter(made.workspace, plan_of(made)), BAD_EXPRESSIONS)
+    assert found.passed == (not said)
+    assert said in found.message
+    assert not found.is_error
+    assert not found.expectation.blocking
