@@ -305,7 +305,8 @@ class _Written:
         keys = self.revised.get(table)
         if keys is None:
             return rows
-        last = {tuple(row[key] for key in keys): row for row in sorted(rows, key=itemgetter("_revision"))}
+        # As text, so that NaN is one value, as it is where groups are formed.
+        last = {repr([row[key] for key in keys]): row for row in sorted(rows, key=itemgetter("_revision"))}
         return [row for row in last.values() if row[PASSES]]
 
 

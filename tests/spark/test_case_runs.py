@@ -247,3 +247,24 @@ def test_ticks_of_a_case_stand_behind_the_records_of_their_steps(spark: SparkSes
     done = call(cases="cases: [{name: c, steps: [{tick: 2026-01-01T12:00:00Z, expect: {watermark: none}}]}]")
     assert done.exit_code == 2
     assert "`tick` has no effect" in done.stderr
+
+
+def test_revisions_of_a_group_that_is_no_number_replace_each_other(spark: SparkSession, folder: Path) -> None:
+    spec = SPEC.replace("till STRING", "till DOUBLE").replace(
+        "out_of_orderness", "out_of_order: keep, out_of_orderness"
+    )
+    (folder / "shop.yaml").write_text(spec.replace("kind: tumbling,", "kind: tumbling, emit: {early: 1 s},"))
+    done = call(
+        cases="""
+cases:
+  - name: a sum that grows
+    records:
+      - {at: "2026-01-01T12:00:01Z", amount: 5, till: .nan, _arrival_time: "2026-01-01T12:00:01Z"}
+      - {at: "2026-01-01T12:00:05Z", amount: 7, till: .nan, _arrival_time: "2026-01-01T12:00:05Z"}
+      - {at: "2026-01-01T12:01:30Z", amount: 1, till: 1.0, _arrival_time: "2026-01-01T12:01:30Z"}
+    end_of_input: flush
+    expect:
+      windows/by_minute: [{till: .nan, n: 2, total: 12, _is_final: true}, {till: 1.0, n: 1, _is_final: true}]
+"""
+    )
+    assert done.exit_code == 0, done.stdout
