@@ -95,7 +95,11 @@ ELSEWHERE: list[tuple[str, dict[str, Any], str]] = [
         "the order of rows",
     ),
     ("sources[0].arrival_time", {"source": {"arrival_time": "to_timestamp(at, 'YYYY-ww')"}}, "fails on every record"),
-    ("time.timestamp_by", {"time": {"timestamp_by": "to_utc_timestamp(at, 'Mars/Base')"}}, "Mars/Base is invalid"),
+    (
+        "time.timestamp_by",
+        {"time": {"timestamp_by": "timestamp_millis(element_at(array(n), 0))"}},
+        "The index 0 is invalid",
+    ),
     ("time.over[0]", {"time": {"timestamp_by": "at", "over": ["kk"]}}, "`kk` is no column here"),
     ("time.deduplicate_by[0]", {"time": {"deduplicate_by": ["idd"], "within": "1 h"}}, "`idd` is no column here"),
     ("time.deduplicate_by[0]", {"time": {"deduplicate_by": ["s"], "within": "1 h"}}, "which has no plain text"),
