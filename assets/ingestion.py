@@ -48,7 +48,7 @@ from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.rules import waiters_to_json
 from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Source, Spec
 from tidemark.timeops.utc import us_of
-from tidemark.timeops.watermark.log_clock import LastArrival
+from tidemark.timeops.watermark.ticks import LastArrival
 
 _A = "__tm_arrival_us"
 _CAME = "__tm_came_us"  # where tables are read: when a version was committed, of files the arrival of the record

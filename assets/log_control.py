@@ -2,7 +2,7 @@
 
 Here: their kinds, whether the log was flushed and reopened, which sources wait at a batch. Not here: the items that a
 batch writes (time_adjustment.py), which source waits (waiting_input.py), what a wait means for idleness
-(timeops/watermark/clock_rules.py).
+(timeops/watermark/fold.py).
 
 A wait is an item so that idleness can be told from waiting ever after (F).
 """
@@ -21,7 +21,6 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.rules import TimeRules, Waiter, Waits, waiters_from_json
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import us_of
-from tidemark.timeops.watermark.clock_rules import clock_rule
 
 SPEC, END_OF_INPUT, TICK, REOPEN = "spec", "end_of_input", "tick", "reopen"
 DATA_LOSS = "data_loss"  # behind this record offsets of Kafka are missing: they were gone before they were read
@@ -77,4 +76,5 @@ def waits_of(workspace: Workspace, plan: Plan) -> Waits:
 
 def follows_waits(spec: Spec) -> bool:
     """Whether what the sources of a spec wait has any effect on its watermarks."""
-    return spec.is_aligned and clock_rule(TimeRules.of(spec)).is_by_timeline
+    rules = TimeRules.of(spec)
+    return spec.is_aligned and (rules.excludes_idle_splits or rules.closes_windows)

@@ -29,13 +29,12 @@ from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA
 from tidemark.timeops.events.event_time import with_instant
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.tokens import WORKING, quoted
-from tidemark.timeops.materialize import Materialize
+from tidemark.timeops.materialize import Execution, Materialize
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.spec.window import input_of
 from tidemark.timeops.spec_check import Columns, expression_problems
-from tidemark.timeops.watermark.log_clock import LogClock
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace, Watermarks
 from tidemark.timeops.windows.drained import columns_of
 from tidemark.timeops.windows.gap_filling import seen_groups
 from tidemark.timeops.windows.kinds import kind_of
@@ -234,12 +233,13 @@ def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
             told = own.withColumn(c.FILE, F.lit("").cast("string"))
             with_instant(told, source.arrival_time, its_rules.time_zone, where=f"sources[{source.name}].arrival_time")
         split_of(own, source)
-    start, clock = small_frame(workspace.spark, [], TIMELINE_SCHEMA), LogClock(F.lit(None).cast("bigint"))
+    start = small_frame(workspace.spark, [], TIMELINE_SCHEMA)
 
     def emptied(frame: DataFrame) -> DataFrame:
         return empty_frame(workspace.spark, frame.schema)
 
-    judged = time_adjustment(log, start, rules, clock, strategy="in_order", materialize=emptied)
+    execution = Execution(emptied, keeps_records=True)
+    judged = time_adjustment(log, start, rules, LogPlace(), execution=execution, watermarks=Watermarks(()))
     adjusted = _emptied(judged, emptied)
     released = adjusted.accepted.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
         c.RELEASE_SEQ, adjusted.accepted[c.SEQ]
@@ -304,10 +304,6 @@ def _emptied(adjusted: Adjusted, emptied: Materialize) -> Adjusted:
         refused=emptied(adjusted.refused),
         before=emptied(adjusted.before),
         state=emptied(adjusted.state),
-        steps=emptied(adjusted.steps),
-        clock_steps=None if adjusted.clock_steps is None else emptied(adjusted.clock_steps),
-        ended=None if adjusted.ended is None else emptied(adjusted.ended),
-        items=emptied(adjusted.items),
     )
 
 

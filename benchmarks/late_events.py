@@ -16,8 +16,7 @@ from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.events.adjustment import time_adjustment
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
-from tidemark.timeops.watermark.log_clock import LogClock
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace
 
 
 def by_minute(log: DataFrame) -> object:
@@ -30,8 +29,7 @@ def by_minute(log: DataFrame) -> object:
 def late(log: DataFrame, *, over: tuple[str, ...] = (), setters: bool = False) -> object:
     """How many events are out of order, and how late; with `setters` also which records made them so."""
     time = TimeSpec(timestamp_by="t", over=over, out_of_orderness=f"{JITTER_MS} ms", out_of_order="drop")
-    clock = LogClock(F.lit(0).cast("bigint"))  # only periodic emission asks for it
-    adjusted = time_adjustment(log, small_frame(log.sparkSession, [], STATE_SCHEMA), TimeRules(time), clock)
+    adjusted = time_adjustment(log, small_frame(log.sparkSession, [], STATE_SCHEMA), TimeRules(time), LogPlace())
     asked = [F.count("*"), F.sum("__tm_lateness_us"), *([F.sum("__tm_w_set_by")] if setters else [])]
     return adjusted.refused.where("__tm_w_before IS NOT NULL").agg(*asked).collect()
 

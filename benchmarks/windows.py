@@ -19,11 +19,10 @@ from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.columns import RELEASE_SEQ, SEQ, TIMESTAMP
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.events.adjustment import Released
-from tidemark.timeops.materialize import computed
+from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.watermark.log_clock import LogClock
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace
 
 AGGREGATES = {"n": "count(*)", "total": "sum(v)", "lowest": "min(v)", "highest": "max(v)", "mean": "avg(v)"}
 TUMBLING = {"kind": "tumbling", "size": "1 minute"}
@@ -44,10 +43,8 @@ def judged_windows(log: DataFrame, shape: dict[str, str], out: Path, *, ordered:
     time = TimeSpec(timestamp_by="t", out_of_orderness=f"{JITTER_MS} ms", out_of_order="drop")
     window = WindowSpec(name="w", group_by=("k",), aggregates=AGGREGATES, **shape)
     rules = TimeRules(time, windows=(window,))
-    clock = LogClock(log.select(F.unix_micros(F.max("_clock"))).scalar())
     start = State(small_frame(log.sparkSession, [], STATE_SCHEMA))
-    outcome = advance(log, start, rules, clock, materialize=computed, is_small=False)
-    outcome = outcome.with_timelines(F.broadcast(computed(outcome.timelines)))
+    outcome = advance(log, start, rules, LogPlace(), Execution(computed))
     written(outcome.results(window), out / "windows")
     written(outcome.dead_letters(PAYLOAD), out / "dead_letters")
     if ordered:

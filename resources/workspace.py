@@ -34,7 +34,7 @@ from tidemark.timeops.rules import TimeRules, Waiter, waiters_from_json
 from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Spec
 from tidemark.timeops.spec.yaml_text import read_yaml
 from tidemark.timeops.utc import us_of
-from tidemark.timeops.watermark.log_clock import LastArrival
+from tidemark.timeops.watermark.ticks import LastArrival
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

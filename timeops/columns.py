@@ -36,16 +36,8 @@ WATERMARK = "_watermark"
 # with tokens.WORKING.
 T = "__tm_t"  # event time cut to the unit and adjusted by rules 1 and 2; null when the record has none
 T_FINAL = "__tm_timestamp"  # what becomes _timestamp
-W_BEFORE = "__tm_w_before"  # the timeline's watermark just before the event; null where it cannot matter
-PROPOSED = "__tm_proposed_w"  # the watermark that an event proposes: its t minus the out-of-orderness
-SET_BY = "__tm_set_by"  # who proposes, so that the first to do so is the largest: see watermark/timelines.py
-BY_CLOCK = "__tm_clock_w"  # the watermark that the clock gives just before an event; null where it gives none
+W_BEFORE = "__tm_w_before"  # the watermark just before an event that is behind it; else null
 LOG = "__tm_log"  # which log a row is of
-PERIOD = "__tm_period"  # start of the event's period of the clock, with periodic emission
-PUBLISHED = (
-    "__tm_published"  # what the clock gave a timeline by the start of a period: watermark/periodic_emission.py
-)
-W_RANK = "__tm_w_rank"  # the __tm_set_by of __tm_w_before, where the scan knows it
 W_SET_BY = "__tm_w_set_by"  # lowest _arrival_seq after which the watermark had that value
 REASON = "__tm_reason"  # STRING: why rules 0 to 2 or ingestion refused the record
 LATENESS = "__tm_lateness_us"

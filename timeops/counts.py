@@ -22,7 +22,7 @@ from tidemark.timeops.columns import (
     W_BEFORE,
     T,
 )
-from tidemark.timeops.events.adjustment import KEPT, JudgedRows
+from tidemark.timeops.events.adjustment import KEPT, Adjusted
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.windows.drained import told_of
 from tidemark.timeops.windows.kinds import kind_of
@@ -41,7 +41,7 @@ _OUTCOMES = ("in_windows", "in_gap", "filtered", "bad_expression", "window_close
 
 
 def tally(
-    judged: JudgedRows,
+    judged: Adjusted,
     time: TimeSpec,
     windows: Sequence[WindowSpec],
     drained: Mapping[str, DataFrame] | None = None,

@@ -4,7 +4,7 @@ Here: in which order the rules of time and of windows apply. Whoever runs a pipe
 backfills, `tidemark test`, the library. Not here: the rules (events/, windows/), where a state is stored.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 
@@ -13,15 +13,13 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import W_BEFORE, WATERMARK, to_instant
 from tidemark.timeops.dead_letters import time_letters, unfit_letters, unfit_results, window_letters
-from tidemark.timeops.events.adjustment import Adjusted, Released, materialized_together, release, time_adjustment
+from tidemark.timeops.events.adjustment import Adjusted, LogPlaces, Released, release, time_adjustment
 from tidemark.timeops.events.duplicates import first_times
-from tidemark.timeops.events.one_pass import judged_in_one_pass, needs_one_pass
-from tidemark.timeops.materialize import Materialize, as_it_is
+from tidemark.timeops.materialize import Execution, Materialize
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.spec.window import input_of, inputs_first
-from tidemark.timeops.watermark.log_clock import LogClock
-from tidemark.timeops.watermark.scans import ScanStrategy
+from tidemark.timeops.watermark.timelines import LogPlace
 from tidemark.timeops.windows.gap_filling import Span
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.results import (
@@ -97,20 +95,16 @@ class Outcome:
     """What a segment of the log gives. Frames are planned when they are asked for, and not computed here.
 
     Attributes:
-        judged: Its records, accepted and refused, with the timelines behind it.
+        judged: Its records, accepted and refused, with the timelines after it.
         before: The state that it started from.
         flushed: It ends with a flushing end of input.
-        materialize: What is done with frames that are read several times.
-        places_sessions: The session of every event is found once for all who ask.
-        written: Gives the results of a window, where they stand written already; else they are computed again.
+        execution: How it is computed.
     """
 
     judged: Adjusted
     before: State
     flushed: bool
-    materialize: Materialize
-    places_sessions: bool
-    written: Callable[[WindowSpec], DataFrame] | None = None
+    execution: Execution = field(default_factory=Execution)
     _segments: dict[str, Adjusted] = field(default_factory=dict, repr=False, compare=False)
     _results: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _placed: dict[str, DataFrame | None] = field(default_factory=dict, repr=False, compare=False)
@@ -158,7 +152,11 @@ class Outcome:
             return self.judged
         if window.name not in self._segments:
             source = input_of(window, self.windows)
-            results = passing(self.results(source)) if self.written is None else self.written(source)
+            results = (
+                passing(self.results(source))
+                if self.execution.written is None
+                else self.execution.written(source.name)
+            )
             events = as_events(results, source, self.windows, self.time.over)
             self._segments[window.name] = with_results(self.judged, events)
         return self._segments[window.name]
@@ -186,11 +184,13 @@ class Outcome:
                 seen=self.before.seen_groups.get(window.name),
                 flushed=self.flushed,
                 placed=self._placed_in(window),
-                materialize=materialize or self.materialize,
+                materialize=materialize or self.execution.materialize,
             )
             found = window_results(segment, window, only=only)
             is_input = any(one.input == window.name for one in self.windows)
-            self._results[window.name] = self.materialize(found) if is_input and self.written is None else found
+            self._results[window.name] = (
+                self.execution.materialize(found) if is_input and self.execution.written is None else found
+            )
         return self._results[window.name]
 
     def _placed_in(self, window: WindowSpec) -> DataFrame | None:
@@ -199,11 +199,11 @@ class Outcome:
         Results, late events and the events of open windows are all read off it. None in a large segment, whose wide
         rows cost more to keep than their few columns to sort.
         """
-        if not self.places_sessions:
+        if not self.execution.places_sessions:
             return None
         if window.name not in self._placed:
             found = kind_of(window).placed(self._beside_others(window))
-            self._placed[window.name] = None if found is None else self.materialize(found)
+            self._placed[window.name] = None if found is None else self.execution.materialize(found)
         return self._placed[window.name]
 
     @cached_property
@@ -320,56 +320,25 @@ def advance(
     items: DataFrame,
     state: State,
     rules: TimeRules,
-    clock: LogClock,
-    *,
-    flush: bool = False,
-    splits: int = 1,
-    strategy: ScanStrategy | None = None,
-    materialize: Materialize = as_it_is,
-    is_small: bool = True,
-    places_sessions: bool | None = None,
-    written: Callable[[WindowSpec], DataFrame] | None = None,
+    place: LogPlace | LogPlaces,
+    execution: Execution | None = None,
 ) -> Outcome:
-    """Judges a segment of the log.
+    """Judge a segment of the log.
 
     Args:
         items: The records of the segment; it may be one record, or the whole log.
         state: The state before the first of them.
         rules: The rules of the spec.
-        clock: The clock of the log around the segment.
-        flush: The segment ends with a flushing end of input.
-        splits: How many splits a timeline has at most, see `splits.most_splits`.
-        strategy: How the records are scanned, see `scans.ScanStrategy`.
-        materialize: What is done with frames that are read several times.
-        is_small: The judged records may be computed once and kept; of a large segment that is done only with what is
-            small beside them, and the records are judged again by each who asks.
-        places_sessions: The session of every event is found once for all who ask, which is worth it in a segment so
-            small that planning takes most of the time; by default where `is_small`.
-        written: Gives the results of a window from where they were written, for windows over it.
+        place: Where the segment is in the log, and what ends it.
+        execution: How it is computed; by default nothing is kept.
 
     Returns:
-        What the segment gives, and the state behind it.
+        What the segment gives, and the state after it.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns.
+        InputError: A timeline has too many splits.
     """
-    places = is_small if places_sessions is None else places_sessions
-    if is_small and strategy == "in_order" and needs_one_pass(rules):
-        judged = judged_in_one_pass(
-            items, state.timelines, rules, clock, first_times=state.first_times, materialize=materialize
-        )
-        return Outcome(judged, state, flush, materialize, places, written)
-    judged = time_adjustment(
-        items,
-        state.timelines,
-        rules,
-        clock,
-        splits=splits,
-        first_times=state.first_times,
-        strategy=strategy,
-        materialize=materialize if is_small else as_it_is,
-        materialize_few=as_it_is if is_small else materialize,
-    )
-    if is_small:
-        judged = materialized_together(judged, materialize)
-    return Outcome(judged, state, flush, materialize, places, written)
+    execution = execution or Execution()
+    judged = time_adjustment(items, state.timelines, rules, place, first_times=state.first_times, execution=execution)
+    return Outcome(judged, state, place.flushed, execution)

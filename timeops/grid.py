@@ -68,6 +68,16 @@ def close_time(end_us: Column, window: WindowSpec) -> Column:
     return end_us + F.lit(window.allowed_lateness_us + window.ends_inside_us)
 
 
+def close_asked(timestamp_us: Column, window: WindowSpec, unit_us: int) -> Column:
+    """The watermark with which the clock closes the last window that holds an instant (M); null in a gap.
+
+    Where the end is inside, a window closes only after its end and lateness: the next watermark of the clock, which
+    is a whole number of units, is one unit later.
+    """
+    after_us = window.allowed_lateness_us + window.ends_inside_us * unit_us
+    return last_end_of(timestamp_us, window) + F.lit(after_us)
+
+
 def last_closed(watermark_us: Column, window: WindowSpec) -> Column:
     """End of the last window of the grid that is closed at a watermark."""
     return last_end(watermark_us - F.lit(window.allowed_lateness_us + window.ends_inside_us), window)

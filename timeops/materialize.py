@@ -1,12 +1,14 @@
-"""What is done with a frame that is read several times, for the functions that take it as `materialize`.
+"""How a segment is computed: what is done with a frame that is read several times.
 
-Here: the two ways. Not here: which of them pays off, which depends on how many rows there are (engine.py, assets/).
+Here: the ways. Not here: which of them pays off, which depends on how many rows there are (assets/).
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.timeops.session import is_local
 
@@ -27,3 +29,27 @@ def computed(frame: DataFrame) -> DataFrame:
 def as_it_is(frame: DataFrame) -> DataFrame:
     """The frame itself: many rows are cheaper to compute again than to materialize."""
     return frame
+
+
+def from_driver(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Rows that the driver has as a frame. In one chunk: Spark stops reading at an empty one."""
+    return spark.createDataFrame(rows.combine_chunks())
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a segment is computed; its results are the same.
+
+    Attributes:
+        materialize: What is done with frames that are read several times.
+        keeps_records: The judged records are computed once and kept; else who asks judges them again.
+        places_sessions: The session of every event is found once for all who ask, which is worth it in a segment so
+            small that planning takes most of the time.
+        written: Returns the results of a window, by its name, from where they were written, for windows over it; by
+            default they are computed again.
+    """
+
+    materialize: Materialize = as_it_is
+    keeps_records: bool = False
+    places_sessions: bool = False
+    written: Callable[[str], DataFrame] | None = None

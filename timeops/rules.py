@@ -2,7 +2,7 @@
 
 Here: what the parts of a spec mean for each other, adding up the waits of sources for others (F, alignment). Not
 here: reading a spec (spec/), what the rules do, which sources wait (watermark/alignment.py), what a silence is
-without them (watermark/clock_rules.py).
+without them (watermark/fold.py).
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,10 +10,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
-from tidemark.timeops.columns import SOURCE, SPLIT
 from tidemark.timeops.spec import FilesSource, Source, Spec, TimeSpec, WindowSpec
 
 Waiter = str | tuple[str, str]
@@ -182,64 +178,6 @@ class TimeRules:
     def listed_splits(self) -> tuple[tuple[str, str], ...]:
         """Source and value of the splits that count before they have an event."""
         return tuple((source.name, value) for source in self.sources for value in source.splits)
-
-    def tolerance_us(self, source: Column | None = None) -> Column:
-        """The out-of-orderness of a source, microseconds; by default of the row's, and without splits of the one."""
-        if not self.sources:
-            return F.lit(self.time.out_of_orderness_us).cast("bigint")
-        return _of_source(source, {s.name: s.out_of_orderness_us for s in self.sources})
-
-    def timeout_us(self, source: Column | None = None) -> Column:
-        """The idle timeout of a source, microseconds, null for none; by default of the row's."""
-        return _of_source(source, {s.name: s.idle_timeout_us for s in self.sources})
-
-    def waited_us(self, source: Column | None = None, split: Column | None = None) -> Column:
-        """How long a split, or its source, had waited before the segment, microseconds; by default the row's."""
-        waited = self.waits.waited_us
-        found = _of_source(source, {s.name: waited.get(s.name, 0) for s in self.sources})
-        for name, splits in _by_source(waited).items():
-            by_split = [F.lit(part) for one in splits for part in (one, waited[name, one])]
-            alone = F.element_at(F.create_map(*by_split), _or_own(split, SPLIT))
-            found = found + F.when(_or_own(source, SOURCE) == name, F.coalesce(alone, F.lit(0))).otherwise(F.lit(0))
-        return found
-
-    def waits_now(self, source: Column | None = None, split: Column | None = None) -> Column:
-        """BOOLEAN: a split, or its source, waits throughout the segment; by default the row's."""
-        names = sorted(one for one in self.waits.sources if isinstance(one, str))
-        found = _or_own(source, SOURCE).isin(*names) if names else F.lit(False)
-        for name, splits in _by_source(self.waits.sources).items():
-            found = found | ((_or_own(source, SOURCE) == name) & _or_own(split, SPLIT).isin(*splits))
-        return found
-
-    def is_listed(self, source: Column | None = None, split: Column | None = None) -> Column:
-        """BOOLEAN: the split counts before it has an event; by default the row's."""
-        found = F.lit(False)
-        for name, value in self.listed_splits:
-            is_it = (_or_own(source, SOURCE) == name) & _or_own(split, SPLIT).eqNullSafe(F.lit(value))
-            found = found | is_it
-        return found
-
-
-def _of_source(source: Column | None, values: Mapping[str, int | None]) -> Column:
-    """A number by source; a CASE only where sources differ."""
-    if len(set(values.values())) == 1:
-        return F.lit(next(iter(values.values()))).cast("bigint")
-    found = F.lit(None).cast("bigint")
-    for name, value in values.items():
-        found = F.when(_or_own(source, SOURCE) == name, F.lit(value).cast("bigint")).otherwise(found)
-    return found
-
-
-def _by_source(waiters: Iterable[Waiter]) -> Mapping[str, list[str]]:
-    """The splits among those that wait, by source."""
-    found: dict[str, list[str]] = {}
-    for source, split in sorted(one for one in waiters if isinstance(one, tuple)):
-        found.setdefault(source, []).append(split)
-    return found
-
-
-def _or_own(column: Column | None, name: str) -> Column:
-    return F.col(name) if column is None else column
 
 
 def _source_time(source: Source, time: TimeSpec, splits: tuple[str, ...]) -> SourceTime:

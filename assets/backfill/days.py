@@ -17,22 +17,21 @@ from pyspark.sql import DataFrame
 
 from tidemark.assets.backfill.log_range import LogRange, range_of_windows
 from tidemark.assets.batch.batch import MATERIALIZED_RECORDS, BatchWriter, records_between
-from tidemark.assets.batch.clocks import clock_around, clocks_behind
+from tidemark.assets.batch.clocks import clocks_behind, place_of
 from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, waiters_of
-from tidemark.assets.planning import MOST_RECORDS, LogSegment, at_work, zone_data
+from tidemark.assets.planning import LogSegment, at_work, zone_data
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.spec_changes import refuse_two_meanings_of_time
 from tidemark.assets.state.checkpoints import first_times_at, state_at, waits_at
-from tidemark.assets.state.timelines import kept_to_join, log_clock
+from tidemark.assets.state.timelines import log_place
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, this_process
 from tidemark.resources.catalog import keep_names
 from tidemark.resources.lake.filters import Filters, sql_condition
-from tidemark.resources.spark.frames import count_splits
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.errors import LakeError, SpecError
-from tidemark.timeops.materialize import as_it_is, computed
+from tidemark.timeops.materialize import Execution, as_it_is, computed
 from tidemark.timeops.rules import Waiter
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import inputs_of
@@ -110,17 +109,10 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
     rules = replace(workspace.rules, waits=waits_at(workspace, part.begin))
     times = first_times_at(workspace, part.begin, log) if rules.time.deduplicate_by else None
     flushed, few = part.end.position.final, part.records <= MATERIALIZED_RECORDS
-    outcome = advance(
-        log,
-        State(state, first_times=times),
-        rules,
-        log_clock(workspace, part.end.position, part.begin.position),
-        flush=flushed,
-        splits=count_splits(log, state, rules),
-        strategy="in_order" if part.records > MOST_RECORDS else None,
-        materialize=computed,
-        is_small=few,
+    place = replace(
+        log_place(workspace, part.begin.position), flushed=flushed, seqs=range(part.first_seq, part.end_seq)
     )
+    outcome = advance(log, State(state, first_times=times), rules, place, Execution(computed, keeps_records=few))
     if not flushed:
         outcome = outcome.with_timelines(state_at(workspace, part.end))
     # As live runs do: they ask for one frame many times.
@@ -154,15 +146,8 @@ def _results_by_pieces(
         items = records_between(workspace, piece.first_seq, piece.end_seq)
         behind = clocks_behind(workspace, piece, items, position, rules)
         outcome = advance(
-            items,
-            state,
-            rules,
-            clock_around(workspace, piece, position, behind),
-            flush=piece.flushes,
-            splits=count_splits(items, state.timelines, rules),
-            materialize=computed,
+            items, state, rules, place_of(workspace, piece, position), Execution(computed, keeps_records=True)
         )
-        outcome = outcome.with_timelines(kept_to_join(outcome.timelines))
         found.append(computed(outcome.results(window, only=only)))
         state, position = outcome.state(chain).materialized(computed), behind
     return passing(last_revisions(reduce(DataFrame.unionByName, found), window))

@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.batch.clocks import clock_around, clocks_behind
+from tidemark.assets.batch.clocks import clocks_behind, place_of
 from tidemark.assets.log_control import waits_of, was_reopened
 from tidemark.assets.planning import segment_of
 from tidemark.assets.state.dedup import Span, known_first_times, spans_of
 from tidemark.assets.state.releases import held_before
-from tidemark.assets.state.timelines import joined_fast, one_timeline, timelines_before
+from tidemark.assets.state.timelines import timelines_before
 from tidemark.assets.state.windows import drained_before, needed_by, seen_by_windows
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
@@ -27,17 +28,13 @@ from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.once import Written
 from tidemark.resources.lake.reading import unreadable_file
 from tidemark.resources.sources.files import SPARK_FAILURES, cause_of, file_that_failed, is_of_a_file
-from tidemark.resources.spark.frames import count_splits
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import Position, Workspace, plan_end, records_in
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome, State, advance
-from tidemark.timeops.events.adjustment import Adjusted
-from tidemark.timeops.events.one_pass import needs_one_pass
-from tidemark.timeops.materialize import computed
+from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.watermark.clock_rules import clock_watermark
+from tidemark.timeops.watermark.timelines import Watermarks, arrival_watermark
 
 FEW_RECORDS = 50_000
 """A batch of at most so many records takes longer to plan than to compute, on two cores as on many."""
@@ -45,14 +42,13 @@ FEW_RECORDS = 50_000
 BASE_EVERY = 16  # batches
 
 MODERATE_RECORDS = 500_000
-"""The records of at most so large a batch are put in order by one task, and by one query: to plan and compile the
-several queries that would share the work takes longer."""
+"""The released events of at most so large a batch are put in order by one task, and by one query: to plan and compile
+the several queries that would share the work takes longer."""
 
 MATERIALIZED_RECORDS = 1_000_000
-"""Batches of at most so many records are judged once and kept for all stages. A larger one is judged anew by each,
-from the carries of its blocks, which are kept: that is a scan of the log, which costs less than writing all its rows
-aside. Where the rules follow the activity of timelines, or look for duplicates, it is more than a scan, and every
-batch is kept."""
+"""The judged records of at most so large a batch are kept for all stages. Of a larger one only what the loop found is
+kept, and each stage computes the records' times again: that is a scan of the log, which costs less than writing all
+its rows aside. Looking for duplicates is more than a scan, so then every batch is kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,8 +183,7 @@ class Batch(BatchWriter):
     @cached_property
     def timelines(self) -> DataFrame:
         """State of every timeline before the batch, schemas.TIMELINE_SCHEMA."""
-        start = timelines_before(self.workspace, self.before)
-        return computed(start) if self.workspace.keeps_timelines else start
+        return timelines_before(self.workspace, self.before)
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:
@@ -201,37 +196,15 @@ class Batch(BatchWriter):
         rules = replace(workspace.rules, waits=waits_of(workspace, plan))
         segment = segment_of(plan)
         reached = clocks_behind(workspace, segment, self.items, before, rules)
-        timelines = self.timelines.count() if workspace.keeps_timelines else 1
-        in_order = self.is_small or (self.is_moderate and needs_one_pass(rules))
-        start = State(
-            joined_fast(self.timelines, timelines),
-            first_times=known_first_times(workspace, self.spans) if self.spans else None,
-        )
-        judged = advance(
-            self.items,
-            start,
-            rules,
-            clock_around(workspace, segment, before, reached),
-            flush=self.flushes,
-            splits=count_splits(self.items, start.timelines, rules),
-            strategy="in_order" if in_order else None,
-            # A checkpoint rather than a cache: what follows is planned from its rows, not from what gave them.
-            materialize=computed,
-            is_small=self._is_judged_once(rules),
+        start = State(self.timelines, first_times=known_first_times(workspace, self.spans) if self.spans else None)
+        execution = Execution(
+            computed,  # rather than a cache: what follows is planned from its rows, not from what gave them
+            keeps_records=self._keeps_records,
             places_sessions=self.is_small,
             written=self._results_of_batch,
         )
-        state = judged.timelines
-        if workspace.keeps_timelines:
-            state = computed(state)
-        after, with_time = self._position_behind(reached, state, judged.judged)
-        if with_time == records_in(plan):  # all have a time: what is refused came behind the watermark
-            assert judged.judged.behind is not None
-            judged = replace(judged, judged=replace(judged.judged, refused=judged.judged.behind))
-        if workspace.keeps_timelines:
-            known = joined_fast(state, timelines + records_in(plan))
-        else:
-            known = one_timeline(workspace, after)
+        judged = advance(self.items, start, rules, place_of(workspace, segment, before), execution)
+        after = self._position_behind(reached, judged.judged.watermarks, rules)
         stored = replace(
             start,
             held=held_before(workspace, after),
@@ -239,33 +212,27 @@ class Batch(BatchWriter):
             seen_groups=seen_by_windows(workspace),
             drained=drained_before(self),
         )
-        return replace(judged.with_timelines(known), before=stored), after
+        return replace(judged, before=stored), after
 
-    def _is_judged_once(self, rules: TimeRules) -> bool:
-        """Whether the judged rows are kept for all stages, see MATERIALIZED_RECORDS."""
-        is_more_than_a_scan = rules.follows_activity or bool(rules.time.deduplicate_by)
-        return is_more_than_a_scan or records_in(self.plan) <= MATERIALIZED_RECORDS
+    @property
+    def _keeps_records(self) -> bool:
+        """Whether the judged records are kept for all stages, see MATERIALIZED_RECORDS."""
+        deduplicates = bool(self.workspace.spec.time.deduplicate_by)
+        return deduplicates or records_in(self.plan) <= MATERIALIZED_RECORDS
 
-    def _position_behind(self, reached: Position, state: DataFrame, judged: Adjusted) -> tuple[Position, int | None]:
-        """The position behind the segment, and `judged.with_time`, found by one small job."""
-        rules = judged.rules
+    def _position_behind(self, reached: Position, watermarks: Watermarks, rules: TimeRules) -> Position:
+        """The position after the segment, without the number of released events."""
         seen_us = reached.clock_before_period_us if rules.publishes_silences else reached.clock_us
-        by_clock = clock_watermark(F.lit(seen_us).cast("bigint"), rules.time)
-        found = state.agg(
-            F.max("max_t").alias("max_t"),
-            F.greatest(F.max("watermark"), by_clock).alias("watermark"),
-            F.when(F.count("*") == 1, F.any_value("watermark_set_by")).alias("set_by"),
-        )
-        row = (found if judged.with_time is None else found.crossJoin(judged.with_time)).collect()[0].asDict()
-        after = replace(
+        state = watermarks.state
+        highest = [pc.max(state["watermark"]).as_py(), arrival_watermark(seen_us, rules.time)]
+        return replace(
             reached,
-            watermark_us=row["watermark"],
-            max_t_us=row["max_t"],
-            set_by=row["set_by"],
+            watermark_us=max((us for us in highest if us is not None), default=None),
+            max_t_us=pc.max(state["max_t"]).as_py(),
+            set_by=state["watermark_set_by"][0].as_py() if len(state) == 1 else None,
             released=self.before.released,
             final=self.flushes,
         )
-        return after, row.get("rows")
 
     def may_reach(self, us: int) -> Column:
         """BOOLEAN, never null: false only of records of the segment whose event time is before an instant.
@@ -276,16 +243,15 @@ class Batch(BatchWriter):
         before_us, workspace = self.before.max_t_us, self.workspace
         # An event that is adjusted takes the time of the watermark, which an earlier batch may have left.
         may_be_any = workspace.spec.time.out_of_order == "adjust" or (before_us is not None and before_us >= us)
-        if may_be_any or workspace.keeps_timelines or self._is_judged_once(self.outcome.judged.rules):
+        if may_be_any or workspace.keeps_timelines or self._keeps_records:
             return F.lit(True)
-        advances = self.outcome.judged.advances.where(F.col(c.T) >= F.lit(us))
-        first_seq = advances.agg(F.min(c.SEQ).alias("first")).collect()[0]["first"]
+        first_seq = self.outcome.judged.watermarks.first_seq_from(us)
         return F.col(c.SEQ) >= F.lit(plan_end(self.plan) if first_seq is None else first_seq)
 
-    def _results_of_batch(self, window: WindowSpec) -> DataFrame:
+    def _results_of_batch(self, window: str) -> DataFrame:
         """The final results that the batch has written of a window, for windows over it."""
         of_batch = [(c.BATCH, "=", self.plan.batch_id), ("_is_final", "=", True)]
-        return self.workspace.lake.read(tables.window_table(window.name), filters=of_batch)
+        return self.workspace.lake.read(tables.window_table(window), filters=of_batch)
 
 
 def records_between(workspace: Workspace, first_seq: int, end_seq: int) -> DataFrame:

@@ -1,7 +1,7 @@
 """The clock of the log around a segment of it, and the tick that a live run may put behind it.
 
 Here: reading the clock, whether a tick can stand behind the log now. Not here: what timelines make of the clock
-(../state/timelines.py), the estimate of a tick's clock (timeops/watermark/log_clock.py).
+(../state/timelines.py), the estimate of a tick's clock (timeops/watermark/ticks.py).
 """
 
 from dataclasses import replace
@@ -10,16 +10,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.planning import LogSegment
-from tidemark.assets.state.timelines import log_clock
+from tidemark.assets.state.timelines import log_place
 from tidemark.assets.waiting_input import waiting_input
 from tidemark.resources import tables
-from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import us_of
-from tidemark.timeops.watermark.log_clock import LogClock, Ticks, estimated_clock
+from tidemark.timeops.watermark.ticks import estimated_clock
+from tidemark.timeops.watermark.timelines import LogPlace
 
 
 def why_never(spec: Spec) -> str | None:
@@ -47,13 +47,11 @@ def clock_of_tick(workspace: Workspace) -> int | None:
     return estimate_us if estimate_us is not None and estimate_us > (reached_us or 0) else None
 
 
-def clock_around(workspace: Workspace, segment: LogSegment, before: Position, after: Position) -> LogClock:
-    """The clock of the log around a segment, and the tick behind it."""
-    clock = log_clock(workspace, after, before)
-    if segment.tick_us is None:
-        return clock
-    rows = small_frame(workspace.spark, [(c.ONE_TIMELINE, after.clock_us)], f"{c.TIMELINE} STRING, us BIGINT")
-    return replace(clock, ticks=Ticks(rows.select(c.TIMELINE, c.to_instant("us").alias(c.CLOCK)), F.lit(True)))
+def place_of(workspace: Workspace, segment: LogSegment, before: Position) -> LogPlace:
+    """Where a segment is in the log, and what ends it."""
+    seqs = range(segment.first_seq, segment.end_seq)
+    place = log_place(workspace, before)
+    return replace(place, tick_us=segment.tick_us, flushed=segment.flushes, seqs=seqs)
 
 
 def clocks_behind(

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from tidemark.assets.log_control import waits_up_to
 from tidemark.assets.state.dedup import known_first_times, spans_of
-from tidemark.assets.state.timelines import kept_to_join, timelines_at
+from tidemark.assets.state.timelines import timelines_at
 from tidemark.resources import tables
 from tidemark.resources.workspace import Position, Workspace, plan_end
 from tidemark.timeops.rules import Waits
@@ -63,8 +63,7 @@ def has_state(workspace: Workspace, checkpoint: Checkpoint) -> bool:
 def state_at(workspace: Workspace, checkpoint: Checkpoint) -> DataFrame:
     """The timelines at a checkpoint, schemas.TIMELINE_SCHEMA."""
     version, waits = checkpoint.version_of(tables.TIMELINES), waits_at(workspace, checkpoint)
-    state = timelines_at(workspace, checkpoint.position, version, waits)
-    return kept_to_join(state) if workspace.keeps_timelines else state
+    return timelines_at(workspace, checkpoint.position, version, waits)
 
 
 def first_times_at(workspace: Workspace, checkpoint: Checkpoint, log: DataFrame) -> DataFrame:

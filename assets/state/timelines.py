@@ -7,9 +7,11 @@ the state is a table, a base and changes: each batch adds the timelines that it 
 are written anew, so that neither writing nor reading grows with history.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -20,10 +22,9 @@ from tidemark.resources import tables
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.materialize import computed
+from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.rules import TimeRules, Waits
-from tidemark.timeops.watermark.log_clock import LogClock
-from tidemark.timeops.watermark.timelines import under_clock, under_out_of_orderness
+from tidemark.timeops.watermark.timelines import STATE, LogPlace, settled, with_out_of_orderness
 
 if TYPE_CHECKING:
     from tidemark.assets.batch.batch import Batch
@@ -51,7 +52,8 @@ def timelines_before(workspace: Workspace, position: Position) -> DataFrame:
     state = timelines_at(workspace, position, version, waits)
     if not check_spec(workspace):
         return state
-    return under_out_of_orderness(state, _rules(workspace, waits), log_clock(workspace, position))
+    rules, place = _rules(workspace, waits), log_place(workspace, position)
+    return _on_the_driver(state, lambda rows: with_out_of_orderness(rows, rules, place))
 
 
 def timelines_at(workspace: Workspace, position: Position, version: int, waits: Waits) -> DataFrame:
@@ -69,51 +71,30 @@ def timelines_at(workspace: Workspace, position: Position, version: int, waits: 
     known = workspace.lake.read(tables.TIMELINES, version)
     latest = known.groupBy(c.TIMELINE).agg(F.max_by(F.struct(*rest), c.BATCH).alias("state"))
     # Rows of timelines that their own events did not move hold an earlier clock, and what it gave.
-    clock = log_clock(workspace, position)
-    state = latest.select(c.TIMELINE, "state.*").withColumn("clock", clock.after)
-    return under_clock(state, _rules(workspace, waits), clock)
+    rules, place = _rules(workspace, waits), log_place(workspace, position)
+    return _on_the_driver(latest.select(c.TIMELINE, "state.*"), lambda rows: settled(rows, rules, place))
+
+
+def _on_the_driver(state: DataFrame, change: Callable[[pa.Table], pa.Table]) -> DataFrame:
+    """The timelines after a change of their state, sent to every core wherever they are joined, if these are few."""
+    rows = state.toArrow()
+    changed = change(rows.select(STATE.names).cast(STATE))
+    frame = from_driver(state.sparkSession, changed.append_column(RELEASED, rows[RELEASED]))
+    return F.broadcast(frame) if len(rows) <= BROADCAST_TIMELINES else frame
 
 
 def _rules(workspace: Workspace, waits: Waits) -> TimeRules:
     return replace(workspace.rules, waits=waits)
 
 
-def log_clock(workspace: Workspace, after: Position, before: Position | None = None) -> LogClock:
-    """The clock of the log around a segment.
-
-    Args:
-        workspace: The pipeline.
-        after: Where the segment ends; of it only the clocks are asked for.
-        before: Where it begins; by default with the log.
-    """
-    before = before or Position()
-    return LogClock(
-        _number(after.clock_us),
-        _number(first_clock_asked_for(workspace)),
-        ended=_number(after.clock_before_period_us),
-        start=_number(before.clock_us),
-        start_ended=_number(before.clock_before_period_us),
-    )
-
-
-def _number(us: int | None) -> Column:
-    return F.lit(us).cast("bigint")
+def log_place(workspace: Workspace, before: Position) -> LogPlace:
+    """Where a segment is in the log that begins at a position."""
+    return LogPlace(first_clock_asked_for(workspace), before.clock_us, before.clock_before_period_us)
 
 
 def first_clock_asked_for(workspace: Workspace) -> int | None:
     """The first clock of the log; None where no listed split asks for it: looking it up opens a table."""
     return workspace.first_clock_us() if workspace.rules.listed_splits else None
-
-
-def joined_fast(state: DataFrame, timelines: int) -> DataFrame:
-    """The state, sent to every core wherever it is joined, unless it holds too many timelines for that."""
-    return F.broadcast(state) if timelines <= BROADCAST_TIMELINES else state
-
-
-def kept_to_join(state: DataFrame) -> DataFrame:
-    """The state, computed now, to be joined as fast as its size allows."""
-    kept = computed(state)
-    return joined_fast(kept, kept.count())
 
 
 def write_timelines(batch: "Batch", after: DataFrame) -> None:
@@ -131,7 +112,8 @@ def write_timelines(batch: "Batch", after: DataFrame) -> None:
         batch.replace(tables.TIMELINES, after, where=())
         return
     state = F.struct("max_t", "watermark", "computed", "last_clock", "max_close", "splits", RELEASED)
-    unmoved = under_clock(batch.timelines, batch.outcome.judged.rules, log_clock(workspace, batch.after))
+    rules, place = batch.outcome.judged.rules, log_place(workspace, batch.after)
+    unmoved = _on_the_driver(batch.timelines, lambda rows: settled(rows, rules, place))
     joined = after.join(unmoved.select(c.TIMELINE, state.alias("__tm_before")), c.TIMELINE, "left")
     batch.append(tables.TIMELINES, joined.where(~F.col("__tm_before").eqNullSafe(state)).drop("__tm_before"))
 

@@ -6,20 +6,20 @@ The column `log` names the log that a row is of. It is the first of the columns 
 windows group by.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.resources.spark.frames import count_splits
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome, State, advance
-from tidemark.timeops.events.event_time import timeline
+from tidemark.timeops.events.adjustment import LogPlaces
+from tidemark.timeops.materialize import Execution
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec, TimeSpec
-from tidemark.timeops.watermark.clock_rules import clock_watermark
-from tidemark.timeops.watermark.log_clock import LogClock, Ticks
+from tidemark.timeops.watermark.timelines import LogPlace, arrival_watermark
 
 LOG = "__tm_of_log"
 
@@ -47,59 +47,20 @@ def rules_for_many_logs(spec: Spec, payload: Sequence[str]) -> Rules:
     return Rules(replace(TimeRules.of(spec), time=time, windows=windows), tuple(payload))
 
 
-@dataclass(frozen=True)
-class Clocks:
-    """The clocks of many logs around a segment: MAP<STRING, BIGINT> by log, microseconds.
-
-    Attributes:
-        after: Behind the segment.
-        first: At the first timed record of each log.
-        ended: Of the last record before the period of emission in which `after` lies; only asked for where periods
-            publish what the clock gave.
-        before: The same three before the segment; None at the beginning of the logs.
-        ticks: The ticks with which the segment ends, `_timeline` one that `log_of_timeline` knows; None for none.
-    """
-
-    after: Column
-    first: Column
-    ended: Column
-    before: "Clocks | None" = None
-    ticks: Ticks | None = None
-
-    def of(self, log: Column) -> LogClock:
-        """The clock of the log that `log` names."""
-        clock = LogClock(self.after[log], self.first[log], log, self.ended[log], ticks=self.ticks)
-        if self.before is None:
-            return clock
-        return replace(clock, start=self.before.after[log], start_ended=self.before.ended[log])
-
-
-def judge_segment(items: DataFrame, rules: Rules, clocks: Clocks, before: State, *, flushed: bool = False) -> Outcome:
+def judge_segment(items: DataFrame, rules: Rules, places: Mapping[str, LogPlace], before: State) -> Outcome:
     """Judges the next segment of each log.
 
     Args:
         items: Records of the arrival log, with `log`; of a log there may be none.
         rules: What they are judged by.
-        clocks: The logs' clocks.
+        places: Where the segment is in each log.
         before: The state behind the segment before; before the first one of no timelines.
-        flushed: The segment ends with a flushing end of input.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns.
     """
-    timelines = F.broadcast(before.timelines)
-    items = items.withColumn(c.TIMELINE, timeline(items, rules.time.time.over))  # which log a record is of
-    outcome = advance(
-        items,
-        replace(before, timelines=timelines),
-        rules.time,
-        clocks.of(log_of_timeline()),
-        flush=flushed,
-        splits=count_splits(items, timelines, rules.time),
-        strategy="in_order",
-        materialize=in_one_part,
-    )
-    return outcome.with_timelines(F.broadcast(in_one_part(outcome.timelines)))
+    execution = Execution(in_one_part, keeps_records=True, places_sessions=True)
+    return advance(items, before, rules.time, LogPlaces(log_of_timeline(), places), execution)
 
 
 def in_one_part(frame: DataFrame) -> DataFrame:
@@ -153,17 +114,17 @@ def timeline_in_log() -> Column:
     return F.to_json(F.slice(parts, F.lit(2), F.greatest(F.size(parts) - 1, F.lit(0))))
 
 
-def log_watermarks(state: DataFrame, clocks: DataFrame, time: TimeSpec) -> DataFrame:
+def log_watermarks(outcome: Outcome, clocks: Mapping[str, int | None], time: TimeSpec) -> dict[str, int | None]:
     """The watermark of each log as a whole: of its timelines the highest, or what the clock gives if that is more.
 
     Args:
-        state: The timelines.
-        clocks: `log` and `clock_us` of every log: the latest clock that is seen.
+        outcome: What a segment of the logs gave.
+        clocks: The latest clock that is seen of every log, microseconds.
         time: The spec's `time` section.
-
-    Returns:
-        `log` and `watermark`, microseconds; null where there is none yet.
     """
-    highest = state.groupBy(log_of_timeline().alias(LOG)).agg(F.max("watermark").alias("__tm_highest"))
-    by_clock = clock_watermark(F.col("clock_us"), time)
-    return clocks.join(highest, LOG, "left").select(LOG, F.greatest("__tm_highest", by_clock).alias("watermark"))
+    found = {log: arrival_watermark(us, time) for log, us in clocks.items()}
+    for row in outcome.judged.watermarks.state.select([c.TIMELINE, "watermark"]).to_pylist():
+        log, us = json.loads(row[c.TIMELINE])[0], row["watermark"]
+        if log in found and us is not None:
+            found[log] = max(us, us if found[log] is None else found[log])
+    return found

@@ -19,14 +19,13 @@ from functools import reduce
 from operator import itemgetter
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.pipelines.case_tests.differences import CaseOutcomes, Outcome, Row
 from tidemark.pipelines.case_tests.many_logs import (
     LOG,
-    Clocks,
     Rules,
     dead_letters_of,
     in_one_part,
@@ -47,8 +46,7 @@ from tidemark.timeops.events.adjustment import Released
 from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import instant_of
-from tidemark.timeops.watermark.log_clock import Ticks
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace
 from tidemark.timeops.windows.gap_filling import told_in_words
 from tidemark.timeops.windows.revisions import PASSES
 
@@ -167,32 +165,41 @@ def _fold(
     spark: SparkSession, records: Records, logs: Sequence[Log], flushing: Sequence[str], rules: Rules
 ) -> list[_Segment]:
     last = _last(logs)
-    places = [(log.case, log.name, json.dumps([log.end(part)[0] for part in range(last)])) for log in logs]
-    cut = small_frame(spark, places, f"__tm_case INT, {LOG} STRING, __tm_ends STRING")
+    ends = [(log.case, log.name, json.dumps([log.end(part)[0] for part in range(last)])) for log in logs]
+    cut = small_frame(spark, ends, f"__tm_case INT, {LOG} STRING, __tm_ends STRING")
     items = records.frame.join(F.broadcast(cut), "__tm_case")
     passed = F.filter(F.from_json("__tm_ends", "array<bigint>"), lambda end: end <= F.col(c.SEQ))
     items = items.withColumn("__tm_part", F.size(passed))
     parts = last + 1
     if flushing and (len(flushing) < len(logs) or any(log.ticks for log in logs)):  # these go on to the end of input
         parts += 1
-    firsts = _map({log.name: records.first_clock_us(log.case) for log in logs})
     state = State(small_frame(spark, [], STATE_SCHEMA))
-    clocks: Clocks | None = None
+    known: dict[str, int | None] = {}
+    ended: dict[str, int | None] = {}
     every_us = rules.time.time.emit_every_us or 1
     segments = []
     for number in range(parts):
         flushed = bool(flushing) and number == parts - 1
         if number:
             state = (state_of(flushing, state) if number > last else state).materialized(in_one_part)
+        before, ended_before = known, ended
         known = {log.name: records.clock_us(log.case, log.end(number)) for log in logs}
         ended = {log.name: records.ended_clock_us(log.case, log.end(number), every_us) for log in logs}
         rows = items.where(F.col("__tm_part") == number).drop("__tm_case", "__tm_ends", "__tm_part")
-        ticked = {log.name: known[log.name] for log in logs if log.ticks_in(number)}
-        clocks = Clocks(_map(known), firsts, _map(ended), clocks, _ticks(spark, ticked))
-        outcome = judge_segment(rows, rules, clocks, state, flushed=flushed)
+        places = {
+            log.name: LogPlace(
+                records.first_clock_us(log.case) if log.name in before else None,
+                before.get(log.name),
+                ended_before.get(log.name),
+                known[log.name] if log.ticks_in(number) else None,
+                flushed,
+            )
+            for log in logs
+        }
+        outcome = judge_segment(rows, rules, places, state)
         state = outcome.state()
         seen = ended if rules.time.publishes_silences else known
-        seen_clocks = small_frame(spark, list(seen.items()), f"{LOG} STRING, clock_us BIGINT")
+        by_log = log_watermarks(outcome, seen, rules.time.time)
         segments.append(
             _Segment(
                 tables={
@@ -202,25 +209,10 @@ def _fold(
                     HELD: _unnumbered(outcome.released.held),
                 },
                 timelines=outcome.judged.state,
-                logs=log_watermarks(outcome.judged.state, seen_clocks, rules.time.time),
+                logs=small_frame(spark, list(by_log.items()), f"{LOG} STRING, watermark BIGINT"),
             )
         )
     return segments
-
-
-def _ticks(spark: SparkSession, clocks: Mapping[str, int | None]) -> Ticks | None:
-    """The ticks of logs, by their clocks."""
-    if not clocks:
-        return None
-    rows = small_frame(
-        spark, [(json.dumps([log]), us) for log, us in clocks.items()], f"{c.TIMELINE} STRING, us BIGINT"
-    )
-    items = rows.select(c.TIMELINE, c.to_instant("us").alias(c.CLOCK))
-    return Ticks(items, _map(clocks)[log_of_timeline()].isNotNull())
-
-
-def _map(known: Mapping[str, int | None]) -> Column:
-    return F.from_json(F.lit(json.dumps(known)), "map<string,bigint>")
 
 
 def _collected(

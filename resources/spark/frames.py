@@ -1,7 +1,6 @@
-"""Small jobs around frames: a few rows known to the driver as one, counts of splits.
+"""Rows that are known to the driver as frames.
 
-Here: what several stages need of Spark and what no rule of time speaks of. Not here: dense numbers (numbering.py),
-which splits there are (timeops/watermark/splits.py).
+Here: what several stages need of Spark and what no rule of time speaks of. Not here: dense numbers (numbering.py).
 """
 
 from collections.abc import Sequence
@@ -12,14 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, TimestampType
 
-from tidemark.timeops.columns import TIMELINE
-from tidemark.timeops.errors import InputError
-from tidemark.timeops.events.event_time import timeline
-from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.watermark.splits import most_splits
-
 Value = str | int | bool | None
-MOST_SPLITS = 1_000
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
@@ -78,27 +70,3 @@ def _literal(value: Value) -> str:
         escaped = value.replace("\\", "\\\\").replace("'", "\\'")
         return f"'{escaped}'"
     return str(value).lower() if isinstance(value, bool) else f"{value}L"
-
-
-def count_splits(items: DataFrame, state: DataFrame, rules: TimeRules) -> int:
-    """How many splits a timeline has at most; 0 where splits do not count.
-
-    Args:
-        items: Records of the log.
-        state: timelines.STATE_SCHEMA before them.
-        rules: The rules of time.
-
-    Raises:
-        InputError: They are too many.
-    """
-    if not rules.uses_splits:
-        return 0
-    named = items.withColumn(TIMELINE, timeline(items, rules.time.over))
-    found = int(most_splits(named, state, rules).collect()[0]["splits"] or 0)
-    if found > MOST_SPLITS:
-        raise InputError(
-            f"A timeline has {found:,} splits.",
-            expected=f"at most {MOST_SPLITS:,}: every one is a number to compare at every record",
-            remedy="use a coarser `split`, or `over` if each value should have a watermark of its own",
-        )
-    return found

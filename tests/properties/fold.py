@@ -12,18 +12,16 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.properties.logs import Log, clocks_after, ended_clocks, first_clocks, items, ticks_of
-from tidemark.resources.spark.frames import count_splits, small_frame
+from tests.properties.logs import Log, items, places_of
+from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops.columns import to_us
 from tidemark.timeops.counts import late_counts, names_of_counts, tally, without_late
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.events.adjustment import Released
 from tidemark.timeops.events.event_time import timeline
-from tidemark.timeops.materialize import computed
+from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import SourceTime, TimeRules, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.watermark.log_clock import LogClock
-from tidemark.timeops.watermark.scans import ScanStrategy
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.revisions import PASSES
@@ -54,7 +52,7 @@ def run(
     *,
     sources: tuple[SourceTime, ...] = (),
     parts: Sequence[int | None] = (None,),
-    strategy: ScanStrategy = "by_blocks",
+    keeps_records: bool = True,
     flush: bool = False,
     flushed_after: Sequence[int] = (),
     waits: Mapping[int | None, Waits] | None = None,
@@ -69,32 +67,18 @@ def run(
     nothing: dict[str, Rows] = {window.name: defaultdict(list) for window in windows}
     out = Gathered(windows=nothing, hidden=deepcopy(nothing), aggregates=aggregates)
     state = State(small_frame(spark, [], STATE_SCHEMA))
-    before = LogClock(F.lit(None).cast("bigint"))
     for part in parts:
         rows = items(spark, logs, part).localCheckpoint()
         rows = rows.withColumn("_timeline", timeline(rows, time.over))
-        clock = LogClock(
-            clocks_after(logs, part),
-            first_clocks(logs),
-            log=F.col("_timeline"),
-            ended=ended_clocks(logs, part, time.emit_every_us or 1),
-            start=before.after,
-            start_ended=before.ended,
-            ticks=ticks_of(spark, logs, part),
-        )
-        before = clock
+        flushed = part in flushed_after or (flush and part == parts[-1])
         in_part = replace(rules, waits=(waits or {}).get(part, Waits()))
         outcome = advance(
             rows,
             state,
             in_part,
-            clock,
-            flush=part in flushed_after or (flush and part == parts[-1]),
-            splits=count_splits(rows, state.timelines, in_part),
-            strategy=strategy,
-            materialize=computed,
+            places_of(logs, part, time.emit_every_us or 1, flushed=flushed),
+            Execution(computed, keeps_records=keeps_records, places_sessions=keeps_records),
         )
-        outcome = outcome.with_timelines(F.broadcast(computed(outcome.timelines)))
         _gather(outcome, out)
         state = outcome.state().materialized(computed)
     assert state.held is not None

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests import oracle
 from tests.oracle.chained import results_over
 from tests.seeds import Dice
-from tidemark.resources.spark.frames import small_frame
+from tidemark.timeops.events.adjustment import LogPlaces
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.spec.window import input_of, inputs_first
-from tidemark.timeops.watermark.log_clock import Ticks
+from tidemark.timeops.watermark.timelines import LogPlace
 
 BASE_US = 1_700_000_000_000_000
 SPLITS = (("s", "x"), ("s", None), ("r", None), ("s", "y"))  # source and split of generated events
@@ -109,14 +109,20 @@ def with_ticks(logs: Sequence[Log], seed: int) -> list[Log]:
     return found
 
 
-def ticks_of(spark: SparkSession, logs: Iterable[Log], part: int | None) -> Ticks | None:
-    """The ticks behind a part of the logs."""
-    ticked = {log.timeline: _latest(_clocks(log, part)) for log in logs if _tick(log, part) is not None}
-    if not ticked:
-        return None
-    rows = small_frame(spark, list(ticked.items()), "_timeline STRING, clock_us BIGINT")
-    at = rows.select("_timeline", F.timestamp_micros("clock_us").alias("_clock"))
-    return Ticks(at, _by_timeline(ticked).isNotNull())
+def places_of(logs: Iterable[Log], part: int | None, every_us: int, *, flushed: bool) -> LogPlaces:
+    """Where a part of each log is in it."""
+    places = {}
+    for log in logs:
+        before = _clocks(log, part - 1) if part else []
+        timed = _timed(before)
+        places[log.timeline] = LogPlace(
+            first_us=timed[0] if timed else None,
+            before_us=_latest(before),
+            ended_us=_ended(before, every_us),
+            tick_us=tick_after(log, part),
+            flushed=flushed,
+        )
+    return LogPlaces(F.col("_timeline"), places)
 
 
 def items(spark: SparkSession, logs: Iterable[Log], part: int | None = None) -> DataFrame:
@@ -124,33 +130,14 @@ def items(spark: SparkSession, logs: Iterable[Log], part: int | None = None) -> 
     rows = [
         (log.case, e, event.value, event.seq, a, clock, event.source, event.split, event.seq, "f", m, 0)
         for log in logs
-        for event, clock in _with_clock(log, part)
+        for event, clock in arrived(log, part)
         for e, a, m in [_columns_of(event)]
     ]
     return frame(spark, rows)
 
 
-def clocks_after(logs: Iterable[Log], part: int | None) -> Column:
-    """Each log's clock behind a part of it, for a row with `_timeline`."""
-    return _by_timeline({log.timeline: _latest(_clocks(log, part)) for log in logs})
-
-
-def ended_clocks(logs: Iterable[Log], part: int | None, every_us: int) -> Column:
-    """Each log's clock behind the last item before the period of its clock behind a part of it, for such a row."""
-    return _by_timeline({log.timeline: _ended(_clocks(log, part), every_us) for log in logs})
-
-
-def first_clocks(logs: Iterable[Log]) -> Column:
-    """Each log's first clock, for a row with `_timeline`."""
-    timed = {log.timeline: _timed(_clocks(log, None))[:1] for log in logs}
-    return _by_timeline({timeline: first[0] for timeline, first in timed.items() if first})
-
-
-def _by_timeline(known: Mapping[str, int | None]) -> Column:
-    return F.from_json(F.lit(json.dumps(known)), "map<string,bigint>")[F.col("_timeline")]
-
-
-def _with_clock(log: Log, part: int | None) -> Iterable[tuple[Event, int | None]]:
+def arrived(log: Log, part: int | None) -> Iterable[tuple[Event, int | None]]:
+    """The events of a part of a log, each with the clock of the log."""
     clock = _latest(_clocks(log, part - 1)) if part else None
     found = []
     for event in segment(log, part):
@@ -164,11 +151,12 @@ def _clocks(log: Log, part: int | None) -> list[int | None]:
     clocks: list[int | None] = []
     for one in range(1 + (len(log.cuts) if part is None else part)):
         clocks += [event.arrival_us for event in segment(log, one)]
-        clocks.append(_tick(log, one))
+        clocks.append(tick_after(log, one))
     return clocks
 
 
-def _tick(log: Log, part: int | None) -> int | None:
+def tick_after(log: Log, part: int | None) -> int | None:
+    """The clock of the tick after a part of a log; None for none."""
     return log.ticks[part] if part is not None and part < len(log.ticks) else None
 
 
@@ -226,15 +214,15 @@ def judged_by_oracle(
     flushed_after: Sequence[int] = (),
 ) -> oracle.Outcome:
     """The oracle's outcome of one case; it is flushed and reopened behind some of its parts."""
-    records = [_record_of(event, log) for event in log.events]
-    log_items = list(_with_controls(log, records, flushed_after, flush=flush))
+    records = [record_of(event, log) for event in log.events]
+    log_items = list(controlled(log, records, flushed_after, flush=flush))
     outcome = oracle.run(log_items, rules_of(time, sources), [window_of(window) for window in windows])
     give_results_over(outcome, log_items, windows)
     return outcome
 
 
-def _with_controls(
-    log: Log, records: Sequence[oracle.Record], flushed_after: Sequence[int], *, flush: bool
+def controlled(
+    log: Log, records: Sequence[oracle.Record], flushed_after: Sequence[int] = (), *, flush: bool = False
 ) -> Iterator[oracle.Record | oracle.Control]:
     """The records, what stands behind each part of them, and the flush behind all."""
     last = -1
@@ -243,7 +231,7 @@ def _with_controls(
     ends = (*log.cuts, len(records), len(records))  # of parts; some logs have a cut less
     for position in range(len(records) + 1):
         for part in (part for part, end in enumerate(ends) if end == position):
-            clock = _tick(log, part)
+            clock = tick_after(log, part)
             if clock is not None:
                 yield oracle.Control(last, "tick", clock)
             if part in flushed_after:
@@ -258,7 +246,8 @@ def _with_controls(
         yield oracle.Control(last, "flush")
 
 
-def _record_of(event: Event, log: Log) -> oracle.Record:
+def record_of(event: Event, log: Log) -> oracle.Record:
+    """The oracle's words for an event."""
     return oracle.Record(
         seq=event.seq,
         arrival_us=event.arrival_us,
@@ -304,6 +293,7 @@ def rules_of(time: TimeSpec, sources: Sequence[SourceTime] = ()) -> oracle.TimeR
         use_splits=bool(sources),
         known_splits=tuple((s.name, value) for s in sources for value in s.splits) or None,
         within_us=time.within_us if time.deduplicate_by else None,
+        processing_time=time.timestamp_by is None,
     )
 
 

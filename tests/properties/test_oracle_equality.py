@@ -14,7 +14,6 @@ from tests.properties.logs import BASE_US, KEY, Event, Log, cut, generate
 from tests.seeds import Dice
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.watermark.scans import ScanStrategy
 
 CASES = 350  # logs of an example
 # What moves the watermark that events see; and what duplicates, which move none, do in two of these.
@@ -124,7 +123,7 @@ def session_spec(dice: Dice, turn: int, policy: str) -> WindowSpec:
     return WindowSpec(**keys)
 
 
-STRATEGIES: tuple[ScanStrategy, ...] = ("by_blocks", "in_order")
+KEEPS_RECORDS = (True, False)  # of a large segment whoever asks judges the records again
 # The oracle judges a log whole that is cut, so a cut one shows both: a few modes run always, cut.
 WHOLE = [pytest.param(mode, marks=pytest.mark.long) for mode in MODES]
 SOON = ("events", "clock", "splits")
@@ -135,13 +134,13 @@ CUT = [pytest.param(mode, marks=[] if mode in SOON else [pytest.mark.long]) for 
 def test_every_table_equals_the_oracle(spark: SparkSession, mode: str, dice: Dice) -> None:
     turn = MODES.index(mode)
     time = time_spec(dice, mode, turn)
-    strategy = dice.choice(turned(STRATEGIES, turn))
+    keeps = dice.choice(turned(KEEPS_RECORDS, turn))
     window = window_spec(dice, turn, lateness=time.out_of_order == "keep")
     windows = (window, session_spec(dice, turn, time.out_of_order))
     sources = source_times(dice, time) if mode in WITH_SPLITS else ()
     flush = dice.choice(turned([False, True], turn))
     logs = generate(dice.seed(0), CASES)
-    out = run(spark, logs, time, windows, sources=sources, strategy=strategy, flush=flush)
+    out = run(spark, logs, time, windows, sources=sources, keeps_records=keeps, flush=flush)
     for log in logs:
         assert_equal_to_oracle(log, out, time, windows, sources, flush=flush)
     assert_nothing_lost(logs, out)
@@ -171,8 +170,8 @@ def test_the_record_that_set_the_watermark_first_is_named_when_a_later_batch_ask
     events = tuple(Event(seq, BASE_US + at, BASE_US + t, 2) for seq, (at, t) in enumerate(came))
     log = Log("c", events, cuts=(1, 3))
     time = TimeSpec(timestamp_by="e", over=("case",), unit="microsecond", out_of_order="drop")
-    for strategy in STRATEGIES:
-        out = run(spark, [log], time, (), parts=(0, 1, 2), strategy=strategy)
+    for keeps in KEEPS_RECORDS:
+        out = run(spark, [log], time, (), parts=(0, 1, 2), keeps_records=keeps)
         assert [letter[-1] for letter in out.letters["3"]] == [0]
         assert_equal_to_oracle(log, out, time, (), flush=False)
 
@@ -184,8 +183,8 @@ def test_an_event_stays_named_when_the_clock_comes_to_the_same_watermark_after_i
     log = Log("c", events)
     late = {"tolerance": "10 us", "policy": "adjust"}
     time = TimeSpec(timestamp_by="e", over=("case",), late=late, idle={"advance": "arrival_clock"})
-    for strategy in STRATEGIES:
-        out = run(spark, [log], time, (), strategy=strategy)
+    for keeps in KEEPS_RECORDS:
+        out = run(spark, [log], time, (), keeps_records=keeps)
         assert [letter[-2:] for letter in out.letters["2"]] == [(2, 0)]
         assert_equal_to_oracle(log, out, time, (), flush=False)
 
@@ -199,7 +198,7 @@ def test_the_arrival_clock_raises_the_watermark_of_splits_too(spark: SparkSessio
     late = {"tolerance": "10 us", "policy": "adjust"}
     time = TimeSpec(timestamp_by="e", over=("case",), late=late, idle={"advance": "arrival_clock"})
     sources = (SourceTime("s", "e", "UTC", 0),)
-    for strategy in STRATEGIES:
-        out = run(spark, [log], time, (), sources=sources, strategy=strategy)
+    for keeps in KEEPS_RECORDS:
+        out = run(spark, [log], time, (), sources=sources, keeps_records=keeps)
         assert [letter[-3:] for letter in out.letters["2"]] == [(BASE_US + 120, None, None)]
         assert_equal_to_oracle(log, out, time, (), sources, flush=False)

@@ -2,14 +2,14 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from itertools import combinations_with_replacement, count
+from itertools import combinations_with_replacement, count, pairwise
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
 from tests.properties.fold import Gathered, run
-from tests.properties.logs import BASE_US, Event, Log
+from tests.properties.logs import BASE_US, Event, Log, generate
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.windows import session_folds
 
@@ -196,3 +196,19 @@ def test_a_long_backlog_of_late_events_is_refused_one_by_one(
     assert_all_equal_the_oracle(logs, out, time, windows, flush=True)
     assert [len(found(out, "s", log)) for log in logs] == [0, 1, 1]
     assert out.tally["s.window_closed"] == 3 * len(backlog)
+
+
+@pytest.mark.parametrize("policy", ["drop", "adjust"])
+def test_without_an_event_time_arrivals_that_go_back_are_behind_the_watermark_and_in_no_session_that_was_cut(
+    spark: SparkSession, policy: str
+) -> None:
+    """With `order: position` a file's records may arrive before those ahead of them: rule 3 judges their arrival."""
+    time = TimeSpec(over=("case",), out_of_order=policy)
+    windows = (sessions("long", max_duration="13 us"), sessions("short", max_duration="2 us"))
+    logs = generate(22, 120)
+    assert any(
+        a.arrival_us and b.arrival_us and b.arrival_us < a.arrival_us for log in logs for a, b in pairwise(log.events)
+    )
+    for parts in ((None,), (0, 1, 2)):
+        out = run(spark, logs, time, windows, parts=parts)
+        assert_all_equal_the_oracle(logs, out, time, windows)

@@ -18,7 +18,7 @@ from tidemark.resources.workspace import Position, SpecFile, Workspace
 from tidemark.timeops.errors import BusyError
 from tidemark.timeops.spec import parse_spec
 from tidemark.timeops.utc import instant_of, us_of
-from tidemark.timeops.watermark.log_clock import LastArrival, estimated_clock
+from tidemark.timeops.watermark.ticks import LastArrival, estimated_clock
 
 SEEN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = 1_000_000

@@ -1,12 +1,17 @@
 """Time adjustment: which events are accepted, with which timestamp, which are refused and why, which are released.
 
-Here: rules 0 to 3 in their order over a segment of the log and the state before it, rules 1 to 3 themselves (A2, H),
-the rule of release (H). Not here: duplicates (duplicates.py), windows, and anything about batches: a segment may be
-one event or the whole log.
+Here: a segment of the log between Spark and the loop: narrow columns go there, and the few records that are behind
+the watermark come back (rule 3, H, A2); rules 1 and 2 (A2), the rule of release (H). Not here: the loop
+(watermark/fold.py), duplicates (duplicates.py), windows, and anything about batches: a segment may be one event or
+the whole log.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -16,12 +21,10 @@ from tidemark.timeops.columns import (
     CLOCK,
     EVENT_TIME,
     LATENESS,
+    LOG,
     MIN_US,
-    PERIOD,
-    PROPOSED,
     REASON,
     SEQ,
-    SET_BY,
     SOURCE,
     SPLIT,
     T_FINAL,
@@ -36,77 +39,75 @@ from tidemark.timeops.columns import (
 )
 from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import REFUSED_AT_INGESTION, extract
-from tidemark.timeops.materialize import Materialize, as_it_is
+from tidemark.timeops.grid import close_asked
+from tidemark.timeops.materialize import Execution, from_driver
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
-from tidemark.timeops.watermark.activity import proposing_by_activity
-from tidemark.timeops.watermark.clock_rules import clock_rule
-from tidemark.timeops.watermark.log_clock import LogClock, with_ticks
-from tidemark.timeops.watermark.periodic_emission import ended_clocks, publications, seen_by
-from tidemark.timeops.watermark.scans import Scanned, ScanStrategy, scan, with_set_by
-from tidemark.timeops.watermark.timelines import proposing, state_after, steps_of
+from tidemark.timeops.watermark.fold import ACTIVE, JUDGED, OUTSIDE
+from tidemark.timeops.watermark.timelines import (
+    CLOCK_US,
+    CLOSE,
+    ROLE,
+    STATE,
+    T_US,
+    LogPlace,
+    Watermarks,
+    judge,
+)
 
 KEPT = "kept_out_of_order"
 
 RELEASE_ORDER = (TIMELINE, TIMESTAMP, SEQ)
 """Released events of a timeline form one sequence in this order; ties keep arrival order."""
 
-_ACCEPTED = "__tm_accepted"
+_PIECE = 4_000_000  # records of a large segment that are fetched at once
+_BROADCAST = 2_000_000  # rows that every core may be sent
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgedRows:
-    """The judged rows of a segment of the log.
+@dataclass(frozen=True)
+class LogPlaces:
+    """Where a segment of several logs, with timelines of their own, is in each.
+
+    Each log may number its records by itself if the judged records are kept; else their numbers differ.
 
     Attributes:
-        accepted: The events that go on: `_timestamp`, `_event_time`, `_timeline`, `_adjusted_by`, `__tm_timestamp`
-            and `__tm_w_before` (microseconds; the latter null where the event is on time for certain), and under
-            `keep` `__tm_w_set_by`; with `deduplicate_by` also `__tm_key`.
+        log: The name of the log that a timeline is of, an expression over `_timeline`.
+        places: By name; all of them are flushed, or none.
+    """
+
+    log: Column
+    places: Mapping[str, LogPlace]
+
+    @property
+    def flushed(self) -> bool:
+        """Whether the segment of each ends with a flushing end of input."""
+        return any(place.flushed for place in self.places.values())
+
+
+@dataclass(frozen=True)
+class Adjusted:
+    """What a segment of the log becomes.
+
+    Attributes:
+        accepted: The events that go on: `_timestamp`, `_event_time`, `_timeline`, `_adjusted_by`, `__tm_timestamp`,
+            `__tm_w_before` (microseconds; null where the event is on time), and under `keep` `__tm_w_set_by`; with
+            `deduplicate_by` also `__tm_key`.
         refused: Records that do not: `__tm_reason`, `__tm_lateness_us`, `__tm_w_before` and `__tm_w_set_by`; with
             `deduplicate_by` also `__tm_key` and `__tm_first_seq`.
-        advances: Events that may move the watermark: `_timeline`, `_arrival_seq`, `__tm_t`, and what
-            `timelines.proposing` adds. Where the rules follow activity, all events of the timelines, with `_source`,
-            `_split`, `_clock`.
-        behind: Of `refused` those that were behind the watermark; None where they are not told apart.
-        with_time: One row with `rows` BIGINT: how many records have a time and were no duplicate, early or late; None
-            where that is not known. If it is all of them, `behind` is all of `refused`.
-        together: `accepted` and `refused` in the frame that keeps both; None where none does.
+        together: Both in one frame that is kept; None where none is.
+        rules: What it was judged by.
+        before: timelines.STATE_SCHEMA before the segment.
+        state: The same after it.
+        watermarks: How the watermarks rose in it.
     """
 
     accepted: DataFrame
     refused: DataFrame
-    advances: DataFrame
-    behind: DataFrame | None = None
-    with_time: DataFrame | None = None
-    together: DataFrame | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Adjusted(JudgedRows):
-    """What a segment of the log becomes.
-
-    Attributes:
-        rules: What it was judged by.
-        before: timelines.STATE_SCHEMA before the segment.
-        state: The same after it.
-        steps: The steps in which the watermark is seen to rise, timelines.steps_of; where periods publish what the
-            clock gave, periodic_emission.publications.
-        clock_steps: The same for what the clock alone gives all timelines of a log, ClockRule.steps; None where
-            it gives nothing, or periods publish it.
-        ended: The clock before each period, periodic_emission.ended_clocks; None where they publish nothing of
-            silences.
-        items: The records of the segment.
-        clock: The clock of the log.
-    """
-
+    together: DataFrame | None
     rules: TimeRules
     before: DataFrame
     state: DataFrame
-    steps: DataFrame
-    clock_steps: DataFrame | None
-    ended: DataFrame | None
-    items: DataFrame
-    clock: LogClock
+    watermarks: Watermarks
 
 
 @dataclass(frozen=True)
@@ -128,127 +129,158 @@ def time_adjustment(
     items: DataFrame,
     state: DataFrame,
     rules: TimeRules,
-    clock: LogClock,
+    place: LogPlace | LogPlaces,
     *,
-    splits: int = 1,
     first_times: DataFrame | None = None,
-    strategy: ScanStrategy | None = None,
-    materialize: Materialize = as_it_is,
-    materialize_few: Materialize = as_it_is,
+    execution: Execution | None = None,
+    watermarks: Watermarks | None = None,
 ) -> Adjusted:
-    """Judges every record of a segment of the log.
+    """Judge every record of a segment of the log.
 
     Args:
         items: Records of the arrival log, any cut of it.
         state: timelines.STATE_SCHEMA as it was before the first of them.
         rules: The rules of time.
-        clock: The clock of the log.
-        splits: How many splits a timeline has at most, see `splits.most_splits`.
+        place: Where the segment is in the log.
         first_times: duplicates.FIRST_TIMES_SCHEMA before the segment, at least all within reach of its events; by
             default none.
-        strategy: See `scans.ScanStrategy`; by default by blocks, with `over` in order.
-        materialize: What is done with the extracted records, which are read several times, and so is what they
-            propose where the rules follow activity.
-        materialize_few: The same for what is small beside the records, which every use of the result would find
-            again.
+        execution: Whether the judged records are kept.
+        watermarks: How watermarks rise in the segment, where that is known; by default the records are asked.
 
     Returns:
         Accepted and refused records and the state after the segment.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns.
+        InputError: A timeline has too many splits.
     """
-    timed = extract(items, rules)
-    if rules.time.deduplicate_by:
-        timed = with_duplicates(timed, first_times, rules.time)
-    judged = materialize(judge_arrival(timed, rules.time))
-    strategy = strategy or ("in_order" if rules.time.over else "by_blocks")
-    if rules.follows_activity:  # an event that is refused still ends the silence of its timeline and split
-        is_watched = ~F.coalesce(F.col(REASON).isin(*REFUSED_AT_INGESTION), F.lit(False))
-        watched = judged.where(is_watched)
-        proposed = materialize(
-            proposing_by_activity(watched, state, rules, clock, splits=splits, in_blocks=strategy == "by_blocks")
-        )
+    execution = execution or Execution()
+
+    def judged_alone(records: DataFrame) -> DataFrame:
+        timed = extract(records, rules)
+        if rules.time.deduplicate_by:
+            timed = with_duplicates(timed, first_times, rules.time)
+        return judge_arrival(timed, rules.time)
+
+    judged = judged_alone(items)
+    if execution.keeps_records:
+        judged = execution.materialize(judged)
+    found = watermarks or _watermarks(judged, state, rules, place)
+    after = from_driver(items.sparkSession, found.state) if found.has_items else state.select(*STATE.names)
+    names = {"watermark": W_BEFORE, "set_by": W_SET_BY}
+    behind = found.behind.rename_columns(names) if found.logs else None
+    together = None
+    if execution.keeps_records or rules.time.deduplicate_by:
+        together = _with_rule_3(_beside(judged, behind), rules)
+        accepted, refused = together.where(F.col(REASON).isNull()), together.where(F.col(REASON).isNotNull())
     else:
-        is_watched = F.col(REASON).isNull()
-        proposed = proposing(judged.where(is_watched), rules)
-    ended = ended_clocks(with_ticks(items, clock.ticks), rules, clock)
-    published = None if ended is None else publications(proposed, state, rules, clock, ended)
-    scanned = scan(proposed, state, rules, strategy, published=published, materialize_few=materialize_few)
-    rows = _rows(judged.where(~is_watched), proposed, scanned, rules)
-    return adjusted_from(rows, items, state, rules, clock)
-
-
-def _rows(unwatched: DataFrame, proposed: DataFrame, scanned: Scanned, rules: TimeRules) -> JudgedRows:
-    """The judged rows: of those that the scan has not seen, and of those that it has."""
-    nothing = F.lit(None).cast("bigint")
-    none = unwatched.withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
-    refused, behind = none, none.where(F.lit(False))
-    if rules.follows_activity:
-        early_or_late = scanned.events.where(F.col(REASON).isNotNull()).withColumn(W_SET_BY, nothing)
-        refused = refused.unionByName(early_or_late, allowMissingColumns=True)
-    if rules.time.out_of_order == "drop":
-        dropped = _dropped(scanned, rules)
-        refused = refused.unionByName(dropped, allowMissingColumns=True)
-        behind = behind.unionByName(dropped, allowMissingColumns=True)
-    advances = scanned.advances
-    if advances is None or rules.follows_activity:
-        advances = proposed.select(TIMELINE, SEQ, T, PROPOSED, SET_BY, *more_of_advances(rules))
-    return JudgedRows(
-        accepted=_accepted(scanned, rules.time),
-        refused=refused,
-        advances=advances,
-        behind=None if rules.follows_activity else behind,
-        with_time=None if rules.follows_activity else scanned.rows,
-    )
-
-
-def adjusted_from(
-    rows: JudgedRows, items: DataFrame, before: DataFrame, rules: TimeRules, clock: LogClock
-) -> Adjusted:
-    """What a segment becomes, from its judged rows, wherever these are kept; other arguments as `time_adjustment`."""
-    by_clock = with_ticks(items, clock.ticks)
-    ended = ended_clocks(by_clock, rules, clock)
-    if ended is None:
-        seen = steps = steps_of(rows.advances, before, rules, clock.after)
-    else:
-        steps = publications(rows.advances, before, rules, clock, ended)
-        seen = seen_by(steps, rules, clock)
+        # The few that are refused are read again by themselves, and the others without them.
+        seqs = _refused_seqs(found, rules)
+        rest = judged_alone(_without(items, seqs))
+        accepted = _with_rule_3(_beside(rest, None if rules.time.out_of_order == "drop" else behind), rules)
+        refused = _with_rule_3(_beside(judged_alone(_only(items, seqs)), behind), rules)
     return Adjusted(
-        accepted=rows.accepted,
-        refused=rows.refused,
-        advances=rows.advances,
-        behind=rows.behind,
-        with_time=rows.with_time,
-        together=rows.together,
+        accepted=accepted.where(F.col(REASON).isNull()),
+        refused=refused.where(F.col(REASON).isNotNull()),
+        together=together,
         rules=rules,
-        before=before,
-        state=state_after(rows.advances, seen, before, rules, clock),
-        steps=steps,
-        clock_steps=clock_rule(rules).steps(by_clock, clock.log),
-        ended=ended,
-        items=items,
-        clock=clock,
+        before=state,
+        state=after,
+        watermarks=found,
     )
 
 
-def materialized_together(adjusted: Adjusted, materialize: Materialize) -> Adjusted:
-    """The same segment, its rows cut out of one frame, so that they are computed once.
+def _watermarks(judged: DataFrame, state: DataFrame, rules: TimeRules, place: LogPlace | LogPlaces) -> Watermarks:
+    """Let the loop judge the segment: its narrow columns come to the driver."""
+    columns = _narrow(rules)
+    if isinstance(place, LogPlace):
+        before = state.select(*STATE.names).toArrow().cast(STATE)
+        return Watermarks((judge(_fetched(judged.select(*columns), place), before, rules, place),))
+    log = place.log.alias(LOG)
+    items = judged.select(*columns, log).toArrow()
+    before = state.select(*STATE.names, log).toArrow()
+    by_log = []
+    for name, own in place.places.items():
+        rows = items.filter(pc.equal(items[LOG], name)).drop_columns(LOG)
+        known = before.filter(pc.equal(before[LOG], name)).drop_columns(LOG).cast(STATE)
+        by_log.append(judge(rows, known, rules, own))
+    return Watermarks(tuple(by_log))
 
-    Args:
-        adjusted: The segment.
-        materialize: Gives a frame with the same rows, computed now; what follows is planned from them.
-    """
-    accepted = adjusted.accepted.withColumn(_ACCEPTED, F.lit(True))
-    refused = adjusted.refused.withColumn(_ACCEPTED, F.lit(False))
-    both = materialize(accepted.unionByName(refused, allowMissingColumns=True))
-    rows = JudgedRows(
-        accepted=both.where(_ACCEPTED).select(*adjusted.accepted.columns),
-        refused=both.where(~F.col(_ACCEPTED)).select(*adjusted.refused.columns),
-        advances=both.where(F.col(SET_BY).isNotNull()).select(*adjusted.advances.columns),
-        together=both.drop(_ACCEPTED),
-    )
-    return adjusted_from(rows, adjusted.items, adjusted.before, adjusted.rules, adjusted.clock)
+
+def _narrow(rules: TimeRules) -> list[Column]:
+    """The columns of a judged record that the loop asks for."""
+    role = F.when(F.col(REASON).isNull(), JUDGED)
+    if rules.follows_activity:  # an event that is refused still ends the silence of its timeline and split
+        role = role.when(~F.col(REASON).isin(*REFUSED_AT_INGESTION), ACTIVE)
+    found = [F.col(SEQ), F.col(T).alias(T_US), to_us(CLOCK).alias(CLOCK_US)]
+    found.append(role.otherwise(OUTSIDE).cast("tinyint").alias(ROLE))
+    if rules.time.over:
+        found.append(F.col(TIMELINE))
+    if rules.uses_splits:
+        found += [F.col(SOURCE), F.col(SPLIT)]
+    closes = [close_asked(F.col(T), window, rules.time.unit_us) for window in rules.windows_to_close]
+    return found + [column.alias(f"{CLOSE}{w}") for w, column in enumerate(closes)]
+
+
+def _fetched(narrow: DataFrame, place: LogPlace) -> pa.Table:
+    """Narrow rows on the driver; many of them piece by piece, as one answer of Spark has a bound."""
+    if place.seqs is None or len(place.seqs) <= _PIECE:
+        return narrow.toArrow()
+    starts = place.seqs[::_PIECE]
+    pieces = [narrow.where((F.col(SEQ) >= start) & (F.col(SEQ) < start + _PIECE)).toArrow() for start in starts]
+    return pa.concat_tables(pieces)
+
+
+def _refused_seqs(found: Watermarks, rules: TimeRules) -> np.ndarray | None:
+    """The records that rules 0 to 3 refuse; None where they are too many to be named."""
+    refused = [log.rises.items.seq[log.rises.items.role != JUDGED] for log in found.logs]
+    if rules.time.out_of_order == "drop":
+        refused.append(found.behind[SEQ].to_numpy())
+    seqs = np.concatenate(refused) if refused else np.zeros(0, np.int64)
+    return seqs if len(seqs) <= _BROADCAST else None
+
+
+def _seqs_frame(items: DataFrame, seqs: np.ndarray) -> DataFrame:
+    return F.broadcast(from_driver(items.sparkSession, pa.table({SEQ: pa.array(seqs, pa.int64())})))
+
+
+def _without(items: DataFrame, seqs: np.ndarray | None) -> DataFrame:
+    return items if seqs is None or not len(seqs) else items.join(_seqs_frame(items, seqs), SEQ, "left_anti")
+
+
+def _only(items: DataFrame, seqs: np.ndarray | None) -> DataFrame:
+    return items if seqs is None else items.join(_seqs_frame(items, seqs), SEQ, "left_semi")
+
+
+def _beside(judged: DataFrame, behind: pa.Table | None) -> DataFrame:
+    """Judged records with `__tm_w_before` and `__tm_w_set_by`, null where they are not behind the watermark."""
+    if behind is None or not len(behind):
+        nothing = F.lit(None).cast("bigint")
+        return judged.withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
+    frame = from_driver(judged.sparkSession, behind)
+    keys = [name for name in (TIMELINE, SEQ) if name in behind.column_names]
+    return judged.join(F.broadcast(frame) if len(behind) <= _BROADCAST else frame, keys, "left")
+
+
+def _with_rule_3(rows: DataFrame, rules: TimeRules) -> DataFrame:
+    """What rule 3 makes of records, by its policy: one that is behind the watermark is dropped, adjusted or kept."""
+    policy, behind = rules.time.out_of_order, F.col(W_BEFORE).isNotNull()
+    final, more = F.col(T), dict[str, Column]()
+    if policy == "drop":
+        late = F.col(W_BEFORE) - F.col(T)
+        if rules.clock_moves:  # no tolerance lets in what the clock has passed
+            late = F.when(F.col(W_SET_BY).isNotNull(), late)
+        more = {
+            REASON: F.when(behind, "out_of_order").otherwise(F.col(REASON)),
+            LATENESS: F.when(behind, late).otherwise(F.col(LATENESS)),
+        }
+    else:
+        rule = F.array(F.lit("out_of_order" if policy == "adjust" else KEPT))
+        more = {ADJUSTED_BY: F.when(behind, F.concat(ADJUSTED_BY, rule)).otherwise(F.col(ADJUSTED_BY))}
+    if policy == "adjust":
+        final = F.when(behind, F.col(W_BEFORE)).otherwise(F.col(T))
+        more[W_SET_BY] = F.lit(None).cast("bigint")
+    return rows.withColumns({T_FINAL: final, TIMESTAMP: to_instant(final), **more})
 
 
 def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
@@ -302,43 +334,6 @@ def _late_limit(time: TimeSpec) -> Column:
 
 def _beyond(difference_us: Column, tolerance_us: int) -> Column:
     return F.coalesce(difference_us > F.lit(tolerance_us), F.lit(False))
-
-
-def more_of_advances(rules: TimeRules) -> list[str]:
-    """Columns that events which may move a watermark have besides, by what the rules ask of them."""
-    periods = [PERIOD] if rules.time.emit_every_us is not None else []
-    activity = [SOURCE, SPLIT, CLOCK] if rules.follows_activity else []
-    return [*periods, *activity, *clock_rule(rules).of_steps]
-
-
-def _accepted(scanned: Scanned, time: TimeSpec) -> DataFrame:
-    behind = F.col(W_BEFORE).isNotNull()
-    nothing = F.lit(None).cast("bigint")
-    scanned = replace(scanned, events=scanned.events.where(F.col(REASON).isNull()))
-    if time.out_of_order == "drop":
-        on_time = scanned.events.where(~behind)
-        return on_time.withColumns({W_SET_BY: nothing, T_FINAL: F.col(T), TIMESTAMP: to_instant(T)})
-    adjusts = time.out_of_order == "adjust"
-    rule = F.array(F.lit("out_of_order" if adjusts else KEPT))
-    final = F.when(behind, F.col(W_BEFORE)).otherwise(F.col(T)) if adjusts else F.col(T)
-    on_time = scanned.events.where(~behind).withColumn(W_SET_BY, nothing)
-    late = scanned.events.where(behind)
-    late = late.withColumn(W_SET_BY, nothing) if adjusts else with_set_by(late, scanned.set_by)
-    return on_time.unionByName(late).withColumns(
-        {
-            T_FINAL: final,
-            TIMESTAMP: to_instant(final),
-            ADJUSTED_BY: F.when(behind, F.concat(ADJUSTED_BY, rule)).otherwise(F.col(ADJUSTED_BY)),
-        }
-    )
-
-
-def _dropped(scanned: Scanned, rules: TimeRules) -> DataFrame:
-    behind = with_set_by(scanned.events.where(F.col(W_BEFORE).isNotNull()), scanned.set_by)
-    late = F.col(W_BEFORE) - F.col(T)
-    if rules.clock_moves:  # no tolerance lets in what the clock has passed
-        late = F.when(F.col(W_SET_BY).isNotNull(), late)
-    return behind.withColumns({REASON: F.lit("out_of_order"), LATENESS: late})
 
 
 def release(accepted: DataFrame, state: DataFrame, time: TimeSpec, *, flushed: bool = False) -> Released:

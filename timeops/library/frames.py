@@ -1,7 +1,8 @@
 """Time adjustment and windows of any DataFrame, with no pipeline around it.
 
 Here: what the engine gives, in the shape of the pipeline's tables. Not here: what a DataFrame lacks to be a log
-(plain_events.py), the rules (../engine.py). All of it is lazy: Spark computes what is asked for.
+(plain_events.py), the rules (../engine.py). The watermarks are found at once, from few columns of the events; the
+rest is lazy: Spark computes what is asked for.
 """
 
 from collections.abc import Mapping
@@ -15,10 +16,10 @@ from pyspark.sql import functions as F
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.errors import InputError
-from tidemark.timeops.events.adjustment import RELEASE_ORDER, materialized_together
+from tidemark.timeops.events.adjustment import RELEASE_ORDER
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.library.plain_events import TAKEN, arrival_log, no_arrival
-from tidemark.timeops.materialize import computed
+from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.problems import Problem, spec_error
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.session import check_session
@@ -26,8 +27,7 @@ from tidemark.timeops.spec import TimeSpec, WindowSpec, read_part
 from tidemark.timeops.spec.consistency import keys_by_arrival, without_event_time
 from tidemark.timeops.spec.pipeline import rules_between_parts
 from tidemark.timeops.utc import us_of
-from tidemark.timeops.watermark.log_clock import LogClock, Ticks
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace
 from tidemark.timeops.windows.results import last_revisions, passing
 
 _EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
@@ -119,9 +119,9 @@ def adjust(
     payload = tuple(name for name in events.columns if name not in TAKEN)
     no_state = [F.lit(None).cast(field.dataType).alias(field.name) for field in STATE_SCHEMA]
     start = State(events.sparkSession.range(0).select(*no_state))
-    clock = _clock_of(log, rules, tick)
     flushed = spec.flushes()
-    outcome = advance(log, start, rules, clock, flush=flushed, is_small=False)
+    where = LogPlace(tick_us=None if tick is None else _us_of_tick(tick), flushed=flushed)
+    outcome = advance(log, start, rules, where)
     released = outcome.released
     columns = [*map(quoted, payload), *_EVENT_COLUMNS]
     last = [c.ADJUSTED_BY, c.WATERMARK]
@@ -180,8 +180,8 @@ def windows(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> D
     read = _window(events, window)
     outcome = _with_window(events, read)
     if read.revises:  # its results are made in several steps, which all read the judged events
-        kept = materialized_together(outcome.judged, computed)
-        outcome = Outcome(kept, outcome.before, outcome.flushed, computed, places_sessions=False)
+        kept = replace(outcome.judged, accepted=computed(outcome.judged.accepted))
+        outcome = replace(outcome, judged=kept, execution=Execution(computed))
     return passing(last_revisions(outcome.results(read), read))
 
 
@@ -207,7 +207,7 @@ def _with_window(events: AdjustedEvents, window: WindowSpec) -> Outcome:
     """What the events give, with one window."""
     known = events._outcome
     judged = replace(known.judged, rules=replace(known.judged.rules, windows=(window,)))
-    return Outcome(judged, known.before, known.flushed, known.materialize, known.places_sessions)
+    return Outcome(judged, known.before, known.flushed, known.execution)
 
 
 def _refuse(time: TimeSpec) -> None:
@@ -219,24 +219,6 @@ def _refuse(time: TimeSpec) -> None:
         problems.append(Problem(found, remedy=remedy, at=("time", "idle", "advance")))
     if problems:
         raise spec_error("time", [replace(problem, at=problem.at[1:]) for problem in problems], {})
-
-
-def _clock_of(log: DataFrame, rules: TimeRules, tick: datetime | None) -> LogClock:
-    """The clock behind the log and its tick."""
-    clocks = log.select(c.to_us(c.CLOCK).alias("clock"))
-    after = clocks.select(F.max("clock")).scalar()
-    ticks = None
-    if tick is not None:
-        after = F.greatest(after, F.lit(_us_of_tick(tick)))
-        at = log.sparkSession.range(1).select(
-            F.lit(c.ONE_TIMELINE).alias(c.TIMELINE), c.to_instant(after).alias(c.CLOCK)
-        )
-        ticks = Ticks(at, F.lit(True))
-    every_us = rules.time.emit_every_us
-    if every_us is None or not rules.publishes_silences:
-        return LogClock(after, ticks=ticks)
-    ended = clocks.where(F.col("clock") < c.floor_to(after, every_us)).select(F.max("clock"))
-    return LogClock(after, ended=ended.scalar(), ticks=ticks)
 
 
 def _us_of_tick(tick: datetime) -> int:

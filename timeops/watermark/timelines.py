@@ -1,31 +1,34 @@
-"""The timelines between two segments of the log: watermark, largest t, and who set them.
+"""The timelines of a log as a table between two segments, and as the arrays of the loop within one.
 
-Here: the state, what events and the clock propose, the steps in which events and windows see the watermark rise, how
-timelines come out of a segment: by their own events, by the clock, by a change of the spec. Not here: the watermark
-of each event (scans.py). Rules: H (base time and range), A2, F (bounded out-of-orderness, emission on-periodic).
+Here: what is stored of a timeline, the rules of a spec as the loop takes them, judging a segment of one log. Not
+here: the loop (fold.py), records with a payload (events/adjustment.py), where the table is stored (assets/state).
 """
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from tidemark.timeops.columns import (
-    BY_CLOCK,
-    CLOCK,
-    PERIOD,
-    PROPOSED,
-    SEQ,
-    SET_BY,
-    TIMELINE,
-    T,
-    floor_to,
-    to_us,
-)
-from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.spec import TimeSpec
-from tidemark.timeops.watermark.clock_rules import clock_rule, close_asked
-from tidemark.timeops.watermark.log_clock import LogClock
-from tidemark.timeops.watermark.splits import SPLITS_TYPE, allows, of_state, splits_after, splits_watermark
+from tidemark.timeops.errors import InputError
+from tidemark.timeops.rules import TimeRules, Waits
+from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.utc import begin_of, instant_of, us_of
+from tidemark.timeops.watermark import fold as f
+from tidemark.timeops.watermark.rises import Reached, Rises, Watermark
+
+TIMELINE = "_timeline"
+SEQ, SOURCE, SPLIT = "_arrival_seq", "_source", "_split"
+
+# Narrow columns of the items of a segment, besides TIMELINE, SEQ, SOURCE and SPLIT.
+T_US, CLOCK_US, ROLE = "t", "clock", "role"
+CLOSE = "close"  # and the number of a window that the clock may close
+
+MOST_SPLITS = 1_000
 
 _SPLITS = ArrayType(
     StructType(
@@ -37,7 +40,6 @@ _SPLITS = ArrayType(
         ]
     )
 )
-
 STATE_SCHEMA = StructType(
     [
         StructField(TIMELINE, StringType(), nullable=False),
@@ -59,209 +61,617 @@ for the first time (null where no event did it). `computed` is the watermark tha
 where a change of the spec has just raised it, and with periodic emission, where it is seen from the next period on.
 `max_t` is the largest t, `clock` the log's clock.
 
-The others are null unless a rule asks for them: `last_clock`, the idle clock (clock_rules.py) at the timeline's
-last event, dropped or not; `max_close`, per window of the spec the latest close time that its events ask for;
-`splits`, the largest t and the idle clock of each split.
+The others are null unless a rule asks for them: `last_clock`, the idle clock at the timeline's last event, dropped or
+not; `max_close`, per window of the spec the latest close time that its events ask for; `splits`, the largest t and
+the idle clock of each split. Waiting is not idleness: an idle clock is the clock of the log less the time for which
+some source, of a split its own, was not to be read; so a wait changes no stored row."""
 
-Every stage joins its events with such a frame. Whoever knows that the timelines are few says so by
-`F.broadcast(state)`: the hint stays with what is derived from it."""
+STATE = pa.schema(
+    [
+        pa.field(TIMELINE, pa.string(), nullable=False),
+        *[(name, pa.int64()) for name in STATE_SCHEMA.names[1:8]],
+        ("max_close", pa.list_(pa.int64())),
+        (
+            "splits",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("source", pa.string()),
+                        ("split", pa.string()),
+                        ("max_t", pa.int64()),
+                        ("last_clock", pa.int64()),
+                    ]
+                )
+            ),
+        ),
+    ]
+)
+"""STATE_SCHEMA in Arrow."""
 
-CLOCK_SETS = -(2**62)
-"""`__tm_set_by` where the clock raises a watermark behind the last event of a segment. Of an event it is
--(2 * _arrival_seq + 1), of the clock just before this event one more, and 1 stands for what was no event before the
-segment. So the largest is who did it first."""
 
-STEP = (TIMELINE, SEQ, PROPOSED, SET_BY)
+@dataclass(frozen=True)
+class LogPlace:
+    """Where a segment is in its log; microseconds, None before the first timed record.
 
-
-_BEFORE_ALL = -1  # stands before every _arrival_seq of a segment
-
-
-def proposing(events: DataFrame, rules: TimeRules) -> DataFrame:
-    """Adds what each event proposes by its own t and the clock of the log.
-
-    Returns:
-        The events with `__tm_clock_w`, the watermark that the clock gives just before the event; `__tm_proposed_w`,
-        the watermark from the event on if no other proposes more; `__tm_set_by`; and `__tm_period`, the start of the
-        event's period of the clock, when emission is periodic.
+    Attributes:
+        first_us: The first clock of the log, known before the segment.
+        before_us: The clock before the segment.
+        ended_us: The clock of the last item before the period of emission in which `before_us` is.
+        tick_us: The clock of the tick that ends the segment; None for none.
+        flushed: The segment ends with a flushing end of input.
+        seqs: The numbers of its records, where they are so many that they are fetched piece by piece.
     """
-    proposed = allows(F.col(T), rules.tolerance_us())
-    by_clock = clock_rule(rules).gives(F.lit(None), to_us(CLOCK))
-    return with_proposed(events, proposed, by_clock, rules.time)
+
+    first_us: int | None = None
+    before_us: int | None = None
+    ended_us: int | None = None
+    tick_us: int | None = None
+    flushed: bool = False
+    seqs: range | None = None
 
 
-def with_proposed(events: DataFrame, proposed: Column, by_clock: Column, time: TimeSpec) -> DataFrame:
-    """Adds what `proposing` says: of the watermark that an event proposes and the one that the clock gives before."""
-    first = F.when(F.coalesce(proposed > F.col(BY_CLOCK), proposed.isNotNull()), set_by_rank(SEQ))
-    found = events.withColumn(BY_CLOCK, by_clock).withColumns(
+@dataclass(frozen=True)
+class JudgedLog:
+    """What the loop says of a segment of one log.
+
+    Attributes:
+        behind: `_arrival_seq`, `watermark`, `set_by` and the index of the `timeline` of the items that are behind the
+            watermark they find.
+        rises: How the watermarks rose.
+        names: The timelines, in the order of their index.
+        state: STATE after the segment.
+    """
+
+    behind: pa.Table
+    rises: Rises
+    names: pa.Array
+    state: pa.Table
+
+
+def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) -> JudgedLog:
+    """Judge a segment of one log.
+
+    Args:
+        items: The items: `_arrival_seq`, `t`, `role`, and as far as the rules ask for them `clock`, `_timeline`,
+            `_source`, `_split`, `close0` and so on. In any order.
+        before: STATE before the segment.
+        rules: The rules of time.
+        place: Where the segment is in the log.
+
+    Raises:
+        InputError: A timeline has too many splits.
+    """
+    items = _in_order(items)
+    names = _names(items, before)
+    splits = _Splits.of(items, before, names, rules)
+    clock = _numbers(items[CLOCK_US]) if CLOCK_US in items.column_names else np.zeros(len(items), np.int64)
+    arrays = f.Items(
+        seq=_numbers(items[SEQ]),
+        t=_numbers(items[T_US]),
+        clock=clock,
+        timeline=_timeline_of(items, names),
+        slot=splits.of_items,
+        role=np.array(items[ROLE].to_numpy(), np.int8),
+        closes=_closes(items, len(rules.windows_to_close)),
+        tick=_tick(place, clock),
+    )
+    start = _with_grids(_start(before, names, splits, rules, place), arrays, rules)
+    state = replace(
+        start,
+        timelines=start.timelines.copy(),
+        slots=start.slots.copy(),
+        reached=start.reached.copy(),
+        log=start.log.copy(),
+    )
+    found = f.fold(arrays, state)
+    behind = pa.table(
         {
-            PROPOSED: F.greatest(proposed, BY_CLOCK),
-            SET_BY: F.coalesce(first, F.lit(-2) * F.col(SEQ)),
+            SEQ: arrays.seq[found.behind["item"]],
+            "watermark": found.behind["watermark"],
+            "set_by": _nulled(found.behind["set_by"]),
+            "timeline": arrays.timeline[found.behind["item"]],
         }
     )
-    if time.emit_every_us is None:
-        return found
-    return found.withColumn(PERIOD, floor_to(to_us(CLOCK), time.emit_every_us))
+    return JudgedLog(behind, Rises(arrays, start, found), names, _state(state, names, splits, before, rules))
 
 
-def set_by_rank(seq: Column | str) -> Column:
-    """SET_BY of an `_arrival_seq`; null is no event."""
-    column = F.col(seq) if isinstance(seq, str) else seq
-    return F.coalesce(F.lit(-2) * column - F.lit(1), F.lit(1).cast("bigint"))
+def arrival_watermark(clock_us: int | None, time: TimeSpec) -> int | None:
+    """The watermark that the arrival clock gives every timeline (A2); None where it gives none."""
+    if clock_us is None or time.clock_tolerance_us is None:
+        return None
+    return max(clock_us - time.clock_tolerance_us, f.MIN_US) // time.unit_us * time.unit_us
 
 
-def event_of(rank: Column) -> Column:
-    """The `_arrival_seq` of a SET_BY, null where it was no event."""
-    is_event = (rank < 0) & (rank > CLOCK_SETS) & (F.pmod(rank, F.lit(2)) == 1)
-    return F.when(is_event, F.shiftright(-rank, 1))
-
-
-def carried(state: DataFrame) -> DataFrame:
-    """The computed watermarks before a segment as what a record before all others proposed: STEP, and `clock`."""
-    return state.select(
-        TIMELINE,
-        F.lit(_BEFORE_ALL).cast("bigint").alias(SEQ),
-        F.col("computed").alias(PROPOSED),
-        set_by_rank("computed_set_by").alias(SET_BY),
-        "clock",
-    )
-
-
-def known_set_by(state: DataFrame) -> DataFrame:
-    """Who set the watermarks before the segment: `_timeline`, `__tm_proposed_w`, `__tm_set_by`."""
-    seen = state.select(TIMELINE, F.col("watermark").alias(PROPOSED), set_by_rank("watermark_set_by").alias(SET_BY))
-    return seen.unionByName(carried(state).select(TIMELINE, PROPOSED, SET_BY))
-
-
-def steps_of(advances: DataFrame, state: DataFrame, rules: TimeRules, clock_after: Column) -> DataFrame:
-    """The steps in which the watermark is seen to rise in a segment.
+def settled(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
+    """The timelines when the clock has come to `before_us`, and they have had no event since their rows were written.
 
     Args:
-        advances: `_timeline`, `_arrival_seq`, and what `proposing` adds, of all events that move the watermark.
-        state: STATE_SCHEMA before the segment.
+        state: STATE; the rows may be of different clocks.
         rules: The rules of time.
-        clock_after: The log's clock after the segment, microseconds, for a row with `_timeline`.
-
-    Returns:
-        `_timeline`, `_arrival_seq` (which orders them), `__tm_proposed_w`, `__tm_set_by`. With periodic emission one
-        row for each period that has ended, with `__tm_period` and what its events proposed: it is seen from the next
-        period on. Where the clock raises timelines one by one also `__tm_clock_w` and `__tm_gathered`, see
-        clock_rules.py.
+        place: Where they are in the log.
     """
-    every_us = rules.time.emit_every_us
-    unseen = waiting(state, rules.time)
-    if every_us is None:
-        return advances.select(*STEP, *clock_rule(rules).of_steps).unionByName(unseen, allowMissingColumns=True)
-    both = advances.select(*STEP, PERIOD).unionByName(unseen)
-    highest = F.max(F.struct(PROPOSED, SET_BY)).alias("proposed")
-    ended = F.col(PERIOD) < floor_to(clock_after, every_us)
-    periods = both.where(ended).groupBy(TIMELINE, PERIOD).agg(F.min(SEQ).alias(SEQ), highest)
-    return periods.select(TIMELINE, SEQ, PERIOD, "proposed.*")
+    return judge(_NO_ITEMS, state, rules, place).state
 
 
-def waiting(state: DataFrame, time: TimeSpec) -> DataFrame:
-    """What was computed before a segment and is not seen yet: STEP, with periodic emission also `__tm_period`."""
-    unseen = carried(state.where("computed > coalesce(watermark, computed - 1)"))
-    if time.emit_every_us is None:
-        return unseen.select(*STEP)
-    return unseen.withColumn(PERIOD, floor_to(F.col("clock"), time.emit_every_us)).select(*STEP, PERIOD)
-
-
-def state_after(
-    advances: DataFrame, seen: DataFrame, state: DataFrame, rules: TimeRules, clock: LogClock
-) -> DataFrame:
-    """The timelines after a segment of the log.
-
-    Args:
-        advances: As for `steps_of`, with `__tm_t`; where the rules follow activity, all events of the timelines, with
-            `_source`, `_split` and `_clock`.
-        seen: What has been proposed and is seen by the end of the segment, `_timeline`, `__tm_proposed_w` and
-            `__tm_set_by`: with periodic emission what `steps_of` or `periodic_emission.seen_by` gives for them.
-        state: STATE_SCHEMA before the segment.
-        rules: The rules of time.
-        clock: The clock of the log.
-    """
-    moved = _highest(advances, "computed", F.max(T).alias("__tm_max_t"))
-    both = state.join(moved, TIMELINE, "full").withColumn("max_t", F.greatest("max_t", "__tm_max_t"))
-    if rules.follows_activity:
-        both = both.drop("last_clock", "max_close", "splits").join(_gathered_after(advances, state, rules), TIMELINE)
-    after = _raised(both, "computed")
-    if rules.time.emit_every_us is not None:
-        after = _raised(after.join(_highest(seen, "watermark"), TIMELINE, "left"), "watermark")
-    after = under_clock(after, rules, clock)
-    if rules.time.emit_every_us is None:
-        after = after.withColumns({"watermark": F.col("computed"), "watermark_set_by": F.col("computed_set_by")})
-    return after.withColumn("clock", clock.after).select(*STATE_SCHEMA.names)
-
-
-def _gathered_after(advances: DataFrame, state: DataFrame, rules: TimeRules) -> DataFrame:
-    """`_timeline`, `last_clock`, `max_close` and `splits` after a segment."""
-    rule = clock_rule(rules)
-    closes = {f"__tm_close{i}": close_asked(F.col(T), window, rules) for i, window in enumerate(rule.windows)}
-    latest = [F.max(column).alias(name) for name, column in closes.items()]
-    fresh = advances.groupBy(TIMELINE).agg(F.max(rule.read_at(to_us(CLOCK))).alias("__tm_last"), *latest)
-    both = state.select(TIMELINE, "last_clock", "max_close").join(fresh, TIMELINE, "full")
-    reached = [F.greatest(F.get("max_close", F.lit(i)), F.col(name)) for i, name in enumerate(closes)]
-    after = both.select(
-        TIMELINE,
-        F.greatest("last_clock", "__tm_last").alias("last_clock"),
-        F.array(*reached).cast("array<bigint>").alias("max_close"),
-    )
-    if rules.uses_splits:
-        return after.join(splits_after(advances, state, rules), TIMELINE)
-    return after.withColumn("splits", F.lit(None).cast(SPLITS_TYPE))
-
-
-def under_clock(state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
-    """The timelines when the clock has come to a later instant and they had no event: it may raise all of them."""
-    if not rules.clock_moves:
-        return state
-    rule, every_us = clock_rule(rules), rules.time.emit_every_us
-    known = rule.of_state(clock.first)
-    published = given = rule.gives(known, rule.behind(clock))
-    if every_us is not None:
-        published = rule.published(known, clock.ended, floor_to(clock.after, every_us))
-    for name, given_us in (("computed", given), ("watermark", published)):
-        proposed = F.struct(given_us.alias(PROPOSED), F.lit(CLOCK_SETS).cast("bigint").alias(SET_BY))
-        state = _raised(state.withColumn(f"__tm_new_{name}", F.when(given_us.isNotNull(), proposed)), name).drop(
-            f"__tm_new_{name}"
-        )
-    return state
-
-
-def under_out_of_orderness(state: DataFrame, rules: TimeRules, clock: LogClock) -> DataFrame:
+def with_out_of_orderness(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
     """The timelines from the place in the log on where the out-of-orderness became another.
 
     A smaller one raises the computed watermarks. A larger one takes effect when the largest t has moved on, as a
     watermark never goes back.
 
     Args:
-        state: Rows with the columns of STATE_SCHEMA, and others.
+        state: STATE, at the end of what was processed.
         rules: The rules with the new one.
-        clock: The clock of the log, at the end of what was processed.
+        place: Where they are in the log.
     """
+    names = state[TIMELINE].combine_chunks()
+    computed, set_by = _numbers(state["computed"]), _numbers(state["computed_set_by"])
     if rules.uses_splits:
-        proposed = splits_watermark(of_state(F.col("splits"), rules, clock.first), clock.after, rules)
+        splits = _Splits.of(_NO_ITEMS, state, names, rules)
+        start = _start(state, names, splits, rules, place)
+        now = start.log[0]["clock"]
+        proposed = np.array([f.lowest(one, start.slots, now, start.log[0]) for one in start.timelines], np.int64)
     else:
-        proposed = allows(F.col("max_t"), rules.tolerance_us())
-    set_by = F.when(proposed <= F.col("computed"), F.col("computed_set_by"))
-    return state.withColumns({"computed": F.greatest("computed", proposed), "computed_set_by": set_by})
+        max_t, tolerance = _numbers(state["max_t"]), _rules(rules)[0]["tolerance"]
+        proposed = np.where(max_t == f.NONE, f.NONE, np.maximum(max_t - tolerance, f.MIN_US))
+    rose = proposed > computed
+    changed = {
+        "computed": _nulled(np.maximum(proposed, computed)),
+        "computed_set_by": _nulled(np.where(rose, f.NONE, set_by)),
+    }
+    for name, column in changed.items():
+        state = state.set_column(state.column_names.index(name), name, column)
+    return state
 
 
-def _highest(rows: DataFrame, name: str, *more: Column) -> DataFrame:
-    """Per timeline the highest watermark that rows propose, and who did so first, as `__tm_new_<name>`."""
-    proposed = F.when(F.col(PROPOSED).isNotNull(), F.struct(PROPOSED, SET_BY))
-    return rows.groupBy(TIMELINE).agg(F.max(proposed).alias(f"__tm_new_{name}"), *more)
+# From tables to arrays.
 
 
-def _raised(state: DataFrame, name: str) -> DataFrame:
-    """The state with a watermark, and who set it, raised to `__tm_new_<name>` where that is higher."""
-    new = F.col(f"__tm_new_{name}")
-    rose = F.coalesce(new[PROPOSED] > F.col(name), new.isNotNull() & F.col(name).isNull())
-    set_by = event_of(new[SET_BY])
-    return state.withColumns(
-        {
-            name: F.when(rose, new[PROPOSED]).otherwise(F.col(name)),
-            f"{name}_set_by": F.when(rose, set_by).otherwise(F.col(f"{name}_set_by")),
-        }
+_NO_ITEMS = pa.schema(
+    [
+        *[(name, pa.int64()) for name in (SEQ, T_US, CLOCK_US, ROLE)],
+        *[(name, pa.string()) for name in (TIMELINE, SOURCE, SPLIT)],
+    ]
+).empty_table()
+
+
+def _numbers(column: pa.ChunkedArray | pa.Array) -> f.Array:
+    """A column of BIGINT, with NONE for null."""
+    filled = pc.fill_null(column.cast(pa.int64()), f.NONE) if column.null_count else column.cast(pa.int64())
+    return np.array(filled.to_numpy(), copy=True) if len(filled) else np.zeros(0, np.int64)
+
+
+def _nulled(numbers: f.Array) -> pa.Array:
+    """The inverse."""
+    return pa.array(numbers, pa.int64(), mask=numbers == f.NONE)
+
+
+def _in_order(items: pa.Table) -> pa.Table:
+    seq = _numbers(items[SEQ])
+    return items if (np.diff(seq) > 0).all() else items.take(pa.array(np.argsort(seq, kind="stable")))
+
+
+def _names(items: pa.Table, before: pa.Table) -> pa.Array:
+    """The timelines of a segment: those before it, then those that come in it."""
+    known = before[TIMELINE].combine_chunks()
+    if TIMELINE not in items.column_names:
+        return known if len(known) or not len(items) else pa.array(["[]"], pa.string())
+    own = items.filter(pc.not_equal(items[ROLE], f.OUTSIDE))[TIMELINE]
+    came = pc.unique(own)
+    fresh = came.filter(pc.invert(pc.is_in(came, value_set=known)))
+    return pa.concat_arrays([known, fresh.cast(pa.string())])
+
+
+def _codes(texts: pa.ChunkedArray, names: pa.Array) -> f.Array:
+    """The place of each text among names; 0 of one that is none of them."""
+    return np.array(pc.fill_null(pc.index_in(texts, value_set=names), 0).to_numpy(), np.int32)
+
+
+def _timeline_of(items: pa.Table, names: pa.Array) -> f.Array:
+    return _codes(items[TIMELINE], names) if TIMELINE in items.column_names else np.zeros(len(items), np.int32)
+
+
+def _closes(items: pa.Table, windows: int) -> f.Array:
+    if not windows:
+        return np.zeros((len(items), 0), np.int64)
+    if not len(items):
+        return np.zeros((0, windows), np.int64)
+    return np.column_stack([_numbers(items[f"{CLOSE}{w}"]) for w in range(windows)])
+
+
+def _tick(place: LogPlace, clock: f.Array) -> int | None:
+    """The clock at the tick: that of the log does not go back."""
+    if place.tick_us is None:
+        return None
+    last = int(clock[-1]) if len(clock) else place.before_us
+    return place.tick_us if last is None else max(place.tick_us, last)
+
+
+def _start(before: pa.Table, names: pa.Array, splits: "_Splits", rules: TimeRules, place: LogPlace) -> f.Fold:
+    """What a segment starts from, without the grids of windows."""
+    return f.Fold(
+        timelines=_timelines(before, names, splits, rules, place),
+        slots=splits.slots,
+        reached=_reached(before, names, len(rules.windows_to_close)),
+        grids=np.zeros(0, f.GRID),
+        instants=np.zeros(0, np.int64),
+        rules=_rules(rules),
+        log=_log(place, rules),
     )
+
+
+def _reached(before: pa.Table, names: pa.Array, windows: int) -> f.Array:
+    found = np.full((len(names), windows), f.NONE)
+    if windows:
+        for k, closes in enumerate(before["max_close"].to_pylist()):
+            for w, close in enumerate((closes or [])[:windows]):
+                found[k, w] = f.NONE if close is None else close
+    return found
+
+
+def _timelines(before: pa.Table, names: pa.Array, splits: "_Splits", rules: TimeRules, place: LogPlace) -> f.Array:
+    found = np.zeros(len(names), f.TIMELINE)
+    known = len(before)
+    for field, column in (
+        ("max_t", "max_t"),
+        ("seen", "watermark"),
+        ("seen_by", "watermark_set_by"),
+        ("computed", "computed"),
+        ("computed_by", "computed_set_by"),
+        ("last", "last_clock"),
+    ):
+        found[field] = f.NONE
+        found[field][:known] = _numbers(before[column])
+    found["period"], found["lowest"] = f.NONE, f.NONE
+    if rules.time.emit_every_us is not None:
+        clocks, every_us = _numbers(before["clock"]), rules.time.emit_every_us
+        found["period"][:known] = np.where(clocks == f.NONE, f.NONE, clocks // every_us * every_us)
+    found["next_idle"] = f.NEVER
+    if place.before_us is not None:
+        found["next_idle"][:known] = place.before_us
+    found["first_slot"], found["slots"] = splits.first, splits.count
+    return found
+
+
+def _log(place: LogPlace, rules: TimeRules) -> f.Array:
+    every_us, before_us = rules.time.emit_every_us, place.before_us
+    period = None if every_us is None or before_us is None else before_us // every_us * every_us
+    first = before_us if place.first_us is None else place.first_us
+    told = (first, before_us, period, place.ended_us)
+    return np.array([tuple(f.NONE if us is None else us for us in told)], f.LOG)
+
+
+_IDLE = {
+    None: f.NOTHING,
+    "arrival_clock": f.ARRIVAL_CLOCK,
+    "exclude_split": f.EXCLUDE_SPLIT,
+    "window_close": f.WINDOW_CLOSE,
+}
+
+
+def _rules(rules: TimeRules) -> f.Array:
+    time, waits = rules.time, rules.waits
+    return np.array(
+        [
+            (
+                time.unit_us,
+                time.emit_every_us or 0,
+                _IDLE[time.idle.advance if time.idle else None],
+                rules.sources[0].out_of_orderness_us if len(rules.sources) == 1 else time.out_of_orderness_us,
+                time.clock_tolerance_us or 0,
+                time.idle_timeout_us or 0,
+                int(rules.uses_splits),
+                waits.any_waited_us,
+                f.NONE if not waits.sources or waits.any_since_us is None else waits.any_since_us,
+            )
+        ],
+        f.RULES,
+    )
+
+
+def _with_grids(state: f.Fold, items: f.Items, rules: TimeRules) -> f.Fold:
+    """The state with the close times of the windows that the clock may close."""
+    clocks = items.clock[items.clock != f.NONE]
+    told = (state.log[0]["clock"], *clocks[:1], *clocks[-1:], items.tick)
+    known = [int(us) for us in told if us is not None and us != f.NONE]
+    asked = np.concatenate([items.closes[items.role == f.JUDGED], state.reached])
+    grids, instants = np.zeros(len(rules.windows_to_close), f.GRID), [np.zeros(0, np.int64)]
+    for w, window in enumerate(rules.windows_to_close):
+        after = window.allowed_lateness_us + window.ends_inside_us * rules.time.unit_us
+        grid, begin = grids[w], sum(map(len, instants))
+        if window.calendar is not None and known and len(asked):
+            timeout = rules.time.idle_timeout_us or 0
+            limit = min(max(known) - timeout, int(asked[:, w].max(initial=f.NONE)))
+            instants.append(_midnights(min(known) - timeout - after, limit - after, window) + after)
+        elif window.closes_on_grid and window.calendar is None:
+            grid["period"], grid["anchor"] = window.end_step_us, window.offset_us + window.size_us + after
+        grid["first"], grid["end"] = begin, sum(map(len, instants))
+    return replace(state, grids=grids, instants=np.concatenate(instants))
+
+
+_FIRST_DAY, _LAST_DAY = date(1, 4, 1), date(9999, 10, 1)  # so that two months around them are in the calendar
+
+
+def _midnights(first_us: int, last_us: int, window: WindowSpec) -> f.Array:
+    """The ends of local days or months around a range of instants, in order."""
+    unit, zone = window.calendar or ("day", "UTC")
+    day, last = (_day_of(first_us) - timedelta(days=62), _day_of(last_us) + timedelta(days=62))
+    found = []
+    while day <= last:
+        if unit == "day" or day.day == 1:
+            found.append(us_of(begin_of(day, zone)))
+        day += timedelta(days=1)
+    return np.unique(np.array(found, np.int64))  # a day that a zone left out begins with the next one
+
+
+def _day_of(us: int) -> date:
+    bounds = us_of(begin_of(_FIRST_DAY, "UTC")), us_of(begin_of(_LAST_DAY, "UTC"))
+    return instant_of(min(max(us, bounds[0]), bounds[1])).date()
+
+
+@dataclass(frozen=True)
+class _Splits:
+    """The splits of the timelines of a segment.
+
+    Attributes:
+        slots: SLOT, by timeline.
+        sources: Of each its source.
+        values: Of each its value.
+        first: By timeline the first of its slots.
+        count: By timeline how many it has.
+        of_items: The slot of each item; empty without splits.
+    """
+
+    slots: f.Array
+    sources: pa.Array
+    values: pa.Array
+    first: f.Array
+    count: f.Array
+    of_items: f.Array
+
+    @classmethod
+    def of(cls, items: pa.Table, before: pa.Table, names: pa.Array, rules: TimeRules) -> "_Splits":
+        """The splits of the items, of the state before them, and the listed ones of every timeline."""
+        nothing = np.zeros(0, np.int32)
+        if not rules.uses_splits:
+            none = np.zeros(len(names), np.int64)
+            return cls(np.zeros(0, f.SLOT), pa.array([], pa.string()), pa.array([], pa.string()), none, none, nothing)
+        own = _timeline_of(items, names)
+        inside = _numbers(items[ROLE]) != f.OUTSIDE if ROLE in items.column_names else np.zeros(0, bool)
+        known = pc.list_flatten(before["splits"]).combine_chunks()
+        of_known = _codes(before[TIMELINE], names)[pc.list_parent_indices(before["splits"]).to_numpy()]
+        listed = [one for _ in range(len(names)) for one in rules.listed_splits]
+        of_listed = np.repeat(np.arange(len(names)), len(rules.listed_splits))
+        source = pa.chunked_array(
+            [*_texts(items, SOURCE), known.field("source"), pa.array([s for s, _ in listed], pa.string())]
+        )
+        value = pa.chunked_array(
+            [*_texts(items, SPLIT), known.field("split"), pa.array([v for _, v in listed], pa.string())]
+        )
+        timeline = np.concatenate([own, of_known, of_listed]).astype(np.int64)
+        counts = np.concatenate([inside, np.ones(len(of_known) + len(of_listed), bool)])
+        sources, values = _sorted_texts(source), _sorted_texts(value)
+        packed = (timeline * (len(sources) + 1) + _places(source, sources)) * (len(values) + 1) + _places(
+            value, values
+        )
+        each, place = np.unique(packed[counts], return_inverse=True)
+        of_all = np.zeros(len(packed), np.int64)
+        of_all[counts] = place
+        of_each = each // (len(values) + 1) // (len(sources) + 1)
+        first = np.searchsorted(of_each, np.arange(len(names)))
+        count = np.searchsorted(of_each, np.arange(len(names)), "right") - first
+        of_source = sources.take(pa.array(each // (len(values) + 1) % (len(sources) + 1) - 1))
+        of_value = _nullable(values, each % (len(values) + 1))
+        if len(count) and count.max() > MOST_SPLITS:
+            raise InputError(
+                f"A timeline has {count.max():,} splits.",
+                expected=f"at most {MOST_SPLITS:,}: every one is a number to compare when the slowest moves",
+                remedy="use a coarser `split`, or `over` if each value should have a watermark of its own",
+            )
+        slots = _slots(of_source, of_value, rules)
+        at = of_all[len(own) : len(own) + len(of_known)]
+        for field, column in (("max_t", "max_t"), ("last", "last_clock")):
+            slots[field][at] = _numbers(known.field(column))
+        has_events = slots["max_t"] != f.NONE
+        slots["allows"][has_events] = np.maximum((slots["max_t"] - slots["tolerance"])[has_events], f.MIN_US)
+        return cls(slots, of_source, of_value, first, count, of_all[: len(own)].astype(np.int32))
+
+
+def _texts(items: pa.Table, name: str) -> list[pa.Array]:
+    return [chunk.cast(pa.string()) for chunk in items[name].chunks]
+
+
+def _sorted_texts(texts: pa.ChunkedArray) -> pa.Array:
+    found = pc.unique(texts).drop_null()
+    return found.take(pc.sort_indices(found))
+
+
+def _places(texts: pa.ChunkedArray, known: pa.Array) -> f.Array:
+    """1, 2, … in the order of texts, 0 of null."""
+    return np.array(pc.fill_null(pc.index_in(texts, value_set=known), -1).to_numpy(), np.int64) + 1
+
+
+def _nullable(known: pa.Array, places: f.Array) -> pa.Array:
+    return known.take(pa.array(np.maximum(places - 1, 0), mask=places == 0))
+
+
+def _slots(sources: pa.Array, values: pa.Array, rules: TimeRules) -> f.Array:
+    """SLOT of splits that have had no event."""
+    by_split: dict[tuple[str, str | None], tuple[int, ...]] = {}
+    each = list(zip(sources.to_pylist(), values.to_pylist(), strict=True))
+    for one in each:
+        if one not in by_split:
+            by_split[one] = _slot(*one, rules)
+    return np.array([by_split[one] for one in each], f.SLOT)
+
+
+def _slot(source: str, value: str | None, rules: TimeRules) -> tuple[int, ...]:
+    """SLOT of a split that has had no event."""
+    time = next((one for one in rules.sources if one.name == source), None)
+    timeout = time.idle_timeout_us if time is not None and rules.excludes_idle_splits else None
+    waited, since = _waits_of(rules.waits, source, value)
+    return (
+        f.NONE,
+        f.NONE,
+        f.NONE,
+        rules.time.out_of_orderness_us if time is None else time.out_of_orderness_us,
+        f.NONE if timeout is None else timeout,
+        waited,
+        since,
+        int((source, value) in rules.listed_splits),
+    )
+
+
+def _waits_of(waits: Waits, source: str, value: str | None) -> tuple[int, int]:
+    """How long a split had waited, alone and with its source, and since when it waits; NONE if it does not."""
+    waited = waits.waited_us.get(source, 0) + (0 if value is None else waits.waited_us.get((source, value), 0))
+    waits_now = source in waits.sources or (value is not None and (source, value) in waits.sources)
+    return waited, waits.since_us if waits_now and waits.since_us is not None else f.NONE
+
+
+# From arrays to tables.
+
+
+def _state(state: f.Fold, names: pa.Array, splits: _Splits, before: pa.Table, rules: TimeRules) -> pa.Table:
+    timelines, known = state.timelines, len(before)
+    fresh = len(names) - known
+    columns: dict[str, pa.Array] = {
+        TIMELINE: names,
+        "max_t": _nulled(timelines["max_t"]),
+        "watermark": _nulled(timelines["seen"]),
+        "watermark_set_by": _nulled(timelines["seen_by"]),
+        "computed": _nulled(timelines["computed"]),
+        "computed_set_by": _nulled(timelines["computed_by"]),
+        "clock": _nulled(np.full(len(names), state.log[0]["clock"])),
+    }
+    if rules.follows_activity:
+        windows = len(state.grids)
+        columns["last_clock"] = _nulled(timelines["last"])
+        columns["max_close"] = pa.ListArray.from_arrays(
+            pa.array(np.arange(len(names) + 1) * windows, pa.int32()), _nulled(state.reached.reshape(-1))
+        )
+    else:
+        columns |= {name: _kept(before[name], fresh) for name in ("last_clock", "max_close")}
+    if rules.uses_splits:
+        each = pa.StructArray.from_arrays(
+            [splits.sources, splits.values, _nulled(state.slots["max_t"]), _nulled(state.slots["last"])],
+            names=["source", "split", "max_t", "last_clock"],
+        )
+        offsets = np.append(splits.first, len(state.slots))
+        columns["splits"] = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), each)
+    else:
+        columns["splits"] = (
+            pa.nulls(len(names), STATE.field("splits").type)
+            if rules.follows_activity
+            else _kept(before["splits"], fresh)
+        )
+    return pa.table(columns).cast(STATE)
+
+
+def _kept(column: pa.ChunkedArray, fresh: int) -> pa.ChunkedArray:
+    return pa.chunked_array([*column.chunks, pa.nulls(fresh, column.type)])
+
+
+# Several logs side by side.
+
+
+@dataclass(frozen=True)
+class Watermarks:
+    """The watermarks of all timelines of a segment, of one log or of several.
+
+    Attributes:
+        logs: What the loop says of each log.
+    """
+
+    logs: tuple[JudgedLog, ...]
+
+    @property
+    def has_items(self) -> bool:
+        """Whether there is any item, so that a watermark may have risen."""
+        return any(len(log.rises.clock) for log in self.logs)
+
+    @property
+    def are_all_judged(self) -> bool:
+        """Whether rule 3 judged every record: each has a time and was no duplicate, early or late."""
+        return all((log.rises.items.role == f.JUDGED).all() for log in self.logs)
+
+    @cached_property
+    def state(self) -> pa.Table:
+        """STATE after the segment."""
+        return pa.concat_tables([log.state for log in self.logs]) if self.logs else STATE.empty_table()
+
+    @cached_property
+    def behind(self) -> pa.Table:
+        """`_arrival_seq`, `watermark`, `set_by` of the items that are behind the watermark they find.
+
+        Of several logs, which number their records each by itself, also `_timeline`.
+        """
+        columns = [SEQ, "watermark", "set_by"]
+        if len(self.logs) == 1:
+            return self.logs[0].behind.select(columns)
+        named = [
+            log.behind.select(columns).append_column(TIMELINE, log.names.take(log.behind["timeline"]))
+            for log in self.logs
+        ]
+        return pa.concat_tables(named)
+
+    def first_seq_from(self, us: int) -> int | None:
+        """The first record whose t comes to an instant; None where none does."""
+        found = []
+        for log in self.logs:
+            items = log.rises.items
+            reaches = (items.role == f.JUDGED) & (items.t >= us)
+            if reaches.any():
+                found.append(int(items.seq[np.argmax(reaches)]))
+        return min(found, default=None)
+
+    def after(self, timeline: pa.ChunkedArray, seq: f.Array) -> Watermark:
+        """The watermark after an item of the segment, or before all of them, by `_arrival_seq`."""
+        found = Watermark(np.full(len(seq), f.NONE), np.full(len(seq), f.NONE))
+        for rows, log, own in self._by_log(timeline):
+            one = log.rises.after(own, log.rises.place_of(seq[rows]))
+            found.value[rows], found.set_by[rows] = one.value, one.set_by
+        return found
+
+    def before(self, timeline: pa.ChunkedArray, seq: f.Array) -> Watermark:
+        """The watermark that events of the segment find, by `_arrival_seq`."""
+        found = Watermark(np.full(len(seq), f.NONE), np.full(len(seq), f.NONE))
+        for rows, log, own in self._by_log(timeline):
+            one = log.rises.before(own, log.rises.place_of(seq[rows]))
+            found.value[rows], found.set_by[rows] = one.value, one.set_by
+        return found
+
+    def around(self, timeline: pa.ChunkedArray, clock_us: f.Array) -> tuple[f.Array, f.Array, f.Array]:
+        """Whether an item comes to a clock, and the watermarks before and after the first one that does."""
+        found = (np.zeros(len(clock_us), bool), np.full(len(clock_us), f.NONE), np.full(len(clock_us), f.NONE))
+        for rows, log, own in self._by_log(timeline):
+            place = log.rises.first_at(clock_us[rows])
+            comes = place < len(log.rises.clock)
+            at, own_timeline = np.where(comes, place, 0), own
+            found[0][rows] = comes
+            if comes.any():
+                found[1][rows] = log.rises.after(own_timeline, at - 1).value
+                found[2][rows] = log.rises.after(own_timeline, at).value
+        return found
+
+    def reaching(self, timeline: pa.ChunkedArray, wanted_us: f.Array) -> Reached:
+        """When watermarks came to values that they had not before the segment."""
+        found = Reached(np.full(len(wanted_us), f.NONE), np.full(len(wanted_us), f.NONE))
+        for rows, log, own in self._by_log(timeline):
+            one = log.rises.reaching(own, wanted_us[rows])
+            found.watermark[rows], found.reached[rows] = one.watermark, one.reached
+        return found
+
+    def _by_log(self, timeline: pa.ChunkedArray) -> Iterator[tuple[f.Array, JudgedLog, f.Array]]:
+        """The rows of each log that has items, the log, and the index of their timelines in it."""
+        sizes = [len(log.names) for log in self.logs]
+        names = pa.concat_arrays([log.names for log in self.logs]) if self.logs else pa.array([], pa.string())
+        place = np.array(pc.fill_null(pc.index_in(timeline, value_set=names), -1).to_numpy(), np.int64)
+        firsts = np.cumsum([0, *sizes])
+        of_log = np.where(place < 0, -1, np.searchsorted(firsts, place, "right") - 1)
+        order = np.argsort(of_log, kind="stable")
+        begins = np.searchsorted(of_log[order], np.arange(len(self.logs) + 1))
+        for number, log in enumerate(self.logs):
+            rows = order[begins[number] : begins[number + 1]]
+            if len(rows) and len(log.rises.clock):
+                yield rows, log, place[rows] - firsts[number]

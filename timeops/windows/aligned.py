@@ -15,7 +15,7 @@ from tidemark.timeops.grid import close_time, ends_of, last_end_of, needed_from,
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows import slices
 from tidemark.timeops.windows.aggregates import results_of
-from tidemark.timeops.windows.closing import closing_watermarks
+from tidemark.timeops.windows.dating import W_END, W_START, with_both_ends, with_first_watermarks
 from tidemark.timeops.windows.drained import may_be_late, told_of
 from tidemark.timeops.windows.membership import (
     BY_END,
@@ -32,9 +32,7 @@ from tidemark.timeops.windows.membership import (
     place,
     with_groups,
 )
-from tidemark.timeops.windows.rises import REACHED
 from tidemark.timeops.windows.segment import WindowSegment, with_end_once
-from tidemark.timeops.windows.watermark_at import W_END, W_START, with_both_ends
 
 
 @dataclass(frozen=True)
@@ -80,9 +78,7 @@ class AlignedWindows:
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
         """Adds `__tm_start` and `_watermark`, just after the item that closed the window."""
-        wanted = results.select(*BY_END).distinct()
-        closed = closing_watermarks(wanted, segment.adjusted, self.window).drop(REACHED)
-        return self.with_start(results.join(closed, [*BY_END], "left"))
+        return self.with_start(with_first_watermarks(results, segment.adjusted, self.window))
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
         """Events of the windows that had not closed before the segment, each from its own moment on."""

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops.columns import SEQ, T_FINAL, TIMELINE, W_BEFORE, computed_once, same_in
 from tidemark.timeops.grid import close_time
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.windows.dating import W_END, with_end
 from tidemark.timeops.windows.membership import (
     DRAINED,
     END,
@@ -29,7 +30,6 @@ from tidemark.timeops.windows.membership import (
     group_names,
     with_groups,
 )
-from tidemark.timeops.windows.watermark_at import W_END, with_end
 
 LAST_SEQ = "__tm_last_seq"
 """BIGINT: the largest `_arrival_seq` in the window; null in one without events."""

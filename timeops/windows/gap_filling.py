@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.timeops.asof import with_largest_at_or_above
-from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, WATERMARK, same_in, to_instant, to_us
+from tidemark.timeops.columns import SEQ, T_FINAL, TIMELINE, W_BEFORE, WATERMARK, same_in, to_instant
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.grid import (
@@ -34,11 +33,7 @@ from tidemark.timeops.grid import (
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import with_aggregates
-from tidemark.timeops.windows.drained import ahead, columns_of, no_seq
-from tidemark.timeops.windows.membership import BY_END, END, START, group_names, left_out, with_groups
-from tidemark.timeops.windows.rises import AT
-from tidemark.timeops.windows.segment import WindowSegment
-from tidemark.timeops.windows.watermark_at import (
+from tidemark.timeops.windows.dating import (
     AFTER_SEQ,
     W_END,
     W_START,
@@ -46,6 +41,9 @@ from tidemark.timeops.windows.watermark_at import (
     with_both_ends,
     with_end,
 )
+from tidemark.timeops.windows.drained import ahead, columns_of, no_seq
+from tidemark.timeops.windows.membership import BY_END, END, START, group_names, left_out, with_groups
+from tidemark.timeops.windows.segment import WindowSegment
 
 Span = tuple[int, int]
 """Windows that begin at or behind an instant and before another, microseconds."""
@@ -61,7 +59,8 @@ _BEHIND, _UPTO, _HELD = (
     "__tm_upto",
     "__tm_held",
 )  # of the ends of windows: from, to, and how many hold events
-_REACHED_BY = "__tm_reached_by"
+_IS_ASKED = "__tm_is_asked"
+_BEFORE_ALL = -1  # before every _arrival_seq of a segment
 REACHED_W = (
     "__tm_reached_w"  # BIGINT: the watermark just after the item at which a row was owed; null for no such item
 )
@@ -242,18 +241,14 @@ def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, segment: Window
         `membership.BY_END` and `__tm_reached_w` BIGINT, the watermark just after the item; null where that was before
         the segment.
     """
-    item = F.struct((-F.col(SEQ)).alias("negative_seq"), to_us(CLOCK).alias("at"))  # the first is the largest
-    before = F.struct(F.lit(1).cast("bigint").alias("negative_seq"), F.lit(None).cast("bigint").alias("at"))
-    marks = fresh.select(TIMELINE, F.col(LAST_END).alias(END), item.alias(_REACHED_BY)).unionByName(
-        seen.select(TIMELINE, F.col(LAST_END).alias(END), before.alias(_REACHED_BY))
-    )
-    firsts = marks.groupBy(*BY_END).agg(F.max(_REACHED_BY).alias(_REACHED_BY))
-    asked = owed.select(*BY_END).distinct()
-    found = with_largest_at_or_above(asked, firsts, _REACHED_BY, key=TIMELINE, place=END, width=None)
-    by_item = found.select(
-        *BY_END, (-F.col(_REACHED_BY)["negative_seq"]).alias(AFTER_SEQ), F.col(_REACHED_BY)["at"].alias(AT)
-    ).where(F.col(AFTER_SEQ) >= 0)
-    places = by_item.select(TIMELINE, AFTER_SEQ, AT).distinct()
+    reached_by = fresh.select(TIMELINE, F.col(LAST_END).alias(END), F.col(SEQ).alias(AFTER_SEQ))
+    earlier = seen.select(TIMELINE, F.col(LAST_END).alias(END), F.lit(_BEFORE_ALL).cast("bigint").alias(AFTER_SEQ))
+    asked = owed.select(*BY_END).distinct().withColumn(_IS_ASKED, F.lit(True))
+    both = reached_by.unionByName(earlier).unionByName(asked, allowMissingColumns=True)
+    here_or_later = Window.partitionBy(TIMELINE).orderBy(F.desc(END))  # the same end counts, too
+    first = both.withColumn(AFTER_SEQ, F.min(AFTER_SEQ).over(here_or_later)).where(F.col(_IS_ASKED))
+    by_item = segment.materialize(first.where(F.col(AFTER_SEQ) >= 0).select(*BY_END, AFTER_SEQ))
+    places = by_item.select(TIMELINE, AFTER_SEQ).distinct()
     stood = watermarks_after(places, segment.adjusted).select(TIMELINE, AFTER_SEQ, F.col(WATERMARK).alias(REACHED_W))
     return by_item.join(stood, [TIMELINE, AFTER_SEQ]).select(*BY_END, REACHED_W)
 

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops.columns import LATENESS, TIMELINE, W_SET_BY, WATERMARK, same_in, to_instant
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import passes_having, results_of
+from tidemark.timeops.windows.dating import W_END, met_by
 from tidemark.timeops.windows.drained import ahead, of_contents
 from tidemark.timeops.windows.gap_filling import (
     REACHED_W,
@@ -37,7 +38,6 @@ from tidemark.timeops.windows.revisions import (
     revised_contents,
 )
 from tidemark.timeops.windows.segment import WindowSegment
-from tidemark.timeops.windows.watermark_at import W_END, met_by
 
 _PLACE = "__tm_place"
 _NEEDED = "__tm_needed"

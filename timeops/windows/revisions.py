@@ -19,25 +19,24 @@ from functools import partial
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import CLOCK, LOG, SEQ, TIMELINE, W_BEFORE, WATERMARK, floor_to, same_in, to_us
+from tidemark.timeops.columns import SEQ, TIMELINE, W_BEFORE, W_SET_BY, WATERMARK, floor_to, same_in
 from tidemark.timeops.events.adjustment import Adjusted
 from tidemark.timeops.grid import close_time
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.watermark.log_clock import with_ticks
-from tidemark.timeops.windows.closing import closing_watermarks
+from tidemark.timeops.windows.dating import (
+    AFTER,
+    AFTER_SEQ,
+    BEFORE,
+    REACHED,
+    W_END,
+    W_START,
+    closing_watermarks,
+    watermarks_after,
+    watermarks_around,
+)
 from tidemark.timeops.windows.kinds import WindowKind
 from tidemark.timeops.windows.membership import CHANGED_BY, END, EVENT, FRESH, RANK, group_names
-from tidemark.timeops.windows.rises import (
-    AT,
-    CLOCK_BEFORE,
-    ITEM,
-    REACHED,
-    clocks_of,
-    first_item_at,
-    with_clock_before,
-)
 from tidemark.timeops.windows.segment import WindowSegment
-from tidemark.timeops.windows.watermark_at import AFTER_SEQ, W_END, W_START, watermarks_after
 
 REVISION = "__tm_revision"
 IS_FINAL = "__tm_is_final"
@@ -58,7 +57,7 @@ PASSES = "__tm_passes"
 _ON_TIME, _TAKEN_BACK, _FINAL = -(2**62), 2**61, 2**62
 _CLOCK_START = "__tm_clock_start"
 _GIVEN, _NOW = "__tm_given", "__tm_now"
-_BEFORE, _AFTER, _SIDE, _CAME = "__tm_before", "__tm_after", "__tm_side", "__tm_came"
+_CAME = "__tm_came"
 _PREVIOUS = "__tm_previous_rank"  # of the result before; null of the first
 _IS_KNOWN, _REPLACED = "__tm_is_known", "__tm_replaced"
 
@@ -152,9 +151,8 @@ def _closed(lasts: DataFrame, adjusted: Adjusted, window: WindowSpec, keys: list
 def _taken_back(own: DataFrame, adjusted: Adjusted, keys: list[str]) -> DataFrame:
     """The moments at which events of the segment changed bounds, also where these had given nothing."""
     changed = own.where(F.col(CHANGED_BY).isNotNull()).select(*keys, CHANGED_BY).distinct()
-    by = F.col(CHANGED_BY)
-    placed = changed.withColumns({AFTER_SEQ: by["seq"], AT: by["clock"]})
-    found = watermarks_after(placed.select(TIMELINE, AFTER_SEQ, AT).distinct(), adjusted).drop(AT)
+    placed = changed.withColumn(AFTER_SEQ, F.col(CHANGED_BY)["seq"])
+    found = watermarks_after(placed.select(TIMELINE, AFTER_SEQ).distinct(), adjusted).drop(W_SET_BY)
     dated = placed.join(found, [TIMELINE, AFTER_SEQ], "left")
     return dated.withColumns({RANK: F.lit(_TAKEN_BACK), _GIVEN: F.lit(True), _NOW: F.lit(True)})
 
@@ -183,10 +181,9 @@ def _on_time(own: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFram
 
 def _at_events(late: DataFrame, adjusted: Adjusted) -> DataFrame:
     """Late events each of which makes a revision."""
-    clocks = adjusted.accepted.select(TIMELINE, F.col(SEQ).alias(RANK), to_us(CLOCK).alias(AT))
-    places = late.where(FRESH).select(TIMELINE, RANK).distinct().join(clocks, [TIMELINE, RANK])
-    found = watermarks_after(places.withColumn(AFTER_SEQ, F.col(RANK)), adjusted)
-    dated = late.join(found.withColumn(RANK, F.col(AFTER_SEQ)).drop(AFTER_SEQ, AT), [TIMELINE, RANK], "left")
+    places = late.where(FRESH).select(TIMELINE, F.col(RANK).alias(AFTER_SEQ)).distinct()
+    found = watermarks_after(places, adjusted).drop(W_SET_BY).withColumnRenamed(AFTER_SEQ, RANK)
+    dated = late.join(found, [TIMELINE, RANK], "left")
     return dated.withColumns({_GIVEN: F.lit(True), _NOW: F.col(FRESH)})
 
 
@@ -194,39 +191,12 @@ def _at_periods(late: DataFrame, adjusted: Adjusted, window: WindowSpec) -> Data
     """Periods of the clock in which events came; the first item behind one gives the result, if it still may."""
     late = late.where(F.col(CHANGED_BY).isNull() | (F.col(RANK) <= F.col(CHANGED_BY)["clock"]))
     earlier = F.coalesce(F.col(RANK) <= F.col(_CLOCK_START), F.lit(False))
-    ends = late.where(~earlier).select(TIMELINE, RANK, _CLOCK_START).distinct()
-    around = _watermarks_around(ends, adjusted).withColumn(_CAME, F.lit(True))
-    dated = late.join(around, [TIMELINE, RANK], "left").withColumn(WATERMARK, F.col(_AFTER))
-    may = F.coalesce(F.col(_BEFORE) < close_time(F.col(END), window), F.lit(True))
+    ends = late.where(~earlier).select(TIMELINE, RANK).distinct()
+    around = watermarks_around(ends, adjusted, RANK).withColumn(_CAME, F.lit(True))
+    dated = late.join(around, [TIMELINE, RANK], "left").withColumn(WATERMARK, F.col(AFTER))
+    may = F.coalesce(F.col(BEFORE) < close_time(F.col(END), window), F.lit(True))
     now = ~earlier & F.coalesce(_CAME, F.lit(False)) & may
     return dated.withColumns({_GIVEN: earlier | now, _NOW: now})
-
-
-def _watermarks_around(ends: DataFrame, adjusted: Adjusted) -> DataFrame:
-    """The watermarks just before and just after the first item of the log behind the end of a period.
-
-    Args:
-        ends: `_timeline`, `__tm_rank` (the end, by the clock), `__tm_clock_start`; each once.
-        adjusted: The segment.
-
-    Returns:
-        `_timeline`, `__tm_rank`, `__tm_before`, `__tm_after`; no row where no item of the segment comes so far.
-    """
-    log = adjusted.clock.log
-    ends = ends.withColumn(LOG, log)
-    wanted = ends.select(LOG, F.col(RANK).alias(AT)).distinct()
-    clocks = clocks_of(with_ticks(adjusted.items, adjusted.clock.ticks), log)
-    items = with_clock_before(first_item_at(wanted, clocks), clocks).withColumnRenamed(AT, RANK)
-    reached = ends.join(items.where(F.col(ITEM).isNotNull()), [LOG, RANK])
-    seq = F.col(ITEM)["seq"]
-    just_before = F.struct((seq - 1).alias(AFTER_SEQ), F.coalesce(CLOCK_BEFORE, _CLOCK_START).alias(AT))
-    just_after = F.struct(seq.alias(AFTER_SEQ), F.col(ITEM)["clock"].alias(AT))
-    both = F.explode(F.map_from_arrays(F.array(F.lit(_BEFORE), F.lit(_AFTER)), F.array(just_before, just_after)))
-    places = reached.select(TIMELINE, RANK, both.alias(_SIDE, "place")).select(TIMELINE, RANK, _SIDE, "place.*")
-    found = watermarks_after(places.select(TIMELINE, AFTER_SEQ, AT).distinct(), adjusted)
-    sides = places.drop(AT).join(found, [TIMELINE, AFTER_SEQ], "left").groupBy(TIMELINE, RANK)
-    of_side = [F.max(F.when(F.col(_SIDE) == side, F.col(WATERMARK))).alias(side) for side in (_BEFORE, _AFTER)]
-    return sides.agg(*of_side)
 
 
 def changes(results: DataFrame, known: DataFrame, window: WindowSpec) -> DataFrame:

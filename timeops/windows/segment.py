@@ -20,8 +20,8 @@ from tidemark.timeops.grid import close_time
 from tidemark.timeops.materialize import Materialize, as_it_is
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import timeline_columns
+from tidemark.timeops.windows.dating import W_END, W_START, with_both_ends, with_end
 from tidemark.timeops.windows.membership import END, FRESH
-from tidemark.timeops.windows.watermark_at import W_END, W_START, with_both_ends, with_end
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class WindowSegment:
 
 
 def with_end_once(rows: DataFrame, state: DataFrame) -> DataFrame:
-    """Rows with `__tm_w_end`, see watermark_at.py, which they may have already."""
+    """Rows with `__tm_w_end`, see dating.py, which they may have already."""
     return rows if W_END in rows.columns else with_end(rows, state)
 
 

@@ -2,7 +2,7 @@
 
 Here: chains of events at most a gap apart (M, F), as gaps and islands by window functions. Not here: the cases in
 which one event after the other must be looked at (session_folds.py; after a flush drained.py), when exactly a session
-closed (closing.py).
+closed (dating.py).
 
 Under drop and adjust no accepted event is behind the watermark, so none can touch a session that has closed, and the
 chains are the sessions. Under `keep` they are too, unless an event of the chain came more than the allowed lateness
@@ -19,7 +19,7 @@ from tidemark.timeops.columns import CLOCK, LATENESS, MIN_US, SEQ, T_FINAL, TIME
 from tidemark.timeops.grid import close_time
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.windows.aggregates import results_of
-from tidemark.timeops.windows.closing import with_first_watermarks
+from tidemark.timeops.windows.dating import W_END, with_both_ends, with_end, with_first_watermarks
 from tidemark.timeops.windows.drained import refused_by_flush
 from tidemark.timeops.windows.membership import (
     BY_FLUSH,
@@ -41,7 +41,6 @@ from tidemark.timeops.windows.membership import (
 )
 from tidemark.timeops.windows.segment import WindowSegment, with_end_once
 from tidemark.timeops.windows.session_folds import BOUNDS, CHAIN, LAST, RISKY, bounds_of, cut_long, merge_late
-from tidemark.timeops.windows.watermark_at import W_END, with_both_ends, with_end
 
 _BEGINS = "__tm_begins"
 _BOUNDS, _MADE_BY = "__tm_bounds", "__tm_made_by"
@@ -92,8 +91,8 @@ class Sessions:
         return known.where(close_time(F.col(END), self.window) <= F.col(W_END)).drop(W_END)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Results of the sessions that close in the segment."""
-        return results_of(self.closed_contents(segment), self.keys, self.window)
+        """Results of the sessions that close in the segment, computed once, as they are read again to date them."""
+        return segment.materialize(results_of(self.closed_contents(segment), self.keys, self.window))
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
         """Adds `_watermark`, just after the item that closed the session."""

@@ -1,7 +1,7 @@
 """Sliding windows over a segment of the log: a result at every instant at which the events of a window change.
 
 Here: the instants at which an event comes (its time) and goes (its time and the size), and the events in
-`(instant - size, instant]` of each (A2). Not here: when exactly an instant closed (closing.py).
+`(instant - size, instant]` of each (A2). Not here: when exactly an instant closed (dating.py).
 
 An event belongs to instants from its own time to just before it goes, and others of its group make instants on the
 way. The windows of two instants overlap, so that an event is in as many results as its group has instants in a size.
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, floor_to, same_in, to_us
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import results_of
-from tidemark.timeops.windows.closing import with_first_watermarks
+from tidemark.timeops.windows.dating import W_END, W_START, with_both_ends, with_first_watermarks
 from tidemark.timeops.windows.drained import may_be_late, told_of
 from tidemark.timeops.windows.membership import (
     BY_END,
@@ -40,7 +40,6 @@ from tidemark.timeops.windows.membership import (
     with_groups,
 )
 from tidemark.timeops.windows.segment import WindowSegment, with_end_once
-from tidemark.timeops.windows.watermark_at import W_END, W_START, with_both_ends
 
 _MADE = "__tm_made"
 """Of an instant STRUCT<moment, fresh> of the first of the events that make it."""
@@ -103,8 +102,8 @@ class SlidingWindows:
         return _held_at(closing, passing, self.window)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Results at the instants that close in the segment."""
-        return results_of(self.closed_contents(segment), self.keys, self.window)
+        """Results at the instants that close in the segment, computed once, as they are read again to date them."""
+        return segment.materialize(results_of(self.closed_contents(segment), self.keys, self.window))
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
         """Adds `__tm_start` and `_watermark`, just after the item that closed the instant."""

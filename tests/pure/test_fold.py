@@ -1,0 +1,203 @@
+"""The loop over the items of a log equals the oracle: thousands of generated logs, whole and cut, without a JVM.
+
+Compared are the records that are behind the watermark, with the watermark that each finds and who set it; the
+watermark after every item; and the item that brings a watermark to a value. Rules 0 to 2 are the oracle's here: the
+product judges them in SQL, which the tests with Spark compare.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests import oracle
+from tests.oracle.grids import close_of
+from tests.oracle.outcome import Counts
+from tests.oracle.policies import Timed, TimePolicies, refused_at_ingestion
+from tests.properties.logs import (
+    Log,
+    arrived,
+    controlled,
+    generate,
+    record_of,
+    rules_of,
+    shape_of,
+    tick_after,
+    with_ticks,
+)
+from tests.seeds import Dice
+from tidemark.timeops.rules import SourceTime, TimeRules
+from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.watermark import fold
+from tidemark.timeops.watermark.timelines import STATE, JudgedLog, LogPlace, judge
+
+CASES = 20  # logs of a setting
+SETTINGS = 25  # settings of a mode
+MODES = ("events", "periods", "clock", "splits", "idle_splits", "silence")
+WINDOWS: tuple[dict[str, str], ...] = (
+    {"kind": "tumbling", "size": "10 us"},
+    {"kind": "hopping", "size": "30 us", "hop": "10 us"},
+    {"kind": "hopping", "size": "4 us", "hop": "25 us", "closed": "right"},
+    {"kind": "cumulative", "size": "9 us", "step": "3 us"},
+    {"kind": "tumbling", "size": "1 day", "time_zone": "Europe/Berlin"},
+    {"kind": "sliding", "size": "10 us"},
+    {"kind": "session", "gap": "7 us"},
+    {"kind": "snapshot"},
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Rules to judge by, and the oracle's words for them."""
+
+    time: TimeSpec
+    sources: tuple[SourceTime, ...]
+    windows: tuple[WindowSpec, ...]
+
+    @property
+    def rules(self) -> TimeRules:
+        return TimeRules(self.time, self.sources, uses_splits=bool(self.sources), windows=self.windows)
+
+
+def setting(mode: str, rng: random.Random) -> Setting:
+    def tolerance() -> dict[str, str]:
+        return {"tolerance": rng.choice(["7 us", "0 us", "25 us"]), "policy": rng.choice(["adjust", "drop"])}
+
+    idle: dict[str, str] | None = {
+        "clock": {"advance": "arrival_clock"},
+        "idle_splits": {"advance": "exclude_split"},
+        "silence": {"advance": "window_close"},
+    }.get(mode)
+    if idle and mode != "clock":
+        idle["timeout"] = rng.choice(["6 us", "25 us", "1 us"])
+    periods = [{"every": "30 us"}, {"every": "4 us"}]
+    policy = rng.choice(["keep", "drop", "adjust"])
+    time = TimeSpec(
+        timestamp_by="e",
+        over=("case",),
+        unit="microsecond",
+        out_of_orderness=rng.choice(["9 us", "0 us", "1 us", "60 us"]),
+        out_of_order=policy,
+        late=tolerance() if mode == "clock" else rng.choice([None, tolerance()]),
+        early=rng.choice([None, tolerance()]),
+        emit=rng.choice(periods if mode == "periods" else ["on_event", *periods]),
+        idle=idle,
+    )
+    sources: tuple[SourceTime, ...] = ()
+    if "splits" in mode:
+        listed = rng.choice([(), ("x",), ("y", "z")])
+        first = SourceTime("s", "e", "UTC", time.out_of_orderness_us, time.idle_timeout_us, listed)
+        own = SourceTime("r", "e", "UTC", 3, 11) if rng.random() < 0.5 else replace(first, name="r", splits=())
+        sources = (first, own)
+    lateness = rng.choice(["0 us", "12 us"]) if policy == "keep" else "0 us"
+    shapes = rng.sample(WINDOWS, rng.choice([1, 2])) if mode == "silence" else []
+    windows = tuple(
+        WindowSpec(
+            name=f"w{number}", group_by=("case",), aggregates={"n": "count(*)"}, allowed_lateness=lateness, **shape
+        )
+        for number, shape in enumerate(shapes)
+    )
+    return Setting(time, sources, windows)
+
+
+def narrow(log: Log, part: int | None, one: Setting, policies: TimePolicies) -> pa.Table:
+    """The narrow columns of a part of a log, as Spark gives them."""
+    rows: list[tuple[Any, ...]] = []
+    for event, clock in arrived(log, part):
+        record, t, role = record_of(event, log), None, fold.OUTSIDE
+        if refused_at_ingestion(record) is None and record.arrival_us is not None:
+            verdict = policies.judge(record, record.arrival_us)
+            if isinstance(verdict, Timed):
+                t, role = verdict.t, fold.JUDGED
+            elif one.rules.follows_activity:
+                role = fold.ACTIVE
+        closes = [
+            None if t is None else close_of(shape_of(w), t, one.time.unit_us) for w in one.rules.windows_to_close
+        ]
+        rows.append((event.seq, t, clock, role, log.timeline, event.source, event.split, *closes))
+    texts = {"_timeline", "_source", "_split"}
+    closing = [f"close{number}" for number in range(len(one.rules.windows_to_close))]
+    names = ["_arrival_seq", "t", "clock", "role", "_timeline", "_source", "_split", *closing]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+    kinds = [pa.string() if name in texts else pa.int64() for name in names]
+    return pa.table({n: pa.array(list(c), k) for n, c, k in zip(names, columns, kinds, strict=True)})
+
+
+def place_after(place: LogPlace, clocks: Sequence[int], every_us: int | None) -> LogPlace:
+    """Where the next part of a log begins, after items with these clocks."""
+    came = list(accumulate([us for us in (place.before_us, *clocks) if us is not None], max))
+    if not came:
+        return place
+    before = [us for us in came if every_us and us // every_us < came[-1] // every_us]
+    first = came[0] if place.first_us is None else place.first_us
+    return LogPlace(first, came[-1], before[-1] if before else place.ended_us)
+
+
+def assert_equal(log: Log, one: Setting, parts: Sequence[int | None]) -> None:
+    rules = rules_of(one.time, one.sources)
+    whole = log if parts != (None,) else replace(log, ticks=())
+    records = [record_of(event, log) for event in log.events]
+    expected = oracle.run(list(controlled(whole, records)), rules, [shape_of(window) for window in one.windows])
+    policies, place, state = TimePolicies(rules, Counts()), LogPlace(), STATE.empty_table()
+    behind, done = dict[int, tuple[int, int | None]](), 0
+    for part in parts:
+        tick, events = tick_after(whole, part), list(arrived(log, part))
+        judged = judge(narrow(log, part, one, policies), state, one.rules, replace(place, tick_us=tick))
+        columns = (judged.behind[name].to_pylist() for name in ("_arrival_seq", "watermark", "set_by"))
+        behind |= {seq: (watermark, set_by) for seq, watermark, set_by in zip(*columns, strict=True)}
+        count = len(events) + (tick is not None)
+        after = [known.get(log.timeline) for known in expected.watermarks[done : done + count]]
+        before = expected.watermarks[done - 1].get(log.timeline) if done else None
+        if log.timeline in judged.names.to_pylist():
+            assert_rises(judged, log.timeline, before, after)
+        clocks = [clock for _, clock in events if clock is not None] + ([] if tick is None else [tick])
+        place, state, done = place_after(place, clocks, one.time.emit_every_us), judged.state, done + count
+    moved = {"out_of_order", "kept_out_of_order"}
+    wanted = {e.seq: e.watermark_us for e in (*expected.ordered, *expected.held) if moved & set(e.adjusted_by)}
+    letters = [letter for letter in expected.dead_letters if letter.reason == "out_of_order"]
+    assert {seq: found[0] for seq, found in behind.items()} == wanted | {one.seq: one.watermark_us for one in letters}
+    assert {one.seq: behind[one.seq][1] for one in letters} == {one.seq: one.watermark_set_by for one in letters}
+
+
+def assert_rises(judged: JudgedLog, timeline: str, before: int | None, after: list[int | None]) -> None:
+    """The watermark after each item, and the first item at which it comes to any value in between."""
+    if not after:
+        return
+    index, count = judged.names.to_pylist().index(timeline), len(after)
+    found = judged.rises.after(np.full(count, index), np.arange(count)).value
+    assert [None if value == fold.NONE else value for value in found.tolist()] == after
+    wanted = sorted({us + near for us in after if us is not None for near in (-3, 0, 1)})
+    wanted = [us for us in wanted if before is None or us > before]
+    reached = judged.rises.reaching(np.full(len(wanted), index), np.array(wanted, np.int64))
+    for us, watermark, first in zip(wanted, reached.watermark.tolist(), reached.reached.tolist(), strict=True):
+        assert (None if watermark == fold.NONE else watermark) == next(
+            (w for w in after if w is not None and w >= us), None
+        )
+        assert watermark == fold.NONE or us <= first <= watermark
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_loop_equals_the_oracle_on_logs_whole_and_cut(mode: str, dice: Dice) -> None:
+    for number in range(SETTINGS):
+        rng = random.Random(f"{mode} {dice.seed(number)}")
+        one = setting(mode, rng)
+        logs = with_ticks(generate(rng.getrandbits(32), CASES), rng.getrandbits(32))
+        for log in logs:
+            assert_equal(log, one, (None,))
+            assert_equal(log, one, tuple(range(len(log.cuts) + 1)))
+
+
+def test_compiled_it_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(7)
+    for mode in MODES:
+        one = setting(mode, rng)
+        for log in with_ticks(generate(11, 10), 12):
+            parts = tuple(range(len(log.cuts) + 1))
+            with monkeypatch.context() as patched:
+                patched.setattr(fold, "COMPILED_FROM", 0)
+                assert_equal(log, one, parts)

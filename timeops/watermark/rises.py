@@ -1,0 +1,299 @@
+"""How watermarks rose in a segment of one log: the watermark after any item, the item that brought one to a value.
+
+Here: look-ups in what the loop found (fold.py): between two rises a timeline is silent, and what the clock gives it
+then is a function of the clock. Arrays in, arrays out, each of one length. Not here: the loop, frames (dating.py).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tidemark.timeops.watermark.fold import (
+    ARRIVAL_CLOCK,
+    MIN_US,
+    NONE,
+    WINDOW_CLOSE,
+    Array,
+    Fold,
+    Found,
+    Items,
+)
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """Watermarks, and after which `_arrival_seq` each had its value first; NONE for none."""
+
+    value: Array
+    set_by: Array
+
+
+@dataclass(frozen=True)
+class Reached:
+    """When watermarks came to wanted values.
+
+    Attributes:
+        watermark: Just after the item that brought it there; NONE where no item did.
+        reached: The watermark that first came so far: of one item the clock comes first, and its event may raise the
+            watermark further.
+    """
+
+    watermark: Array
+    reached: Array
+
+
+@dataclass(frozen=True)
+class Rises:
+    """What the look-ups go by.
+
+    Attributes:
+        items: The items of the segment.
+        start: TIMELINE and LOG before the segment, and what does not change in it.
+        found: What the loop found.
+    """
+
+    items: Items
+    start: Fold
+    found: Found
+
+    # Places: the index of an item; -1 is before the first one, and the tick is behind the last record.
+
+    @cached_property
+    def clock(self) -> Array:
+        """The clock at each item, the tick's last."""
+        tick = self.items.tick
+        return self.items.clock if tick is None else np.append(self.items.clock, np.int64(tick))
+
+    @cached_property
+    def _silent_at(self) -> Array:
+        """The clock at each item as silences go by it: a record at the very instant of a timeout beats it."""
+        at = np.where(self.clock == NONE, NONE, self.clock - 1)
+        if self.items.tick is not None:
+            at[-1] = self.clock[-1]
+        return at
+
+    @cached_property
+    def _rises(self) -> tuple[Array, Array]:
+        """The rises by timeline, in each by item; and where those of each timeline begin."""
+        order = np.argsort(self.found.rises["timeline"], kind="stable")
+        begins = np.searchsorted(self.found.rises["timeline"][order], np.arange(len(self.start.timelines) + 1))
+        return order, begins
+
+    @cached_property
+    def _rows(self) -> Array:
+        return self.found.rises[self._rises[0]]
+
+    @cached_property
+    def _silences(self) -> Array:
+        return self.found.silences[self._rises[0]] if len(self.found.silences) else self.found.silences
+
+    @property
+    def _idle(self) -> int:
+        return int(self.start.rules[0]["idle"])
+
+    @property
+    def _every(self) -> int:
+        return int(self.start.rules[0]["every"])
+
+    def place_of(self, seq: Array) -> Array:
+        """The last item whose `_arrival_seq` is at most a number."""
+        return np.searchsorted(self.items.seq, seq, "right") - 1
+
+    def first_at(self, clock_us: Array) -> Array:
+        """The first item at which the clock has come to an instant; the number of items where none has."""
+        return np.searchsorted(self.clock, clock_us, "left")
+
+    def after(self, timeline: Array, place: Array) -> Watermark:
+        """The watermark that the next item finds after an item."""
+        before = self.start.timelines[timeline]
+        if self._every == 0:
+            found = self._computed(timeline, place)
+            at_start = place < 0
+            return Watermark(
+                np.where(at_start, before["seen"], found.value), np.where(at_start, before["seen_by"], found.set_by)
+            )
+        log = self.start.log[0]
+        now = self._clock_at(place)
+        period = np.where(now == NONE, NONE, now // self._every * self._every)
+        ended = np.searchsorted(self.clock, period, "left") - 1
+        ended = (
+            np.where((ended >= 0) & (self.clock[np.maximum(ended, 0)] == NONE), -1, ended)
+            if len(self.clock)
+            else ended
+        )
+        found = self._computed(timeline, np.where(now == NONE, -1, ended))
+        # The period began before the segment, and was published there.
+        is_known = (ended < 0) & (period <= log["period"])
+        known = before["seen"]
+        if self._idle == ARRIVAL_CLOCK and log["ended"] != NONE:
+            known = np.maximum(known, self._by_arrival(np.full(len(known), log["ended"])))
+        value = np.where(is_known, known, found.value)
+        known_by = np.where(known > before["seen"], NONE, before["seen_by"])
+        return Watermark(value, np.where(is_known, known_by, found.set_by))
+
+    def before(self, timeline: Array, place: Array) -> Watermark:
+        """The watermark that events of the segment find, at their items: what the clock gives by then is in it."""
+        if self._every > 0:
+            return self.after(timeline, place)  # what a period shows, it shows from its first item on
+        found, rows = self._computed(timeline, place - 1), self._rows
+        given = np.full(len(place), NONE)
+        if self._idle == ARRIVAL_CLOCK:
+            given = self._by_arrival(self._clock_at(place))
+        elif len(rows):
+            _, begins = self._rises
+            row = _bisect(rows["item"], begins[timeline], begins[timeline + 1], place)
+            at = np.minimum(row, len(rows) - 1)
+            is_own = (row < begins[timeline + 1]) & (rows["item"][at] == place)
+            given = np.where(is_own, rows["by_clock"][at], NONE)
+        return Watermark(np.maximum(found.value, given), np.where(given > found.value, NONE, found.set_by))
+
+    def reaching(self, timeline: Array, wanted: Array) -> Reached:
+        """When the watermarks of timelines came to values that they had not before the segment."""
+        place, reached = self._computed_place(timeline, wanted)
+        nowhere = len(self.clock)
+        if self._every == 0:
+            # What was computed before the segment, and not seen there, is seen at once.
+            value = self._computed(timeline, np.minimum(place, nowhere - 1)).value
+            is_none = place >= nowhere
+            return Reached(np.where(is_none, NONE, value), np.where(is_none, NONE, reached))
+        log = self.start.log[0]
+        now = self._clock_at(np.minimum(place, nowhere - 1))
+        period = np.where(place < 0, log["period"], now // self._every * self._every)
+        shown = np.where(place >= nowhere, nowhere, np.searchsorted(self.clock, period + self._every, "left"))
+        value = self._computed(timeline, np.minimum(shown, nowhere) - 1).value
+        value = np.where(shown >= nowhere, NONE, value)
+        return Reached(value, value)
+
+    # The watermark as the rules compute it, which periods of emission show later.
+
+    def _computed(self, timeline: Array, place: Array) -> Watermark:
+        before = self.start.timelines[timeline]
+        rows, (_, begins) = self._rows, self._rises
+        low, high = begins[timeline], begins[timeline + 1]
+        following = _bisect(rows["item"], low, high, place + 1)
+        is_own = following > low
+        last = np.maximum(following - 1, 0)
+        value, set_by = before["computed"].copy(), before["computed_by"].copy()
+        if len(rows):
+            value = np.where(is_own, rows["watermark"][last], value)
+            set_by = np.where(is_own, rows["set_by"][last], set_by)
+        given = self._given(timeline, place, following, high)
+        return Watermark(np.maximum(value, given), np.where(given > value, NONE, set_by))
+
+    def _given(self, timeline: Array, place: Array, following: Array, high: Array) -> Array:
+        """What the clock alone gives timelines at a place."""
+        if self._idle == ARRIVAL_CLOCK:
+            return self._by_arrival(self._clock_at(place))
+        given = np.full(len(timeline), NONE)
+        if self._idle != WINDOW_CLOSE or not len(self._rows):
+            return given
+        row = np.minimum(following, len(self._rows) - 1)
+        in_silence = (following < high) & (self._rows["by_clock"][row] != NONE) & (place >= 0)
+        if not in_silence.any():
+            return given
+        given[in_silence] = self._in_silence(row[in_silence], self._silent_at[place[in_silence]])
+        return given
+
+    def _computed_place(self, timeline: Array, wanted: Array) -> tuple[Array, Array]:
+        """The first item at which the rules give so much, and what first came so far."""
+        rows, (_, begins) = self._rows, self._rises
+        low, high = begins[timeline], begins[timeline + 1]
+        row = _bisect(rows["watermark"], low, high, wanted)
+        nowhere, is_row = len(self.clock), row < high
+        before = self._computed(timeline, np.full(len(timeline), -1)).value
+        if len(rows):
+            at = np.minimum(row, len(rows) - 1)
+            place = np.where(is_row, rows["item"][at], nowhere)
+            by_clock = is_row & (rows["by_clock"][at] >= wanted)
+            reached = np.where(by_clock, rows["by_clock"][at], np.where(is_row, rows["watermark"][at], NONE))
+        else:
+            at, by_clock = row, np.zeros(len(row), bool)
+            place, reached = np.full(len(row), nowhere), np.full(len(row), NONE)
+        if self._idle == WINDOW_CLOSE and by_clock.any():
+            begins_at = self._first_silent(at[by_clock], wanted[by_clock])
+            own = place[by_clock]
+            found = np.minimum(np.searchsorted(self._silent_at, begins_at, "left"), own)
+            given = self._in_silence(at[by_clock], self._silent_at[found])
+            reached[by_clock] = np.where(found < own, given, reached[by_clock])
+            place[by_clock] = found
+        elif self._idle == ARRIVAL_CLOCK:
+            place, reached = self._first_by_arrival(wanted, place, reached)
+        known = before >= wanted
+        return np.where(known, -1, place), np.where(known, before, reached)
+
+    def _first_by_arrival(self, wanted: Array, place: Array, reached: Array) -> tuple[Array, Array]:
+        rules, nowhere = self.start.rules[0], len(self.clock)
+        whole = wanted + -wanted % rules["unit"]
+        by_clock = np.searchsorted(self.clock, np.maximum(whole + rules["clock_tolerance"], NONE + 1), "left")
+        lowest = np.searchsorted(self.clock, NONE + 1, "left")  # before year 0001 the first clock is enough
+        by_clock = np.where(wanted <= MIN_US, lowest, by_clock)
+        if nowhere:
+            given = self._by_arrival(self.clock[np.minimum(by_clock, nowhere - 1)])
+            reached = np.where((by_clock <= place) & (by_clock < nowhere), given, reached)
+        return np.minimum(place, by_clock), reached
+
+    def _clock_at(self, place: Array) -> Array:
+        if not len(self.clock):
+            return np.full(len(place), self.start.log[0]["clock"])
+        return np.where(place < 0, self.start.log[0]["clock"], self.clock[np.maximum(place, 0)])
+
+    def _by_arrival(self, clock_us: Array) -> Array:
+        """The watermark that the arrival clock gives every timeline (A2)."""
+        rules = self.start.rules[0]
+        behind = np.maximum(np.where(clock_us == NONE, MIN_US, clock_us) - rules["clock_tolerance"], MIN_US)
+        return np.where(clock_us == NONE, NONE, behind // rules["unit"] * rules["unit"])
+
+    def _in_silence(self, row: Array, silent_us: Array) -> Array:
+        """What the clock gives in the silence before a rise (M), as `_closed_by_clock` of the loop."""
+        rules = self.start.rules[0]
+        limit, found = silent_us - rules["timeout"], np.full(len(row), NONE)
+        for w, grid in enumerate(self.start.grids):
+            highest = self._silences[row, w]
+            on_grid = self._last_close(grid, limit)
+            by_window = np.where(
+                on_grid == NONE, np.where(highest <= limit, highest, NONE), np.minimum(highest, on_grid)
+            )
+            found = np.maximum(found, np.where(highest == NONE, NONE, by_window))
+        whole = np.where(found == NONE, NONE, found // rules["unit"] * rules["unit"])
+        begun = silent_us - rules["waited"] >= self._rows["last"][row] + rules["timeout"]
+        return np.where(begun, whole, NONE)
+
+    def _first_silent(self, row: Array, wanted: Array) -> Array:
+        """The first clock at which the silence before a rise gives so much."""
+        rules = self.start.rules[0]
+        whole = wanted + -wanted % rules["unit"]
+        found = np.full(len(row), 2**63 - 1)
+        for w, grid in enumerate(self.start.grids):
+            highest = self._silences[row, w]
+            closes = np.minimum(self._next_close(grid, whole, highest), highest)
+            found = np.minimum(found, np.where((highest != NONE) & (highest >= whole), closes, found))
+        return np.asarray(np.maximum(self._rows["last"][row] + rules["waited"], found) + rules["timeout"])
+
+    def _last_close(self, grid: np.void, limit: Array) -> Array:
+        if grid["period"] > 0:
+            return np.asarray(grid["anchor"] + (limit - grid["anchor"]) // grid["period"] * grid["period"])
+        instants = self.start.instants[grid["first"] : grid["end"]]
+        if not len(instants):
+            return np.full(len(limit), NONE)
+        place = np.searchsorted(instants, limit, "right")
+        return np.where(place > 0, instants[np.maximum(place - 1, 0)], NONE)
+
+    def _next_close(self, grid: np.void, limit: Array, highest: Array) -> Array:
+        if grid["period"] > 0:
+            return np.asarray(grid["anchor"] - (grid["anchor"] - limit) // grid["period"] * grid["period"])
+        instants = self.start.instants[grid["first"] : grid["end"]]
+        if not len(instants):
+            return highest
+        return np.asarray(instants[np.minimum(np.searchsorted(instants, limit, "left"), len(instants) - 1)])
+
+
+def _bisect(values: Array, low: Array, high: Array, wanted: Array) -> Array:
+    """The first place of each slice `values[low:high]` whose value is at least a wanted one; `high` for none."""
+    low, high = low.copy(), high.copy()
+    while (open_ := low < high).any():
+        middle = (low + high) // 2
+        less = open_ & (values[np.where(open_, middle, 0)] < wanted)
+        low = np.where(less, middle + 1, low)
+        high = np.where(open_ & ~less, middle, high)
+    return low
