@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
-from operator import itemgetter
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -44,10 +43,11 @@ from tidemark.timeops.cases.values import read_row, text_of
 from tidemark.timeops.engine import State
 from tidemark.timeops.events.adjustment import Released
 from tidemark.timeops.expressions.try_expression import as_json
-from tidemark.timeops.spec import Spec
+from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.utc import instant_of
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace
 from tidemark.timeops.windows.gap_filling import told_in_words
+from tidemark.timeops.windows.results import with_next_revision
 from tidemark.timeops.windows.revisions import PASSES
 
 MOST_CUTS = 32
@@ -55,6 +55,7 @@ MOST_CUTS = 32
 
 _TIMELINES, _LOGS = "timelines", "logs"  # beside the tables: watermarks of both
 _SEGMENT = "__tm_segment"  # of a row that was written
+_REPLACED = "__tm_replaced"  # of a result the segment whose revision replaces it; null for none
 _IN_SEQUENCE = "__tm_in_sequence"  # of a released event: false for those that pass outside the sequence
 
 
@@ -108,9 +109,8 @@ def run_cases(
     rules = rules_for_many_logs(spec, records.payload.names)
     with told_in_words():
         segments = _fold(spark, records, logs, flushing, rules)
-        rows = _collected(segments, schemas)
-    revised = {WINDOWS + w.name: w.key_columns for w in spec.revised_windows}
-    written = _Written(rows, _last(logs), len(segments), frozenset(flushing), revised)
+        rows = _collected(segments, schemas, rules.time.windows)
+    written = _Written(rows, _last(logs), len(segments), frozenset(flushing))
     return [_outcomes(number, case, logs, written, list(schemas)) for number, case in enumerate(cases)]
 
 
@@ -216,23 +216,30 @@ def _fold(
 
 
 def _collected(
-    segments: Sequence[_Segment], schemas: Mapping[str, StructType]
+    segments: Sequence[_Segment], schemas: Mapping[str, StructType], windows: Sequence[WindowSpec]
 ) -> dict[tuple[int, str, str], list[dict[str, Any]]]:
     """All rows by segment, log and table, in one job."""
     state = StructType.fromDDL("_timeline STRING, watermark BIGINT")
     assert isinstance(state, StructType)
     log_state = StructType([state["watermark"]])
     kinds = {**schemas, _TIMELINES: state, _LOGS: log_state}
-    frames = []
+    revised = {WINDOWS + window.name: window for window in windows if window.revises}
+    by_table: dict[str, list[DataFrame]] = defaultdict(list)
     for number, segment in enumerate(segments):
         timelines = segment.timelines.withColumn(LOG, log_of_timeline())
-        tables = {**segment.tables, _TIMELINES: timelines, _LOGS: segment.logs}
-        frames += [_as_json(frame, number, table, kinds[table]) for table, frame in tables.items() if table in kinds]
+        for table, frame in {**segment.tables, _TIMELINES: timelines, _LOGS: segment.logs}.items():
+            by_table[table].append(frame.withColumn(_SEGMENT, F.lit(number)))
+    frames = []
+    for table, columns in kinds.items():
+        each = by_table[table]
+        if table in revised:
+            each = [with_next_revision(reduce(DataFrame.unionByName, each), revised[table], _SEGMENT, _REPLACED)]
+        frames += [_as_json(frame, table, columns) for frame in each]
     rows: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in reduce(DataFrame.unionByName, frames).collect():
         read = read_row(row["row"], kinds[row["table"]])
         rows[row["segment"], row["log"], row["table"]].append(
-            read | {_IN_SEQUENCE: row["in_sequence"], PASSES: row["passes"]}
+            read | {_IN_SEQUENCE: row["in_sequence"], PASSES: row["passes"], _REPLACED: row["replaced"]}
         )
     return rows
 
@@ -246,16 +253,18 @@ def _unnumbered(events: DataFrame) -> DataFrame:
     return events.withColumn(c.RELEASE_SEQ, F.lit(None).cast("bigint"))
 
 
-def _as_json(frame: DataFrame, segment: int, table: str, columns: StructType) -> DataFrame:
+def _as_json(frame: DataFrame, table: str, columns: StructType) -> DataFrame:
     named = frame.withColumn(c.TIMELINE, timeline_in_log()) if c.TIMELINE in frame.columns else frame
     in_sequence = F.col(_IN_SEQUENCE) if _IN_SEQUENCE in frame.columns else F.lit(None).cast("boolean")
+    replaced = F.col(_REPLACED) if _REPLACED in frame.columns else F.lit(None).cast("int")
     return named.select(
-        F.lit(segment).alias("segment"),
+        F.col(_SEGMENT).alias("segment"),
         F.lit(table).alias("table"),
         F.col(LOG).alias("log"),
         in_sequence.alias("in_sequence"),
         as_json(*[F.col(f"`{name}`") for name in columns.names]).alias("row"),
         (F.col(PASSES) if PASSES in frame.columns else F.lit(True)).alias("passes"),
+        replaced.alias("replaced"),
     )
 
 
@@ -263,15 +272,13 @@ def _as_json(frame: DataFrame, segment: int, table: str, columns: StructType) ->
 class _Written:
     """What the segments wrote: rows by segment, log and table.
 
-    Also behind which segment all items are, how many segments there were, which logs were flushed, and the keys of
-    tables whose rows are revised.
+    Also after which segment all items are, how many segments there were, and which logs were flushed.
     """
 
     rows: Mapping[tuple[int, str, str], Sequence[Row]]
     last: int
     segments: int
     flushed: frozenset[str]
-    revised: Mapping[str, Sequence[str]]
 
     def final(self, log: str, tables: Sequence[str]) -> Outcome:
         """What stands in the tables when all of a log is done."""
@@ -293,13 +300,9 @@ class _Written:
         )
 
     def _appended(self, log: str, table: str, end: int) -> list[Row]:
+        """The rows of a table after a segment, without those that a revision has replaced by then."""
         rows: list[Row] = [{**row, _SEGMENT: s} for s in range(end + 1) for row in self.rows.get((s, log, table), ())]
-        keys = self.revised.get(table)
-        if keys is None:
-            return rows
-        # As text, so that NaN is one value, as it is where groups are formed.
-        last = {repr([row[key] for key in keys]): row for row in sorted(rows, key=itemgetter("_revision"))}
-        return [row for row in last.values() if row[PASSES]]
+        return [row for row in rows if row[PASSES] and (row[_REPLACED] is None or row[_REPLACED] > end)]
 
 
 def _numbered(rows: Sequence[Row]) -> list[Row]:
@@ -316,7 +319,8 @@ def _numbered(rows: Sequence[Row]) -> list[Row]:
 
 def _plain(rows: Sequence[Row]) -> list[Row]:
     return [
-        {name: value for name, value in row.items() if name not in (_IN_SEQUENCE, PASSES, _SEGMENT)} for row in rows
+        {name: value for name, value in row.items() if name not in (_IN_SEQUENCE, PASSES, _REPLACED, _SEGMENT)}
+        for row in rows
     ]
 
 

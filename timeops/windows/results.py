@@ -39,7 +39,7 @@ from tidemark.timeops.windows.revisions import (
 )
 from tidemark.timeops.windows.segment import WindowSegment
 
-_PLACE = "__tm_place"
+_NEXT = "__tm_next"
 _NEEDED = "__tm_needed"
 
 
@@ -129,10 +129,14 @@ def last_revisions(results: DataFrame, window: WindowSpec) -> DataFrame:
     """
     if not window.revises:
         return results
-    results = results.drop(LATE_EVENTS)
-    keys = [F.col(f"`{name}`") for name in window.key_columns]
-    later = Window.partitionBy(*keys).orderBy(F.desc("_revision"))
-    return results.withColumn(_PLACE, F.row_number().over(later)).where(F.col(_PLACE) == 1).drop(_PLACE)
+    found = with_next_revision(results.drop(LATE_EVENTS), window, "_revision", _NEXT)
+    return found.where(F.col(_NEXT).isNull()).drop(_NEXT)
+
+
+def with_next_revision(results: DataFrame, window: WindowSpec, name: str, into: str) -> DataFrame:
+    """Add a column of the next revision of each result, which replaces it; null where none does."""
+    keys = [F.col(f"`{key}`") for key in window.key_columns]
+    return results.withColumn(into, F.lead(name).over(Window.partitionBy(*keys).orderBy("_revision")))
 
 
 def late_for_windows(segment: WindowSegment, window: WindowSpec) -> DataFrame:
