@@ -278,7 +278,6 @@ def _note_activity(one: Any, slots: Array, own: int, rules: Any, log: Any) -> bo
     split["last"] = now - _waited(split["waited"], split["since"], now)
     if not was_active:
         one["lowest"] = NONE
-        one["next_idle"] = min(one["next_idle"], _idle_at(split, log["first"]))
     return bool(was_active)
 
 
