@@ -172,12 +172,13 @@ def time_adjustment(
     together = None
     if execution.keeps_records or rules.time.deduplicate_by:
         together = _with_rule_3(_beside(judged, behind), rules)
-        accepted, refused = together.where(F.col(REASON).isNull()), together.where(F.col(REASON).isNotNull())
+        accepted = refused = together
     else:
         # The few that are refused are read again by themselves, and the others without them.
         seqs = _refused_seqs(found, rules)
         rest = judged_alone(_without(items, seqs))
-        accepted = _with_rule_3(_beside(rest, None if rules.time.out_of_order == "drop" else behind), rules)
+        drops_all = rules.time.out_of_order == "drop" and seqs is not None  # who is behind is not among the rest
+        accepted = _with_rule_3(_beside(rest, None if drops_all else behind), rules)
         refused = _with_rule_3(_beside(judged_alone(_only(items, seqs)), behind), rules)
     return Adjusted(
         accepted=accepted.where(F.col(REASON).isNull()),
