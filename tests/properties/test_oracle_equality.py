@@ -12,6 +12,7 @@ from tests.properties.fold import run
 from tests.properties.kinds import some_of
 from tests.properties.logs import BASE_US, KEY, Event, Log, cut, generate
 from tests.seeds import Dice
+from tidemark.timeops.events import adjustment
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
@@ -186,6 +187,18 @@ def test_an_event_stays_named_when_the_clock_comes_to_the_same_watermark_after_i
     for keeps in KEEPS_RECORDS:
         out = run(spark, [log], time, (), keeps_records=keeps)
         assert [letter[-2:] for letter in out.letters["2"]] == [(2, 0)]
+        assert_equal_to_oracle(log, out, time, (), flush=False)
+
+
+@pytest.mark.parametrize("policy", ["drop", "adjust", "keep"])
+def test_more_refused_records_than_can_be_named_by_number_are_left_out_all_the_same(
+    spark: SparkSession, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adjustment, "_BROADCAST", 0)
+    logs = generate(31, 60)
+    time = TimeSpec.model_validate({"timestamp_by": "e", "over": ["case"], "out_of_order": policy})
+    out = run(spark, logs, time, (), keeps_records=False)
+    for log in logs:
         assert_equal_to_oracle(log, out, time, (), flush=False)
 
 
