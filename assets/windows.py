@@ -99,7 +99,8 @@ def _of_open_windows(batch: Batch, window: WindowSpec) -> Filters:
     if batch.workspace.keeps_timelines or watermark_us is None:
         return ()
     first_us = kind_of(window).needed_from(watermark_us) - 1  # an event on the start may be outside
-    return [("window_start", ">=", Instant(max(first_us, c.MIN_US)))]
+    # A window around an event of the year 1 may begin before it, where no event can be.
+    return [("window_start", ">=", Instant(first_us))] if first_us >= c.MIN_US else ()
 
 
 def _others(old: DataFrame, last: DataFrame, window: WindowSpec) -> DataFrame:

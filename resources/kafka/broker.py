@@ -47,13 +47,14 @@ class Broker:
 
     Args:
         connection: How to reach them.
+        patience_s: How long all questions of the look may take, all together.
 
     Raises:
         MachineError: The client is not installed.
         InputError: An option is not one that the client takes.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, patience_s: float = PATIENCE_S) -> None:
         try:
             from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra, and only these pipelines need it
             from confluent_kafka.admin import AdminClient  # noqa: PLC0415
@@ -64,7 +65,8 @@ class Broker:
                 remedy="install it with `pip install 'tidemark[kafka]'`.",
             ) from error
         self._connection = connection
-        self._until = time.monotonic() + PATIENCE_S
+        self._patience_s = patience_s
+        self._until = time.monotonic() + patience_s
         self._said: list[KafkaError] = []
         waits = {
             "socket.timeout.ms": "10000",
@@ -179,14 +181,14 @@ class Broker:
         consumer = self._consumer({})
         try:
             consumer.assign([TopicPartition(*one, first) for one, (first, _) in ranges.items()])
-            self._until = time.monotonic() + PATIENCE_S
+            self._until = time.monotonic() + self._patience_s
             while left:
                 record = consumer.poll(_STEP_S)
                 if record is None:
                     if time.monotonic() > self._until:
                         raise self._silent()
                     continue
-                self._until = time.monotonic() + PATIENCE_S
+                self._until = time.monotonic() + self._patience_s
                 error, one = record.error(), (str(record.topic()), int(record.partition() or 0))
                 if error is not None and error.name() != "_PARTITION_EOF":
                     raise self._failed(error, f"topic {record.topic()}")
@@ -283,7 +285,7 @@ class Broker:
         said = next((_why(one) for one in self._said if one.name() != "_ALL_BROKERS_DOWN"), "")
         return InputError(
             f"Kafka at {self._connection.servers} does not answer"
-            + (f": {said}" if said else f" within {PATIENCE_S:g} s"),
+            + (f": {said}" if said else f" within {self._patience_s:g} s"),
             expected="a broker that can be reached from here",
             remedy="correct `bootstrap_servers`, or see whether the broker runs and its listeners name an "
             "address that this machine reaches",

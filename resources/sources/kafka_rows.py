@@ -171,11 +171,9 @@ def _fetched(
         rows = spark.read.format("kafka").options(**options).load()
         return computed(_with_place(rows.withColumn("us", F.unix_micros("timestamp")), source))
     except SPARK_FAILURES as error:
-        broker = Broker(connection)
-        # Brokers that are silent would keep this question waiting, too.
-        if _SILENT.search(str(error)) or not _may_overflow(broker, ranges):
+        if not _may_overflow(connection, ranges):
             raise _not_fetched(source, error) from error
-        read = broker.records({(one.topic, one.partition): (one.first, one.end) for one in ranges})
+        read = Broker(connection).records({(one.topic, one.partition): (one.first, one.end) for one in ranges})
         frames = [
             computed(_with_place(_frame(spark, part), source)) for part in iter(lambda: [*islice(read, _AT_ONCE)], [])
         ]
@@ -201,15 +199,21 @@ def _with_place(rows: DataFrame, source: KafkaSource) -> DataFrame:
     )
 
 
-_SILENT = re.compile("TimeoutException|DisconnectException|NetworkException|No resolvable bootstrap|UnknownReason")
 _AT_ONCE = 50_000  # records that this process holds
 _OVERFLOWS_MS = (1 << 63) // 1_000
+_SHORT_S = 2.0
 
 
-def _may_overflow(broker: Broker, ranges: Sequence[OffsetRange]) -> bool:
-    """Whether a timestamp may be one that Spark's reader fails at: a long does not hold its microseconds."""
+def _may_overflow(connection: Connection, ranges: Sequence[OffsetRange]) -> bool:
+    """Ask whether a timestamp is one that Spark's reader fails at: a long does not hold its microseconds.
+
+    Brokers that Spark found silent are not waited for again.
+    """
     ends = {(one.topic, one.partition): one.end for one in ranges}
-    since = broker.since(dict.fromkeys(ends, _OVERFLOWS_MS))
+    try:
+        since = Broker(connection, _SHORT_S).since(dict.fromkeys(ends, _OVERFLOWS_MS))
+    except InputError:
+        return False
     return any(offset is not None and offset < ends[one] for one, offset in since.items())
 
 
