@@ -39,7 +39,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.counts import REFUSED, dead_letters_by_reason, furthest_ahead
 from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import KEPT
-from tidemark.timeops.materialize import computed
+from tidemark.timeops.materialize import computed, from_driver
 from tidemark.timeops.rules import waiters_to_json
 from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import instant_of
@@ -201,7 +201,7 @@ def _write_timelines(batch: Batch, after: Position, counts: Mapping[str, int]) -
     pipeline = pa.Table.from_pylist([_pipeline_row(batch, after, counts)], schema=tables.WATERMARKS_SCHEMA)
     clock = F.lit(_instant(after.clock_us)).cast("timestamp")
     moved = watermark_rows(batch.timelines, state, clock, final=after.final)
-    rows = batch.workspace.spark.createDataFrame(pipeline).unionByName(
+    rows = from_driver(batch.workspace.spark, pipeline).unionByName(
         moved.withColumn(c.BATCH, batch.stamp), allowMissingColumns=True
     )
     # One file, or files of a full size.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from tidemark.timeops.session import is_local
 
@@ -32,8 +33,11 @@ def as_it_is(frame: DataFrame) -> DataFrame:
 
 
 def from_driver(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Rows that the driver has as a frame. In one chunk: Spark stops reading at an empty one."""
-    return spark.createDataFrame(rows.combine_chunks())
+    """Return rows that the driver has as a frame.
+
+    In one chunk, as Spark stops reading at an empty one, and with the schema, which Spark Connect needs of no rows.
+    """
+    return spark.createDataFrame(rows.combine_chunks(), from_arrow_schema(rows.schema))
 
 
 @dataclass(frozen=True)

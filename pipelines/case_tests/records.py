@@ -24,6 +24,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.cases.file import Case, CasesFile, Row
 from tidemark.timeops.cases.values import is_written_as_text
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
+from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.problems import Path, Problem, show
 from tidemark.timeops.spec import Source, Spec
 from tidemark.timeops.spec.fields import read_instant
@@ -95,7 +96,7 @@ def read_records(spark: SparkSession, spec: Spec, file: CasesFile, payload: Stru
     """
     file.complain(list(_unquoted(file.cases, payload)))
     lines = [line for number, case in enumerate(file.cases) for line in _lines(number, case, spec)]
-    written = spark.createDataFrame(pa.Table.from_pylist(lines, schema=_LINES))
+    written = from_driver(spark, pa.Table.from_pylist(lines, schema=_LINES))
     timed = reduce(DataFrame.unionByName, (_of_source(written, source, spec, payload) for source in spec.sources))
     misfits = F.array_compact(F.array(*[_misfit(name) for name in payload.names]))
     known = timed.withColumn("__tm_misfits", misfits).coalesce(1).localCheckpoint()

@@ -36,7 +36,7 @@ from tidemark.resources.sources.typed_texts import Reading
 from tidemark.timeops.errors import InputError, MachineError, first_line
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
-from tidemark.timeops.materialize import computed
+from tidemark.timeops.materialize import computed, from_driver
 from tidemark.timeops.spec import KafkaSource, Source
 from tidemark.timeops.utc import FIRST_US, LAST_US
 
@@ -230,7 +230,7 @@ def _frame(spark: SparkSession, records: Iterable["Message"]) -> DataFrame:
             {"key": one.key(), "value": one.value(), "headers": headers or None, "timestampType": kind - 1, "us": us}
             | place
         )
-    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=_READ))
+    return from_driver(spark, pa.Table.from_pylist(rows, schema=_READ))
 
 
 _READ = pa.schema(

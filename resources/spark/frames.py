@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, TimestampType
 
+from tidemark.timeops.materialize import from_driver
+
 Value = str | int | bool | None
 
 
@@ -50,7 +52,7 @@ def frame_of(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: Struc
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     kinds = to_arrow_schema(schema)
     arrays = [pa.array(values, kinds.field(name).type) for name, values in zip(schema.names, columns, strict=True)]
-    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=kinds))
+    return from_driver(spark, pa.Table.from_arrays(arrays, schema=kinds))
 
 
 def readable(frame: DataFrame) -> DataFrame:
