@@ -26,6 +26,7 @@ from pydantic import Field
 
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.batch.clocks import clock_of_tick, why_never
+from tidemark.assets.day_partitions import show_days, show_days_first
 from tidemark.assets.display import metadata as show
 from tidemark.assets.display.time_metadata import of_time_adjustment
 from tidemark.assets.held_back import held_back_check, held_back_result
@@ -144,6 +145,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         workspace.tell("looking for new input")
         workspace.ensure_whole()
         ensure_taken(workspace)
+        show_days_first(context.instance, workspace)
         create_tables(workspace)
         keep_names(workspace)  # of a commit that a dead run left; and nothing is begun where they cannot be kept
         done = _read(context, workspace, tidemark_batch)
@@ -295,6 +297,7 @@ def _commit(context: AssetExecutionContext, batch: Batch, run: LiveRun) -> show.
     workspace.batches.commit(plan, counts, versions, now, reason=batch.accepted_because)
     workspace.tell(_progress(workspace, plan, now))
     for name, days in (days_of_batch(batch) if spec.windows else {}).items():
+        show_days(context.instance, spec, name, days)
         table = tables.window_table(name)
         about = {**show.table(workspace.lake, table), "batch": show.number_of(plan)}
         in_all = rows_of_days(workspace, table, days)

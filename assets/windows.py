@@ -114,7 +114,7 @@ def days_of_batch(batch: BatchWriter) -> Mapping[str, Mapping[str, int]]:
     of_batch: Filters = [(c.BATCH, "=", batch.plan.batch_id)]
     found: dict[str, Mapping[str, int]] = {}
     for window in workspace.spec.windows:
-        days = _rows_by_day(workspace, tables.window_table(window.name), of_batch)
+        days = rows_by_day(workspace, tables.window_table(window.name), of_batch)
         if days:
             found[window.name] = dict(sorted(days.items()))
     return found
@@ -123,8 +123,8 @@ def days_of_batch(batch: BatchWriter) -> Mapping[str, Mapping[str, int]]:
 def rows_of_days(workspace: Workspace, table: str, days: Iterable[str]) -> Mapping[str, int]:
     """Rows that a table of windows has of some days, as of the last commit."""
     zone, asked = workspace.spec.partitions.time_zone, sorted(days)
-    if any(not _FIRST.isoformat() < day < _LAST.isoformat() for day in asked):
-        return _rows_by_day(workspace, table, [])
+    if not all(map(is_plain_day, asked)):
+        return rows_by_day(workspace, table)
     found = Counter[str]()
     for day in asked:
         if day not in found:  # days that follow one another are read together
@@ -132,16 +132,22 @@ def rows_of_days(workspace: Workspace, table: str, days: Iterable[str]) -> Mappi
             while (last + timedelta(days=1)).isoformat() in asked:
                 last += timedelta(days=1)
             begin, end = begin_of(first, zone), begin_of(last + timedelta(days=1), zone)
-            found.update(_rows_by_day(workspace, table, [("window_start", ">=", begin), ("window_start", "<", end)]))
+            found.update(rows_by_day(workspace, table, [("window_start", ">=", begin), ("window_start", "<", end)]))
     return found
 
 
-def _rows_by_day(workspace: Workspace, table: str, which: Filters) -> Counter[str]:
+def rows_by_day(workspace: Workspace, table: str, which: Filters = ()) -> Counter[str]:
+    """Rows that a table of windows has by the day of `window_start`, as of the last commit."""
     days = Counter[str]()
     for piece in pieces(workspace.lake, table, workspace.base_of(table), ["window_start"], which):
         starts_us = piece["window_start"].cast(pa.int64()).to_numpy()
         days.update(counts_by_day(starts_us, workspace.spec.partitions.time_zone))
     return days
+
+
+def is_plain_day(day: str) -> bool:
+    """Whether a day, such as `2026-01-31`, is one that every zone can name."""
+    return len(day) == len("2026-01-31") and _FIRST.isoformat() < day < _LAST.isoformat()
 
 
 def counts_by_day(instants_us: NDArray[np.int64], zone: str) -> dict[str, int]:

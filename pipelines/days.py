@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from dagster import DagsterInstance
 
 from tidemark.assets.backfill.days import days_of_zone
-from tidemark.assets.backfill.partitions import EARLIEST
+from tidemark.assets.day_partitions import show_days, show_days_held
 from tidemark.assets.runs import key
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import execute, failure_of
@@ -23,6 +23,9 @@ from tidemark.resources.workspace import SpecFile, Workspace, silent
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.spec import Spec
+
+EARLIEST = date(1900, 1, 1)
+"""The first day that may be asked for, unless the spec says another."""
 
 
 def rebuild(
@@ -58,17 +61,22 @@ def rebuild(
     choice = choose_spark(settings, file.inputs)
     open_session(choice, tell)
     last_before = workspace.batches.last_commit() if workspace.exists else None
-    job = build_definitions(settings, [file], choice, tell=tell, since=first).resolve_implicit_global_asset_job_def()
-    result = execute(
-        job,
-        instance,
-        str(uuid4()),
-        assets=[key(file.spec, window_table(name)) for name in asked],
-        tags={
-            "dagster/asset_partition_range_start": first.isoformat(),
-            "dagster/asset_partition_range_end": last.isoformat(),
-        },
-    )
+    job = build_definitions(settings, [file], choice, tell=tell).resolve_implicit_global_asset_job_def()
+    try:
+        for name in asked:  # Dagster takes a range by its first and its last partition
+            show_days(instance, file.spec, name, [first.isoformat(), last.isoformat()])
+        result = execute(
+            job,
+            instance,
+            str(uuid4()),
+            assets=[key(file.spec, window_table(name)) for name in asked],
+            tags={
+                "dagster/asset_partition_range_start": first.isoformat(),
+                "dagster/asset_partition_range_end": last.isoformat(),
+            },
+        )
+    finally:
+        show_days_held(instance, workspace)
     if not result.success:
         raise failure_of(result, None)
     done = [one for one in workspace.batches.history() if last_before is None or one.batch_id > last_before.batch_id]

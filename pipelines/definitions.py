@@ -6,7 +6,6 @@ wrong is shown (wrong_specs.py).
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import date
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -23,7 +22,7 @@ from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
 from tidemark.assets.asset_checks import live_checks
-from tidemark.assets.backfill.partitions import first_day, window_assets
+from tidemark.assets.backfill.partitions import window_assets
 from tidemark.assets.live import BATCH, NOTHING_ASKED, live_assets
 from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace
 from tidemark.pipelines import wrong_specs
@@ -103,7 +102,6 @@ def build_definitions(
     *,
     accepted: Acceptance | None = None,
     tell: Callable[[str], None] = silent,
-    since: date = date.max,
     memory: Memory | None = None,
 ) -> Definitions:
     """Definitions of pipelines whose specs were read.
@@ -114,17 +112,16 @@ def build_definitions(
         choice: Where they compute; by default as the settings say.
         accepted: A batch to commit although a blocking check fails (`tidemark accept`).
         tell: Called with a line on what is being done.
-        since: The day partitions begin with this day at the latest.
         memory: What was read of the tables, where there is one pipeline.
     """
     choice = choice or choose_spark(settings, [path for file in files for path in file.inputs])
     looks = [Workspace(file, settings.warehouse, memory=memory or Memory()) for file in files]  # without Spark
-    each = [_definitions_of(one, settings, LiveRun(_opener(one, choice, accepted, tell)), since) for one in looks]
+    each = [_definitions_of(one, settings, LiveRun(_opener(one, choice, accepted, tell))) for one in looks]
     resources = {SPARK: _spark_resource(tuple(sorted(choice.config.items()))), BATCH: NOTHING_ASKED}
     return Definitions.merge(*each, Definitions(resources=resources))
 
 
-def _definitions_of(looks: Workspace, settings: Settings, run: LiveRun, since: date) -> Definitions:
+def _definitions_of(looks: Workspace, settings: Settings, run: LiveRun) -> Definitions:
     """All of one pipeline but the resource."""
     file, spec = looks.file, looks.spec
     live = live_assets(spec, run)
@@ -136,7 +133,7 @@ def _definitions_of(looks: Workspace, settings: Settings, run: LiveRun, since: d
     )
     given = spec.schedule
     return Definitions(
-        assets=[*live, *window_assets(spec, run.workspace, min(since, first_day(looks)))],
+        assets=[*live, *window_assets(spec, run.workspace)],
         asset_checks=live_checks(spec, run, settings.data_docs),
         jobs=[job, upkeep_job(file, settings)],
         schedules=[live_schedule(looks, job.name)] if isinstance(given, str) else [],

@@ -24,6 +24,7 @@ from dagster import (
     sensor,
 )
 
+from tidemark.assets.day_partitions import show_days_first
 from tidemark.assets.held_back import tell_dagster
 from tidemark.assets.pending_work import PendingWork, look, signature
 from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG
@@ -97,6 +98,7 @@ def _decided(
 ) -> RunRequest | SkipReason:
     """As `decide`, once runs that nobody works on are over; the tick says which those were."""
     tell_dagster(context.instance, workspace.spec, work.held_back)
+    show_days_first(context.instance, workspace)
     over = end_dead_runs(workspace, job, context.instance) if work.is_there else []
     for sentence in over:
         context.log.warning(sentence)

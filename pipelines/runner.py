@@ -24,6 +24,7 @@ from dagster import (
 )
 
 from tidemark.assets.batch.clocks import clock_of_tick
+from tidemark.assets.day_partitions import show_days_first
 from tidemark.assets.held_back import NAME as HELD_BACK
 from tidemark.assets.held_back import tell_dagster
 from tidemark.assets.live import BATCH
@@ -134,6 +135,7 @@ def run_pipeline(
         report.passed_over = tuple(dict.fromkeys([*report.passed_over, *found.passed_over]))
         if not _has_work(workspace, found, options, ends):
             tell_dagster(instance, file.spec, found.held_back)
+            show_days_first(instance, workspace)
             return report
         import_ahead()  # while Spark starts, which leaves a core to others
         open_session(choice, tell)

@@ -26,6 +26,7 @@ from dagster import (
 )
 from pydantic import Field
 
+from tidemark.assets.day_partitions import show_days_held
 from tidemark.assets.runs import key
 from tidemark.resources import tables
 from tidemark.resources.lake.undoing import same_rows
@@ -125,6 +126,7 @@ def maintain(
     before = workspace.clock.now() - retain
     pages = forget_pages(workspace.folder, before) if workspace.exists else 0
     tell("looking after Dagster's runs")
+    show_days_held(instance, workspace)
     jobs = (f"{spec.name}_live", upkeep_name(file), BY_HAND)
     return Upkeep(kept, pages, forget_runs(spec, instance, jobs, before, settings.dagster_home))
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from tidemark.resources.lake.filters import (
     Filters,
@@ -182,20 +181,3 @@ class Tables:
             return []
         pairs = zip(python_values(files[lowest]), files["num_records"].to_pylist(), strict=True)
         return [(value, rows) for value, rows in pairs if value is not None and rows]
-
-    def lowest(self, table: str, version: int, column: str) -> Any:
-        """Return the lowest value of a column, None for no row; from the statistics of the files if all tell it.
-
-        Of instants it is an Instant.
-
-        Raises:
-            LakeError: The table cannot be read.
-        """
-        try:
-            known = self.lowest_by_file(table, version, column)
-            if sum(rows for _, rows in known) == self.row_count(table, version):
-                return min((value for value, _ in known), default=None)
-            values = python_values(self.rows(table, version, columns=[column])[column])
-            return min((value for value in values if value is not None), default=None)
-        except (DeltaError, OSError) as error:
-            raise LakeError(f"{self.path(table)} cannot be read: {error}") from error

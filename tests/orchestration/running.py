@@ -152,12 +152,14 @@ def backfill(file: SpecFile, settings: Settings, *words: str) -> Result:
 
 
 def materialize_days(made: tuple[SpecFile, Settings], instance: DagsterInstance, window: str = "per_minute") -> None:
+    """Select all days of a window in the UI, and materialize them."""
     file, settings = made
     asked = AssetKey([file.spec.name, "windows", window])
+    days_shown = instance.get_dynamic_partitions("/".join(asked.path))
     job = build_definitions(settings, [file]).resolve_implicit_global_asset_job_def()
     tags = {
-        "dagster/asset_partition_range_start": "2026-01-01",
-        "dagster/asset_partition_range_end": "2026-01-02",
+        "dagster/asset_partition_range_start": days_shown[0],
+        "dagster/asset_partition_range_end": days_shown[-1],
     }
     days = job.execute_in_process(instance=instance, asset_selection=[asked], tags=tags)
     assert days.success

@@ -70,6 +70,5 @@ def test_instants_before_and_behind_the_years_of_python_are_found_by_every_condi
     assert [row["spans"][0] for row in python_rows(pa.table({"spans": spans}))] == [
         {"end": end, "n": 1} for end in ends
     ]
-    assert lake.lowest(T, lake.version(T), "at") == ends[0]
     newest = newest_rows(lake, T, lake.version(T), ["at"], by="at", most=2)
     assert python_rows(newest) == [{"at": ends[2]}, {"at": ends[1]}]

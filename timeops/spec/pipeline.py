@@ -55,7 +55,7 @@ class Partitions(SpecModel):
     """The day partitions of the window tables."""
 
     start: Day | None = Field(
-        default=None, description="First day that is shown as a partition; default: the first one that has windows."
+        default=None, description="First day that is shown as a partition; default: the first one that has results."
     )
     time_zone: TimeZone = Field(default="UTC", description="Zone of the days, such as Europe/Berlin.")
 

@@ -1,0 +1,82 @@
+"""Days of window tables as Dagster's partitions: those that hold results, and no other.
+
+Here: which days Dagster shows, and adding and removing them. Not here: computing days (backfill/), what a run tells
+of the days that it wrote (live.py).
+
+Dagster keeps the list in its instance. Runs add the days that they write. An instance that has none of a window,
+being new or of an older version, gets those of the table by the next run or look for work.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import date
+
+from dagster import DagsterInstance, DynamicPartitionsDefinition
+
+from tidemark.assets.windows import is_plain_day, rows_by_day
+from tidemark.resources import tables
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.spec import Spec
+
+_AT_ONCE = 1_000
+
+
+def days_of(spec: Spec, window: str) -> DynamicPartitionsDefinition:
+    """Return the partitions of a window: each has its own, as one may have results of a day and another none."""
+    return DynamicPartitionsDefinition(name=f"{spec.name}/{tables.window_table(window)}")
+
+
+def show_days(instance: DagsterInstance, spec: Spec, window: str, days: Iterable[str]) -> None:
+    """Add days of a window, in the order of the calendar: by this order Dagster takes a range of partitions."""
+    name = _name(spec, window)
+    shown = instance.get_dynamic_partitions(name)
+    new = sorted({day for day in days if _may_be_shown(spec, day)}.difference(shown))
+    if not new:
+        return
+    after = [day for day in shown if day > new[0]]
+    try:
+        _remove(instance, name, after)  # to come again after the new ones
+    finally:
+        _add(instance, name, sorted([*new, *after]))
+
+
+def show_days_held(instance: DagsterInstance, workspace: Workspace) -> None:
+    """Let Dagster show the days of which the tables hold results as of the last commit, and no other."""
+    for window in workspace.spec.windows:
+        held = _held(workspace, window.name)
+        name = _name(workspace.spec, window.name)
+        _remove(instance, name, [day for day in instance.get_dynamic_partitions(name) if day not in held])
+        show_days(instance, workspace.spec, window.name, held)
+
+
+def show_days_first(instance: DagsterInstance, workspace: Workspace) -> None:
+    """Add the days of the tables where an instance has none yet: it is new, or of a version that kept no list."""
+    for window in workspace.spec.windows:
+        if not instance.get_dynamic_partitions(_name(workspace.spec, window.name)):
+            show_days(instance, workspace.spec, window.name, _held(workspace, window.name))
+
+
+def _name(spec: Spec, window: str) -> str:
+    return str(days_of(spec, window).name)
+
+
+def _held(workspace: Workspace, window: str) -> set[str]:
+    if not workspace.exists:
+        return set()
+    days = rows_by_day(workspace, tables.window_table(window))
+    return {day for day in days if _may_be_shown(workspace.spec, day)}
+
+
+def _may_be_shown(spec: Spec, day: str) -> bool:
+    """Whether a day can be computed anew, and is none that the spec leaves out."""
+    start = spec.partitions.start
+    return is_plain_day(day) and (start is None or date.fromisoformat(day) >= start)
+
+
+def _add(instance: DagsterInstance, name: str, days: Sequence[str]) -> None:
+    for at in range(0, len(days), _AT_ONCE):
+        instance.add_dynamic_partitions(name, days[at : at + _AT_ONCE])
+
+
+def _remove(instance: DagsterInstance, name: str, days: Iterable[str]) -> None:
+    for day in days:
+        instance.delete_dynamic_partition(name, day)
