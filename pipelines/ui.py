@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -30,7 +31,8 @@ def main(port: int) -> None:
         if settings.data_docs:
             until_it_ends.enter_context(served(settings.warehouse, settings.data_docs))
         places = {"TIDEMARK_WAREHOUSE": str(settings.warehouse), "TIDEMARK_SPECS": str(settings.specs)}
-        command = [sys.executable, "-m", "dagster", "dev", "-w", str(ROOT / "workspace.yaml"), "-p", str(port)]
+        dg = Path(sysconfig.get_path("scripts"), "dg")
+        command = [str(dg), "dev", "-w", str(ROOT / "workspace.yaml"), "-p", str(port)]
         # Started in the background, all would ignore Ctrl-C, and Dagster with it the wish to be ended.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         dagster = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **places})

@@ -132,7 +132,7 @@ def _next_steps(home: Path, specs: Path) -> str:
         f"Next:\n"
         f"  export {exports}\n"
         f'  tidemark run "$TIDEMARK_SPECS"/*.yaml      what waits, once\n'
-        f"  dagster dev -m tidemark.pipelines.definitions     the same by itself as files come in: http://localhost:3000"
+        f"  dg dev -m tidemark.pipelines.definitions     the same by itself as files come in: http://localhost:3000"
     )
 
 

@@ -38,7 +38,7 @@ def pasted(home: Path, port: int) -> str:
     [block] = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert PLACE in block
     lines = block.replace(PLACE, str(home)).splitlines()
-    assert lines[-1].startswith("dagster dev ")
+    assert lines[-1].startswith("dg dev ")
     last, comment = lines[-1].split(" #", 1)
     return "\n".join([*lines[:-1], f"exec {last} -p {port} #{comment}"])
 
