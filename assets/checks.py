@@ -33,7 +33,7 @@ from tidemark.assets.state.timelines import one_timeline, timelines_before
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.queries import pieces
-from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
+from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check, some_of
 from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import records_in
 from tidemark.timeops import columns as c
@@ -43,7 +43,8 @@ from tidemark.timeops.spec import Spec
 _CHUNK = 65_536  # release numbers are compared in segments of so many, so that no core sorts a whole batch
 
 _NEVER_US = 2**63 - 1  # behind every instant
-_OUT_OF_ORDER, _ABOVE_WATERMARK = "rows out of order or misnumbered", "rows not behind the watermark"
+_RELEASED = "released rows"
+_OUT_OF_ORDER, _ABOVE_WATERMARK = "are out of order or misnumbered", "are not behind the watermark"
 
 ORDER = Expectation(
     name="release_order",
@@ -120,19 +121,19 @@ def run_checks(batch: Batch, asset: str) -> list[Checked]:
 def _check_releases(batch: Batch) -> list[Checked]:
     if _are_released_in_order(batch):
         return [
-            check(ORDER, [Measured(_OUT_OF_ORDER, 0, 0)]),
-            check(BEHIND_WATERMARK, [Measured(_ABOVE_WATERMARK, 0, 0)]),
+            check(ORDER, [some_of(0, 0, _RELEASED, are=_OUT_OF_ORDER)]),
+            check(BEHIND_WATERMARK, [some_of(0, 0, _RELEASED, are=_ABOVE_WATERMARK)]),
         ]
     looked = _releases(batch)
     names = ("broken", "above_watermark")
-    found = _one_row(looked.agg(*[F.count_if(name).alias(name) for name in names]))
+    found = _one_row(looked.agg(F.count("*").alias("all"), *[F.count_if(name).alias(name) for name in names]))
 
     def rows(name: str) -> Rows:
         shown = ("_timeline", c.RELEASE_SEQ, c.TIMESTAMP, c.SEQ)
         return _sample(looked.where(name).orderBy(c.RELEASE_SEQ).select(*shown))
 
-    order = Measured(_OUT_OF_ORDER, 0, found["broken"])
-    above = Measured(_ABOVE_WATERMARK, 0, found["above_watermark"])
+    order = some_of(found["all"], found["broken"], _RELEASED, are=_OUT_OF_ORDER)
+    above = some_of(found["all"], found["above_watermark"], _RELEASED, are=_ABOVE_WATERMARK)
     return [
         check(ORDER, [order], lambda: rows("broken")),
         check(BEHIND_WATERMARK, [above], lambda: rows("above_watermark")),
@@ -215,13 +216,14 @@ def _check_dead_letters(batch: Batch) -> list[Checked]:
             of_windows[row["window_name"]] += row["n"]
     before = timelines_before(workspace, workspace.position())
     fresh = _one_row(recount_of_batch(batch, dead_letters, before))
+    inconsistent = sum(row["inconsistent"] for row in counted)
     shown = (c.SEQ, "reason", "lateness_us", "detail")
     return [
         check(RECOUNT, recounted(by_reason, fresh)),
         check(CONSERVATION, _accounts(batch, fresh["records"], sum(by_reason.values()), of_windows)),
         check(
             CONSISTENT_DEAD_LETTERS,
-            [Measured("dead letters that contradict themselves", 0, sum(row["inconsistent"] for row in counted))],
+            [some_of(sum(row["n"] for row in counted), inconsistent, "dead letters", are="contradict themselves")],
             lambda: _sample(dead_letters.where(wrong).orderBy(c.SEQ).select(*shown)),
         ),
     ]
@@ -230,15 +232,17 @@ def _check_dead_letters(batch: Batch) -> list[Checked]:
 def _accounts(batch: Batch, in_log: int, refused: int, of_windows: Mapping[str, int]) -> list[Measured]:
     """What came in, and what the tables hold of it."""
     workspace, records = batch.workspace, records_in(batch.plan)
-    accounts = [Measured("records of the log", records, in_log)]
+    of_log = f"{in_log:,} records in the log; expected {records:,}, as the batch was planned"
+    accounts = [Measured("records of the log", records, in_log, of_log)]
     if workspace.spec.outputs.ordered_events:
         accounts += _released_accounts(batch, refused)
     counts = workspace.counts_of(batch.plan.batch_id)
     for window in workspace.spec.event_windows:
         placed = sum(counts[f"{window.name}.{outcome}"] for outcome in ("in_windows", "in_gap", "filtered"))
-        accounts.append(
-            Measured(f"accepted for {window.name}", records - refused, placed + of_windows.get(window.name, 0))
-        )
+        found, accepted = placed + of_windows.get(window.name, 0), records - refused
+        said = f"{found:,} events in windows of `{window.name}`, in gaps, filtered or refused by it"
+        said += f"; expected {accepted:,}, all that were accepted"
+        accounts.append(Measured(f"accepted for {window.name}", accepted, found, said))
     return accounts
 
 
@@ -253,9 +257,14 @@ def _released_accounts(batch: Batch, refused: int) -> list[Measured]:
     for piece in pieces(lake, held, lake.version(held), [c.SEQ], [(c.SEQ, ">=", plan.first_seq)]):
         new_held += piece.num_rows
     held_before, held_now = lake.row_count(held, batch.workspace.base_of(held)), lake.row_count(held)
+    records, kept, stayed = records_in(plan), new + new_held + refused, old + held_now - new_held
+    said = f"{kept:,} records ordered, held or refused; expected {records:,}, all of the batch"
+    said_held = (
+        f"{stayed:,} of the events that were held before ordered or held; expected {held_before:,}, all of them"
+    )
     return [
-        Measured("records ordered, held or refused", records_in(plan), new + new_held + refused),
-        Measured("events held before, now ordered or held", held_before, old + held_now - new_held),
+        Measured("records ordered, held or refused", records, kept, said),
+        Measured("events held before, now ordered or held", held_before, stayed, said_held),
     ]
 
 

@@ -46,9 +46,14 @@ def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Meas
         fresh: The row of `recount_of_batch`.
     """
     untimed = sum(n for reason, n in written.items() if reason not in _JUDGED)
-    judged = [Measured(reason, fresh[reason], written.get(reason, 0)) for reason in _JUDGED]
-    others = [Measured("without a time", fresh["untimed"], untimed)]
-    return [*judged, *others, Measured("mistaken for duplicates, or not known as such", 0, fresh["mistaken"])]
+    found = {reason: written.get(reason, 0) for reason in _JUDGED} | {"without a time": untimed}
+    wanted = {reason: fresh[reason] for reason in _JUDGED} | {"without a time": fresh["untimed"]}
+    each = [
+        Measured(what, wanted[what], n, f"{n:,} dead letters {what}; expected {wanted[what]:,}, by the recount")
+        for what, n in found.items()
+    ]
+    said = f"{fresh['mistaken']:,} records mistaken for duplicates, or not known as such; expected none"
+    return [*each, Measured("mistaken for duplicates, or not known as such", 0, fresh["mistaken"], said)]
 
 
 def _rules_of(workspace: Workspace, plan: Plan, items: DataFrame) -> RecountRules:

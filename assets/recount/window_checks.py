@@ -15,7 +15,7 @@ from tidemark.assets.recount.windows import can_recount, compared, group_values
 from tidemark.assets.recount.written_windows import Look, looks_at, stand_once
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
+from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check, some_of
 from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -77,7 +77,9 @@ def check_windows(batch: Batch) -> list[Checked]:
     written = [(window, looks[window.name]) for window in workspace.spec.windows if window.name in looks]
     unsure = [one for one in written if not stand_once(workspace.lake, *one)]
     found = [
-        _none_of([_doubled(workspace, *one) for one in unsure], ONE_FINAL_ROW, "windows and groups with several")
+        _none_of(
+            [_doubled(workspace, *one) for one in unsure], ONE_FINAL_ROW, "windows and groups with several final rows"
+        )
     ]
     if DENSE_REVISIONS in asked:
         gaps = [_with_gaps(workspace, plan, *one) for one in written if one[0].history]
@@ -96,8 +98,8 @@ def _recounted(batch: Batch, written: Sequence[tuple[WindowSpec, Look]], *, over
     closed = [one for one in written if one[1].spans]
     frames = [compared(batch, *one) for one in closed if can_recount(one[0])]
     rows = reduce(DataFrame.unionByName, [one.counts for one in frames]).collect() if frames else []
-    wrong = Measured("windows and groups whose results differ", 0, sum(row["wrong"] for row in rows))
     in_all = sum(row["compared"] for row in rows)
+    wrong = some_of(in_all, sum(row["wrong"] for row in rows), "results", are="differ from the recount")
     left_out = [
         f"`{name}` of {row['window_name']} in {n:,} of {row['compared']:,}"
         for row in rows
@@ -113,7 +115,9 @@ def _recounted(batch: Batch, written: Sequence[tuple[WindowSpec, Look]], *, over
     recount = check(WINDOW_RECOUNT, [wrong], lambda: _some([one.wrong for one in frames]), note="; ".join(said))
     if not overflow:
         return [recount]
-    too_large = Measured("sums that are null as they do not fit", 0, sum(row["too_large"] for row in rows))
+    too_large = Measured(
+        "sums and averages that are null as they do not fit", 0, sum(row["too_large"] for row in rows)
+    )
     return [recount, check(SUM_OVERFLOW, [too_large], lambda: _some([one.too_large for one in frames]))]
 
 
@@ -137,7 +141,8 @@ def _named(window: WindowSpec, *columns: str) -> list[Column]:
 def _none_of(frames: Sequence[DataFrame], expectation: Expectation, what: str) -> Checked:
     found = readable(reduce(DataFrame.unionByName, frames).limit(_MOST_SHOWN + 1)).collect() if frames else []
     sample = [row.asDict(recursive=True) for row in found[:SAMPLE_ROWS]]
-    return check(expectation, [Measured(what, 0, len(found))], lambda: sample)
+    n = f"more than {_MOST_SHOWN:,}" if len(found) > _MOST_SHOWN else f"{len(found):,}"
+    return check(expectation, [Measured(what, 0, len(found), f"{what}: {n}; expected none")], lambda: sample)
 
 
 def _doubled(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:

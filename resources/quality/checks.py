@@ -58,7 +58,15 @@ class Measured:
     @property
     def in_words(self) -> str:
         """What is wrong with it."""
-        return self.said or f"{self.subject}: {self.found}, expected {self.expected}"
+        return (
+            self.said
+            or f"{self.subject}: {self.found:,}; expected {f'{self.expected:,}' if self.expected else 'none'}"
+        )
+
+
+def some_of(total: int, wrong: int, subject: str, *, are: str) -> Measured:
+    """Count what is wrong among several: `3 of 12,000 results differ`."""
+    return Measured(f"{subject} that {are}", 0, wrong, f"{wrong:,} of {total:,} {subject} that {are}; expected none")
 
 
 @dataclass(frozen=True)

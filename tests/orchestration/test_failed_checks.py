@@ -126,52 +126,52 @@ def contradict(batch: Written) -> None:
             renumber,
             "ordered_events",
             "ordered_events",
-            {"release_order": "rows out of order or misnumbered: 2, expected 0"},
+            {"release_order": "2 of {released} released rows that are out of order or misnumbered; expected none"},
         ),
         (
             swap,
             "ordered_events",
             "ordered_events",
-            {"release_order": "rows out of order or misnumbered: 1, expected 0"},
+            {"release_order": "1 of {released} released rows that are out of order or misnumbered; expected none"},
         ),
         (
             release_too_early,
             "ordered_events",
             "ordered_events",
-            {"released_behind_watermark": "rows not behind the watermark: 1, expected 0 (such as _timeline=[]"},
+            {"released_behind_watermark": "1 of {released} released rows that are not behind the watermark"},
         ),
         (
             double_a_window,
             "windows/per_minute",
             "window_results",
-            {"one_final_row": "and groups with several: 1, expected 0 (such as window_name=per_minute"},
+            {"one_final_row": "with several final rows: 1; expected none (such as window_name=per_minute"},
         ),
         (
             miscount_a_window,
             "windows/per_minute",
             "window_results",
-            {"window_recount": "groups whose results differ: 1, expected 0 (such as window_name=per_minute"},
+            {"window_recount": "results that differ from the recount; expected none (such as window_name=per_minute"},
         ),
         (
             lose_a_drop,
             "dead_letters",
             "dead_letters",
             {
-                "late_drop_recount": "Found out_of_order: {drops_less_one}, expected {drops}",
-                "conservation": "records ordered, held or refused: 119, expected 120",
+                "late_drop_recount": "{drops_less_one} dead letters out_of_order; expected {drops}, by the recount",
+                "conservation": "Found 119 records ordered, held or refused; expected 120, all of the batch",
             },
         ),
         (
             lose_a_held_event,
             "held_events",
             "dead_letters",
-            {"conservation": "records ordered, held or refused: 119, expected 120"},
+            {"conservation": "Found 119 records ordered, held or refused; expected 120, all of the batch"},
         ),
         (
             contradict,
             "dead_letters",
             "dead_letters",
-            {"dead_letter_reasons": "that contradict themselves: {drops}, expected 0 (such as _arrival_seq="},
+            {"dead_letter_reasons": "{drops} of {letters} dead letters that contradict themselves; expected none"},
         ),
     ],
 )
@@ -180,6 +180,7 @@ def test_a_check_that_fails_says_what_was_found_and_what_to_do(
 ) -> None:
     good = batch.workspace.lake.version(written)
     drops = sum(row["reason"] == "out_of_order" for row in batch.rows("dead_letters").to_pylist())
+    counts = {"letters": batch.rows("dead_letters").num_rows, "released": batch.rows("ordered_events").num_rows}
     tamper(batch)
     try:
         found = failures(batch, asset)
@@ -187,7 +188,7 @@ def test_a_check_that_fails_says_what_was_found_and_what_to_do(
         batch.delta(written).restore(good)
     assert found.keys() == says.keys()
     for name, words in says.items():
-        assert words.format(drops=drops, drops_less_one=drops - 1) in found[name]
+        assert words.format(drops=drops, drops_less_one=drops - 1, **counts) in found[name]
         assert found[name].startswith("Expected: ")
         assert "To do: " in found[name]
 
