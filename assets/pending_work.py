@@ -71,9 +71,14 @@ def signature(workspace: Workspace) -> str:
 
     No file is opened, and of the lake only the log of batches.
     """
-    inputs = [_seen(source, workspace.file.folder) for source in workspace.spec.sources]
     version = workspace.lake.version(tables.BATCHES) if workspace.exists else None
-    return _digest([workspace.spec.fingerprint(), version, inputs])
+    return _digest([input_signature(workspace), version])
+
+
+def input_signature(workspace: Workspace) -> str:
+    """Names the spec and all input that has come, read or not."""
+    inputs = [_seen(source, workspace.file.folder) for source in workspace.spec.sources]
+    return _digest([workspace.spec.fingerprint(), inputs])
 
 
 def _seen(source: FilesSource | DeltaSource | KafkaSource, base: Path) -> list[object]:

@@ -26,7 +26,7 @@ from dagster import (
 
 from tidemark.assets.day_partitions import show_days_first
 from tidemark.assets.held_back import tell_dagster
-from tidemark.assets.pending_work import PendingWork, look, signature
+from tidemark.assets.pending_work import PendingWork, input_signature, look, signature
 from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG
 from tidemark.resources.batches.plans import LEASE, is_gone, owner_in
 from tidemark.resources.workspace import Workspace
@@ -35,6 +35,8 @@ from tidemark.timeops.spec.automation import OnNewInput
 from tidemark.timeops.utc import instant_of
 
 WORK_TAG = ".dagster/tidemark_work"  # Dagster shows no tag with this prefix: it is a key, and says nothing to people
+INPUT_TAG = ".dagster/tidemark_input"
+"""Of a run that was launched, all input that had come by then."""
 _NOT_ENDED = [
     DagsterRunStatus.NOT_STARTED,
     DagsterRunStatus.QUEUED,
@@ -109,15 +111,22 @@ def _decided(
 
 
 def decide(work: PendingWork, workspace: Workspace, job: str, instance: DagsterInstance) -> RunRequest | SkipReason:
-    """A run for the work that is there, unless one is on its way, or has failed at it and had better wait."""
+    """A run for the work that is there, unless one is on its way, was canceled, or has failed and had better wait."""
     if not work.is_there:
         return SkipReason(work.sentence)
     if at_work := instance.get_runs(RunsFilter(job_name=job, statuses=_NOT_ENDED), limit=1):
         return SkipReason(f"run {at_work[0].run_id} is on its way; {work.sentence}")
+    come = input_signature(workspace)
+    newest = instance.get_runs(RunsFilter(job_name=job), limit=1)
+    if newest and newest[0].status == DagsterRunStatus.CANCELED and newest[0].tags.get(INPUT_TAG) == come:
+        return SkipReason(
+            f"run {newest[0].run_id} was canceled: another one is launched for new input or another spec, or by hand"
+            f"; {work.sentence}"
+        )
     before = instance.get_run_records(RunsFilter(job_name=job, tags={WORK_TAG: work.key}))
     if before and (reason := _better_wait(before, workspace.clock.now())):
         return SkipReason(f"{reason}; {work.sentence}")
-    return RunRequest(run_key=f"{work.key}/{len(before)}", tags={WORK_TAG: work.key})
+    return RunRequest(run_key=f"{work.key}/{len(before)}", tags={WORK_TAG: work.key, INPUT_TAG: come})
 
 
 def _better_wait(before: Sequence[RunRecord], now: datetime) -> str:

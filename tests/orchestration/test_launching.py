@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 from tests.orchestration.landing import land
 from tests.orchestration.running import pipeline, scheduled
 from tidemark.assets import live
+from tidemark.assets.ingestion import ingest
 from tidemark.assets.pending_work import look
 from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG
 from tidemark.assets.schemas import create_tables
@@ -282,6 +283,27 @@ def test_bad_input_fails_at_once_and_is_not_tried_again_until_it_changes(spark: 
         assert "tried anew when the input or the spec changes" in reason(sensor.tick(instance))
         mended = request(sensor_of(made).tick(instance))
         assert mended.tags[WORK_TAG] != asked.tags[WORK_TAG]
+
+
+def test_a_run_that_was_canceled_is_not_launched_again_before_there_is_new_input(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Also where it had read its input by then, so that there is other work than before it."""
+    file, settings = made = scheduled(tmp_path, "stopped")
+    land(tmp_path / "in_stopped", 3, seed=1, files=1)
+    with DagsterInstance.ephemeral() as instance:
+        asked = request(sensor_of(made).tick(instance))
+        run = launched(instance, file, asked, DagsterRunStatus.CANCELED)
+        workspace = Workspace(file, settings.warehouse, lambda: spark)
+        for has_read in (False, True):
+            if has_read:
+                create_tables(workspace)
+                ingest(workspace, run.run_id)
+            said = reason(sensor_of(made).tick(instance))
+            assert said.startswith(f"run {run.run_id} was canceled: another one is launched for new input")
+            assert said.endswith("3 records of the log are not processed") == has_read
+        (tmp_path / "in_stopped" / "b.jsonl").write_text("{}\n")
+        request(sensor_of(made).tick(instance))
 
 
 def test_a_pipeline_at_work_elsewhere_is_tried_again_and_its_sensor_waits(
