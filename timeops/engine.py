@@ -107,7 +107,7 @@ class Outcome:
     execution: Execution = field(default_factory=Execution)
     _segments: dict[str, Adjusted] = field(default_factory=dict, repr=False, compare=False)
     _results: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
-    _placed: dict[str, DataFrame | None] = field(default_factory=dict, repr=False, compare=False)
+    _placed: dict[str, object] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def timelines(self) -> DataFrame:
@@ -193,17 +193,10 @@ class Outcome:
             )
         return self._results[window.name]
 
-    def _placed_in(self, window: WindowSpec) -> DataFrame | None:
-        """The events of the segment with their windows, found once for all who ask, where the kind is worth it.
-
-        Results, late events and the events of open windows are all read off it. None in a large segment, whose wide
-        rows cost more to keep than their few columns to sort.
-        """
-        if not self.execution.places_sessions:
-            return None
+    def _placed_in(self, window: WindowSpec) -> object:
+        """What is found on the driver of the segment's events; results, late events and open windows ask for it."""
         if window.name not in self._placed:
-            found = kind_of(window).placed(self._beside_others(window))
-            self._placed[window.name] = None if found is None else self.execution.materialize(found)
+            self._placed[window.name] = kind_of(window).placed(self._beside_others(window))
         return self._placed[window.name]
 
     @cached_property
@@ -226,6 +219,7 @@ class Outcome:
             self.segment_of(window),
             known=self.known_to(window) if kind_of(window).merges else None,
             drained=self.before.drained.get(window.name),
+            flushed=self.flushed,
         )
 
     def unfit_results(self) -> list[DataFrame]:
@@ -262,9 +256,9 @@ class Outcome:
             replace(
                 segment,
                 drained=self.before.drained.get(window.name),
-                placed=self._placed_in(window) if number == 0 else None,
+                placed=self._placed_in(window),
             )
-            for number, window in enumerate(needing)
+            for window in needing
         ]
         named = kind_of(windows[0]).needs_others
         events = segment.events_as_they_came if windows[0].revises else segment.events
@@ -278,6 +272,7 @@ class Outcome:
             drained=self.before.drained.get(window.name),
             seen=self.before.seen_groups.get(window.name),
             flushed=self.flushed,
+            placed=self._placed_in(window) if self.flushed else None,
         )
         return drained_after(segment, window)
 

@@ -47,13 +47,10 @@ class Execution:
     Attributes:
         materialize: What is done with frames that are read several times.
         keeps_records: The judged records are computed once and kept; else who asks judges them again.
-        places_sessions: The session of every event is found once for all who ask, which is worth it in a segment so
-            small that planning takes most of the time.
         written: Returns the results of a window, by its name, from where they were written, for windows over it; by
             default they are computed again.
     """
 
     materialize: Materialize = as_it_is
     keeps_records: bool = False
-    places_sessions: bool = False
     written: Callable[[str], DataFrame] | None = None

@@ -200,7 +200,6 @@ class Batch(BatchWriter):
         execution = Execution(
             computed,  # rather than a cache: what follows is planned from its rows, not from what gave them
             keeps_records=self._keeps_records,
-            places_sessions=self.is_small,
             written=self._results_of_batch,
         )
         judged = advance(self.items, start, rules, place_of(workspace, segment, before), execution)

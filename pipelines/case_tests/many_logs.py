@@ -59,7 +59,7 @@ def judge_segment(items: DataFrame, rules: Rules, places: Mapping[str, LogPlace]
     Raises:
         SpecError: An expression of the spec does not fit the columns.
     """
-    execution = Execution(in_one_part, keeps_records=True, places_sessions=True)
+    execution = Execution(in_one_part, keeps_records=True)
     return advance(items, before, rules.time, LogPlaces(log_of_timeline(), places), execution)
 
 

@@ -77,7 +77,7 @@ def run(
             state,
             in_part,
             places_of(logs, part, time.emit_every_us or 1, flushed=flushed),
-            Execution(computed, keeps_records=keeps_records, places_sessions=keeps_records),
+            Execution(computed, keeps_records=keeps_records),
         )
         _gather(outcome, out)
         state = outcome.state().materialized(computed)

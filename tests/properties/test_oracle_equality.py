@@ -194,7 +194,7 @@ def test_an_event_stays_named_when_the_clock_comes_to_the_same_watermark_after_i
 def test_more_refused_records_than_can_be_named_by_number_are_left_out_all_the_same(
     spark: SparkSession, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adjustment, "_BROADCAST", 0)
+    monkeypatch.setattr(adjustment, "BROADCAST", 0)
     logs = generate(31, 60)
     time = TimeSpec.model_validate({"timestamp_by": "e", "over": ["case"], "out_of_order": policy})
     out = run(spark, logs, time, (), keeps_records=False)

@@ -11,7 +11,6 @@ from tests.properties.compared import assert_equal_to_oracle, assert_nothing_los
 from tests.properties.fold import Gathered, run
 from tests.properties.logs import BASE_US, Event, Log, generate
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.windows import session_folds
 
 Came = Sequence[tuple[int, int]]  # time and group of each event, in order of arrival
 Session = tuple[int, int, tuple[int, ...], int | None]  # start, end, its events by place in the log, watermark
@@ -182,10 +181,7 @@ def test_sessions_do_not_depend_on_the_order_of_events_that_are_on_time(spark: S
         assert len(tables) == 40
 
 
-def test_a_long_backlog_of_late_events_is_refused_one_by_one(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_folds, "_BUNDLE", 3)
+def test_a_long_backlog_of_late_events_is_refused_one_by_one(spark: SparkSession) -> None:
     backlog = [(t, 1) for t in range(0, 100, 8)]
     live = [(290 + t, 1) for t in range(13)]
     mixed = [event for pair in zip(backlog, live, strict=True) for event in pair]

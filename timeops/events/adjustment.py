@@ -41,6 +41,7 @@ from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import REFUSED_AT_INGESTION, extract
 from tidemark.timeops.grid import close_asked
 from tidemark.timeops.materialize import Execution, from_driver
+from tidemark.timeops.narrow import BROADCAST, fetched
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
 from tidemark.timeops.watermark.fold import ACTIVE, JUDGED, OUTSIDE
@@ -59,9 +60,6 @@ KEPT = "kept_out_of_order"
 
 RELEASE_ORDER = (TIMELINE, TIMESTAMP, SEQ)
 """Released events of a timeline form one sequence in this order; ties keep arrival order."""
-
-_PIECE = 4_000_000  # records of a large segment that are fetched at once
-_BROADCAST = 2_000_000  # rows that every core may be sent
 
 
 @dataclass(frozen=True)
@@ -99,6 +97,7 @@ class Adjusted:
         before: timelines.STATE_SCHEMA before the segment.
         state: The same after it.
         watermarks: How the watermarks rose in it.
+        seqs: The numbers of its records, where they are so many that they are fetched piece by piece.
     """
 
     accepted: DataFrame
@@ -108,6 +107,7 @@ class Adjusted:
     before: DataFrame
     state: DataFrame
     watermarks: Watermarks
+    seqs: range | None = None
 
 
 @dataclass(frozen=True)
@@ -188,6 +188,7 @@ def time_adjustment(
         before=state,
         state=after,
         watermarks=found,
+        seqs=place.seqs if isinstance(place, LogPlace) else None,
     )
 
 
@@ -196,7 +197,7 @@ def _watermarks(judged: DataFrame, state: DataFrame, rules: TimeRules, place: Lo
     columns = _narrow(rules)
     if isinstance(place, LogPlace):
         before = state.select(*STATE.names).toArrow().cast(STATE)
-        return Watermarks((judge(_fetched(judged.select(*columns), place), before, rules, place),))
+        return Watermarks((judge(fetched(judged.select(*columns), place.seqs), before, rules, place),))
     log = place.log.alias(LOG)
     items = judged.select(*columns, log).toArrow()
     before = state.select(*STATE.names, log).toArrow()
@@ -223,22 +224,13 @@ def _narrow(rules: TimeRules) -> list[Column]:
     return found + [column.alias(f"{CLOSE}{w}") for w, column in enumerate(closes)]
 
 
-def _fetched(narrow: DataFrame, place: LogPlace) -> pa.Table:
-    """Narrow rows on the driver; many of them piece by piece, as one answer of Spark has a bound."""
-    if place.seqs is None or len(place.seqs) <= _PIECE:
-        return narrow.toArrow()
-    starts = place.seqs[::_PIECE]
-    pieces = [narrow.where((F.col(SEQ) >= start) & (F.col(SEQ) < start + _PIECE)).toArrow() for start in starts]
-    return pa.concat_tables(pieces)
-
-
 def _refused_seqs(found: Watermarks, rules: TimeRules) -> np.ndarray | None:
     """The records that rules 0 to 3 refuse; None where they are too many to be named."""
     refused = [log.rises.items.seq[log.rises.items.role != JUDGED] for log in found.logs]
     if rules.time.out_of_order == "drop":
         refused.append(found.behind[SEQ].to_numpy())
     seqs = np.concatenate(refused) if refused else np.zeros(0, np.int64)
-    return seqs if len(seqs) <= _BROADCAST else None
+    return seqs if len(seqs) <= BROADCAST else None
 
 
 def _seqs_frame(items: DataFrame, seqs: np.ndarray) -> DataFrame:
@@ -260,7 +252,7 @@ def _beside(judged: DataFrame, behind: pa.Table | None) -> DataFrame:
         return judged.withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
     frame = from_driver(judged.sparkSession, behind)
     keys = [name for name in (TIMELINE, SEQ) if name in behind.column_names]
-    return judged.join(F.broadcast(frame) if len(behind) <= _BROADCAST else frame, keys, "left")
+    return judged.join(F.broadcast(frame) if len(behind) <= BROADCAST else frame, keys, "left")
 
 
 def _with_rule_3(rows: DataFrame, rules: TimeRules) -> DataFrame:

@@ -185,21 +185,22 @@ def text_of(frame: DataFrame, expression: str) -> Column:
 
     Null where the expression is null, or fails.
     """
-    return _without_minus_zero(null_if_it_fails(frame, expression), type_of(frame, expression)).cast("string")
+    return without_minus_zero(null_if_it_fails(frame, expression), type_of(frame, expression)).cast("string")
 
 
-def _without_minus_zero(value: Column, kind: DataType) -> Column:
+def without_minus_zero(value: Column, kind: DataType) -> Column:
+    """A value of a type with 0.0 for -0.0, also within it: groups take them for one."""
     if isinstance(kind, DoubleType | FloatType):
         return value + F.lit(0.0).cast(kind)  # the sum of the two zeros is 0.0
     if not holds_floats(kind):
         return value
     if isinstance(kind, ArrayType):
         items = kind.elementType
-        return F.transform(value, lambda item: _without_minus_zero(item, items))
+        return F.transform(value, lambda item: without_minus_zero(item, items))
     if isinstance(kind, MapType):
-        return F.transform_values(value, lambda _, item: _without_minus_zero(item, kind.valueType))
+        return F.transform_values(value, lambda _, item: without_minus_zero(item, kind.valueType))
     assert isinstance(kind, StructType)
-    fields = [_without_minus_zero(value[field.name], field.dataType).alias(field.name) for field in kind]
+    fields = [without_minus_zero(value[field.name], field.dataType).alias(field.name) for field in kind]
     return F.when(value.isNotNull(), F.struct(*fields))
 
 

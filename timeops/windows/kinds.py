@@ -47,8 +47,8 @@ class WindowKind(Protocol):
         those that had closed when it came, by the watermark or, where the events have `__tm_drained`, by a flush.
         """
 
-    def placed(self, segment: WindowSegment, /) -> DataFrame | None:
-        """The segment's events with their windows, if that is worth computing once for all who ask; else None."""
+    def placed(self, segment: WindowSegment, /) -> object:
+        """What is found on the driver of the segment's events, once for all who ask; None where nothing is."""
 
     # What a segment gives.
 

@@ -9,6 +9,7 @@ of those over it, as these allow at least its lateness.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -35,7 +36,7 @@ class WindowSegment:
         drained: Windows that earlier flushes closed and the watermark had not passed, see drained.py; None for none.
         seen: With `empty` the groups that earlier segments have seen, see gap_filling.py; None for none.
         flushed: The segment ends with a flushing end of input: every window closes.
-        placed: What the kind's `placed` gives, where it is known.
+        placed: What the kind's `placed` gives, where it is known; None where it is not, or the kind gives nothing.
         materialize: What is done with frames that are read several times.
     """
 
@@ -44,7 +45,7 @@ class WindowSegment:
     drained: DataFrame | None = None
     seen: DataFrame | None = None
     flushed: bool = False
-    placed: DataFrame | None = None
+    placed: Any = None
     materialize: Materialize = as_it_is
 
     @property

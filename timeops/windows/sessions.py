@@ -1,26 +1,37 @@
 """Session windows over a segment of the log: which events are in which session, which sessions close, late events.
 
-Here: chains of events at most a gap apart (M, F), as gaps and islands by window functions. Not here: the cases in
-which one event after the other must be looked at (session_folds.py; after a flush drained.py), when exactly a session
-closed (dating.py).
-
-Under drop and adjust no accepted event is behind the watermark, so none can touch a session that has closed, and the
-chains are the sessions. Under `keep` they are too, unless an event of the chain came more than the allowed lateness
-behind the watermark: only such an event finds closed sessions within its gap.
+Here: the segment between Spark and the loop: a few numbers of each event that takes part go there, and come back
+beside the events: the bounds of their sessions, and the watermark just after the item that closed these. Not here:
+which event is in which session (session_loop.py), the moments of revisions (revisions.py).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pyspark.sql import Column, DataFrame, Window
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import CLOCK, LATENESS, MIN_US, SEQ, T_FINAL, TIMELINE, W_BEFORE, same_in, to_us
-from tidemark.timeops.grid import close_time
-from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.columns import (
+    CLOCK,
+    LATENESS,
+    MIN_US,
+    ONE_TIMELINE,
+    SEQ,
+    T_FINAL,
+    TIMELINE,
+    W_BEFORE,
+    WATERMARK,
+    to_us,
+)
+from tidemark.timeops.materialize import from_driver
+from tidemark.timeops.narrow import BROADCAST, as_flat, beside, fetched, integers, numbers
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.watermark.fold import NONE, Array
 from tidemark.timeops.windows.aggregates import results_of
-from tidemark.timeops.windows.dating import W_END, with_both_ends, with_end, with_first_watermarks
-from tidemark.timeops.windows.drained import refused_by_flush
+from tidemark.timeops.windows.dating import with_both_ends
 from tidemark.timeops.windows.membership import (
     BY_FLUSH,
     CHANGED_BY,
@@ -39,11 +50,55 @@ from tidemark.timeops.windows.membership import (
     takes_part,
     with_groups,
 )
-from tidemark.timeops.windows.segment import WindowSegment, with_end_once
-from tidemark.timeops.windows.session_folds import BOUNDS, CHAIN, LAST, RISKY, bounds_of, cut_long, merge_late
+from tidemark.timeops.windows.segment import WindowSegment
+from tidemark.timeops.windows.session_loop import (
+    CLOSED,
+    FLUSHED,
+    Came,
+    rules_of_sessions,
+    sessions,
+)
+from tidemark.timeops.windows.session_loop import Sessions as Found
 
-_BEGINS = "__tm_begins"
-_BOUNDS, _MADE_BY = "__tm_bounds", "__tm_made_by"
+_SESSION = "__tm_session"  # names a session
+_FLAT = "__tm_flat"  # and the number of a column of the group
+_FIRST, _LAST, _MADE_BY = "__tm_first", "__tm_last", "__tm_made_by"
+
+
+@dataclass(frozen=True)
+class PlacedInSessions:
+    """The events of a segment that take part, with their sessions: on the driver.
+
+    Attributes:
+        rows: What the loop was told of them, in the order in which they came.
+        keys: The columns of `rows` by which they are found again.
+        found: What the loop says.
+        watermark: Just after the item that closed the session of each; NONE where no item of the segment did.
+        flushed: The segment ends with a flush, which closes them all.
+    """
+
+    rows: pa.Table
+    keys: tuple[str, ...]
+    found: Found
+    watermark: Array
+    flushed: bool
+
+    @property
+    def is_in_one(self) -> Array:
+        """Whether each is in a session."""
+        return self.found.session >= 0
+
+    @property
+    def is_closed(self) -> Array:
+        """Whether each is in a session that closes in the segment."""
+        return np.asarray(self.is_in_one & (self.flushed | (self.watermark != NONE)))
+
+    def some(self, which: Array, **more: Array) -> pa.Table:
+        """The keys of some of them, and numbers that are known of all; NONE is null."""
+        columns = {name: values[which] for name, values in more.items()}
+        told = {name: pa.array(values, pa.int64(), mask=values == NONE) for name, values in columns.items()}
+        own = self.rows.select(self.keys).filter(pa.array(which))
+        return pa.table(dict(zip(self.keys, own.columns, strict=True)) | told)
 
 
 @dataclass(frozen=True)
@@ -76,41 +131,61 @@ class Sessions:
         placed = events.withColumn(FILTERED, left_out(events, self.window))
         return placed.withColumns({ENDS: F.when(F.col(FILTERED), no_ends()).otherwise(own), MISSED: no_ends()})
 
-    def placed(self, segment: WindowSegment, /) -> DataFrame | None:
-        """The events, each with its session. None where each who asks finds them: of revised ones, and of results."""
-        if self.window.revises or self.window.input is not None:
-            return None
-        return sessions_of(segment.events, self.window, segment.adjusted.rules.time, segment.drained)
+    def placed(self, segment: WindowSegment, /) -> PlacedInSessions:
+        """The events that take part, on the driver, each with its session."""
+        keys: tuple[str, ...] = (SEQ,)
+        if self.window.input is not None:  # results have no number; those of one time are in one session
+            keys = (TIMELINE, *group_names(self.window), T_FINAL)
+        elif len(segment.adjusted.watermarks.logs) > 1:  # which may number their records each by itself
+            keys = (TIMELINE, SEQ)
+        rows, group, closed = self._told(segment, keys)
+        keeps = segment.adjusted.rules.time.out_of_order == "keep" and self.window.input is None
+        came = Came(
+            group=group,
+            t=integers(rows[T_FINAL]),
+            watermark=integers(rows[W_BEFORE]) if keeps else np.zeros(0, np.int64),
+            is_known=~np.asarray(rows[FRESH], bool),
+            clock=integers(rows[CLOCK]) if self.window.revises else np.zeros(0, np.int64),
+        )
+        if not self.window.revises:  # only the keys are asked for again
+            rows = rows.select(dict.fromkeys([*keys, *({TIMELINE} & set(rows.column_names))]))
+        found = sessions(came, closed, rules_of_sessions(self.window, keeps=keeps))
+        return PlacedInSessions(rows, keys, found, self._closing(rows, found, segment), segment.flushed)
 
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
-        """Events of the sessions that close in the segment, with `__tm_start` and `__tm_end`."""
-        found = self._placed(segment.events, segment).where(F.col(START).isNotNull())
-        if segment.flushed:
-            return found
-        known = with_end(found, segment.adjusted.state)
-        return known.where(close_time(F.col(END), self.window) <= F.col(W_END)).drop(W_END)
+        """Events of the sessions that close in the segment, with `__tm_start`, `__tm_end` and `_watermark`."""
+        placed = self._placed(segment)
+        own = {START: placed.found.start, END: placed.found.end, WATERMARK: placed.watermark}
+        return self._beside(segment.events, placed.some(placed.is_closed, **own), placed.keys)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Results of the sessions that close in the segment, computed once, as they are read again to date them."""
-        return segment.materialize(results_of(self.closed_contents(segment), self.keys, self.window))
+        """Results of the sessions that close in the segment, dated."""
+        return results_of(self.closed_contents(segment), (*self.keys, WATERMARK), self.window)
 
-    def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
-        """Adds `_watermark`, just after the item that closed the session."""
-        return with_first_watermarks(results, segment.adjusted, self.window)
+    def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:  # noqa: ARG002
+        """The results, which have been dated."""
+        return results
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
         """Events of sessions that were open before the segment or began in it, once for each bounds that hold them.
 
         Bounds that earlier segments changed, and those that no result can be of, are not among them.
         """
-        held = self._by_bounds(segment)
-        made = F.col(_MADE_BY)
+        placed = self._placed(segment)
+        own = placed.some(placed.is_in_one, **{_SESSION: placed.found.session})
+        events, bounds = self._beside(segment.fresh_and_known, own, placed.keys), _bounds(placed)
+        frame = from_driver(events.sparkSession, bounds)
+        both = events.join(F.broadcast(frame) if len(bounds) <= BROADCAST else frame, _SESSION)
+        t, made = F.col(T_FINAL), F.col(_MADE_BY)
+        in_time = F.coalesce(F.col(SEQ) < F.col(CHANGED_BY)["seq"], F.lit(True))
+        held = both.where((F.col(_FIRST) <= t) & (t <= F.col(_LAST)) & in_time)
+        held = held.withColumns({START: F.col(_FIRST), END: F.col(_LAST) + F.lit(self.window.gap_us)})
         by_maker = rank(made["clock"], made["w"], made["seq"])
-        own = rank(to_us(CLOCK), F.col(W_BEFORE), F.col(SEQ))
-        came = with_both_ends(held, segment.adjusted).withColumn(RANK, F.greatest(own, by_maker))
+        came = with_both_ends(held, segment.adjusted)
+        came = came.withColumn(RANK, F.greatest(rank(to_us(CLOCK), F.col(W_BEFORE), F.col(SEQ)), by_maker))
         # An event of the segment made the bounds, and the row is in a result since this came.
         is_fresh = F.coalesce(made["fresh"] & (F.col(RANK) == by_maker), F.lit(False))
-        return came.withColumn(FRESH, F.col(FRESH) | is_fresh).drop(_MADE_BY)
+        return came.withColumn(FRESH, F.col(FRESH) | is_fresh).drop(_MADE_BY, _SESSION, _FIRST, _LAST)
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
         """Events that came when their session had closed, with `__tm_missed` (its end) and `__tm_lateness_us`.
@@ -119,127 +194,96 @@ class Sessions:
         sessions also events that the flush keeps out, with `__tm_by_flush`, and `__tm_missed_from`, where the session
         begins that each would have given: others may be in it.
         """
-        window = self.window
-        events = segment.events
-        late = self._placed(events, segment).where(F.col(START).isNull()).drop(START, END, *group_names(window))
-        end = F.col(T_FINAL) + F.lit(window.gap_us)
-        lateness = F.col(W_BEFORE) - end - F.lit(window.allowed_lateness_us)
-        late = late.withColumns({MISSED: F.array(end), LATENESS: lateness})
-        if segment.drained is None:
-            return late
-        passing = with_groups(events.where(takes_part(events, window)), window)
-        refused = passing.drop(*group_names(window)).join(refused_by_flush(passing, segment.drained, window), SEQ)
-        nothing = F.lit(None).cast("bigint")
-        by_flush = {MISSED: F.array(END), LATENESS: nothing, BY_FLUSH: F.lit(True)}
-        alone = {MISSED_FROM: self.start_of(F.element_at(MISSED, 1)), BY_FLUSH: F.lit(False)}
-        return late.withColumns(alone).unionByName(refused.withColumns(by_flush).drop(END))
+        window, placed = self.window, self._placed(segment)
+        by_flush = placed.found.session == FLUSHED
+        own = {MISSED_FROM: placed.found.start, END: placed.found.end, BY_FLUSH: by_flush.astype(np.int64)}
+        late = beside(segment.adjusted.accepted, placed.some(~placed.is_in_one, **own), placed.keys)
+        lateness = F.col(W_BEFORE) - F.col(END) - F.lit(window.allowed_lateness_us)
+        by_watermark = F.col(BY_FLUSH) == 0
+        told = {MISSED: F.array(END), LATENESS: F.when(by_watermark, lateness), BY_FLUSH: ~by_watermark}
+        late = late.withColumns(told).drop(END)
+        return late.drop(MISSED_FROM, BY_FLUSH) if segment.drained is None else late
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
         """Adds BOOLEAN `into`: the event is in a session that is still open."""
-        found = with_end_once(self._placed(events, segment), segment.adjusted.state)
-        is_open = F.coalesce(close_time(F.col(END), self.window) > F.col(W_END), F.lit(True))
-        marked = found.withColumn(into, F.col(START).isNotNull() & is_open)
-        others = events.where(~takes_part(events, self.window))
-        if segment.drained is not None:  # those that the flush keeps out of this window may be in another
-            others = events.join(found.select(SEQ), SEQ, "left_anti").select(*events.columns)
-        columns = [F.col(f"`{name}`") for name in events.columns]
-        return marked.select(*columns, into).unionByName(others.withColumn(into, F.lit(False)))
+        placed = self._placed(segment)
+        is_open = placed.is_in_one & ~placed.is_closed
+        found = beside(events, placed.some(is_open, **{into: placed.found.session}), placed.keys, "left")
+        return found.withColumn(into, F.col(into).isNotNull())
 
     def needed_from(self, _watermark_us: int, /) -> int:
         """A session may have begun at any time."""
         return MIN_US
 
-    def _placed(self, events: DataFrame, segment: WindowSegment) -> DataFrame:
-        if segment.placed is not None:
-            return segment.placed
-        return sessions_of(events, self.window, segment.adjusted.rules.time, segment.drained)
+    def _placed(self, segment: WindowSegment) -> PlacedInSessions:
+        return segment.placed if segment.placed is not None else self.placed(segment)
 
-    def _by_bounds(self, segment: WindowSegment) -> DataFrame:
-        """The events once for each bounds at which they are in the session, with `__tm_made_by` and CHANGED_BY."""
-        window = self.window
-        placed = sessions_of(segment.fresh_and_known, window, segment.adjusted.rules.time)
-        found = segment.materialize(placed.where(F.col(START).isNotNull()))
-        keys = [TIMELINE, *group_names(window), START, END]
-        came = F.struct(
-            F.col(SEQ).alias("seq"),
-            F.col(T_FINAL).alias("t"),
-            F.col(W_BEFORE).alias("w"),
-            to_us(CLOCK).alias("clock"),
-            F.col(FRESH).alias("fresh"),
-        )
-        spans = bounds_of(F.sort_array(F.collect_list(came)), window)
-        if window.early_every_us is None:  # of events that came in order none finds a session that W has passed
-            whole = F.array(F.struct(F.col(START), F.col(END) - F.lit(window.gap_us), F.lit(None), F.lit(None)))
-            spans = F.when(F.bool_or(F.col(W_BEFORE).isNotNull()), spans).otherwise(whole.cast(BOUNDS))
-        bounds = found.groupBy(*keys).agg(spans.alias(_BOUNDS)).select(*keys, F.explode(_BOUNDS).alias(_BOUNDS))
-        t, one = F.col(f"event.{T_FINAL}"), F.col(f"bounds.{_BOUNDS}")
-        inside = (one["first"] <= t) & (t <= one["last"])
-        in_time = F.coalesce(F.col(f"event.{SEQ}") < one["changed_by"]["seq"], F.lit(True))
-        same = same_in("event", "bounds", keys)
-        held = found.alias("event").join(bounds.alias("bounds"), same & inside & in_time)
-        return held.select(
-            *[F.col(f"event.`{name}`") for name in found.columns if name not in (START, END)],
-            one["first"].alias(START),
-            (one["last"] + F.lit(window.gap_us)).alias(END),
-            one["made_by"].alias(_MADE_BY),
-            one["changed_by"].alias(CHANGED_BY),
-        )
+    def _beside(self, events: DataFrame, found: pa.Table, keys: Sequence[str]) -> DataFrame:
+        """The events for which something was found, with their groups."""
+        if set(group_names(self.window)) <= set(keys):
+            return beside(with_groups(events, self.window), found, keys)
+        return with_groups(beside(events, found, keys), self.window)
 
+    def _told(self, segment: WindowSegment, keys: Sequence[str]) -> tuple[pa.Table, Array, Array]:
+        """What the loop is told of the events that take part, the numbers of their groups, and CLOSED by flushes."""
+        window, over = self.window, segment.adjusted.rules.time.over
+        by_group = [*([TIMELINE] if over or window.input is not None else []), *group_names(window)]
+        events = segment.fresh_and_known
+        taking = with_groups(events.where(takes_part(events, window)), window)
+        # Known events of a window that gives one result are in open sessions, whatever they met.
+        met = F.col(W_BEFORE) if window.revises else F.when(F.col(FRESH), F.col(W_BEFORE))
+        clock = [to_us(CLOCK).alias(CLOCK)] if window.revises else []
+        named = dict.fromkeys([*keys, T_FINAL, FRESH, *by_group[:1]])
+        narrow = taking.select(*named, met.alias(W_BEFORE), *clock, *_flat(taking, by_group))
+        if window.input is not None:
+            narrow = narrow.distinct()
+        if segment.drained is not None:
+            flat = _flat(segment.drained, by_group)
+            closed = segment.drained.select(F.col(START).alias(T_FINAL), F.col(END).alias(W_BEFORE), *flat)
+            narrow = narrow.unionByName(closed, allowMissingColumns=True)
+        rows = fetched(narrow, segment.adjusted.seqs)
+        group = numbers(rows, [f"{_FLAT}{number}" for number in range(len(by_group))])
+        rows = rows.drop_columns([f"{_FLAT}{number}" for number in range(len(by_group))])
+        is_event = np.asarray(rows[FRESH].is_valid())
+        ends = (group[~is_event], integers(rows[T_FINAL])[~is_event], integers(rows[W_BEFORE])[~is_event])
+        closed_by_flush = np.zeros(len(ends[0]), CLOSED)
+        for name, values in zip(CLOSED.names or (), ends, strict=True):
+            closed_by_flush[name] = values
+        order = np.flatnonzero(is_event)
+        if SEQ in keys:
+            seq = integers(rows[SEQ])[order]
+            order = order[np.argsort(seq, kind="stable")] if (np.diff(seq) < 0).any() else order
+        if len(order) < len(rows) or (np.diff(order) < 0).any():
+            rows, group = rows.take(pa.array(order)), group[order]
+        return rows, group, closed_by_flush
 
-def sessions_of(events: DataFrame, window: WindowSpec, time: TimeSpec, drained: DataFrame | None = None) -> DataFrame:
-    """The session of every event that takes part, as it is after the segment.
-
-    Args:
-        events: Events that earlier segments kept, with `membership.OPEN_IN` and null `__tm_w_before`, and the
-            accepted ones of this segment.
-        window: The window.
-        time: The spec's `time` section, for its policy.
-        drained: Sessions that an earlier flush closed, see drained.py; by default none.
-
-    Returns:
-        The events that pass the window's filter and belong to no session that had closed before the segment, with
-        the group columns of `membership.with_groups`, `__tm_start` and `__tm_end` (microseconds; both null of an
-        event that came too late). Those that only a flush keeps out are not among them.
-    """
-    passing = with_groups(events.where(takes_part(events, window)), window)
-    if drained is not None:
-        passing = passing.join(refused_by_flush(passing, drained, window).select(SEQ), SEQ, "left_anti")
-    chains = _chains(passing, window, time)
-    if time.out_of_order == "keep" and window.input is None:  # no result is ever late
-        found = merge_late(chains, window)
-    elif window.max_duration is not None:
-        found = cut_long(chains, window)
-    else:
-        found = chains.withColumn(END, F.col(LAST) + F.lit(window.gap_us))
-    return found.drop(CHAIN, LAST, RISKY)
+    def _closing(self, rows: pa.Table, found: Found, segment: WindowSegment) -> Array:
+        """By event the watermark just after the item that closed its session."""
+        own = np.flatnonzero(found.session == np.arange(len(rows)))
+        one = pa.chunked_array([pa.nulls(len(own), pa.string()).fill_null(ONE_TIMELINE)])
+        timeline = rows[TIMELINE].take(pa.array(own)) if TIMELINE in rows.column_names else one
+        closes_at = found.end[own] + self.window.allowed_lateness_us + self.window.ends_inside_us
+        of_sessions = np.full(len(rows) + 2, NONE)  # the last two are for LATE and FLUSHED
+        of_sessions[own] = segment.adjusted.watermarks.reaching(timeline, closes_at).watermark
+        return of_sessions[found.session]
 
 
-def _chains(events: DataFrame, window: WindowSpec, time: TimeSpec) -> DataFrame:
-    """Adds the chain of each event: `__tm_start`, `__tm_last`, `__tm_chain`, which names it, and `__tm_risky`.
+def _flat(rows: DataFrame, names: Sequence[str]) -> list[Column]:
+    return [as_flat(rows, name).alias(f"{_FLAT}{number}") for number, name in enumerate(names)]
 
-    One shuffle by timeline and group serves all of it, and what is then aggregated by session.
-    """
-    keys = [TIMELINE, *group_names(window)]
-    in_order = Window.partitionBy(*keys).orderBy(T_FINAL)
-    so_far = in_order.rowsBetween(Window.unboundedPreceding, 0)
-    whole = Window.partitionBy(*keys, START)
-    apart = F.col(T_FINAL) - F.lag(T_FINAL).over(in_order) > F.lit(window.gap_us)
-    begun = events.withColumn(_BEGINS, F.when(F.coalesce(apart, F.lit(True)), F.col(T_FINAL)))
-    # A number is the cheaper name. But results have none, and timelines may be of several logs, each with its own.
-    first = F.min(SEQ).over(whole)
-    if window.input is not None:
-        name = F.struct(*keys, START)
-    else:
-        name = F.struct(TIMELINE, first.alias("first")) if time.over else first
-    risky = F.coalesce(F.col(T_FINAL) + F.lit(window.allowed_lateness_us) < F.col(W_BEFORE), F.lit(False))
-    return (
-        begun.withColumn(START, F.max(_BEGINS).over(so_far))
-        .withColumns(
-            {
-                LAST: F.max(T_FINAL).over(whole),
-                CHAIN: name,
-                RISKY: F.max(risky).over(whole),
-            }
-        )
-        .drop(_BEGINS)
+
+def _bounds(placed: PlacedInSessions) -> pa.Table:
+    """The bounds of the sessions, with the events that made and changed them."""
+    found, rows = placed.found.bounds, placed.rows
+    events = pa.StructArray.from_arrays(
+        [
+            pa.array(integers(rows[name]), pa.int64(), mask=np.asarray(rows[name].is_null()))
+            for name in (SEQ, T_FINAL, W_BEFORE, CLOCK)
+        ]
+        + [rows[FRESH].combine_chunks()],
+        names=["seq", "t", "w", "clock", "fresh"],
     )
+    told = {_SESSION: found["session"], _FIRST: found["first"], _LAST: found["last"]}
+    by = {_MADE_BY: found["made_by"], CHANGED_BY: found["changed_by"]}
+    known = {name: events.take(pa.array(places, pa.int64(), mask=places < 0)) for name, places in by.items()}
+    return pa.table({name: pa.array(values, pa.int64()) for name, values in told.items()} | known)

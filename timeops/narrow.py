@@ -1,0 +1,116 @@
+"""Narrow rows on the driver, where loops read them, and what these find beside the rows of Spark again.
+
+Here: fetching many rows piece by piece, numbers for groups, joins by few columns. Not here: what the loops find.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.timeops.columns import SEQ, TIMELINE, same_in
+from tidemark.timeops.expressions.try_expression import as_json, without_minus_zero
+from tidemark.timeops.materialize import from_driver
+from tidemark.timeops.watermark.fold import NONE, Array
+
+PIECE = 4_000_000  # records of a large segment that are fetched at once
+BROADCAST = 2_000_000  # rows that every core may be sent
+
+_BLOCK_BITS = 12
+_BLOCK = 1 << _BLOCK_BITS  # what was found for so many numbers is a row
+_NUMBER = "__tm_block"
+
+
+def fetched(narrow: DataFrame, seqs: range | None) -> pa.Table:
+    """Fetch narrow rows; many of them piece by piece, as one answer of Spark has a bound.
+
+    Args:
+        narrow: The rows, those of records with their `_arrival_seq`.
+        seqs: The numbers of the segment's records, if these are many; rows of others are fetched as well.
+    """
+    if seqs is None or len(seqs) <= PIECE:
+        return narrow.toArrow()
+    ends = [*seqs[PIECE::PIECE], None]
+    pieces = []
+    for start, end in zip([None, *ends], ends, strict=False):
+        own = narrow if start is None else narrow.where(F.col(SEQ) >= start)
+        pieces.append((own if end is None else own.where(F.coalesce(F.col(SEQ) < end, F.lit(True)))).toArrow())
+    return pa.concat_tables(pieces)
+
+
+def as_flat(frame: DataFrame, name: str) -> Column:
+    """A column whose values are equal for Arrow where they are for a group of Spark: what is nested as text."""
+    kind = frame.schema[name].dataType
+    value = without_minus_zero(F.col(name), kind)
+    is_nested = kind.typeName() in ("array", "struct", "map", "variant")
+    return (as_json(value.alias(name)) if is_nested else value).alias(name)
+
+
+def integers(column: pa.ChunkedArray) -> Array:
+    """A column of BIGINT, with NONE for null."""
+    filled = pc.fill_null(column, NONE) if column.null_count else column
+    return np.asarray(filled.to_numpy(), np.int64)
+
+
+def numbers(rows: pa.Table, names: Sequence[str]) -> Array:
+    """A number from 0 up for each combination of values that rows have in some columns."""
+    found, count = np.zeros(len(rows), np.int64), 1
+    for name in names:
+        chunks = rows[name].dictionary_encode().unify_dictionaries().chunks
+        own = [np.asarray(pc.fill_null(chunk.indices, -1)) for chunk in chunks]
+        different = 1 + max((len(chunk.dictionary) for chunk in chunks), default=0)
+        found, count = found * different + np.concatenate([*own, np.zeros(0, np.int32)]) + 1, count * different
+        if count > 4 * len(rows) + 16:
+            known, found = np.unique(found, return_inverse=True)
+            count = len(known)
+    return found
+
+
+def beside(rows: DataFrame, found: pa.Table, keys: Sequence[str], how: str = "inner") -> DataFrame:
+    """Add to rows the other columns of what was found for them.
+
+    Args:
+        rows: The rows.
+        found: At most one row for each combination of `keys`.
+        keys: Columns of both; null is equal to null.
+        how: `inner` leaves the rows out for which nothing was found, `left` leaves them without it.
+    """
+    names = [name for name in found.column_names if name not in keys]
+    if len(found) > BROADCAST and list(keys) == [SEQ] and _is_dense(found):
+        blocks = F.broadcast(from_driver(rows.sparkSession, _in_blocks(found, names)))
+        near = rows.withColumn(_NUMBER, F.shiftright(SEQ, _BLOCK_BITS)).join(blocks, _NUMBER, how)
+        place = F.pmod(SEQ, F.lit(_BLOCK)).cast("int")
+        known = near.select(
+            *[F.col(f"`{name}`") for name in rows.columns], *[F.get(n, place).alias(n) for n in names]
+        )
+        return known.where(F.col(names[0]).isNotNull()) if how == "inner" else known
+    frame = from_driver(rows.sparkSession, found)
+    frame = F.broadcast(frame) if len(found) <= BROADCAST else frame
+    if set(keys) <= {SEQ, TIMELINE}:  # they are never null
+        return rows.join(frame, list(keys), how).select(*[F.col(f"`{name}`") for name in rows.columns], *names)
+    both = rows.alias("row").join(frame.alias("found"), same_in("row", "found", keys), how)
+    return both.select("row.*", *[F.col(f"found.`{name}`") for name in names])
+
+
+def _is_dense(found: pa.Table) -> bool:
+    ends = pc.min_max(found[SEQ]).as_py()
+    return int(ends["max"] - ends["min"]) < 8 * len(found)
+
+
+def _in_blocks(found: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The same, one row for a block of numbers: an array for each column, null where nothing was found."""
+    seq = found[SEQ].to_numpy()
+    first = int(seq.min()) // _BLOCK
+    count = int(seq.max()) // _BLOCK - first + 1
+    offsets = pa.array(np.arange(count + 1) * _BLOCK, pa.int32())
+    columns = {_NUMBER: pa.array(np.arange(first, first + count))}
+    for name in names:
+        values, is_none = np.zeros(count * _BLOCK, np.int64), np.ones(count * _BLOCK, bool)
+        own = found[name]
+        values[seq - first * _BLOCK] = pc.fill_null(own, 0).to_numpy()
+        is_none[seq - first * _BLOCK] = np.asarray(own.is_null())
+        columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values, pa.int64(), mask=is_none))
+    return pa.table(columns)
