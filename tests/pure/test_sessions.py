@@ -75,7 +75,7 @@ def assert_equal(log: Log, one: Setting, w: WindowSpec, parts: Sequence[int | No
     expected = oracle.run(items, rules_of(one.time, one.sources), [shape])
     values = {event.seq: event.value // wide for event in log.events}
     accepted = {
-        e.seq: Accepted(e.seq, values[e.seq], e.timestamp_us, _met(e)) for e in (*expected.ordered, *expected.held)
+        e.seq: Accepted(e.seq, values[e.seq], e.timestamp_us, met(e)) for e in (*expected.ordered, *expected.held)
     }
     keeps = one.time.out_of_order == "keep"
     known: list[Accepted] = []
@@ -126,7 +126,7 @@ def assert_equal(log: Log, one: Setting, w: WindowSpec, parts: Sequence[int | No
     assert by_events == {seq: lateness for seq, (_, lateness) in letters.items() if seq in by_events}
 
 
-def _met(event: oracle.OrderedEvent) -> int:
+def met(event: oracle.OrderedEvent) -> int:
     return event.watermark_us if "kept_out_of_order" in event.adjusted_by and event.watermark_us is not None else NONE
 
 

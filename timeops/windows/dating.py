@@ -26,7 +26,6 @@ W_END = "__tm_w_end"
 """BIGINT: the same after it."""
 REACHED = "__tm_reached"  # the watermark that first came to a value, at an item that may raise it further
 AFTER_SEQ = "__tm_after_seq"  # an item, by its place in the log
-BEFORE, AFTER = "__tm_before", "__tm_after"  # the watermarks around an item
 
 _CLOSES_AT = "__tm_closes_at"
 
@@ -90,26 +89,6 @@ def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
         return {WATERMARK: found.value, W_SET_BY: found.set_by}
 
     return _answered(wanted, adjusted, answer, (WATERMARK, W_SET_BY))
-
-
-def watermarks_around(wanted: DataFrame, adjusted: Adjusted, clock: str) -> DataFrame:
-    """Look up the watermarks before and after the first item whose clock has come to an instant.
-
-    Args:
-        wanted: `_timeline` and the instant, BIGINT microseconds, each once.
-        adjusted: The segment.
-        clock: The column of the instant.
-
-    Returns:
-        `wanted` with `__tm_before` and `__tm_after`; without the rows of which no item of the segment comes so far.
-    """
-
-    def answer(rows: pa.Table) -> Mapping[str, Array]:
-        comes, before, after = adjusted.watermarks.around(rows[TIMELINE], _numbers(rows[clock]))
-        return {_CLOSES_AT: np.where(comes, 1, NONE), BEFORE: before, AFTER: after}
-
-    found = _answered(wanted, adjusted, answer, (_CLOSES_AT, BEFORE, AFTER))
-    return found.where(F.col(_CLOSES_AT).isNotNull()).drop(_CLOSES_AT)
 
 
 def met_by(events: DataFrame, adjusted: Adjusted) -> DataFrame:

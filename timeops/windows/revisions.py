@@ -1,41 +1,30 @@
 """Results that are given before a window closes, and again when more events have come.
 
-Here: the moments at which a window gives a result, their order, what it holds at each, and the changes that revisions
-make, in the shape of Delta's change data. Not here: which windows an event is in (kinds.py), the aggregates
-(results.py), storage.
+Here: what a window holds at each of its moments, between Spark and what finds these on the driver; the changes that
+revisions make, in the shape of Delta's change data. Not here: which moments there are (moments.py), which windows an
+event is in (kinds.py), the aggregates (results.py), storage.
 
-A window gives its result at moments that its events name by themselves: the first when the watermark passes its end
-(`on_time`), then for late events when the period of the clock in which they came is over (F, Beam), or at each of
-them (`revise_every: 0 s`); with `early` when a period is over in which events came. The last moment is when it
-closes. So the rank of a moment, and with it the number of a revision, is a function of the window's events and the
-watermark.
-
-The bounds of a session are a window of their own. When an event changes them before it closes, their last moment is
-this event: it takes back what they have given.
+The moments of a window follow from its events and the watermark. So the rank of a moment, and with it the number of a
+revision, is the same wherever a log is cut.
 """
 
 from functools import partial
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import SEQ, TIMELINE, W_BEFORE, W_SET_BY, WATERMARK, floor_to, same_in
-from tidemark.timeops.events.adjustment import Adjusted
-from tidemark.timeops.grid import close_time
+from tidemark.timeops.columns import SEQ, TIMELINE, W_BEFORE, WATERMARK, floor_to, same_in
+from tidemark.timeops.materialize import from_driver
+from tidemark.timeops.narrow import BROADCAST, integers
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.windows.dating import (
-    AFTER,
-    AFTER_SEQ,
-    BEFORE,
-    REACHED,
-    W_END,
-    W_START,
-    closing_watermarks,
-    watermarks_after,
-    watermarks_around,
-)
+from tidemark.timeops.watermark.fold import NONE
+from tidemark.timeops.windows.dating import W_END, W_START
 from tidemark.timeops.windows.kinds import WindowKind
 from tidemark.timeops.windows.membership import CHANGED_BY, END, EVENT, FRESH, RANK, group_names
+from tidemark.timeops.windows.moments import FINAL, ON_TIME, TAKEN_BACK, Marks, Open, moments
 from tidemark.timeops.windows.segment import WindowSegment
 
 REVISION = "__tm_revision"
@@ -53,11 +42,9 @@ LATE_EVENTS = "_late_events"
 PASSES = "__tm_passes"
 """BOOLEAN, never null: a revision passes `having`. One that does not takes away the row of those that did."""
 
-# Ranks of moments; that of a period is its end on the clock, that of one event its place in the log.
-_ON_TIME, _TAKEN_BACK, _FINAL = -(2**62), 2**61, 2**62
 _CLOCK_START = "__tm_clock_start"
-_GIVEN, _NOW = "__tm_given", "__tm_now"
-_CAME = "__tm_came"
+_MARKS = "__tm_marks"
+_CHANGED_BY = "__tm_changed_by_seq"
 _PREVIOUS = "__tm_previous_rank"  # of the result before; null of the first
 _IS_KNOWN, _REPLACED = "__tm_is_known", "__tm_replaced"
 
@@ -75,16 +62,17 @@ def revised_contents(segment: WindowSegment, kind: WindowKind) -> DataFrame:
         given; null where a flush gave it.
     """
     rows = segment.materialize(_ranked(segment, kind))
-    moments = _moments(rows, segment, kind)
+    found = _moments(rows, segment, kind)
     event = rows.drop(W_START, W_END, _CLOCK_START, FRESH, CHANGED_BY, WATERMARK).alias("event")
+    frame = from_driver(rows.sparkSession, found)
+    moment = (F.broadcast(frame) if len(found) <= BROADCAST else frame).alias("moment")
     same = same_in("event", "moment", (*kind.keys, *group_names(kind.window)))
     so_far = F.col(f"event.{RANK}") <= F.col(f"moment.{RANK}")
     more = [f"moment.{name}" for name in (REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)]
     has_ended = _reached(F.col(W_BEFORE), kind.window, F.col(f"event.{END}"))
     is_new = (F.col(f"event.{RANK}") > F.col(_PREVIOUS)) & has_ended
-    by = F.col(f"moment.{CHANGED_BY}")["seq"]
-    cause = F.when(F.col(IS_TAKEN_BACK), by).when(is_new, F.col(SEQ)).alias(CAUSE)
-    return event.join(moments.alias("moment"), same & so_far).select("event.*", *more, cause)
+    cause = F.when(F.col(IS_TAKEN_BACK), F.col(_CHANGED_BY)).when(is_new, F.col(SEQ)).alias(CAUSE)
+    return event.join(moment, same & so_far).select("event.*", *more, cause)
 
 
 def _ranked(segment: WindowSegment, kind: WindowKind) -> DataFrame:
@@ -105,7 +93,7 @@ def _rank(window: WindowSpec, clock_us: Column, watermark_us: Column, seq: Colum
         return floor_to(clock_us, window.early_every_us) + F.lit(window.early_every_us)
     every_us = window.revise_every_us
     late = floor_to(clock_us, every_us) + F.lit(every_us) if every_us else seq
-    return F.when(_reached(watermark_us, window), late).otherwise(F.lit(_ON_TIME))
+    return F.when(_reached(watermark_us, window), late).otherwise(F.lit(ON_TIME))
 
 
 def _reached(watermark_us: Column, window: WindowSpec, end_us: Column | None = None) -> Column:
@@ -114,89 +102,38 @@ def _reached(watermark_us: Column, window: WindowSpec, end_us: Column | None = N
     return F.coalesce(watermark_us >= end + F.lit(window.ends_inside_us), F.lit(False))
 
 
-def _moments(rows: DataFrame, segment: WindowSegment, kind: WindowKind) -> DataFrame:
+def _moments(rows: DataFrame, segment: WindowSegment, kind: WindowKind) -> pa.Table:
     """The moments of the segment at which windows give a result: their keys, `__tm_rank`, and what makes it a row."""
-    adjusted, window, keys = segment.adjusted, kind.window, _keys(kind)
-    own = rows.groupBy(*keys, RANK, W_START, W_END, _CLOCK_START, CHANGED_BY).agg(F.max(FRESH).alias(FRESH))
-    closes = F.lit(True) if segment.flushed else close_time(F.col(END), window) <= F.col(W_END)
-    lasts = own.where(closes & F.col(CHANGED_BY).isNull())
-    columns = [*keys, RANK, CHANGED_BY, _GIVEN, _NOW, WATERMARK]
-    closing = _closed(lasts, adjusted, window, keys)
-    found = _dated(own, adjusted, window, columns).unionByName(closing.select(*columns))
-    if kind.merges:
-        found = found.unionByName(_taken_back(own, adjusted, keys).select(*columns))
-    in_order = Window.partitionBy(*keys).orderBy(RANK)
-    numbered = {REVISION: F.row_number().over(in_order) - 1, _PREVIOUS: F.lag(RANK).over(in_order)}
-    given = found.where(_GIVEN).withColumns(numbered).where(_NOW)
-    is_taken_back = F.col(RANK) == _TAKEN_BACK
-    return given.where(~is_taken_back | (F.col(REVISION) > 0)).select(
-        *[*keys, RANK, REVISION, _PREVIOUS, WATERMARK, CHANGED_BY],
-        (F.col(RANK) == _FINAL).alias(IS_FINAL),
-        is_taken_back.alias(IS_TAKEN_BACK),
+    keys = [*kind.keys, *group_names(kind.window)]
+    ends = (W_START, W_END, _CLOCK_START)
+    marks = F.collect_set(F.struct(RANK, FRESH)).alias(_MARKS)
+    grouped = rows.groupBy(*keys, *ends, CHANGED_BY).agg(marks).select(*keys, *ends, f"{CHANGED_BY}.*", _MARKS)
+    own = grouped.toArrow().combine_chunks()
+    before, after, clock, changed_by, changed_w, changed_at = (
+        integers(own[name]) for name in (*ends, "seq", "w", "clock")
     )
-
-
-def _keys(kind: WindowKind) -> list[str]:
-    return [*kind.keys, *group_names(kind.window)]
-
-
-def _closed(lasts: DataFrame, adjusted: Adjusted, window: WindowSpec, keys: list[str]) -> DataFrame:
-    """The moments at which windows close."""
-    last = lasts.select(*keys, CHANGED_BY).distinct().withColumn(RANK, F.lit(_FINAL))
-    ends = closing_watermarks(last.select(TIMELINE, END).distinct(), adjusted, window)
-    dated = last.join(ends.drop(REACHED), [TIMELINE, END], "left")
-    return dated.withColumns({_GIVEN: F.lit(True), _NOW: F.lit(True)})
-
-
-def _taken_back(own: DataFrame, adjusted: Adjusted, keys: list[str]) -> DataFrame:
-    """The moments at which events of the segment changed bounds, also where these had given nothing."""
-    changed = own.where(F.col(CHANGED_BY).isNotNull()).select(*keys, CHANGED_BY).distinct()
-    placed = changed.withColumn(AFTER_SEQ, F.col(CHANGED_BY)["seq"])
-    found = watermarks_after(placed.select(TIMELINE, AFTER_SEQ).distinct(), adjusted).drop(W_SET_BY)
-    dated = placed.join(found, [TIMELINE, AFTER_SEQ], "left")
-    return dated.withColumns({RANK: F.lit(_TAKEN_BACK), _GIVEN: F.lit(True), _NOW: F.lit(True)})
-
-
-def _dated(own: DataFrame, adjusted: Adjusted, window: WindowSpec, columns: list[str]) -> DataFrame:
-    """Moments before the last, with whether a result is given, whether in this segment, and the watermark then."""
-    if window.early_every_us is not None:
-        return _at_periods(own, adjusted, window).select(*columns)
-    late = own.where(F.col(RANK) != _ON_TIME)
-    dated = _at_periods(late, adjusted, window) if window.revise_every_us else _at_events(late, adjusted)
-    return dated.select(*columns).unionByName(_on_time(own, adjusted, window).select(*columns))
-
-
-def _on_time(own: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
-    """The moments at which the watermark passes the end; none where it passes the close time at once."""
-    in_time = F.col(CHANGED_BY).isNull() | _reached(F.col(CHANGED_BY)["w"], window)
-    on_time = own.where((F.col(RANK) == _ON_TIME) & in_time)
-    crossing = on_time.where(~_reached(F.col(W_START), window) & _reached(F.col(W_END), window))
-    at_the_end = window.model_copy(update={"allowed_lateness": window.allowed_lateness * 0})
-    ends = closing_watermarks(crossing.select(TIMELINE, END).distinct(), adjusted, at_the_end)
-    dated = on_time.join(ends, [TIMELINE, END], "left")
-    earlier = _reached(F.col(W_START), window)
-    now = ~earlier & F.coalesce(F.col(REACHED) < close_time(F.col(END), window), F.lit(False))
-    return dated.withColumns({_GIVEN: earlier | now, _NOW: now})
-
-
-def _at_events(late: DataFrame, adjusted: Adjusted) -> DataFrame:
-    """Late events each of which makes a revision."""
-    places = late.where(FRESH).select(TIMELINE, F.col(RANK).alias(AFTER_SEQ)).distinct()
-    found = watermarks_after(places, adjusted).drop(W_SET_BY).withColumnRenamed(AFTER_SEQ, RANK)
-    dated = late.join(found, [TIMELINE, RANK], "left")
-    return dated.withColumns({_GIVEN: F.lit(True), _NOW: F.col(FRESH)})
-
-
-def _at_periods(late: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
-    """Periods of the clock in which events came; the first item behind one gives the result, if it still may."""
-    late = late.where(F.col(CHANGED_BY).isNull() | (F.col(RANK) <= F.col(CHANGED_BY)["clock"]))
-    earlier = F.coalesce(F.col(RANK) <= F.col(_CLOCK_START), F.lit(False))
-    ends = late.where(~earlier).select(TIMELINE, RANK).distinct()
-    around = watermarks_around(ends, adjusted, RANK).withColumn(_CAME, F.lit(True))
-    dated = late.join(around, [TIMELINE, RANK], "left").withColumn(WATERMARK, F.col(AFTER))
-    may = F.coalesce(F.col(BEFORE) < close_time(F.col(END), window), F.lit(True))
-    now = ~earlier & F.coalesce(_CAME, F.lit(False)) & may
-    return dated.withColumns({_GIVEN: earlier | now, _NOW: now})
+    known = Open(own[TIMELINE], integers(own[END]), before, after, clock, changed_by, changed_w, changed_at)
+    each = pc.list_flatten(own[_MARKS]).combine_chunks()
+    window, rank = integers(pc.list_parent_indices(own[_MARKS])), integers(each.field(RANK))
+    # Of one moment the set may have both: an event that came in the segment and one that did not.
+    fresh = np.asarray(each.field(FRESH), bool)
+    order = np.lexsort((~fresh, rank, window))
+    window, rank, fresh = window[order], rank[order], fresh[order]
+    is_first = np.ones(len(window), bool)
+    is_first[1:] = (np.diff(window) != 0) | (np.diff(rank) != 0)
+    found = moments(
+        known,
+        Marks(window, rank, fresh).where(is_first),
+        kind.window,
+        segment.adjusted.watermarks,
+        flushed=segment.flushed,
+    )
+    told = {RANK: found["rank"], REVISION: found["revision"], _PREVIOUS: found["previous"]}
+    told |= {WATERMARK: found["watermark"], _CHANGED_BY: changed_by[found["window"]]}
+    columns = {name: pa.array(values, pa.int64(), mask=values == NONE) for name, values in told.items()}
+    columns |= {IS_FINAL: pa.array(found["rank"] == FINAL), IS_TAKEN_BACK: pa.array(found["rank"] == TAKEN_BACK)}
+    of_windows = own.select(keys).take(pa.array(found["window"], pa.int64()))
+    return pa.table(dict(zip(keys, of_windows.columns, strict=True)) | columns)
 
 
 def changes(results: DataFrame, known: DataFrame, window: WindowSpec) -> DataFrame:
