@@ -201,6 +201,7 @@ def test_revised_results_of_any_events_are_their_last_revisions(spark: SparkSess
     revised = tm.windows(late, window | {"allowed_lateness": "1 hour", "emit": "on_time"})
     first = revised.orderBy("window_start").collect()[0]
     assert (first["n"], first["_revision"]) == (2, 1)
+    assert revised.schema["_revision"].dataType.simpleString() == "int", "as in the tables of earlier versions"
     sessions = tm.windows(
         late,
         {

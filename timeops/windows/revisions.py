@@ -128,9 +128,10 @@ def _moments(rows: DataFrame, segment: WindowSegment, kind: WindowKind) -> pa.Ta
         segment.adjusted.watermarks,
         flushed=segment.flushed,
     )
-    told = {RANK: found["rank"], REVISION: found["revision"], _PREVIOUS: found["previous"]}
+    told = {RANK: found["rank"], _PREVIOUS: found["previous"]}
     told |= {WATERMARK: found["watermark"], _CHANGED_BY: changed_by[found["window"]]}
     columns = {name: pa.array(values, pa.int64(), mask=values == NONE) for name, values in told.items()}
+    columns[REVISION] = pa.array(found["revision"], pa.int32())
     columns |= {IS_FINAL: pa.array(found["rank"] == FINAL), IS_TAKEN_BACK: pa.array(found["rank"] == TAKEN_BACK)}
     of_windows = own.select(keys).take(pa.array(found["window"], pa.int64()))
     return pa.table(dict(zip(keys, of_windows.columns, strict=True)) | columns)
