@@ -208,8 +208,10 @@ class Sessions:
         """Adds BOOLEAN `into`: the event is in a session that is still open."""
         placed = self._placed(segment)
         is_open = placed.is_in_one & ~placed.is_closed
-        found = beside(events, placed.some(is_open, **{into: placed.found.session}), placed.keys, "left")
-        return found.withColumn(into, F.col(into).isNotNull())
+        groups = group_names(self.window) if self.window.input is not None else []
+        known = with_groups(events, self.window) if groups else events
+        found = beside(known, placed.some(is_open, **{into: placed.found.session}), placed.keys, "left")
+        return found.withColumn(into, F.col(into).isNotNull()).drop(*groups)
 
     def needed_from(self, _watermark_us: int, /) -> int:
         """A session may have begun at any time."""
