@@ -51,8 +51,13 @@ def zones_of(spec: Spec) -> dict[Path, str]:
 
 def zone_problems(spec: Spec, session: Callable[[], SparkSession]) -> list[Problem]:
     """Return what is wrong with the zones of a spec; a session is asked for only where it names one."""
-    found = {at: _problem(session(), zone) for at, zone in zones_of(spec).items()}
-    return [replace(problem, at=at) for at, problem in found.items() if problem is not None]
+    return [problem for at, zone in zones_of(spec).items() for problem in problems_of_zone(session(), zone, at)]
+
+
+def problems_of_zone(session: SparkSession, zone: str | None, at: Path) -> list[Problem]:
+    """Return what is wrong with a zone that a key names, at most one problem."""
+    problem = None if zone is None or zone == "UTC" else _problem(session, zone)
+    return [] if problem is None else [replace(problem, at=at)]
 
 
 @lru_cache

@@ -16,6 +16,7 @@ import tidemark.timeops.library.frames
 from tests.properties.logs import KEY, Event, Log, generate, items, judged_by_oracle
 from tidemark.resources.spark.session import with_settings
 from tidemark.timeops.columns import to_us
+from tidemark.timeops.errors import SpecError
 
 ROOT = Path(__file__).parents[2]
 
@@ -176,6 +177,24 @@ def test_what_stands_in_the_way_is_said_with_a_remedy(
     with pytest.raises(error) as raised:
         tm.adjust(events, time, arrival_time=change.get("arrival_time", "came"))
     assert said in str(raised.value)
+
+
+def test_a_text_that_would_be_taken_for_a_time_is_refused(spark: SparkSession) -> None:
+    """Spark would complete `08:00:00` with the day of the machine."""
+    events = spark.createDataFrame([("2026-01-01 12:00:00", "08:00:00")], "at STRING, opened STRING")
+    said = "takes the text `opened` for a time without saying so"
+    with pytest.raises(SpecError, match=f"time: .* {said}"):
+        tm.adjust(events, {"timestamp_by": "at", "over": ["opened < timestamp_millis(1)"]}, arrival_time="at")
+    judged = tm.adjust(events, {"timestamp_by": "at", "end_of_input": "flush"}, arrival_time="at")
+    window = {"name": "w", "kind": "tumbling", "size": "1 hour", "aggregates": {"n": "count(*)"}}
+    for part in (
+        {"where": "opened < _timestamp"},
+        {"group_by": ["opened < _timestamp AS before"]},
+        {"aggregates": {"n": "count_if(opened < _timestamp)"}},
+    ):
+        with pytest.raises(SpecError, match=f"window w: .* {said}"):
+            tm.windows(judged, {**window, **part})
+    assert tm.windows(judged, {**window, "where": "opened < date_format(_timestamp, 'HH:mm')"}).count() == 1
 
 
 def test_a_window_must_go_with_the_time_of_the_events(events: DataFrame) -> None:

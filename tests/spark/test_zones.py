@@ -11,9 +11,11 @@ import yaml
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+import tidemark as tm
 from tidemark.pipelines.cli import main
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.queries import python_rows
+from tidemark.timeops.errors import SpecError
 from tidemark.timeops.zones import first_difference, java_release
 
 
@@ -75,6 +77,22 @@ def test_a_zone_with_other_rules_in_java_is_refused_with_the_first_instant(
     assert "windows[0].time_zone: `Asia/Seoul` has different rules in two databases: at 19" in done.stderr
     assert "its offset is +09:00 by Java's (release 20" in done.stderr
     assert "and +07:00 by Python's" in done.stderr
+
+
+def test_a_zone_that_java_lacks_is_refused_in_the_library_too(spark: SparkSession) -> None:
+    events = spark.createDataFrame([("2026-05-01 12:00:00",)], "at STRING")
+    with pytest.raises(SpecError, match=r"time_zone: `Factory` is unknown to Java"):
+        tm.adjust(events, {"timestamp_by": "at", "time_zone": "Factory"}, arrival_time="at")
+    judged = tm.adjust(events, {"timestamp_by": "at"}, arrival_time="at")
+    by_day = {
+        "name": "d",
+        "kind": "tumbling",
+        "size": "1 day",
+        "time_zone": "Factory",
+        "aggregates": {"n": "count(*)"},
+    }
+    with pytest.raises(SpecError, match=r"time_zone: `Factory` is unknown to Java"):
+        tm.windows(judged, by_day)
 
 
 def test_offsets_differ_from_the_first_quarter_of_an_hour_on_at_which_they_do() -> None:

@@ -10,17 +10,20 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.events.adjustment import RELEASE_ORDER
+from tidemark.timeops.expressions.aggregates import on_rows
+from tidemark.timeops.expressions.text_times import hidden_time_problem
 from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.expressions.try_expression import types_of
 from tidemark.timeops.library.plain_events import TAKEN, arrival_log, no_arrival
 from tidemark.timeops.materialize import Execution, computed
-from tidemark.timeops.problems import Problem, spec_error
+from tidemark.timeops.problems import Problem, spec_error, told
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.session import check_session
 from tidemark.timeops.spec import TimeSpec, WindowSpec, read_part
@@ -29,6 +32,7 @@ from tidemark.timeops.spec.pipeline import rules_between_parts
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace
 from tidemark.timeops.windows.results import last_revisions, passing
+from tidemark.timeops.zones import problems_of_zone
 
 _EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
 
@@ -84,7 +88,8 @@ def adjust(
         task: for many events give `_arrival_seq`.
 
     Raises:
-        SpecError: `time` or `arrival_time` is wrong, or does not fit the columns.
+        SpecError: `time` or `arrival_time` is wrong, or does not fit the columns; or Java has other rules for the
+            time zone than Python.
         InputError: The events have no order of arrival, or a column that has another meaning here; or `tick` has no
             offset.
         TidemarkError: The session has another time zone than UTC, or other settings that change what is meant.
@@ -113,7 +118,9 @@ def adjust(
     """
     check_session(events.sparkSession)
     spec = time if isinstance(time, TimeSpec) else read_part("time", time)
-    _refuse(spec)
+    _refuse(spec, events.sparkSession)
+    for text in (*spec.over, *spec.deduplicate_by):
+        _refuse_hidden_time(events, text, "time")
     rules = TimeRules(spec)
     log = arrival_log(events, spec, arrival_time)
     payload = tuple(name for name in events.columns if name not in TAKEN)
@@ -210,15 +217,23 @@ def _with_window(events: AdjustedEvents, window: WindowSpec) -> Outcome:
     return Outcome(judged, known.before, known.flushed, known.execution)
 
 
-def _refuse(time: TimeSpec) -> None:
-    """Refuses settings that ask for more than events and their time."""
+def _refuse(time: TimeSpec, session: SparkSession) -> None:
+    """Refuses settings that ask for more than events and their time, and zones that Java has by other rules."""
     problems = [] if time.timestamp_by else list(without_event_time(time))
     if time.idle is not None and time.idle.advance != "arrival_clock":
         found = f"{time.idle.advance} depends on the splits or windows of a pipeline, which are unknown here"
         remedy = "run a pipeline, or use arrival_clock"
         problems.append(Problem(found, remedy=remedy, at=("time", "idle", "advance")))
+    problems += problems_of_zone(session, time.time_zone, ("time", "time_zone"))
     if problems:
         raise spec_error("time", [replace(problem, at=problem.at[1:]) for problem in problems], {})
+
+
+def _refuse_hidden_time(events: DataFrame, expression: str, where: str) -> None:
+    """Refuses an expression in which a text of an event is taken for a time, and completed from the clock."""
+    problem = hidden_time_problem(events.sparkSession, expression, types_of(events))
+    if problem is not None:
+        raise told(problem, where)
 
 
 def _us_of_tick(tick: datetime) -> int:
@@ -238,12 +253,17 @@ def _window(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> W
         has_partitions=False,
         has_schedule=False,
     )
+    session = events.accepted.sparkSession
+    problems = [*problems, *problems_of_zone(session, read.time_zone, ("windows", 0, "time_zone"))]
     if problems:
         own = [
             replace(problem, at=problem.at[2:] if problem.at[:1] == ("windows",) else problem.at)
             for problem in problems
         ]
         raise spec_error(f"window {read.name}", own, {})
+    expressions = [*filter(None, [read.where]), *(text for _, text in read.group_expressions)]
+    for text in (*expressions, *on_rows(read.aggregates.values())):
+        _refuse_hidden_time(events.accepted, text, f"window {read.name}")
     if not events._has_arrival and (keys := keys_by_arrival(events.time, [read])):
         raise no_arrival(keys)
     return read
