@@ -8,6 +8,7 @@ from tidemark.timeops.expressions.bounds import bounded, size_problems
 from tidemark.timeops.expressions.clock_texts import check_built_texts
 from tidemark.timeops.expressions.try_expression import any_fails, null_if_it_fails
 
+MANY = "repeat('{}', CAST(if(n > 1000000, 1000000, n) AS INT))"
 GROWING = [
     "size(sequence(1L, n))",
     "size(sequence(n, 1L, -1))",
@@ -19,6 +20,10 @@ GROWING = [
     "length(system.builtin.space(CAST(n AS INT)))",
     "length(rpad(k, CAST(n AS INT), '-'))",
     "length(lpad(k, CAST(n AS INT)))",
+    f"length(replace({MANY.format('a')}, 'a', {MANY.format('b')}))",
+    f"length(regexp_replace({MANY.format('a')}, '.', {MANY.format('b')}))",
+    f"length(array_join(sequence(1, if(n > 999999, 999999, n)), {MANY.format('b')}))",
+    f"length(concat_ws({MANY.format('b')}, array_repeat('a', CAST(if(n > 999999, 999999, n) AS INT))))",
     "size(array_repeat(k, CAST(n AS INT)))",
     "size(array_repeat(repeat('x', 1000000), CAST(n / 100 AS INT)))",
     "size(array_insert(array(1), CAST(n AS INT), 2))",
@@ -50,6 +55,11 @@ def test_what_makes_little_is_left_as_it_is(spark: SparkSession, expression: str
         assert bounded(expression) == expression
     else:
         assert spark.sql(f"SELECT size({bounded(expression)}) AS n").collect()[0]["n"] == 2
+
+
+def test_texts_that_stand_in_an_expression_are_no_cause_to_look_at_sizes() -> None:
+    for text in ("replace(replace(k, 'a', 'b'), ',', '.')", "array_join(ks, ', ')", "concat_ws('-', k, k)"):
+        assert bounded(text) == text
 
 
 def test_a_constant_that_would_fill_the_memory_is_not_computed(spark: SparkSession) -> None:

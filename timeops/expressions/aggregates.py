@@ -11,6 +11,9 @@ BIGINT wraps around. Its `try_sum`, and its sum of decimals, is null as soon as 
 depends on the order of the rows. A sum of BIGINT that has wrapped is off by 2^64 or more from the one in floating
 point, whose own error is far smaller. Spark's average of short decimals adds up in floating point, and the one of
 intervals fails.
+
+`max` keeps the first of -0.0 and 0.0, which are the same to it: aggregates that keep values take -0.0 for 0.0, as
+groups do.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,8 +23,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, LongType, YearMonthIntervalType
 
 from tidemark.timeops.expressions.exact_decimals import exact_mean, exact_sum, sum_may_overflow, whole_mean
-from tidemark.timeops.expressions.tokens import Call, Token, calls, plain_column, tokenize
-from tidemark.timeops.expressions.try_expression import type_of
+from tidemark.timeops.expressions.tokens import Call, Token, calls, mentions, plain_column, tokenize
+from tidemark.timeops.expressions.try_expression import holds_floats, type_of, without_minus_zero_sql
 
 AGGREGATES = frozenset(
     """any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate approx_top_k_combine
@@ -44,6 +47,10 @@ _REFUSED = {
     "theta_intersection_agg": "theta_sketch_estimate({0}\n)",
 }
 
+_KEEPING = frozenset(
+    """approx_percentile array_agg collect_list collect_set max max_by median min min_by mode percentile
+    percentile_approx percentile_cont percentile_disc""".split()  # noqa: SIM905
+)
 _ORDERING = frozenset({"asc", "desc", "nulls", "first", "last"})
 SUMS = ("sum", "try_sum")
 MEANS = ("avg", "mean", "try_avg")
@@ -169,11 +176,17 @@ def _text(expression: str, tokens: Sequence[Token]) -> str:
 
 def _argument(expression: str, tokens: Sequence[Token]) -> str:
     """The text of an argument, without DISTINCT and its name; empty for `*`."""
+    tokens = _without_name(tokens)
+    return "" if len(tokens) == 1 and tokens[0].lower == "*" else _text(expression, tokens)
+
+
+def _without_name(tokens: Sequence[Token]) -> Sequence[Token]:
+    """What an argument gives, without DISTINCT and its name."""
     if len(tokens) > 1 and tokens[0].lower in ("distinct", "all"):
         tokens = tokens[1:]
     if len(tokens) > 3 and [token.lower for token in tokens[1:3]] == ["=", ">"]:
         tokens = tokens[3:]
-    return "" if len(tokens) == 1 and tokens[0].lower == "*" else _text(expression, tokens)
+    return tokens
 
 
 def _without_direction(tokens: Sequence[Token]) -> Sequence[Token]:
@@ -209,10 +222,15 @@ def _with_clauses(
 
 
 def argument_type(one: AggregateCall, frame: DataFrame) -> DataType:
-    """The type of what a call takes; of a column without asking Spark to look at the whole query once more."""
-    name = plain_column(one.argument)
+    """The type of what a call takes."""
+    return _type_of(one.argument, frame)
+
+
+def _type_of(text: str, frame: DataFrame) -> DataType:
+    """The type of an expression; of a column without asking Spark to look at the whole query once more."""
+    name = plain_column(text)
     columns = [field.dataType for field in frame.schema if name is not None and field.name.lower() == name.lower()]
-    return columns[0] if len(columns) == 1 else type_of(frame, one.argument)
+    return columns[0] if len(columns) == 1 else type_of(frame, text)
 
 
 def without_overflow(aggregate: str, frame: DataFrame, *, in_decimals: bool = False) -> str:
@@ -223,12 +241,32 @@ def without_overflow(aggregate: str, frame: DataFrame, *, in_decimals: bool = Fa
         frame: What it is computed of.
         in_decimals: Add up BIGINT as decimals, which is another way to the same sums, and slower.
     """
+    aggregate = without_minus_zeros(aggregate, frame)
     text, behind = "", 0
     for one, kind in _sums(aggregate, frame):
         whole = _whole(one, kind, in_decimals=in_decimals)
         if whole is not None:
             text += f"{aggregate[behind : one.start]}{whole}"
             behind = one.stop
+    return text + aggregate[behind:]
+
+
+def without_minus_zeros(aggregate: str, frame: DataFrame) -> str:
+    """Return an aggregate that keeps 0.0 for -0.0 where it keeps values of its rows."""
+    tokens = tokenize(aggregate)
+    text, behind = "", 0
+    for call in calls(tokens):
+        if call.name not in _KEEPING or tokens[call.position].start < behind:
+            continue
+        for given in call.arguments:
+            one = _without_name(given)
+            value = _text(aggregate, one)
+            if not any(mentions(value, name) for name in frame.columns):
+                continue
+            kind = _type_of(value, frame)
+            if holds_floats(kind):
+                text += aggregate[behind : one[0].start] + without_minus_zero_sql(value, kind)
+                behind = one[-1].end
     return text + aggregate[behind:]
 
 

@@ -9,32 +9,47 @@ runs out of memory and fails.
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from tidemark.timeops.expressions.map_keys import with_known_keys
 from tidemark.timeops.expressions.tokens import calls, is_number, tokenize
 from tidemark.timeops.problems import Problem
 
 MOST_ITEMS = 1_000_000
 MOST_CHARACTERS = 10_000_000
-_MOST_PLACES = 1000  # of a number that is written as text
+_MOST_PLACES = 1000  # of a number that is written as text, or of a separator
 _NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
 
 
-def bounded(expression: str) -> str:
-    """Return an expression that fails where one of its calls would make a value that is too large.
+def unknown_field(_entries: str) -> str | None:
+    """Say of no array of structs how their first field is called."""
+    return None
+
+
+def bounded(expression: str, first_field: Callable[[str], str | None] = unknown_field) -> str:
+    """Return an expression that fails where one of its calls would make a value that is too large, or a bad map.
 
     What fails is the argument that says how large: Spark would compute a call of constants before there is a row,
     also in the branch of a condition that is not taken.
+
+    Args:
+        expression: Spark SQL.
+        first_field: See `with_known_keys`.
     """
     tokens = tokenize(expression)
     for call in calls(tokens):
-        arguments = [f"({bounded(expression[one[0].start : one[-1].end])}\n)" for one in call.arguments if one]
+        given = [expression[one[0].start : one[-1].end] for one in call.arguments if one]
+        arguments = [f"({bounded(one, first_field)}\n)" for one in given]
+        behind = expression[tokens[call.end - 1].end :]
+        as_map = with_known_keys(call.name, arguments, first_field)
+        if as_map is not None:
+            return f"{expression[: tokens[call.position].start]}{as_map}{bounded(behind, first_field)}"
         guarded, too_large = _TOO_LARGE.get(call.name, (0, None))
         condition = too_large(arguments) if too_large else None
         if condition is None:
             continue
         why = f"raise_error('{call.name}() would make more than {MOST_ITEMS} items or {MOST_CHARACTERS} characters')"
         arguments[guarded] = f"if({condition}, {why}, {arguments[guarded]})"
-        name, behind = expression[: tokens[call.position].end], expression[tokens[call.end - 1].end :]
-        return f"{name}({', '.join(arguments)}){bounded(behind)}"
+        name = expression[: tokens[call.position].end]
+        return f"{name}({', '.join(arguments)}){bounded(behind, first_field)}"
     return expression
 
 
@@ -84,6 +99,30 @@ def _repeated_items(arguments: Sequence[str]) -> str | None:
     return characters and f"({_double(arguments[1])} > {MOST_ITEMS} OR {characters})"
 
 
+def _replaced(arguments: Sequence[str]) -> str | None:
+    """A text in the place of each part, of each character at most, of another one."""
+    if len(arguments) < 3 or _is_short(arguments[2]):
+        return None
+    text, _, other = arguments[:3]
+    return f"(length({text}) + 1D) * length({other}) > {MOST_CHARACTERS}"
+
+
+def _joined(arguments: Sequence[str]) -> str | None:
+    if len(arguments) < 2 or _is_short(arguments[1]):
+        return None
+    return f"CAST(size({arguments[0]}) AS DOUBLE) * length({arguments[1]}) > {MOST_CHARACTERS}"
+
+
+def _separated(arguments: Sequence[str]) -> str | None:
+    """The items may be those of arrays."""
+    return f"length({arguments[0]}) > {_MOST_PLACES}" if len(arguments) > 1 and not _is_short(arguments[0]) else None
+
+
+def _is_short(argument: str) -> bool:
+    """Whether an argument is a text that stands in the expression."""
+    return re.fullmatch(r"\(\s*'[^']{0,1000}'\s*\)", argument) is not None
+
+
 def _sequence(arguments: Sequence[str]) -> str | None:
     """Of numbers, or of any type by the value that the step reaches at last."""
     if len(arguments) == 2:
@@ -104,6 +143,9 @@ def _formatted(arguments: Sequence[str]) -> str | None:
 _TOO_LARGE: Mapping[str, tuple[int, Sizes]] = {
     "sequence": (1, _sequence),
     "repeat": (1, _repeated),
+    **dict.fromkeys(("replace", "regexp_replace"), (2, _replaced)),
+    "array_join": (1, _joined),
+    "concat_ws": (0, _separated),
     "space": (0, _number(0, MOST_CHARACTERS)),
     **dict.fromkeys(("lpad", "rpad"), (1, _number(1, MOST_CHARACTERS))),
     "array_repeat": (1, _repeated_items),

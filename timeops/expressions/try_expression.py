@@ -13,6 +13,7 @@ that before both, outside of any "try".
 
 from collections.abc import Mapping, Sequence
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -32,7 +33,7 @@ from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.clock_texts import check_built_texts
 from tidemark.timeops.expressions.text_times import constant_time_problem, with_rule
-from tidemark.timeops.expressions.tokens import Token, tokenize
+from tidemark.timeops.expressions.tokens import Token, quoted, tokenize
 
 _TRIED = "__tm_tried"
 _END = "\n"  # of an expression, which may end in a comment
@@ -140,7 +141,23 @@ def _typed(frame: DataFrame, expression: str, time_zone: str = "UTC") -> tuple[s
     problem = constant_time_problem(session, expression, types_of(frame))
     if problem is not None:
         raise SpecError(f"`{expression}`: {problem.found}", expected=problem.expected, remedy=problem.remedy)
-    return bounded(with_rule(expression, time_zone)), kind
+    return bounded(with_rule(expression, time_zone), lambda entries: _first_field(frame, entries)), kind
+
+
+def _first_field(frame: DataFrame, entries: str) -> str:
+    """The name of the first field of the structs in an array, in backticks.
+
+    Raises:
+        SpecError: They are of a variable, whose type nobody can ask.
+    """
+    try:
+        kind = type_of(frame, entries)
+    except PySparkException as error:
+        found = f"`map_from_entries({entries.strip()[1:-1].strip()})` is inside a lambda function"
+        raise SpecError(found, expected="entries that are no variable's", remedy="use `map_from_arrays`") from error
+    assert isinstance(kind, ArrayType)
+    assert isinstance(kind.elementType, StructType)  # as the whole has a type
+    return quoted(kind.elementType.names[0])
 
 
 def types_of(frame: DataFrame) -> Mapping[str, str]:
@@ -202,6 +219,38 @@ def without_minus_zero(value: Column, kind: DataType) -> Column:
     assert isinstance(kind, StructType)
     fields = [without_minus_zero(value[field.name], field.dataType).alias(field.name) for field in kind]
     return F.when(value.isNotNull(), F.struct(*fields))
+
+
+def without_minus_zero_sql(value: str, kind: DataType) -> str:
+    """SQL of a value of a type that holds floats, with 0.0 for each -0.0; keys of maps aside."""
+    if isinstance(kind, DoubleType | FloatType):
+        return _zero_sql(f"({value}{_END})", kind)
+    return f"get(transform(array({value}{_END}), __tm_v -> {_zero_sql('__tm_v', kind)}), 0)"
+
+
+def _zero_sql(value: str, kind: DataType, depth: int = 0) -> str:
+    item = f"__tm_v{depth}"
+    if isinstance(kind, DoubleType):
+        return f"({value} + 0.0D)"
+    if isinstance(kind, FloatType):
+        return f"CAST({value} + 0.0D AS FLOAT)"
+    if not holds_floats(kind):
+        return value
+    if isinstance(kind, ArrayType):
+        return f"transform({value}, {item} -> {_zero_sql(item, kind.elementType, depth + 1)})"
+    if isinstance(kind, MapType):
+        return f"transform_values({value}, (__tm_k, {item}) -> {_zero_sql(item, kind.valueType, depth + 1)})"
+    assert isinstance(kind, StructType)
+    fields = [
+        f"{_literal(field.name)}, {_zero_sql(f'{value}.{quoted(field.name)}', field.dataType, depth)}"
+        for field in kind
+    ]
+    return f"if({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def holds_floats(kind: DataType) -> bool:

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType, IntegralType, LongType
 
-from tidemark.timeops.expressions.aggregates import cut, without_overflow, wrapped_away
+from tidemark.timeops.expressions.aggregates import cut, without_minus_zeros, without_overflow, wrapped_away
 from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.tokens import calls, tokenize
 from tidemark.timeops.expressions.try_expression import attempt_sql, cannot_fail, null_if_it_fails
@@ -105,7 +105,7 @@ def partials_of(aggregates: Mapping[str, str], events: DataFrame) -> dict[str, P
     """
     found: dict[str, Partial] = {}
     for number, (name, text) in enumerate(aggregates.items()):
-        partial = _partial(f"__tm_part{number}", text, events)
+        partial = _partial(f"__tm_part{number}", without_minus_zeros(text, events), events)
         if partial is None:
             return None
         found[name] = partial
