@@ -50,9 +50,9 @@ class Topic:
     broker: LocalBroker
     name: str
 
-    def write(self, records: Sequence[dict[str, Any]]) -> None:
+    def write(self, records: Sequence[dict[str, Any]], **settings: object) -> None:
         """Writes records: `value`, `partition`, and what else a producer takes, such as `timestamp`."""
-        producer = Producer({"bootstrap.servers": self.broker.address, "linger.ms": 5}, logger=_QUIET)
+        producer = Producer({"bootstrap.servers": self.broker.address, "linger.ms": 5, **settings}, logger=_QUIET)
         for record in records:
             producer.produce(self.name, **record)
         assert producer.flush(60) == 0

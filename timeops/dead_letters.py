@@ -44,6 +44,8 @@ FLUSH_HAD_CLOSED = "a flush did so before the pipeline was reopened"
 
 LONG_LINE = r"… \(the line has [\d,]+ bytes\)$"
 """How the text of a malformed record ends of which the beginning is kept, as its line was too long."""
+LARGE_VALUE = r"… \(the value of `(.*)` has [\d,]+ bytes\)$"
+"""How it ends where a value was too large."""
 _IN_ARRAY = " is a JSON array or a part of one, and a line is one JSON object"
 _SPANS = "array<struct<start: timestamp, end: timestamp>>"
 _MOST_SHOWN = 200  # characters of a value in a sentence; `payload` has all of it
@@ -230,10 +232,17 @@ def _misfit(rules: TimeRules) -> Column:
     element = F.size(F.from_json(F.concat(F.lit("["), F.rtrim(text, F.lit(",")), F.lit("]")), shape))
     in_array = text.isin("[", "]", "],") | (F.endswith(text, F.lit(",")) & (element == 1))
     fits = [
-        (text.rlike(LONG_LINE), " is longer than a line may be"),
-        (F.startswith(text, F.lit("{")) & (objects > 1), " holds several JSON objects, and a line is one record"),
-        (in_array | F.from_json(text, "array<variant>").isNotNull(), _IN_ARRAY),
-        (_repeats_header(text, rules), " repeats the header of its file"),
+        (text.rlike(LONG_LINE), F.lit(" is longer than a line may be")),
+        (
+            text.rlike(LARGE_VALUE),
+            F.concat(F.lit(" has too large a `"), F.regexp_extract(text, LARGE_VALUE, 1), F.lit("`")),
+        ),
+        (
+            F.startswith(text, F.lit("{")) & (objects > 1),
+            F.lit(" holds several JSON objects, and a line is one record"),
+        ),
+        (in_array | F.from_json(text, "array<variant>").isNotNull(), F.lit(_IN_ARRAY)),
+        (_repeats_header(text, rules), F.lit(" repeats the header of its file")),
     ]
     found = F.lit(" does not fit the schema of the source")
     for is_so, sentence in reversed(fits):

@@ -26,6 +26,7 @@ from tidemark.resources.places.place import Place, in_delta, remove_tree, spark_
 from tidemark.resources.sources.delta_log import LOG, DataFile, Layout
 from tidemark.resources.sources.files import FilesRead, no_records, schema_in_input
 from tidemark.resources.sources.known_versions import TableVersion, ensure_same_table
+from tidemark.resources.sources.large_values import too_large
 from tidemark.resources.sources.lines import FILE, MODIFIED, POSITION, to_records
 from tidemark.resources.sources.parquet_files import converted, is_lossless, wrong_type
 from tidemark.timeops.errors import InputError, UnfitFilesError
@@ -172,8 +173,8 @@ def _records(rows: _Rows, source: DeltaSource, schema: StructType, time_zone: st
     }
     others = [value.alias(name) for name, value in values.items() if name not in columns]
     kept = F.to_json(F.struct(*others), EVERY_MICROSECOND) if others else F.lit(None)
-    no_text = F.lit(None).cast("string")
-    return to_records(rows.frame, source, columns, rescued=kept.cast("string"), malformed=no_text)
+    large = too_large({name: (value, found[name]) for name, value in values.items()})
+    return to_records(rows.frame, source, columns, rescued=kept.cast("string"), malformed=large)
 
 
 def _whole(spark: SparkSession, version: TableVersion, place: Place) -> _Rows:

@@ -22,7 +22,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import BinaryType, StructType
+from pyspark.sql.types import BinaryType, StringType, StructType
 from pyspark.sql.utils import is_remote
 
 from tidemark.resources.kafka.broker import Broker
@@ -30,6 +30,7 @@ from tidemark.resources.kafka.connection import Connection
 from tidemark.resources.sources.files import SPARK_FAILURES, FilesRead, cause_of, no_records, schema_in_input
 from tidemark.resources.sources.json_files import by_one_name, objects_of, with_all_names
 from tidemark.resources.sources.known_offsets import OffsetRange
+from tidemark.resources.sources.large_values import too_large
 from tidemark.resources.sources.lines import FILE, LINE, MODIFIED, POSITION, RAW, to_records
 from tidemark.resources.sources.parquet_files import converted, is_lossless, wrong_type
 from tidemark.resources.sources.typed_texts import Reading
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 _KEY, _VALUE, _HEADERS, _KIND = "__tm_key", "__tm_value", "__tm_headers", "__tm_kind"
+_LARGE = "__tm_large"
 _TOPIC, _PARTITION, _INNER = "__tm_topic", "__tm_partition", "__tm_inner"
 _EXCLUDED = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime,org.slf4j:slf4j-api"
 """What Spark has by itself."""
@@ -185,11 +187,14 @@ def _with_place(rows: DataFrame, source: KafkaSource) -> DataFrame:
     value = F.col("value")
     if source.skip_bytes is not None:
         value = F.substring(value, source.skip_bytes + 1, _LONGEST)
-    more = {"key": F.col("key").alias(_KEY), "headers": F.col("headers").alias(_HEADERS)}
+    asked = {name: column for name, column in (("key", _KEY), ("headers", _HEADERS)) if name in source.metadata}
+    sizes = {name: (F.col(name), rows.schema[name].dataType) for name in asked}
+    large = too_large({"value": (F.col("value").cast("string"), StringType()), **sizes})
     is_told = (F.col("timestampType") != -1) & F.col("us").between(FIRST_US, LAST_US)
     return rows.select(
-        value.alias(_VALUE),
-        *[column for name, column in more.items() if name in source.metadata],
+        F.when(large.isNull(), value).alias(_VALUE),
+        large.alias(_LARGE),
+        *[F.when(large.isNull(), F.col(name)).alias(column) for name, column in asked.items()],
         F.col("topic").alias(_TOPIC),
         F.col("partition").alias(_PARTITION),
         F.concat_ws("-", "topic", F.col("partition").cast("string")).alias(FILE),
@@ -355,7 +360,8 @@ def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Pat
         columns = {wanted[0].name: value if is_binary else text}
         malformed = nothing if is_binary else F.when(~F.is_valid_utf8(text), _text(value))
     columns = {**columns, **{column: _metadata(name) for name, column in source.metadata.items()}}
-    return to_records(frame, source, columns, rescued, F.when(value.isNotNull(), malformed))
+    malformed = F.coalesce(_LARGE, F.when(value.isNotNull(), malformed))
+    return to_records(frame, source, columns, rescued, malformed)
 
 
 def _metadata(name: str) -> Column:

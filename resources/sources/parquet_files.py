@@ -20,6 +20,7 @@ from pyspark.sql.types import StructField, StructType
 
 from tidemark.resources.sources.fitness import columns_in_file
 from tidemark.resources.sources.known_files import FileRange
+from tidemark.resources.sources.large_values import too_large
 from tidemark.resources.sources.lines import FILE, MODIFIED, POSITION, Numbered, to_records
 from tidemark.resources.sources.local_files import open_raw, path_of_url, spark_path
 from tidemark.resources.spark.frames import frame_of
@@ -215,5 +216,5 @@ def _read_group(
             for field in schema
         },
         rescued=kept.cast("string"),
-        malformed=F.lit(None).cast("string"),
+        malformed=too_large({name: (F.col(values[name]), scan.schema[name].dataType) for name in values}),
     )
