@@ -38,7 +38,7 @@ def machine_failure(said: str, kind: str) -> MachineError | None:
         said: What the failure says.
         kind: Name of its class.
     """
-    spark = server_gone(said) or executors_gone(said)
+    spark = server_gone(said) or executors_gone(said) or out_of_memory(said)
     return full_disk(said) or spark or failure_of_store(said) or java_gone(kind)
 
 
@@ -78,6 +78,20 @@ def executors_gone(said: str) -> MachineError | None:
         "Executors of the cluster went away with rows of the batch that no other executor had.",
         expected="one of the two executors that keep each row to live on",
         remedy=f"run again, which repeats the batch. {_REST}",
+    )
+
+
+def out_of_memory(said: str) -> MachineError | None:
+    """The error in our words if a failure says that a task of Spark ran out of memory, which ends that task alone."""
+    reason = re.search(r"(?:OutOfMemoryError: *|UNABLE_TO_ACQUIRE_MEMORY[^A-Za-z]*)([^\n]*)", said)
+    if reason is None:
+        return None
+    return MachineError(
+        f"Spark ran out of memory: {reason[1].rstrip('.')}.",
+        expected="values, and lists that aggregates such as `collect_list` make of a group, that fit into its memory",
+        remedy="make less of a record or of a group (`left(text, 1000)`, smaller windows), take fewer records at "
+        "once (`--max-events-per-batch`), or name a Spark with more memory in TIDEMARK_SPARK; then run again. "
+        f"{_REST}",
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from tidemark.pipelines.cli import main
-from tidemark.resources.machine import executors_gone, server_gone
+from tidemark.resources.machine import executors_gone, out_of_memory, server_gone
 from tidemark.resources.settings import Settings, from_environment
 from tidemark.resources.spark import choice as spark_choice
 from tidemark.resources.spark import server
@@ -321,6 +321,16 @@ def test_rows_that_went_with_their_executors_are_told_in_words() -> None:
     assert said is not None
     assert "run again" in str(said)
     assert executors_gone("[TABLE_OR_VIEW_NOT_FOUND] The table cannot be found") is None
+
+
+def test_memory_that_runs_out_is_told_in_a_sentence() -> None:
+    said = out_of_memory(
+        "Lost task 0.0 (executor driver): java.lang.OutOfMemoryError: Java heap space\n\tat x.Y(Z:1)"
+    )
+    assert said is not None
+    assert said.found == "Spark ran out of memory: Java heap space."
+    assert out_of_memory("[UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 64 bytes of memory, got 0.") is not None
+    assert out_of_memory("[TABLE_OR_VIEW_NOT_FOUND] The table cannot be found") is None
 
 
 def test_serve_refuses_a_port_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
