@@ -15,6 +15,7 @@ from dagster import DagsterInstance, DynamicPartitionsDefinition
 from tidemark.assets.windows import is_plain_day, rows_by_day
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
+from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec import Spec
 
 _AT_ONCE = 1_000
@@ -53,6 +54,25 @@ def show_days_first(instance: DagsterInstance, workspace: Workspace) -> None:
     for window in workspace.spec.windows:
         if not instance.get_dynamic_partitions(_name(workspace.spec, window.name)):
             show_days(instance, workspace.spec, window.name, _held(workspace, window.name))
+
+
+def ensure_day(key: str) -> None:
+    """Check that a partition is a day: Dagster's dialog takes any text for a new one.
+
+    Raises:
+        SpecError: It is none.
+    """
+    try:
+        date.fromisoformat(key)
+        is_day = is_plain_day(key)
+    except ValueError:
+        is_day = False
+    if not is_day:
+        raise SpecError(
+            f"The partition `{key}` is no day",
+            expected="a day such as 2026-01-31",
+            remedy="delete this partition in Dagster, and choose days",
+        )
 
 
 def _name(spec: Spec, window: str) -> str:

@@ -24,7 +24,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.backfill.days import days_of_zone, rebuild_days
 from tidemark.assets.batch.batch import BatchWriter
-from tidemark.assets.day_partitions import days_of, show_days
+from tidemark.assets.day_partitions import days_of, ensure_day, show_days
 from tidemark.assets.display import metadata as show
 from tidemark.assets.runs import RETRIES, OpenWorkspace, key, pool_of, run_tags, say_who_runs, told_to_dagster
 from tidemark.assets.windows import days_of_batch
@@ -70,6 +70,8 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> As
         workspace = open_workspace(tidemark_spark)
         workspace.ensure_whole()
         asked = context.partition_keys
+        for day in asked:
+            ensure_day(day)
         first, last = date.fromisoformat(min(asked)), date.fromisoformat(max(asked))
         chosen = days_of_zone(first, last, zone)
         plan = rebuild_days(workspace, window, *chosen, context.run.run_id).plan

@@ -110,6 +110,24 @@ def test_an_instance_without_the_list_is_given_it_by_the_first_look_and_keeps_wh
 
 
 @pytest.mark.usefixtures("spark")
+def test_a_partition_that_a_person_added_is_computed_if_it_is_a_day(tmp_path: Path) -> None:
+    made = gaps(tmp_path, "2026-01-03", "2026-01-09")
+    land(tmp_path, "b", "2026-01-05T07:00:00Z", "2028-01-01T00:00:00Z")
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        instance.add_dynamic_partitions("gaps/windows/hourly", ["2026-01-05", "soon"])
+        made[0].path.write_text(SPEC.replace("n > 1", "n > 0"))
+        materialize((read_spec(made[0].path), made[1]), instance, "2026-01-05", "2026-01-05")
+        assert filled(instance) == ["2026-01-03", "2026-01-05", "2026-01-09"]
+        tags = {"dagster/partition": "soon"}
+        job = build_definitions(made[1], [made[0]]).resolve_implicit_global_asset_job_def()
+        failed = job.execute_in_process(
+            instance=instance, asset_selection=[HOURLY], tags=tags, partition_key="soon", raise_on_error=False
+        )
+        assert "The partition `soon` is no day" in str(failed.all_events)
+
+
+@pytest.mark.usefixtures("spark")
 def test_days_before_those_of_the_spec_are_not_shown(tmp_path: Path) -> None:
     made = gaps(tmp_path, "2026-01-03", "2026-01-09", more="partitions: {start: 2026-01-04}\n")
     land(tmp_path, "b", "2028-01-01T00:00:00Z")
