@@ -7,8 +7,10 @@ are found and parsed (resources/sources), what becomes of a record's event time.
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -21,6 +23,7 @@ from tidemark.assets.state.files import counted, write_states
 from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan, this_process
+from tidemark.resources.lake.data_files import Piece
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.delta_rows import read_versions, reading_place
 from tidemark.resources.sources.files import (
@@ -29,6 +32,7 @@ from tidemark.resources.sources.files import (
     ensure_unchanged,
     is_of_a_file,
     read_files,
+    schema_in_input,
     split_of,
     unreadable,
 )
@@ -38,6 +42,7 @@ from tidemark.resources.sources.known_offsets import offsets_in
 from tidemark.resources.sources.known_versions import TableVersion, ensure_same_table
 from tidemark.resources.sources.long_lines import with_short_lines
 from tidemark.resources.sources.order import Stretch, stretches_in_order
+from tidemark.resources.sources.parquet_copies import pieces_of
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.spark.numbering import PART, Counted, Numbered, numbered, numbered_as_they_lie
 from tidemark.resources.spark.session import tuned_for_few_rows
@@ -46,6 +51,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.rules import waiters_to_json
+from tidemark.timeops.session import is_local
 from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Source, Spec
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.ticks import LastArrival
@@ -278,12 +284,42 @@ def _write_log(
                 lowest = F.min(c.to_us(c.CLOCK)).alias("lowest")
                 first_us = log.lowest if by_arrival else rows.agg(lowest).collect()[0]["lowest"]
             expect = workspace.ready(tables.RAW_EVENTS, plan)
-            few = log.rows <= FEW_RECORDS
-            workspace.lake.append(tables.RAW_EVENTS, rows, attempt=plan.attempt, expect=expect, are_few=few)
+            pieces = _pieces(workspace, plan, stretches or (), payload, before_us)
+            if not pieces or not _is_copied(workspace, plan, pieces, expect):
+                few = log.rows <= FEW_RECORDS
+                workspace.lake.append(tables.RAW_EVENTS, rows, attempt=plan.attempt, expect=expect, are_few=few)
             _ensure_unchanged(found)  # they were read once more
-        arrivals = _last_arrivals(workspace, plan, log)
+        arrivals = _last_arrivals(workspace, plan, log, stretches)
     clocks = {"clock_us": clock_us, "first_clock_us": first_us}
     return log.rows, {name: us for name, us in clocks.items() if us is not None} | arrivals
+
+
+def _pieces(
+    workspace: Workspace, plan: Plan, stretches: Sequence[Stretch], payload: StructType, before_us: int | None
+) -> list[Piece]:
+    """What Arrow copies into the log; nothing where Spark has to read the files.
+
+    On a cluster it does: this process may be far from the files, and has fewer cores.
+    """
+    spark, spec = workspace.spark, workspace.spec
+    if not stretches or not is_local(spark.conf.get("spark.master", "local") or ""):
+        return []
+    sources = {
+        source.name: (source, schema_in_input(spark, source), time.time_zone)
+        for source, time in zip(spec.sources, workspace.rules.sources, strict=True)
+        if isinstance(source, FilesSource)
+    }
+    pieces = pieces_of(stretches, sources, payload, plan.first_seq)
+    return [partial(piece.batches, before_us=before_us, batch_id=plan.batch_id) for piece in pieces or ()]
+
+
+def _is_copied(workspace: Workspace, plan: Plan, pieces: Sequence[Piece], expect: int) -> bool:
+    """Write the log by Arrow; where a value does not fit, nothing, as Spark says what is wrong, or reads it."""
+    try:
+        workspace.lake.append_pieces(tables.RAW_EVENTS, pieces, attempt=plan.attempt, expect=expect)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _ensure_unchanged(found: Waiting) -> None:
@@ -343,7 +379,9 @@ def _numbered(
     return nullcontext(numbered_as_they_lie(placed, place, parts, start=plan.first_seq, name=c.SEQ))
 
 
-def _last_arrivals(workspace: Workspace, plan: Plan, log: Numbered) -> dict[str, int]:
+def _last_arrivals(
+    workspace: Workspace, plan: Plan, log: Numbered, stretches: Sequence[Stretch] | None
+) -> dict[str, int]:
     """The last arrival of each source and when it was seen: of this ingestion, else as an earlier one left it.
 
     Only ticks ask for it, and there are none where a source has a time of its own.
@@ -351,7 +389,11 @@ def _last_arrivals(workspace: Workspace, plan: Plan, log: Numbered) -> dict[str,
     sources = workspace.spec.sources
     if not all(source.follows_wall_clock for source in sources):
         return {}
-    if len(sources) == 1:
+    if stretches is not None:
+        came: dict[str, int | None] = {
+            one.source: one.last_us for one in sorted(stretches, key=lambda one: one.last_us)
+        }
+    elif len(sources) == 1:
         came = {sources[0].name: max((us for us in log.highest.values() if us is not None), default=None)}
     else:
         by_source = log.frame.groupBy(c.SOURCE).agg(F.max(_A).alias("arrival_us"))

@@ -7,7 +7,8 @@ Here: files that no version has yet. Not here: the commit that adds them (lake.p
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ _COMMITTER = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
 }
+Piece = Callable[[pa.Schema], Iterable[pa.RecordBatch]]
 _LAST_CHARACTER = "\U0010ffff"
 _EPOCH_DAY = date(1970, 1, 1)
 
@@ -83,6 +85,36 @@ def write_files(df: "DataFrame", version: Version, attempt: int) -> DataFiles:
     schema = StructType.fromJson(json.loads(version.schema.to_json()))
     try:
         df.to(schema).write.options(**_COMMITTER).parquet(spark_url(folder))
+        return _files_in(folder, _columns_with_bounds(version))
+    except BaseException:
+        remove_tree(folder)
+        raise
+
+
+def write_pieces(pieces: Sequence[Piece], version: Version, attempt: int) -> DataFiles:
+    """As `write_files`, of rows that Arrow has: a file for each piece, as many at a time as there are cores.
+
+    Args:
+        pieces: Each returns its rows as batches of the schema that it is given, the table's.
+        version: The table.
+        attempt: The attempt that writes.
+    """
+    folder = version.folder.absolute() / f"{_PREFIX}{attempt}-{uuid4().hex[:12]}"
+    if not isinstance(folder, RemotePath):
+        folder.mkdir()
+    files, schema = files_of(folder), version.dataset.schema
+
+    def write(number: int, piece: Piece) -> None:
+        with pq.ParquetWriter(
+            f"part-{number:05}.parquet", schema, filesystem=files, store_decimal_as_integer=True
+        ) as writer:
+            for batch in piece(schema):
+                writer.write_batch(batch)
+
+    try:
+        with ThreadPoolExecutor(pa.cpu_count()) as pool:
+            for written in [pool.submit(write, *one) for one in enumerate(pieces)]:
+                written.result()
         return _files_in(folder, _columns_with_bounds(version))
     except BaseException:
         remove_tree(folder)

@@ -7,7 +7,7 @@ Every commit is delta-rs's, which needs no JVM. Of large results Spark writes th
 commit names them; few rows come into this process, which writes them by itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from tidemark.resources.lake.commits import (
     mark_of_columns,
     restored_version,
 )
-from tidemark.resources.lake.data_files import DataFiles, removals, write_files
+from tidemark.resources.lake.data_files import DataFiles, Piece, removals, write_files, write_pieces
 from tidemark.resources.lake.filters import Filters, arrow_condition, sql_condition
 from tidemark.resources.lake.once import TRIES, ConflictError, Once, Written
 from tidemark.resources.lake.opened import Version
@@ -103,7 +103,15 @@ class Lake(Once):
         rows = _few(df) if are_few else None
         if rows is not None:
             return self.append_rows(table, rows, attempt=attempt, expect=expect)
-        return self._save(table, df, None, attempt, expect)
+        return self._save(table, lambda version: write_files(df, version, attempt), None, attempt, expect)
+
+    def append_pieces(self, table: str, pieces: Sequence[Piece], *, attempt: int, expect: int) -> Written:
+        """As `append`, without Spark: rows that Arrow has, see `data_files.write_pieces`.
+
+        Raises:
+            pyarrow.ArrowException: They cannot be had; nothing was written.
+        """
+        return self._save(table, lambda version: write_pieces(pieces, version, attempt), None, attempt, expect)
 
     def replace(
         self,
@@ -137,7 +145,7 @@ class Lake(Once):
         fresh = _few(df) if are_few and self.row_count(table) <= FEW_ROWS else None
         if fresh is not None:
             return self._rewrite(table, fresh, where, attempt, expect)
-        return self._save(table, df, where, attempt, expect)
+        return self._save(table, lambda version: write_files(df, version, attempt), where, attempt, expect)
 
     def append_rows(self, table: str, rows: pa.Table, *, expect: int, attempt: int | None = None) -> Written:
         """Append rows to a small table in one commit, without a Spark job. No rows, no commit.
@@ -256,14 +264,21 @@ class Lake(Once):
         self._committed(table, version)
         return version
 
-    def _save(self, table: str, df: "DataFrame", where: Filters | None, attempt: int, expect: int) -> Written:
-        """Commit files that Spark writes, in the place of those that hold rows to delete."""
+    def _save(
+        self,
+        table: str,
+        write: Callable[[Version], DataFiles],
+        where: Filters | None,
+        attempt: int,
+        expect: int,
+    ) -> Written:
+        """Commit files that are written now, in the place of those that hold rows to delete."""
         written: list[DataFiles] = []
 
         def save(delta: DeltaTable) -> Written:
             version = self.opened.known(table, delta)
             if not written:  # where maintenance comes in between, they need not be written again
-                written.append(write_files(df, version, attempt))
+                written.append(write(version))
             [fresh] = written
             old = [] if where is None else files_with(version, where)
             kept = self._kept(version, old, where, attempt) if old and where else None

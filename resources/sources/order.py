@@ -31,6 +31,7 @@ class Stretch:
     Attributes:
         source: Name of its source.
         name: The file, as `_file` of its records has it.
+        path: Where it lies.
         rows: How many, at least one.
         first_us: The first arrival, microseconds.
         last_us: The last one.
@@ -38,6 +39,7 @@ class Stretch:
 
     source: str
     name: str
+    path: str
     rows: int
     first_us: int
     last_us: int
@@ -85,10 +87,10 @@ def _stretch(source: FilesSource, file: FileRange, time_zone: str) -> Stretch | 
         if not is_instant(file.modified_us):
             return None
         rows = pq.read_metadata(file.path).num_rows
-        return Stretch(source.name, file.name, rows, file.modified_us, file.modified_us)
+        return Stretch(source.name, file.name, file.path, rows, file.modified_us, file.modified_us)
     column = source.arrival_time.strip("`")
     arrivals = _arrivals(file.path, names_in_files([column], source.rename)[column], time_zone)
-    return None if arrivals is None else Stretch(source.name, file.name, *arrivals)
+    return None if arrivals is None else Stretch(source.name, file.name, file.path, *arrivals)
 
 
 def _arrivals(path: str, column: str, time_zone: str) -> tuple[int, int, int] | None:

@@ -37,8 +37,8 @@ def test_files_are_in_the_order_of_their_arrivals_with_rows_and_bounds(tmp_path:
     files = [land(tmp_path, "b", [1, 1, 2]), land(tmp_path, "a", [5, 9]), land(tmp_path, "c", [])]
     found = stretches_in_order([(source(), files)], by_arrival=True)
     assert found == [
-        Stretch("s", "b", 3, AT_US + 1_000_000, AT_US + 2_000_000),
-        Stretch("s", "a", 2, AT_US + 5_000_000, AT_US + 9_000_000),
+        Stretch("s", "b", files[0].path, 3, AT_US + 1_000_000, AT_US + 2_000_000),
+        Stretch("s", "a", files[1].path, 2, AT_US + 5_000_000, AT_US + 9_000_000),
     ]
 
 
@@ -74,8 +74,8 @@ def test_files_of_two_sources_are_in_one_order(tmp_path: Path) -> None:
 
 
 def test_without_an_arrival_time_a_file_arrives_when_it_was_modified(tmp_path: Path) -> None:
-    found = stretches_in_order([(source(arrival_time=None), [land(tmp_path, "a", [9, 1])])], by_arrival=True)
-    assert found == [Stretch("s", "a", 2, 77, 77)]
+    found = stretches_in_order([(source(arrival_time=None), [file := land(tmp_path, "a", [9, 1])])], by_arrival=True)
+    assert found == [Stretch("s", "a", file.path, 2, 77, 77)]
 
 
 def test_milliseconds_local_times_and_renamed_columns_are_read_as_spark_reads_them(tmp_path: Path) -> None:

@@ -1,0 +1,183 @@
+"""Parquet files that Arrow copies into the log: its rows are those that Spark reads; others are left to Spark."""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from tests.seeds import Dice
+from tidemark.assets.schemas import log_schema
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.sources import parquet_copies
+from tidemark.resources.sources.files import payload_schema, read_files, schema_in_input
+from tidemark.resources.sources.known_files import FileRange
+from tidemark.resources.sources.order import stretches_in_order
+from tidemark.resources.sources.parquet_copies import FilePiece, pieces_of
+from tidemark.timeops import columns as c
+from tidemark.timeops.spec import FilesSource
+
+CASES = 1
+START = datetime(2026, 1, 1, tzinfo=UTC)
+AT = pa.timestamp("us", "UTC")
+SCHEMA = (
+    "at TIMESTAMP, yes BOOLEAN, tiny INT, wide BIGINT, unsigned BIGINT, single DOUBLE, exact DECIMAL(12, 3), "
+    "text STRING, "
+    "raw BINARY, day DATE, noon TIMESTAMP_NTZ, coarse TIMESTAMP, "
+    "local TIMESTAMP, never STRING, new STRING"
+)
+CHOICES: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
+    "yes": (pa.bool_(), [True, False]),
+    "tiny": (pa.int8(), [-128, 0, 127]),
+    "wide": (pa.int64(), [-(2**63), 2**63 - 1]),
+    "unsigned": (pa.uint32(), [0, 2**32 - 1]),
+    "single": (pa.float32(), [-0.0, 0.5, float("nan"), float("inf")]),
+    "exact": (pa.decimal128(5, 2), [Decimal("-999.99"), Decimal("0.10")]),
+    "text": (pa.string(), ["", "é\u2028\x00", "x" * 300]),
+    "raw": (pa.binary(), [b"", b"\xff\x00"]),
+    "day": (pa.date32(), [date(1, 1, 1), date(9999, 12, 31)]),
+    "noon": (pa.date32(), [date(1500, 2, 28), date(2026, 1, 1)]),
+    "coarse": (pa.timestamp("ms", "Europe/Rome"), [datetime(1, 1, 2, tzinfo=UTC), START]),
+    "local": (pa.timestamp("us"), [-(2**51), 2**52]),
+    "never": (pa.null(), [None]),
+}
+
+
+def source(schema: str, **more: object) -> FilesSource:
+    given = {"name": "s", "kind": "files", "path": "in/*", "format": "parquet", "arrival_time": "at", **more}
+    return FilesSource.model_validate({"schema": schema, **given})
+
+
+def land(folder: Path, name: str, columns: dict[str, pa.Array], **more: Any) -> FileRange:
+    path = folder / name
+    pq.write_table(pa.table(columns), path, **{"row_group_size": 7, **more})
+    size, modified_us = path.stat().st_size, path.stat().st_mtime_ns // 1_000
+    return FileRange(str(path), name, size, modified_us, "", 0, ends_with_newline=True)
+
+
+def seconds(*after: int) -> pa.Array:
+    return pa.array([START + timedelta(seconds=one) for one in after], AT)
+
+
+def copied(
+    spark: SparkSession, given: FilesSource, files: Sequence[FileRange], zone: str = "UTC"
+) -> list[FilePiece] | None:
+    stretches = stretches_in_order([(given, files)], by_arrival=True, time_zone=zone)
+    assert stretches is not None
+    sources = {given.name: (given, schema_in_input(spark, given), zone)}
+    return pieces_of(stretches, sources, payload_schema(spark, given), 10)
+
+
+def test_rows_that_arrow_copies_are_those_that_spark_reads(
+    spark: SparkSession, tmp_path: Path, dice: Dice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_copies, "PIECE_ROWS", 20)  # several files of the log from one of the input
+    files = []
+    for number, (name, rows) in enumerate({"a": 33, "b": 1, "c": 60}.items()):
+        columns = {"arrived": seconds(*range(100 * number, 100 * number + rows))}
+        for column, (kind, values) in CHOICES.items():
+            columns[column] = pa.array([dice.choice([*values, None]) for _ in range(rows)], kind)
+        files.append(land(tmp_path, name, columns))
+    given = source(SCHEMA.replace("at TIMESTAMP", "arrived TIMESTAMP"), rename={"arrived": "at"}, missing="null")
+    pieces = copied(spark, given, files)
+    assert pieces is not None
+    assert [piece.rows for piece in pieces] == [14, 19, 1, 14, 14, 14, 18]
+    log = log_schema(payload_schema(spark, given))
+    by_arrow = pa.Table.from_batches(
+        [batch for piece in pieces for batch in piece.batches(to_arrow_schema(log, timezone="UTC"), None, 3)]
+    )
+    payload = payload_schema(spark, given).names
+    by_spark = read_files(spark, given, files).records.orderBy(c.FILE, c.POSITION).toArrow()
+    for name in [*payload, c.FILE, c.POSITION, c.MALFORMED]:
+        told = by_arrow[name].cast(by_spark[name].type)
+        assert str(told.to_pylist()) == str(by_spark[name].to_pylist()), name
+    assert by_arrow[c.SEQ].to_pylist() == list(range(10, 10 + by_arrow.num_rows))
+    assert by_arrow[c.ARRIVAL] == by_arrow[c.CLOCK] == by_arrow["at"]
+    assert set(by_arrow[c.SOURCE].to_pylist()) == {"s"}
+    assert set(by_arrow[c.BATCH].to_pylist()) == {3}
+    assert by_arrow[c.SPLIT].null_count == by_arrow.num_rows
+
+
+def test_the_clock_of_copied_rows_begins_with_that_of_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    given = source("at TIMESTAMP")
+    pieces = copied(spark, given, [land(tmp_path, "a", {"at": seconds(1, 5, 9)})])
+    assert pieces is not None
+    schema = to_arrow_schema(log_schema(payload_schema(spark, given)), timezone="UTC")
+    before_us = int((START + timedelta(seconds=5)).timestamp()) * 1_000_000
+    [batch] = pieces[0].batches(schema, before_us, 1)
+    assert batch[c.CLOCK].cast(AT).equals(seconds(5, 5, 9))
+
+
+def test_files_whose_wanted_columns_hold_nothing_are_copied_with_their_own_arrival(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    given = source("new STRING", arrival_time=None)
+    file = land(tmp_path, "a", {"new": pa.nulls(2), "other": pa.array([1, 2])})
+    pieces = copied(spark, given, [file])
+    assert pieces is not None
+    schema = to_arrow_schema(log_schema(payload_schema(spark, given)), timezone="UTC")
+    [batch] = pieces[0].batches(schema, None, 1)
+    assert batch["new"].to_pylist() == [None, None]
+    assert batch[c.ARRIVAL].cast(pa.int64()).to_pylist() == [file.modified_us] * 2
+    assert batch[c.POSITION].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("column", "wanted", "settings"),
+    [
+        (pa.array([1]), "n BIGINT", {"split": "n"}),
+        (pa.array([1]), "n BIGINT", {"keep_unknown": True}),
+        (pa.array([[1]]), "n ARRAY<BIGINT>", {}),
+        (pa.array([{"k": 1}]), "n STRUCT<k: BIGINT>", {}),
+    ],
+    ids=["a split", "unknown columns", "a list", "a struct"],
+)
+def test_files_that_need_sql_are_left_to_spark(
+    spark: SparkSession, tmp_path: Path, column: pa.Array, wanted: str, settings: dict[str, Any]
+) -> None:
+    file = land(tmp_path, "a", {"at": seconds(1), "n": column})
+    assert copied(spark, source(f"at TIMESTAMP, {wanted}", **settings), [file]) is None
+
+
+def test_instants_that_spark_translates_are_left_to_it(spark: SparkSession, tmp_path: Path) -> None:
+    instants = pa.array([2**50], pa.timestamp("us"))
+    local = land(tmp_path, "local", {"at": seconds(1), "n": instants})
+    given = source("at TIMESTAMP, n TIMESTAMP")
+    assert copied(spark, given, [local], "Europe/Rome") is None
+    assert copied(spark, given, [local]) is not None
+    int96 = land(tmp_path, "int96", {"n": instants}, use_deprecated_int96_timestamps=True)
+    assert copied(spark, source("n TIMESTAMP", arrival_time=None), [int96]) is None
+    old = pa.table({"at": seconds(1)}).replace_schema_metadata({"org.apache.spark.version": "2.4.8"})
+    pq.write_table(old, tmp_path / "old")
+    [arrived] = [FileRange(str(tmp_path / "old"), "old", 1, 1, "", 0, ends_with_newline=True)]
+    assert copied(spark, source("at TIMESTAMP"), [arrived]) is None
+
+
+def test_a_record_that_is_too_large_is_left_to_spark_which_refuses_it(spark: SparkSession, tmp_path: Path) -> None:
+    texts = [pa.array([None, "é" * 2**22]), pa.array(["x", "x" * 2**23 + "y"])]
+    given = source("at TIMESTAMP, a STRING, b STRING")
+    pieces = copied(spark, given, [land(tmp_path, "a", {"at": seconds(1, 2), "a": texts[0], "b": texts[1]})])
+    assert pieces is not None
+    schema = to_arrow_schema(log_schema(payload_schema(spark, given)), timezone="UTC")
+    with pytest.raises(pa.ArrowInvalid):
+        list(pieces[0].batches(schema, None, 1))
+
+
+def test_pieces_that_cannot_be_read_to_their_end_leave_no_file(spark: SparkSession, tmp_path: Path) -> None:
+    def breaks(schema: pa.Schema) -> Any:
+        yield pa.RecordBatch.from_pylist([{"n": 1}], schema)
+        raise pa.ArrowInvalid("damaged")
+
+    lake = Lake(tmp_path / "lake", lambda: spark)
+    lake.create("raw_events", StructType.fromDDL("n BIGINT"))
+    with pytest.raises(pa.ArrowInvalid):
+        lake.append_pieces("raw_events", [breaks], attempt=1, expect=0)
+    assert not list((tmp_path / "lake").rglob("*.parquet"))
+    assert lake.version("raw_events") == 0
