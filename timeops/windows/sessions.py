@@ -138,8 +138,8 @@ class Sessions:
             keys = (TIMELINE, *group_names(self.window), T_FINAL)
         elif len(segment.adjusted.watermarks.logs) > 1:  # which may number their records each by itself
             keys = (TIMELINE, SEQ)
-        rows, group, closed = self._told(segment, keys)
         keeps = segment.adjusted.rules.time.out_of_order == "keep" and self.window.input is None
+        rows, group, closed = self._told(segment, keys, keeps=keeps)
         came = Came(
             group=group,
             t=integers(rows[T_FINAL]),
@@ -226,17 +226,19 @@ class Sessions:
             return beside(with_groups(events, self.window), found, keys)
         return with_groups(beside(events, found, keys), self.window)
 
-    def _told(self, segment: WindowSegment, keys: Sequence[str]) -> tuple[pa.Table, Array, Array]:
+    def _told(self, segment: WindowSegment, keys: Sequence[str], *, keeps: bool) -> tuple[pa.Table, Array, Array]:
         """What the loop is told of the events that take part, the numbers of their groups, and CLOSED by flushes."""
         window, over = self.window, segment.adjusted.rules.time.over
-        by_group = [*([TIMELINE] if over or window.input is not None else []), *group_names(window)]
+        timeline = [TIMELINE] if over or window.input is not None else []
+        by_group = [*timeline, *group_names(window)]
         events = segment.fresh_and_known
         taking = with_groups(events.where(takes_part(events, window)), window)
         # Known events of a window that gives one result are in open sessions, whatever they met.
         met = F.col(W_BEFORE) if window.revises else F.when(F.col(FRESH), F.col(W_BEFORE))
-        clock = [to_us(CLOCK).alias(CLOCK)] if window.revises else []
-        named = dict.fromkeys([*keys, T_FINAL, FRESH, *by_group[:1]])
-        narrow = taking.select(*named, met.alias(W_BEFORE), *clock, *_flat(taking, by_group))
+        more = [met.alias(W_BEFORE)] if keeps or window.revises else []
+        more += [to_us(CLOCK).alias(CLOCK)] if window.revises else []
+        named = dict.fromkeys([*keys, T_FINAL, FRESH, *timeline])
+        narrow = taking.select(*named, *more, *_flat(taking, by_group))
         if window.input is not None:
             narrow = narrow.distinct()
         if segment.drained is not None:
@@ -246,17 +248,19 @@ class Sessions:
         rows = fetched(narrow, segment.adjusted.seqs)
         group = numbers(rows, [f"{_FLAT}{number}" for number in range(len(by_group))])
         rows = rows.drop_columns([f"{_FLAT}{number}" for number in range(len(by_group))])
-        is_event = np.asarray(rows[FRESH].is_valid())
-        ends = (group[~is_event], integers(rows[T_FINAL])[~is_event], integers(rows[W_BEFORE])[~is_event])
-        closed_by_flush = np.zeros(len(ends[0]), CLOSED)
-        for name, values in zip(CLOSED.names or (), ends, strict=True):
-            closed_by_flush[name] = values
-        order = np.flatnonzero(is_event)
+        closed_by_flush = np.zeros(0, CLOSED)
+        if segment.drained is not None:
+            is_event = np.asarray(rows[FRESH].is_valid())
+            ends = (group[~is_event], *(integers(rows[name])[~is_event] for name in (T_FINAL, W_BEFORE)))
+            closed_by_flush = np.zeros(len(ends[0]), CLOSED)
+            for name, values in zip(CLOSED.names or (), ends, strict=True):
+                closed_by_flush[name] = values
+            rows, group = rows.filter(pa.array(is_event)), group[is_event]
         if SEQ in keys:
-            seq = integers(rows[SEQ])[order]
-            order = order[np.argsort(seq, kind="stable")] if (np.diff(seq) < 0).any() else order
-        if len(order) < len(rows) or (np.diff(order) < 0).any():
-            rows, group = rows.take(pa.array(order)), group[order]
+            seq = integers(rows[SEQ])
+            if (seq[1:] < seq[:-1]).any():
+                order = np.argsort(seq, kind="stable")
+                rows, group = rows.take(pa.array(order)), group[order]
         return rows, group, closed_by_flush
 
     def _closing(self, rows: pa.Table, found: Found, segment: WindowSegment) -> Array:
