@@ -1,4 +1,4 @@
-"""Micro-batches of a process that stays: seconds, Spark jobs and Delta commits: `python -m benchmarks.micro_batches`.
+"""Micro-batches of a process that stays: seconds, jobs, commits, bytes: `python -m benchmarks.micro_batches`.
 
 Here: making the input, running it, with few and with millions of events held. Not here: the pipeline.
 """
@@ -41,6 +41,7 @@ class Seen:
     at_s: float
     jobs: int
     commits: int
+    bytes: int
 
 
 def run(root: Path, spec: str, held: int, batches: int, events: int) -> list[Seen]:
@@ -54,7 +55,8 @@ def run(root: Path, spec: str, held: int, batches: int, events: int) -> list[See
         if doing.endswith("committing"):
             jobs = max(spark.sparkContext.statusTracker().getJobIdsForGroup(None), default=0)
             commits = sum(1 for _ in settings.warehouse.glob("**/_delta_log/*.json"))
-            seen.append(Seen(time.perf_counter(), jobs, commits))
+            stored = sum(path.stat().st_size for path in (root / "warehouse").rglob("*") if path.is_file())
+            seen.append(Seen(time.perf_counter(), jobs, commits, stored))
 
     with DagsterInstance.ephemeral() as instance:
         if held:
@@ -74,6 +76,7 @@ def figures(name: str, seen: list[Seen], *, aimed: bool) -> list[Figure]:
         Figure(name, [after.at_s - before.at_s for before, after in steps], aim=aim_s),
         Figure(name, [after.jobs - before.jobs for before, after in steps], unit="Spark jobs", aim=aim_jobs),
         Figure(name, [after.commits - before.commits for before, after in steps], unit="Delta commits"),
+        Figure(name, [(after.bytes - before.bytes) / 1e3 for before, after in steps], unit="kB"),
     ]
 
 

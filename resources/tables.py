@@ -12,12 +12,13 @@ import pyarrow as pa
 from tidemark.resources.places.place import Place
 from tidemark.timeops.spec import WindowSpec
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Version of the tables' layout and meaning. A program refuses a lake with a higher one.
 
 Since 2 `_state/files` names files by their path from the source's folder: who knows absolute ones only would read all
 of them again. Since 3 the tables of `_state/` have names of their own for what the engine keeps in them; batches
-rename the columns of older ones, see lake/migration.py.
+rename the columns of older ones, see lake/migration.py. Since 4 rows of the tables of sessions may take back
+others, see assets/state/windows.py; a table of format 3 is one without such rows.
 """
 
 RAW_EVENTS = "raw_events"

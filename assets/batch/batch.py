@@ -134,18 +134,29 @@ class BatchWriter:
         where: Filters | None,
         grows: bool = False,
         are_few: bool | None = None,
+        stays: Filters | None = None,
     ) -> Written:
         """Deletes rows and adds others, in one commit; arguments as of `append` and of `Lake.replace`."""
         stamped = rows if c.BATCH in rows.columns else rows.withColumn(c.BATCH, self.stamp)
         ready = self.workspace.ready_for(table, self.plan, stamped) if grows else self._ready(table)
         few = self.is_small if are_few is None else are_few
         return self.workspace.lake.replace(
-            table, stamped, where=where, attempt=self.plan.attempt, expect=ready, are_few=few
+            table, stamped, where=where, attempt=self.plan.attempt, expect=ready, are_few=few, stays=stays
         )
 
     def append_rows(self, table: str, rows: pa.Table) -> None:
         """Adds rows that this process has, whole, as they are."""
         self.workspace.lake.append_rows(table, rows, expect=self._ready(table), attempt=self.plan.attempt)
+
+    def replace_rows(self, table: str, rows: pa.Table, *, where: Filters | None) -> None:
+        """Deletes rows and adds others that this process has, with the number of the batch, in one commit."""
+        numbers = pa.repeat(pa.scalar(self.plan.batch_id, pa.int64()), rows.num_rows)
+        stamped = rows.append_column(c.BATCH, numbers)
+        lake, expect, attempt = self.workspace.lake, self._ready(table), self.plan.attempt
+        if where is None:
+            lake.append_rows(table, stamped, expect=expect, attempt=attempt)
+        else:
+            lake.replace_rows(table, stamped, where=where, expect=expect, attempt=attempt)
 
     def _ready(self, table: str) -> int:
         return self.workspace.ready(table, self.plan)

@@ -2,12 +2,21 @@
 
 Here: which table holds what, which of its rows a batch reads, and which it writes anew. Not here: which events a
 window needs (timeops/engine.py), the tables of results (../windows.py).
+
+A batch of few records adds rows and takes rows back; it does not write anew what stays:
+- Of windows on a grid, files go when no event in them is needed any more. Events that share a file with others stay
+  until a base is due: they are in no window that closes, and are not read.
+- Of sessions and sliding windows, a row whose `_arrival_seq` is -1 - *n* takes back the row *n* of earlier batches.
+  It has the `_timestamp` of that row, so that a filter finds both or none. When less than half of the rows count, or
+  the files are many, the table is written anew.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -20,11 +29,12 @@ from tidemark.assets.schemas import (
     stored_groups,
 )
 from tidemark.resources import tables
-from tidemark.resources.lake.filters import Filters, sql_condition
-from tidemark.resources.lake.lake import FEW_ROWS
+from tidemark.resources.lake.filters import Filters, arrow_condition, sql_condition
+from tidemark.resources.lake.lake import FEW_ROWS, MOST_FILES
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import EARLIER, sharing
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.gap_filling import changed_groups, once, seen_groups
@@ -32,6 +42,8 @@ from tidemark.timeops.windows.kinds import kind_of, needed_for_certain_from
 
 if TYPE_CHECKING:
     from tidemark.assets.batch.batch import Batch
+
+_FEW_CHANGES = 1_000  # rows that a table may always have beside those that count
 
 
 @dataclass(frozen=True)
@@ -118,6 +130,9 @@ def write_window_state(batch: "Batch") -> None:
 def _write_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> None:
     """Writes the events that windows which share a table need: the batch's own, and earlier ones that it deletes."""
     table = tables.needed_table(windows[0])
+    if _has_changes(table) and batch.is_small and not batch.flushes and _is_small(batch, table):
+        _write_changes(batch, table, windows)
+        return
     where, known = (_around_watermark if kind_of(windows[0]).needs_others else _behind_watermark)(
         batch, table, windows
     )
@@ -129,7 +144,97 @@ def _write_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> None:
     rows = rows.where(may_stay)
     payload = payload_of(batch.workspace)
     stored = needed_of(stored_events(rows, payload), batch.workspace.spec, payload, windows[0])
-    batch.replace(table, stored.repartitionByRange(c.TIMESTAMP), where=where)
+    stays = None
+    if where and known is None and table == tables.OPEN_EVENTS and not batch.base_is_due:
+        stays = [(name, ">=", value) for name, _, value in where]
+    batch.replace(table, stored.repartitionByRange(c.TIMESTAMP), where=where, stays=stays)
+
+
+def _has_changes(table: str) -> bool:
+    """Whether a table may have rows that take back others."""
+    return table in (tables.SESSION_EVENTS, tables.REVISED_SESSION_EVENTS)
+
+
+def _is_small(batch: "Batch", table: str) -> bool:
+    return batch.workspace.lake.row_count(table, batch.workspace.base_of(table)) <= FEW_ROWS
+
+
+def _write_changes(batch: "Batch", table: str, windows: Sequence[WindowSpec]) -> None:
+    """Adds the events of the batch that sessions and sliding windows need, and takes back what they need no more."""
+    workspace, lake, payload = batch.workspace, batch.workspace.lake, payload_of(batch.workspace)
+    where, _ = _around_watermark(batch, table, windows)
+    stored = lake.rows(table, workspace.base_of(table))
+    alive = live_rows(stored).drop_columns(c.BATCH)
+    looked_at = _matching(alive, _up_to_watermark(batch, batch.after, windows))
+    known = loaded_events(lake.frame(table, looked_at), payload).withColumn(EARLIER, F.lit(True))
+    needed = stored_events(batch.outcome.needed_after(windows, known), payload)
+    columns = needed_of(needed, workspace.spec, payload, windows[0]).columns
+    found = needed.select(*map(quoted, columns), F.col(EARLIER)).toArrow()
+    is_known = pc.is_valid(found[EARLIER])
+    fresh, needed_still = (found.filter(one).drop_columns(EARLIER) for one in (pc.invert(is_known), is_known))
+    may_go = _matching(looked_at, where) if where is not None else looked_at.slice(0, 0)
+    mark = tables.open_in_column(payload.names)
+    gone, again = _differing(may_go, needed_still, mark)
+    added = [rows.select(alive.column_names).cast(alive.schema) for rows in (fresh, again)]
+    changes = pa.concat_tables([*added, _taken_back(gone).cast(alive.schema)])
+    is_gone = pc.is_in(alive[c.SEQ], gone[c.SEQ].combine_chunks())
+    base = pa.concat_tables([alive.filter(pc.invert(is_gone)), *added])
+    is_full = stored.num_rows + changes.num_rows > 2 * base.num_rows + _FEW_CHANGES
+    if is_full or lake.file_count(table) >= MOST_FILES:
+        batch.replace_rows(table, base, where=())
+    else:
+        batch.replace_rows(table, changes, where=None)
+
+
+def _differing(before: pa.Table, after: pa.Table, mark: str) -> tuple[pa.Table, pa.Table]:
+    """Which rows are needed no more, or by other windows than before; and these as they are from now on."""
+    now = dict(zip(after[c.SEQ].to_pylist(), after[mark].to_pylist(), strict=True))
+    was = dict(zip(before[c.SEQ].to_pylist(), before[mark].to_pylist(), strict=True))
+    gone = [seq for seq, names in was.items() if sorted(now.get(seq, ())) != sorted(names)]
+    numbers = pa.array(gone, pa.int64())
+    return before.filter(pc.is_in(before[c.SEQ], numbers)), after.filter(pc.is_in(after[c.SEQ], numbers))
+
+
+def _taken_back(rows: pa.Table) -> pa.Table:
+    """The rows that take back these: all but their number and their time is null."""
+    numbers = pc.subtract(pa.scalar(-1, pa.int64()), rows[c.SEQ])
+    kept = {c.SEQ: numbers, c.TIMESTAMP: rows[c.TIMESTAMP]}
+    return pa.table(
+        [kept.get(field.name, pa.nulls(rows.num_rows, field.type)) for field in rows.schema], names=rows.column_names
+    )
+
+
+def live_rows(rows: pa.Table) -> pa.Table:
+    """The rows of a table of sessions that no later batch has taken back."""
+    numbers = rows[c.SEQ]
+    takes_back = pc.less(numbers, 0)
+    if not pc.any(takes_back).as_py():
+        return rows
+    back = rows.select([c.SEQ, c.BATCH]).filter(takes_back)
+    newest = pa.table({c.SEQ: pc.subtract(pa.scalar(-1, pa.int64()), back[c.SEQ]), "by": back[c.BATCH]})
+    newest = newest.group_by(c.SEQ).aggregate([("by", "max")])
+    places = pc.index_in(numbers, newest[c.SEQ].combine_chunks())
+    by = pc.take(newest["by_max"].combine_chunks(), places.combine_chunks())
+    stays = pc.fill_null(pc.greater_equal(rows[c.BATCH], by), True)
+    return rows.filter(pc.and_(pc.invert(takes_back), stays))
+
+
+def _live(workspace: Workspace, table: str, only: Filters | None) -> DataFrame:
+    """The same of the rows that match, by Spark if they are many."""
+    lake, version = workspace.lake, workspace.base_of(table)
+    if lake.row_count(table, version) <= FEW_ROWS:
+        return lake.frame(table, live_rows(lake.rows(table, version, filters=only)))
+    rows = workspace.read_base(table, filters=only)
+    files = lake.lowest_by_file(table, version, c.SEQ)
+    if sum(n for _, n in files) == lake.row_count(table, version) and all(seq >= 0 for seq, _ in files):
+        return rows
+    back = rows.where(F.col(c.SEQ) < 0).groupBy((-1 - F.col(c.SEQ)).alias("of")).agg(F.max(c.BATCH).alias("by"))
+    is_taken = (F.col(c.SEQ) == F.col("of")) & (F.col(c.BATCH) < F.col("by"))
+    return rows.where(F.col(c.SEQ) >= 0).join(back, is_taken, "left_anti")
+
+
+def _matching(rows: pa.Table, filters: Filters | None) -> pa.Table:
+    return rows.filter(arrow_condition(filters)) if filters else rows
 
 
 def _may_be_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> Column:
@@ -150,11 +255,12 @@ def _behind_watermark(
     """
     if batch.flushes:
         return (), _rows(batch.workspace, table, only=())
-    if batch.after.watermark_us is None or _may_stay(batch, table):
+    several = batch.workspace.keeps_timelines  # then some of the events in a file that goes may be needed
+    if batch.after.watermark_us is None or (several and table == tables.OPEN_EVENTS and not batch.base_is_due):
         return None, None
     first = min(kind_of(window).needed_from(batch.after.watermark_us) for window in windows)
     where: Filters = [(c.TIMESTAMP, "<", Instant(first))]
-    return where, _rows(batch.workspace, table, only=where) if batch.workspace.keeps_timelines else None
+    return where, _rows(batch.workspace, table, only=where) if several else None
 
 
 def _around_watermark(
@@ -173,16 +279,6 @@ def _around_watermark(
     return [(c.TIMESTAMP, "<", Instant(first))], known
 
 
-def _may_stay(batch: "Batch", table: str) -> bool:
-    """Whether events that no window needs any more may stay until a later batch.
-
-    They are in no window that closes, and to take rows out of a large table costs a Spark job that rewrites others.
-    """
-    if table != tables.OPEN_EVENTS or batch.base_is_due:
-        return False
-    return batch.workspace.lake.row_count(table, batch.workspace.base_of(table)) > FEW_ROWS
-
-
 def _write_seen_groups(batch: "Batch", window: WindowSpec) -> None:
     """Adds the groups of a batch of which other windows are known now, or writes all of them when a base is due."""
     table, outcome = tables.seen_groups_table(window.name), batch.outcome
@@ -194,11 +290,12 @@ def _write_seen_groups(batch: "Batch", window: WindowSpec) -> None:
 
 
 def _rows(workspace: Workspace, table: str, *, only: Filters | None = None) -> DataFrame:
-    return loaded_events(workspace.read_base(table, filters=only).drop(c.BATCH), payload_of(workspace))
+    rows = _live(workspace, table, only) if _has_changes(table) else workspace.read_base(table, filters=only)
+    return loaded_events(rows.drop(c.BATCH), payload_of(workspace))
 
 
 def _from_open_windows(workspace: Workspace, before: Position, window: WindowSpec) -> Filters:
-    """Leaves out the events that only stay because taking them out costs more, see `_may_stay`."""
+    """Leaves out the events that only stay because taking them out costs more."""
     if workspace.keeps_timelines or before.watermark_us is None:
         return []
     return [(c.TIMESTAMP, ">=", Instant(kind_of(window).needed_from(before.watermark_us)))]

@@ -1,4 +1,4 @@
-"""Data files that Spark writes into a table's folder, and what the log is to say of each: size, rows, bounds.
+"""Data files that are written into a table's folder, and what the log is to say of each: size, rows, bounds.
 
 Here: files that no version has yet. Not here: the commit that adds them (lake.py), finding files of a version
 (reading.py).

@@ -29,7 +29,7 @@ from tidemark.resources.lake.data_files import DataFiles, Piece, removals, write
 from tidemark.resources.lake.filters import Filters, arrow_condition, sql_condition
 from tidemark.resources.lake.once import TRIES, ConflictError, Once, Written
 from tidemark.resources.lake.opened import Version
-from tidemark.resources.lake.reading import files_with, rows_of_files
+from tidemark.resources.lake.reading import arrow_rows_of_files, files_to_replace, rows_of_files
 from tidemark.resources.lake.row_changes import RowChanges, has_change_feed
 from tidemark.resources.lake.table_columns import (
     delta_columns,
@@ -45,6 +45,9 @@ if TYPE_CHECKING:  # reading control tables must not wait for PySpark
 
 FEW_ROWS = 50_000
 """So many rows this process takes from Spark to write them by itself."""
+
+MOST_FILES = 32
+"""A table of few rows that has more files is written anew."""
 
 Action = AddAction | RemoveAction
 _FULL_FILE_BYTES = 8_000_000  # joining small files never rewrites more than this many bytes at a time
@@ -122,6 +125,7 @@ class Lake(Once):
         attempt: int,
         expect: int,
         are_few: bool = False,
+        stays: Filters | None = None,
     ) -> Written:
         """Delete the rows that match `where` and add others, in one commit; otherwise as `append`.
 
@@ -133,8 +137,12 @@ class Lake(Once):
             where: Which rows to delete; no conditions mean all, None means none.
             attempt: As for `append`.
             expect: As for `append`.
-            are_few: As for `append`. A table of no more than FEW_ROWS is then written anew by this process. Otherwise
-                only files that hold matching rows are.
+            are_few: As for `append`. This process then also writes anew what stays of the files that hold matching
+                rows, if these have no more than FEW_ROWS.
+            stays: Rows that match `where` may stay as long as they share a file with rows that match these: such a
+                file is not written anew. By default none.
+
+        Only files that hold matching rows are written anew.
 
         Of a table with a change feed only rows that differ are deleted and added, see `row_changes.RowChanges`.
         """
@@ -142,10 +150,56 @@ class Lake(Once):
             return self.append(table, df, attempt=attempt, expect=expect, are_few=are_few)
         if has_change_feed(self.opened.seen(table)):
             return self._exchange(table, df, where, attempt, expect)
-        fresh = _few(df) if are_few and self.row_count(table) <= FEW_ROWS else None
+        fresh = _few(df) if are_few and self._has_few_beside(table, where, stays) else None
         if fresh is not None:
-            return self._rewrite(table, fresh, where, attempt, expect)
-        return self._save(table, lambda version: write_files(df, version, attempt), where, attempt, expect)
+            return self.replace_rows(table, fresh, where=where, attempt=attempt, expect=expect, stays=stays)
+
+        def write(version: Version) -> DataFiles:
+            return write_files(df, version, attempt)
+
+        return self._save(table, write, where, attempt, expect, stays=stays)
+
+    def replace_rows(
+        self,
+        table: str,
+        rows: pa.Table,
+        *,
+        where: Filters,
+        attempt: int,
+        expect: int,
+        stays: Filters | None = None,
+    ) -> Written:
+        """Delete rows and add others that this process has, as `replace` does."""
+
+        def rewrite(delta: DeltaTable) -> Written:
+            version = self.opened.known(table, delta)
+            old = files_to_replace(version, where, stays)
+            if version.actions.num_rows > MOST_FILES and self.row_count(table, version.number) <= FEW_ROWS:
+                old = list(version.sizes)  # else small files would pile up
+            there = arrow_rows_of_files(version, old)
+            stay = ~arrow_condition(where) if where else pc.scalar(False)
+            kept = there.filter(pc.coalesce(stay, pc.scalar(True)))  # rows for which the condition is null stay
+            whole = pa.concat_tables([kept, with_columns_of(delta.schema(), rows).cast(kept.schema)])
+            # In one piece: a group of no rows has no bounds, so that no filter would find the rows of the file.
+            made = write_pieces([lambda schema: whole.cast(schema).combine_chunks().to_batches()], version, attempt)
+            sizes = version.sizes
+            actions: list[Action] = [*made.added, *removals({path: sizes[path] for path in old})]
+            if not actions:
+                return Written(delta.version(), 0)
+            try:
+                return self._commit_files(table, delta, actions, attempt, rows.num_rows)
+            except CommitFailedError:
+                made.discard()
+                raise
+
+        with writing(self.path(table)):
+            return self._once(table, attempt, expect, rewrite)
+
+    def _has_few_beside(self, table: str, where: Filters, stays: Filters | None) -> bool:
+        """Return whether the files that a replacement takes away have few rows."""
+        version = self.opened.seen(table)
+        rows = dict(zip(version.actions["path"].to_pylist(), version.actions["num_records"].to_pylist(), strict=True))
+        return bool(sum(rows[path] for path in files_to_replace(version, where, stays)) <= FEW_ROWS)
 
     def append_rows(self, table: str, rows: pa.Table, *, expect: int, attempt: int | None = None) -> Written:
         """Append rows to a small table in one commit, without a Spark job. No rows, no commit.
@@ -234,19 +288,6 @@ class Lake(Once):
             return
         self.opened.keep(table, delta)
 
-    def _rewrite(self, table: str, fresh: pa.Table, where: Filters, attempt: int, expect: int) -> Written:
-        """Write a small table anew: the rows that stay, and fresh ones."""
-
-        def rewrite(delta: DeltaTable) -> Written:
-            old = self.opened.known(table, delta).dataset.to_table()
-            stays = ~arrow_condition(where) if where else pc.scalar(False)
-            kept = old.filter(pc.coalesce(stays, pc.scalar(True)))  # rows for which the condition is null stay
-            rows = pa.concat_tables([kept, with_columns_of(delta.schema(), fresh).cast(old.schema)])
-            said = {"userMetadata": mark(attempt), ADDED_ROWS: str(fresh.num_rows)}
-            return Written(self._commit_rows(table, delta, rows, "overwrite", said), fresh.num_rows)
-
-        return self._once(table, attempt, expect, rewrite)
-
     def _commit_rows(
         self,
         table: str,
@@ -271,6 +312,8 @@ class Lake(Once):
         where: Filters | None,
         attempt: int,
         expect: int,
+        *,
+        stays: Filters | None = None,
     ) -> Written:
         """Commit files that are written now, in the place of those that hold rows to delete."""
         written: list[DataFiles] = []
@@ -280,7 +323,7 @@ class Lake(Once):
             if not written:  # where maintenance comes in between, they need not be written again
                 written.append(write(version))
             [fresh] = written
-            old = [] if where is None else files_with(version, where)
+            old = [] if where is None else files_to_replace(version, where, stays)
             kept = self._kept(version, old, where, attempt) if old and where else None
             sizes = version.sizes
             removed = removals({path: sizes.get(path) for path in old})

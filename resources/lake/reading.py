@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 
 from tidemark.resources.lake.filters import (
     Filters,
@@ -60,6 +60,35 @@ def files_with(version: Version, filters: Filters) -> list[str]:
     return sorted(file.path for file in version.dataset.get_fragments(arrow_condition(known) if known else None))
 
 
+def files_to_replace(version: Version, where: Filters, stays: Filters | None = None) -> list[str]:
+    """Files of a table at a version that are replaced where rows are deleted.
+
+    Args:
+        version: The table.
+        where: Which rows are deleted; no conditions mean all.
+        stays: Files that may hold rows which match these are not replaced; by default all files may be.
+    """
+    if not where:
+        return list(version.sizes)
+    found = files_with(version, where)
+    if stays is not None:
+        left = set(files_with(version, stays))
+        found = [path for path in found if path not in left]
+    if by_statistics(where) == list(where):
+        return found
+    names = list(dict.fromkeys(name for name, _, _ in where))
+    return [path for path in found if arrow_rows_of_files(version, [path], names).filter(arrow_condition(where))]
+
+
+def arrow_rows_of_files(version: Version, files: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
+    """All rows of some files of a table at a version, on the driver; by default all columns."""
+    known = version.dataset
+    # Without bounds: of a BOOLEAN column, see `by_statistics`, they would say that it holds no value.
+    fragments = [known.format.make_fragment(path, filesystem=known.filesystem) for path in files]
+    chosen = pyarrow.dataset.FileSystemDataset(fragments, known.schema, known.format, known.filesystem)
+    return chosen.to_table(columns=None if columns is None else list(columns))
+
+
 def rows_of_files(spark: "SparkSession", version: Version, files: Sequence[str]) -> "DataFrame":
     """All rows of some files of a table at a version."""
     from pyspark.sql.types import StructType  # noqa: PLC0415 - see above
@@ -72,6 +101,17 @@ def rows_of_files(spark: "SparkSession", version: Version, files: Sequence[str])
     # The base path keeps Spark from taking folders above, such as `year=2026`, for columns.
     reader = spark.read.schema(schema).option("basePath", spark_url(version.folder))
     return reader.parquet(*(without_wildcards(spark_url(version.folder / file)) for file in files))
+
+
+def frame_of(spark: "SparkSession", schema: Schema, rows: pa.Table) -> "DataFrame":
+    """Rows that this process has, of some columns of a table, as a Spark DataFrame."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - see above
+
+    from tidemark.resources.spark.frames import empty_frame  # noqa: PLC0415
+
+    known = StructType.fromJson(json.loads(schema.to_json()))
+    chosen = StructType([known[name] for name in rows.column_names])
+    return spark.createDataFrame(rows.combine_chunks(), chosen) if rows.num_rows else empty_frame(spark, chosen)
 
 
 def without_spark() -> "SparkSession":
@@ -146,6 +186,10 @@ class Tables:
         out are not opened.
         """
         return scan(self.session(), self.opened.seen(table, version), filters or ())
+
+    def frame(self, table: str, rows: pa.Table) -> "DataFrame":
+        """Return rows of a table that this process has, any of its columns, as a Spark DataFrame."""
+        return frame_of(self.session(), self.opened.seen(table).schema, rows)
 
     def rows(
         self,

@@ -199,6 +199,7 @@ def tuned_for_few_rows(session: SparkSession) -> Iterator[None]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
+        "spark.sql.autoBroadcastJoinThreshold": "-1",  # each broadcast is a job of its own
     }
     with with_settings(session, settings):
         yield

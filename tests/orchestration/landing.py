@@ -5,7 +5,7 @@ Here: input and expectations of the end-to-end tests. Not here: running a pipeli
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -207,12 +207,25 @@ def assert_tables_equal_the_oracle(warehouse: Place, spec: Spec, *, flush: bool 
 def assert_only_open_sessions_keep_events(warehouse: Place, spec: Spec) -> None:
     """The state between batches is what open sessions hold, so it does not grow with history."""
     want = expected(warehouse, spec, flush=False)
-    kept = {row["_arrival_seq"]: row["_open_in"] for row in table(warehouse, spec, "_state/session_events")}
+    kept = _not_taken_back(table(warehouse, spec, "_state/session_events"))
     for window in (window for window in spec.windows if window.kind == "session"):
         held = {seq for *_, seqs in want.open_windows[window.name] for seq in seqs}
         assert held, "an empty state would show nothing"
         assert {seq for seq, windows in kept.items() if window.name in windows} == held
     assert all(kept.values())
+
+
+def _not_taken_back(rows: Sequence[Mapping[str, Any]]) -> dict[int, list[str]]:
+    """The windows that each event is kept for, by `_arrival_seq`, without rows that a later batch has taken back."""
+    by: dict[int, int] = {}
+    for row in rows:
+        if row["_arrival_seq"] < 0:
+            seq = -1 - row["_arrival_seq"]
+            by[seq] = max(row["_batch_id"], by.get(seq, -1))
+    alive = [row for row in rows if row["_arrival_seq"] >= 0]
+    kept = [row for row in alive if row["_batch_id"] >= by.get(row["_arrival_seq"], -1)]
+    assert len(kept) == len({row["_arrival_seq"] for row in kept}), "an event is kept twice"
+    return {row["_arrival_seq"]: row["_open_in"] for row in kept}
 
 
 def _letter(row: Mapping[str, Any]) -> tuple[object, ...]:

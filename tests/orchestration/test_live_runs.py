@@ -19,7 +19,6 @@ from tests.orchestration.reported import (
 )
 from tests.orchestration.running import SPEC, go, materialize_days, pipeline, without_batch
 from tidemark.assets.batch import batch as batch_at_work
-from tidemark.assets.state import windows as window_state
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.plans import this_process
@@ -127,19 +126,35 @@ def test_with_periodic_emission_events_see_the_watermark_of_the_periods_before(
 
 
 @pytest.mark.long
-def test_events_that_no_window_needs_any_more_may_stay_for_some_batches_and_change_no_result(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_events_that_no_window_needs_any_more_stay_while_their_file_is_needed_and_change_no_result(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(window_state, "FEW_ROWS", 5)  # else a table of so few rows is written anew by every batch
-    file, settings = made = pipeline(tmp_path, "lazy", "keep")
-    land(tmp_path / "in_lazy", 240, seed=8)
+    spec = tmp_path / "lazy.yaml"
+    spec.write_text("""\
+name: lazy
+sources:
+  - {name: s, kind: files, path: "in/*.jsonl", format: json, order: position, settle: 0 s, schema: "at TIMESTAMP"}
+time: {timestamp_by: at, out_of_orderness: 30 minutes, out_of_order: drop}
+windows:
+  - {name: by_hour, kind: tumbling, size: 1 hour, aggregates: {n: "count(*)"}}
+""")
+    (tmp_path / "in").mkdir()
+    made = file, settings = read_spec(spec), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+    kept = []
     with DagsterInstance.ephemeral() as instance:
-        go(made, instance, RunOptions(max_events_per_batch=60))
-        kept = [row["_arrival_seq"] for row in table(settings.warehouse, file.spec, "_state/open_events")]
-        assert min(kept) < 60, "events of the first batch are still there"
+        for number, times in enumerate([["10:10", "11:20"], ["11:40"], ["12:50"], ["15:00"]]):
+            lines = [json.dumps({"at": f"2026-01-01T{time}:00Z"}) + "\n" for time in times]
+            (tmp_path / "in" / f"{number}.jsonl").write_text("".join(lines))
+            go(made, instance)
+            kept.append(
+                sorted(row["_arrival_seq"] for row in table(settings.warehouse, file.spec, "_state/open_events"))
+            )
         go(made, instance, RunOptions(end_of_input="flush"))
+    # The window of 10:00 closes with the third event, while its file holds the second, which the next window needs.
+    assert kept == [[0, 1], [0, 1, 2], [3], [4]]
     assert table(settings.warehouse, file.spec, "_state/open_events") == []
-    assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
+    counts = [row["n"] for row in table(settings.warehouse, file.spec, "windows/by_hour")]
+    assert sorted(counts) == [1, 1, 1, 2]
 
 
 @pytest.mark.long

@@ -212,7 +212,9 @@ def test_few_rows_are_written_without_spark_and_many_with_it_and_the_table_is_th
     assert lake.replace(EVENTS, some(lake, [7], "new"), where=where, attempt=3, expect=2, are_few=True) == written
     assert content(lake) == [(1, "old"), (4, "old"), (7, "new")]
     added = {version: set(DeltaTable(str(lake.path(EVENTS)), version).file_uris()) for version in (0, 1, 2, 3)}
-    by_spark = [any("attempt-" in uri for uri in added[version] - added[version - 1]) for version in (1, 3)]
+    by_spark = [
+        any("attempt-" in uri and "-c000" in uri for uri in added[version] - added[version - 1]) for version in (1, 3)
+    ]
     assert by_spark == [most < 2, most < 4]
     with pytest.raises(FencedError):
         lake.replace(EVENTS, some(lake, [8]), where=(), attempt=2, expect=3, are_few=True)
@@ -220,6 +222,34 @@ def test_few_rows_are_written_without_spark_and_many_with_it_and_the_table_is_th
     assert content(lake) == [(8, "old")]
     assert lake.restore(EVENTS, 3) == 5
     assert len(content(lake)) == 3
+
+
+@pytest.mark.parametrize("are_few", [True, False])
+def test_rows_to_delete_may_stay_as_long_as_they_share_a_file_with_others(lake: Lake, are_few: bool) -> None:
+    seed(lake, [0, 1], [2, 3], [4])
+    before = files(lake)
+    where, stays = [("k", "<", 3)], [("k", ">=", 3)]
+    lake.replace(EVENTS, some(lake, [9]), where=where, stays=stays, attempt=4, expect=3, are_few=are_few)
+    assert [key for key, _ in content(lake)] == [2, 3, 4, 9]
+    assert len(before & files(lake)) == 2, "no file is written anew"
+    lake.replace(EVENTS, some(lake, [10]), where=where, attempt=5, expect=4, are_few=are_few)
+    assert [key for key, _ in content(lake)] == [3, 4, 9, 10]
+    lake.replace(EVENTS, some(lake, [11]), where=[("k", "<", 11)], attempt=6, expect=5, are_few=are_few)
+    assert lake.rows(EVENTS, filters=[("k", ">", 10)])["k"].to_pylist() == [11], "also where no row of a file stays"
+
+
+def test_few_rows_are_replaced_in_the_files_that_hold_them_and_many_small_files_become_one(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed(lake, [0, 1], [2, 3], [4])
+    before = files(lake)
+    lake.replace(EVENTS, some(lake, [9]), where=[("k", "=", 3)], attempt=4, expect=3, are_few=True)
+    assert [key for key, _ in content(lake)] == [0, 1, 2, 4, 9]
+    assert len(before & files(lake)) == 2
+    monkeypatch.setattr(lake_module, "MOST_FILES", 2)
+    lake.replace(EVENTS, some(lake, [8]), where=[("k", "=", 9)], attempt=5, expect=4, are_few=True)
+    assert [key for key, _ in content(lake)] == [0, 1, 2, 4, 8]
+    assert len(files(lake)) == 1
 
 
 def test_rows_for_which_the_condition_is_null_stay_when_few_rows_are_replaced(lake: Lake) -> None:
