@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from tidemark.timeops.session import is_local
 
@@ -32,12 +33,14 @@ def as_it_is(frame: DataFrame) -> DataFrame:
     return frame
 
 
-def from_driver(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Return rows that the driver has as a frame.
+def from_driver(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
+    """Return rows that the driver has as a frame, by default of the types that Arrow says.
 
-    In one chunk, as Spark stops reading at an empty one, and with the schema, which Spark Connect needs of no rows.
+    In one chunk, as Spark stops reading at an empty one and fails without any, and with a schema, which Spark Connect
+    needs of no rows.
     """
-    return spark.createDataFrame(rows.combine_chunks(), from_arrow_schema(rows.schema))
+    whole = rows.combine_chunks() if rows.num_rows else rows.schema.empty_table()
+    return spark.createDataFrame(whole, schema or from_arrow_schema(rows.schema))
 
 
 @dataclass(frozen=True)

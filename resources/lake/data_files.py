@@ -7,8 +7,9 @@ Here: files that no version has yet. Not here: the commit that adds them (lake.p
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction, RemoveAction
+from pyarrow.fs import SubTreeFileSystem
 
 from tidemark.resources.lake.filters import files_of
 from tidemark.resources.lake.opened import Version
@@ -81,14 +83,10 @@ def write_files(df: "DataFrame", version: Version, attempt: int) -> DataFiles:
     """
     from pyspark.sql.types import StructType  # noqa: PLC0415 - committing must not wait for PySpark
 
-    folder = version.folder.absolute() / f"{_PREFIX}{attempt}-{uuid4().hex[:12]}"
     schema = StructType.fromJson(json.loads(version.schema.to_json()))
-    try:
+    with _new_folder(version, attempt) as folder:
         df.to(schema).write.options(**_COMMITTER).parquet(spark_url(folder))
         return _files_in(folder, _columns_with_bounds(version))
-    except BaseException:
-        remove_tree(folder)
-        raise
 
 
 def write_pieces(pieces: Sequence[Piece], version: Version, attempt: int) -> DataFiles:
@@ -99,23 +97,30 @@ def write_pieces(pieces: Sequence[Piece], version: Version, attempt: int) -> Dat
         version: The table.
         attempt: The attempt that writes.
     """
-    folder = version.folder.absolute() / f"{_PREFIX}{attempt}-{uuid4().hex[:12]}"
-    if not isinstance(folder, RemotePath):
-        folder.mkdir()
-    files, schema = files_of(folder), version.dataset.schema
+    schema = version.dataset.schema
 
-    def write(number: int, piece: Piece) -> None:
+    def write(files: SubTreeFileSystem, number: int, piece: Piece) -> None:
         with pq.ParquetWriter(
             f"part-{number:05}.parquet", schema, filesystem=files, store_decimal_as_integer=True
         ) as writer:
             for batch in piece(schema):
                 writer.write_batch(batch)
 
-    try:
+    with _new_folder(version, attempt) as folder:
+        if not isinstance(folder, RemotePath):
+            folder.mkdir()
         with ThreadPoolExecutor(pa.cpu_count()) as pool:
-            for written in [pool.submit(write, *one) for one in enumerate(pieces)]:
+            for written in [pool.submit(write, files_of(folder), *one) for one in enumerate(pieces)]:
                 written.result()
         return _files_in(folder, _columns_with_bounds(version))
+
+
+@contextmanager
+def _new_folder(version: Version, attempt: int) -> Iterator[Place]:
+    """Give the files of one write a folder of their own; a write that fails leaves none of them."""
+    folder = version.folder.absolute() / f"{_PREFIX}{attempt}-{uuid4().hex[:12]}"
+    try:
+        yield folder
     except BaseException:
         remove_tree(folder)
         raise

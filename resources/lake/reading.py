@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable
 
 from tidemark.resources.lake.filters import (
     Filters,
@@ -103,17 +103,6 @@ def rows_of_files(spark: "SparkSession", version: Version, files: Sequence[str])
     return reader.parquet(*(without_wildcards(spark_url(version.folder / file)) for file in files))
 
 
-def frame_of(spark: "SparkSession", schema: Schema, rows: pa.Table) -> "DataFrame":
-    """Rows that this process has, of some columns of a table, as a Spark DataFrame."""
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - see above
-
-    from tidemark.resources.spark.frames import empty_frame  # noqa: PLC0415
-
-    known = StructType.fromJson(json.loads(schema.to_json()))
-    chosen = StructType([known[name] for name in rows.column_names])
-    return spark.createDataFrame(rows.combine_chunks(), chosen) if rows.num_rows else empty_frame(spark, chosen)
-
-
 def without_spark() -> "SparkSession":
     """Stand for the session where none is needed."""
     raise LakeError("This lake was opened without Spark.", remedy="Give Lake a callable that returns a session.")
@@ -189,7 +178,12 @@ class Tables:
 
     def frame(self, table: str, rows: pa.Table) -> "DataFrame":
         """Return rows of a table that this process has, any of its columns, as a Spark DataFrame."""
-        return frame_of(self.session(), self.opened.seen(table).schema, rows)
+        from pyspark.sql.types import StructType  # noqa: PLC0415 - see above
+
+        from tidemark.timeops.materialize import from_driver  # noqa: PLC0415
+
+        known = StructType.fromJson(json.loads(self.opened.seen(table).schema.to_json()))
+        return from_driver(self.session(), rows, StructType([known[name] for name in rows.column_names]))
 
     def rows(
         self,

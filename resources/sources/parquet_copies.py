@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.resources.sources.local_files import LONGEST_LINE
 from tidemark.resources.sources.order import Stretch
-from tidemark.resources.sources.parquet_files import layout_of
+from tidemark.resources.sources.parquet_files import Layout, layout_of
 from tidemark.timeops import columns as c
 from tidemark.timeops.spec import FilesSource
 
@@ -141,12 +141,14 @@ def pieces_of(
     found: list[FilePiece] = []
     for stretch in stretches:
         source, schema, zone = sources[stretch.source]
-        own = _columns(stretch.path, source, schema, payload, zone)
-        if own is None or source.split is not None or source.keep_unknown:
+        if source.split is not None or source.keep_unknown:
+            return None
+        file = pq.ParquetFile(stretch.path)
+        own = _columns(file, layout_of(stretch.path, schema, source), source, payload, zone)
+        if own is None:
             return None
         in_file = own[source.arrival_time.strip("`")] if source.arrival_time else None
-        meta = pq.read_metadata(stretch.path)
-        groups = [meta.row_group(number) for number in range(meta.num_row_groups)]
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
         if any(group.total_byte_size > _MOST_BYTES for group in groups):
             return None
         counts = [group.num_rows for group in groups]
@@ -174,13 +176,11 @@ def _joined(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _columns(
-    path: str, source: FilesSource, schema: StructType, payload: StructType, zone: str
+    file: pq.ParquetFile, layout: Layout, source: FilesSource, payload: StructType, zone: str
 ) -> Mapping[str, str] | None:
     """The columns of the log that a file has, with their names in it; None where Arrow does not read them alike."""
-    layout = layout_of(path, schema, source)
     if layout.local and zone != "UTC":
         return None
-    file = pq.ParquetFile(path)
     if _has_old_calendar(file.metadata.metadata or {}):
         return None
     names = {source.rename.get(name, name): own for name, own in layout.names}
