@@ -49,7 +49,7 @@ def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec
     """Look up when windows closed.
 
     Args:
-        wanted: `_timeline`, `__tm_end` of windows, each once.
+        wanted: `_timeline`, `__tm_end` of windows, and what else names them; each once.
         adjusted: The segment.
         window: The window.
 
@@ -62,7 +62,7 @@ def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec
         found = adjusted.watermarks.reaching(rows[TIMELINE], _numbers(rows[_CLOSES_AT]))
         return {WATERMARK: found.watermark, REACHED: found.reached}
 
-    closed = wanted.select(TIMELINE, END, close_time(F.col(END), window).alias(_CLOSES_AT))
+    closed = wanted.withColumn(_CLOSES_AT, close_time(F.col(END), window))
     return _answered(closed, adjusted, answer, (WATERMARK, REACHED)).drop(_CLOSES_AT)
 
 

@@ -13,10 +13,10 @@ from typing import ClassVar
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, floor_to, same_in, to_us
+from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, WATERMARK, floor_to, same_in, to_us
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import results_of
-from tidemark.timeops.windows.dating import W_END, W_START, with_both_ends, with_first_watermarks
+from tidemark.timeops.windows.dating import W_END, W_START, closing_watermarks, with_both_ends
 from tidemark.timeops.windows.drained import may_be_late, told_of
 from tidemark.timeops.windows.membership import (
     BY_END,
@@ -95,19 +95,19 @@ class SlidingWindows:
         """An event is in as many windows as its group has instants: too many to keep."""
 
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
-        """Events of the instants that close in the segment, one row per instant that holds them."""
+        """Events of the instants that close in the segment with `_watermark`, one row per instant that holds them."""
         passing = self._passing(told_of(segment.events, segment.drained, self.window), segment)
         made = _made_by(passing, self.window).select(TIMELINE, *group_names(self.window), END).distinct()
-        closing = _with_cell(segment.closing(made, self.window), self.window)
-        return _held_at(closing, passing, self.window)
+        closing = closing_watermarks(segment.closing(made, self.window), segment.adjusted, self.window)
+        return _held_at(_with_cell(closing, self.window), passing, self.window, WATERMARK)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Results at the instants that close in the segment, computed once, as they are read again to date them."""
-        return segment.materialize(results_of(self.closed_contents(segment), self.keys, self.window))
+        """Results at the instants that close in the segment, dated."""
+        return results_of(self.closed_contents(segment), (*self.keys, WATERMARK), self.window)
 
-    def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
-        """Adds `__tm_start` and `_watermark`, just after the item that closed the instant."""
-        return self.with_start(with_first_watermarks(results, segment.adjusted, self.window))
+    def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:  # noqa: ARG002
+        """Add `__tm_start` to the results, which have been dated."""
+        return self.with_start(results)
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
         """Events of the instants that had not closed before the segment, one row per instant that holds them.
