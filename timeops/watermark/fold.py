@@ -225,10 +225,11 @@ def _judge(
         if is_tick or role[i] == OUTSIDE:
             continue
         k = timeline[i]
-        n_rises = _bring_up_to_date(
-            k, i, False, clock, timelines, slots, reached, grids, instants, rules, log, rises, silences, n_rises
-        )
         one = timelines[k]
+        if _is_due(one, rules, log):
+            n_rises = _bring_up_to_date(
+                k, i, False, clock, timelines, slots, reached, grids, instants, rules, log, rises, silences, n_rises
+            )
         if role[i] == JUDGED:
             n_behind = _judge_order(one, i, t[i], behind, n_behind)
         was_active = _note_activity(one, slots, slot[i] if rules["splits"] == 1 else 0, rules, log)
@@ -256,6 +257,21 @@ def _judge(
                 n_rises,
             )
     return n_behind, n_rises
+
+
+def _is_due(one: Any, rules: Any, log: Any) -> bool:
+    """Whether the clock may change what a timeline shows: nearly no item has to ask any further."""
+    now, idle = log["clock"], rules["idle"]
+    if rules["every"] > 0:
+        if log["period"] > one["period"]:
+            return True
+    elif one["seen"] != one["computed"]:
+        return True
+    if idle == ARRIVAL_CLOCK:
+        return bool(now - rules["clock_tolerance"] > one["computed"])
+    if idle == EXCLUDE_SPLIT:
+        return bool(one["next_idle"] <= now)
+    return bool(idle == WINDOW_CLOSE and one["last"] != NONE and now > one["last"] + rules["timeout"])
 
 
 def _judge_order(one: Any, item: int, t: int, behind: Array, n_behind: int) -> int:
@@ -521,7 +537,7 @@ def _compiled() -> Callable[..., tuple[int, int]]:
     from numba import njit  # noqa: PLC0415  (only who judges many items pays for it)
     from numba.extending import register_jitable  # noqa: PLC0415
 
-    of_items = (_judge_order, _note_activity, _note_closes, _move)
+    of_items = (_is_due, _judge_order, _note_activity, _note_closes, _move)
     parts = (_floor, _waited, _pass_time, _write_rise, _bring_up_to_date, _by_clock, _raise_by_clock)
     of_windows = (_closed_by_clock, _last_close)
     of_splits = (_with_split, lowest, _idle_at)

@@ -248,7 +248,7 @@ def _nulled(numbers: f.Array) -> pa.Array:
 
 def _in_order(items: pa.Table) -> pa.Table:
     seq = _numbers(items[SEQ])
-    return items if (np.diff(seq) > 0).all() else items.take(pa.array(np.argsort(seq, kind="stable")))
+    return items if (seq[1:] > seq[:-1]).all() else items.take(pa.array(np.argsort(seq, kind="stable")))
 
 
 def _names(items: pa.Table, before: pa.Table) -> pa.Array:
@@ -371,6 +371,8 @@ def _rules(rules: TimeRules) -> f.Array:
 
 def _with_grids(state: f.Fold, items: f.Items, rules: TimeRules) -> f.Fold:
     """The state with the close times of the windows that the clock may close."""
+    if not rules.windows_to_close:
+        return state
     clocks = items.clock[items.clock != f.NONE]
     told = (state.log[0]["clock"], *clocks[:1], *clocks[-1:], items.tick)
     known = [int(us) for us in told if us is not None and us != f.NONE]
