@@ -30,19 +30,28 @@ from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.state.dedup import write_first_times
 from tidemark.assets.state.releases import with_released, write_released
 from tidemark.assets.state.timelines import watermark_rows, write_timelines
-from tidemark.assets.tally import Tally, tally_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.lake.lake import FEW_ROWS
 from tidemark.resources.workspace import LOST, Position, Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.counts import REFUSED, dead_letters_by_reason, furthest_ahead
+from tidemark.timeops.counts import (
+    FURTHEST_US,
+    MOVED,
+    REFUSED,
+    Outcomes,
+    counts_by_window,
+    dead_letters_by_reason,
+    late_counts,
+    without_late,
+)
 from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.materialize import computed, from_driver
 from tidemark.timeops.rules import waiters_to_json
 from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import instant_of
+from tidemark.timeops.windows.kinds import kind_of
 
 
 @dataclass(frozen=True)
@@ -68,20 +77,20 @@ class TimeAdjusted:
         met: By source how many of its events were early, late and out of order, refused or not.
         before: Position before the batch.
         after: Position after it.
-        tally: What the counts were made of.
+        outcomes: What became of each record.
     """
 
     counts: Mapping[str, int]
     met: Mapping[str, Met]
     before: Position
     after: Position
-    tally: Tally
+    outcomes: Outcomes
 
 
 def adjust_time(batch: Batch) -> TimeAdjusted:
     """Judges a batch's segment of the log and writes `ordered_events`, `held_events`, `log_control`, `watermarks`."""
-    tally = tally_of(batch)
-    counts, after = _counts(batch, tally), batch.after
+    outcomes = Outcomes.of(batch.outcome.judged)
+    counts, after = _counts(batch, outcomes), batch.after
     if batch.workspace.spec.outputs.ordered_events:
         released = write_released(batch, accepted=counts["accepted"], kept=counts[KEPT])
         counts |= {"released": released}
@@ -93,29 +102,38 @@ def adjust_time(batch: Batch) -> TimeAdjusted:
         _write_timelines(batch, after, counts)
     else:
         _write_watermarks(batch, after, counts)
-    return TimeAdjusted(counts, _met(batch, tally), batch.before, after, tally)
+    return TimeAdjusted(counts, _met(outcomes), batch.before, after, outcomes)
 
 
-def _counts(batch: Batch, tally: Tally) -> dict[str, int]:
+def _counts(batch: Batch, outcomes: Outcomes) -> dict[str, int]:
     """Counts of the batch."""
+    spec, outcome = batch.workspace.spec, batch.outcome
+    moved = Counter(dict.fromkeys(MOVED, 0))
+    for (_, name), n in outcomes.moved_by_source().items():
+        moved[name] += n
+    windows = counts_by_window(
+        outcome.judged.accepted, outcomes.accepted, spec.time, spec.event_windows, outcome.before.drained
+    )
+    late = {window.name: outcome.late_for(window) for window in outcome.may_be_late_for if kind_of(window).merges}
     by_reason: Counter[str] = Counter()
-    for (_, reason), n in sorted(tally.refused.items(), key=lambda known: known[0][1]):  # found in any order
+    for (_, reason), n in sorted(outcomes.refused_by_source().items(), key=lambda known: known[0][1]):
         by_reason[f"{REFUSED}{reason}"] += n
-    counts = {"records": tally.counts["accepted"] + by_reason.total(), **tally.counts, **by_reason}
-    is_far = (tally.ahead_us or 0) > micros(batch.workspace.spec.alerts.far_ahead)
-    return counts | (furthest_ahead(batch.outcome.judged.accepted).collect()[0].asDict() if is_far else {})
+    accepted = {"accepted": outcomes.accepted, **moved, **without_late(windows, late_counts(late))}
+    counts = {"records": len(outcomes), **accepted, **by_reason}
+    ahead = outcomes.furthest_ahead()
+    return counts | (ahead if ahead.get(FURTHEST_US, 0) > micros(spec.alerts.far_ahead) else {})
 
 
-def _met(batch: Batch, tally: Tally) -> dict[str, Met]:
+def _met(outcomes: Outcomes) -> dict[str, Met]:
     """What was early, late and out of order by source."""
-    found = Counter(tally.moved) + Counter(tally.refused)
+    found = Counter(outcomes.moved_by_source()) + Counter(outcomes.refused_by_source())
     return {
         name: Met(
             early=found[name, "early"],
             late=found[name, "late"] + found[name, "late_arrival"],
             out_of_order=found[name, "out_of_order"] + found[name, KEPT],
         )
-        for name in (source.name for source in batch.workspace.spec.sources)
+        for name in outcomes.sources
     }
 
 

@@ -6,102 +6,187 @@ adjusted alike). Not here: the decisions.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 
+import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import (
-    ADJUSTED_BY,
-    ARRIVAL,
-    CLOCK,
-    EVENT_TIME,
-    REASON,
-    SEQ,
-    SOURCE,
-    W_BEFORE,
-    T,
+from tidemark.timeops.events.adjustment import (
+    ARRIVAL_US,
+    EVENT_US,
+    KEPT,
+    MOVED_BY,
+    REASONS,
+    SOURCE_PLACE,
+    WHY,
+    Adjusted,
 )
-from tidemark.timeops.events.adjustment import KEPT, Adjusted
+from tidemark.timeops.narrow import integers
 from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.watermark.fold import JUDGED, NONE, Array
 from tidemark.timeops.windows.drained import told_of
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import DRAINED, ENDS, FILTERED, MISSED, unfit
 
 MOVED = ("early", "late", "out_of_order", KEPT)
-"""What `_adjusted_by` may hold."""
+"""What `_adjusted_by` may hold, in the order of the bits of `Outcomes.moved`."""
 
 FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US = "furthest_ahead_us", "furthest_ahead_seq", "furthest_ahead_t_us"
 """How far the accepted event that was furthest ahead of the clock as it came was ahead of it, its `_arrival_seq` and
 its time, microseconds."""
 
 REFUSED = "refused."  # how the count of a reason begins
-_ASKED_OF = (SEQ, SOURCE, CLOCK, ARRIVAL, EVENT_TIME, ADJUSTED_BY, T, W_BEFORE)
-_OUTCOMES = ("in_windows", "in_gap", "filtered", "bad_expression", "window_closed", "missed_some")
+_OUT_OF_ORDER = 1 + REASONS.index("out_of_order")
+_PLACES = ("in_windows", "in_gap", "filtered", "bad_expression", "window_closed", "missed_some")
 
 
-def tally(
-    judged: Adjusted,
-    time: TimeSpec,
-    windows: Sequence[WindowSpec],
-    drained: Mapping[str, DataFrame] | None = None,
-    *,
-    by: Mapping[str, Column] | None = None,
-    also: Mapping[str, Column] | None = None,
-) -> DataFrame:
-    """What became of the records of a segment of the log, in groups.
+@dataclass(frozen=True)
+class Outcomes:
+    """What became of each record of a segment, in the order of the log; instants are microseconds, NONE for none.
+
+    Attributes:
+        seq: `_arrival_seq`.
+        reason: Which of REASONS refused the record, counted from 1; 0 of an accepted event.
+        moved: Which of MOVED did so to an accepted event, bit by bit.
+        arrival: When it arrived.
+        event: Its event time. Where arrival is the event time, both are NONE.
+        t: What rule 3 judged; NONE of a record that it did not judge.
+        clock: The clock of the log.
+        watermark: The watermark that the event was behind.
+        source: The place of its source in `sources`; their number for another source.
+        sources: The names of the sources of the spec.
+    """
+
+    seq: Array
+    reason: Array
+    moved: Array
+    arrival: Array
+    event: Array
+    t: Array
+    clock: Array
+    watermark: Array
+    source: Array
+    sources: tuple[str, ...]
+
+    @staticmethod
+    def of(judged: Adjusted) -> "Outcomes":
+        """Return what became of the records of one log; the segment must be judged with `Execution.counts`."""
+        assert judged.told is not None
+        told, [log] = judged.told, judged.watermarks.logs
+        items, behind = log.rises.items, log.rises.found.behind
+        codes = {
+            name: np.array(told[name].to_numpy()) if name in told.column_names else np.zeros(len(told), np.int8)
+            for name in (WHY, MOVED_BY, SOURCE_PLACE)
+        }
+        instants = {
+            name: integers(told[name]) if name in told.column_names else np.full(len(told), NONE)
+            for name in (ARRIVAL_US, EVENT_US)
+        }
+        policy = judged.rules.time.out_of_order
+        if policy == "drop":
+            codes[WHY][behind["item"]] = _OUT_OF_ORDER
+        else:
+            codes[MOVED_BY][behind["item"]] |= 1 << MOVED.index("out_of_order" if policy == "adjust" else KEPT)
+        watermark = np.full(len(told), NONE)
+        watermark[behind["item"]] = behind["watermark"]
+        return Outcomes(
+            seq=items.seq,
+            reason=codes[WHY],
+            moved=codes[MOVED_BY],
+            arrival=instants[ARRIVAL_US],
+            event=instants[EVENT_US],
+            t=np.where(items.role == JUDGED, items.t, NONE),
+            clock=items.clock,
+            watermark=watermark,
+            source=codes[SOURCE_PLACE],
+            sources=tuple(source.name for source in judged.rules.sources),
+        )
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self.seq)
+
+    def part(self, some: slice) -> "Outcomes":
+        """Return records that follow one another."""
+        arrays = {name: value[some] for name, value in vars(self).items() if name != "sources"}
+        return replace(self, **arrays)
+
+    @property
+    def accepted(self) -> int:
+        """How many events are accepted."""
+        return int((self.reason == 0).sum())
+
+    def moved_by_source(self) -> dict[tuple[str, str], int]:
+        """Count the accepted events of each source by what moved them, or kept them out of order."""
+        is_moved = (self.moved != 0) & (self.reason == 0)
+        return {
+            (name, mover): int(((self.source[is_moved] == s) & (self.moved[is_moved] & (1 << bit) != 0)).sum())
+            for s, name in enumerate((*self.sources, ""))
+            for bit, mover in enumerate(MOVED)
+        }
+
+    def refused_by_source(self) -> dict[tuple[str, str], int]:
+        """Count the refused records of each source by reason; a source that the spec lacks has an empty name."""
+        source, reason = (one[self.reason != 0].astype(np.int64) for one in (self.source, self.reason))
+        pairs, counts = np.unique(source * (len(REASONS) + 1) + reason, return_counts=True)
+        names = (*self.sources, "")
+        return {
+            (names[pair // (len(REASONS) + 1)], REASONS[pair % (len(REASONS) + 1) - 1]): int(n)
+            for pair, n in zip(pairs, counts, strict=True)
+        }
+
+    def furthest_ahead(self) -> dict[str, int]:
+        """Return FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US: of several events the first one's; empty without any."""
+        own = np.flatnonzero(self.reason == 0)
+        if not len(own):
+            return {}
+        ahead = self.t[own] - self.clock[own]
+        place = np.argmax(ahead)
+        told = (ahead[place], self.seq[own[place]], self.t[own[place]])
+        return dict(zip((FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US), map(int, told), strict=True))
+
+
+def counts_by_window(
+    events: DataFrame, accepted: int, time: TimeSpec, windows: Sequence[WindowSpec], drained: Mapping[str, DataFrame]
+) -> dict[str, int]:
+    """Count what became of the accepted events of a segment in each window, by a job if some window asks for one.
 
     Args:
-        judged: The records.
+        events: The accepted events.
+        accepted: How many they are.
         time: The spec's `time`.
         windows: The spec's windows of events.
         drained: By window those that an earlier flush closed, see windows/drained.py.
-        by: What else tells groups apart, over `_arrival_seq`, `_clock`, `_arrival_time`, `_event_time`,
-            `_adjusted_by`, `__tm_t`, `__tm_w_before`, and `__tm_reason`, null of accepted events.
-        also: Aggregates over the same.
 
     Returns:
-        `reason` (null of accepted events), `source`, what `by` names, `n`; counts of accepted events by what moved
-        them: `early`, `late`, `out_of_order`, `kept_out_of_order`; and per window `<window>.in_windows`, `.in_gap`,
-        `.filtered`, `.bad_expression` (an aggregate fails on the event), `.window_closed` (these five are all that
-        are accepted) and `.missed_some` (in some window, late for another); BIGINT counts. Where windows merge, only
-        beside others an event shows late: there `late_counts` tells how many of `.in_windows` are `.window_closed`.
+        Per window `<window>.in_windows`, `.in_gap`, `.filtered`, `.bad_expression` (an aggregate fails on the event),
+        `.window_closed` (these five are all that are accepted) and `.missed_some` (in some window, late for another).
+        Where windows merge, only beside others an event shows late: there `late_counts` tells how many of
+        `.in_windows` are `.window_closed`.
     """
-    placed, counts = _with_places(judged.accepted, time, windows, drained or {})
-    flags = {f"__tm_flag{number}": name for number, name in enumerate(counts)}
-    if judged.together is not None and placed is judged.accepted:  # one scan of them, not two
-        told = [F.when(F.col(REASON).isNull(), counts[name]).alias(flag) for flag, name in flags.items()]
-        both = judged.together.select(*_ASKED_OF, REASON, *told)
-    else:
-        told = [counts[name].alias(flag) for flag, name in flags.items()]
-        accepted = placed.select(*_ASKED_OF, F.lit(None).cast("string").alias(REASON), *told)
-        both = accepted.unionByName(judged.refused.select(*_ASKED_OF, REASON), allowMissingColumns=True)
-    groups = {"reason": F.col(REASON), "source": F.col(SOURCE), **(by or {})}
-    return both.groupBy(*[column.alias(name) for name, column in groups.items()]).agg(
-        F.count("*").alias("n"),
-        *[F.count_if(flag).alias(name) for flag, name in flags.items()],
-        *[column.alias(name) for name, column in (also or {}).items()],
-    )
-
-
-def names_of_counts(windows: Sequence[WindowSpec]) -> list[str]:
-    """Names of the counts of accepted events that `tally` gives."""
-    return [*MOVED, *(f"{window.name}.{outcome}" for window in windows for outcome in _OUTCOMES)]
+    placed, conditions = _with_places(events, time, windows, drained)
+    names = [f"{window.name}.{place}" for window in windows for place in _PLACES]
+    found = {name: accepted if name.endswith(".in_windows") else 0 for name in names}
+    if conditions:
+        numbered = {f"n{number}": name for number, name in enumerate(conditions)}
+        sums = [F.count_if(conditions[name]).alias(n) for n, name in numbered.items()]
+        found |= {numbered[n]: count for n, count in placed.agg(*sums).collect()[0].asDict().items()}
+    return found
 
 
 def _with_places(
     accepted: DataFrame, time: TimeSpec, windows: Sequence[WindowSpec], drained: Mapping[str, DataFrame]
 ) -> tuple[DataFrame, dict[str, Column]]:
-    """The events with what conditions on them need, and these conditions by the name of their count."""
-    may_be = _moved_under(time)
-    counts = {name: F.array_contains(ADJUSTED_BY, name) if name in may_be else F.lit(False) for name in MOVED}
+    """The events with what conditions on them need, and these by the name of their count; none of a window of all."""
+    counts: dict[str, Column] = {}
     placed = accepted
     for number, window in enumerate(windows):
         names = {name: f"{name}{number}" for name in (ENDS, MISSED, FILTERED)}
         kind, fails = kind_of(window), unfit(accepted, window)
         of_window = None if kind.merges else drained.get(window.name)  # else `late_counts` says it
         if of_window is None and fails is None and _holds_all(window, time):
-            counts |= {f"{window.name}.{name}": F.lit(name == "in_windows") for name in _OUTCOMES}
             continue
         told = kind.place(told_of(placed, of_window, window))
         placed = told.drop(DRAINED).withColumnsRenamed(names)
@@ -137,32 +222,10 @@ def without_late(counts: Mapping[str, int], late: Mapping[str, int]) -> dict[str
     return moved
 
 
-def _moved_under(time: TimeSpec) -> set[str]:
-    """What may move an event that is accepted, or keep it: one of MOVED by its name in `_adjusted_by`."""
-    found = {"adjust": {"out_of_order"}, "keep": {KEPT}, "drop": set[str]()}[time.out_of_order]
-    policies = {"early": time.early, "late": time.late}
-    return found | {name for name, policy in policies.items() if policy and policy.policy == "adjust"}
-
-
 def _holds_all(window: WindowSpec, time: TimeSpec) -> bool:
     """Whether a window of every accepted event holds it, or can tell by others alone that it is late."""
     has_gaps = window.kind == "hopping" and window.end_step_us > window.size_us
     return time.out_of_order != "keep" and window.where is None and not has_gaps
-
-
-def ahead_of_clock() -> Column:
-    """By how much the time of an accepted event was ahead of the clock as it came, microseconds."""
-    return F.col(T) - F.unix_micros(CLOCK)
-
-
-def furthest_ahead(accepted: DataFrame) -> DataFrame:
-    """FURTHEST_US, FURTHEST_SEQ and FURTHEST_T_US of accepted events, one row; null without any."""
-    first = F.struct(ahead_of_clock(), -F.col(SEQ))  # of several the first that came
-    return accepted.agg(
-        F.max(ahead_of_clock()).alias(FURTHEST_US),
-        F.max_by(SEQ, first).alias(FURTHEST_SEQ),
-        F.max_by(T, first).alias(FURTHEST_T_US),
-    )
 
 
 def _of_window(names: dict[str, str]) -> dict[str, Column]:

@@ -49,6 +49,7 @@ class Execution:
 
     Attributes:
         materialize: What is done with frames that are read several times.
+        counts: The judged records tell what `counts.Outcomes` is made of.
         keeps_records: The judged records are computed once and kept; else who asks judges them again.
         written: Returns the results of a window, by its name, from where they were written, for windows over it; by
             default they are computed again.
@@ -56,4 +57,5 @@ class Execution:
 
     materialize: Materialize = as_it_is
     keeps_records: bool = False
+    counts: bool = False
     written: Callable[[str], DataFrame] | None = None

@@ -210,6 +210,7 @@ class Batch(BatchWriter):
         start = State(self.timelines, first_times=known_first_times(workspace, self.spans) if self.spans else None)
         execution = Execution(
             computed,  # rather than a cache: what follows is planned from its rows, not from what gave them
+            counts=True,
             keeps_records=self._keeps_records,
             written=self._results_of_batch,
         )

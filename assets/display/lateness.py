@@ -1,10 +1,11 @@
 """Lateness and the watermark over the log: pieces of it, a histogram, lines for tolerances.
 
-Here: the numbers, how pieces follow each other, and gathering them: of a batch at work from its counts, of the newest
-records from the tables, without Spark. Not here: counting (../tally.py), drawing (pictures.py).
+Here: the numbers, how pieces follow each other, and gathering them: of a batch at work from what became of its
+records, of the newest records from the tables, without Spark. Not here: drawing (pictures.py).
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,23 +15,23 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidemark.assets.batch.batch import Batch
-from tidemark.assets.tally import BINS, FINEST_US, MOVED_OR_KEPT, ON_TIME, OUTCOMES, PER_DECADE, REFUSED, Tally
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.queries import pieces
-from tidemark.resources.workspace import Position, records_in
+from tidemark.resources.workspace import Position
+from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec
 
+BINS = 200
+"""Into so many pieces a segment is cut."""
+PER_DECADE = 40  # buckets of a histogram: a length of time is known to 3 %
+FINEST_US = 1_000
 QUANTILES = (0.5, 0.9, 0.99)
+ON_TIME, MOVED_OR_KEPT, REFUSED = "on time", "moved or kept", "refused"
+OUTCOMES = (ON_TIME, MOVED_OR_KEPT, REFUSED)
 
-_JOINED = [
-    *[(name, "max") for name in ("clock", "newest", "watermark", "highest")],
-    ("lowest", "min"),
-    ("refused", "sum"),
-]
-"""What the rows of a piece have together, whatever their lateness and outcome."""
 _NONE = np.iinfo(np.int64).min  # no instant
 _SEQ, _CLOCK, _TIME, _ARRIVAL, _WATERMARK = "_arrival_seq", "_clock", "_event_time", "_arrival_time", "_watermark"
 
@@ -144,35 +145,35 @@ def _largest(*values: int | None) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def lateness_of_batch(batch: Batch, tally: Tally) -> Lateness:
-    """What the records of a batch tell of lateness and of the watermark."""
-    found = tally.groups
-    if found is None or not found.num_rows:
-        return Lateness((), {}, None)
-    by_place = found.group_by("bin").aggregate(_JOINED).sort_by("bin").to_pylist()
-    by_bucket = found.filter(pc.is_valid(found["bucket"])).group_by(["bucket", "outcome"]).aggregate([("n", "sum")])
-    histogram = {(row["bucket"], row["outcome"]): row["n_sum"] for row in by_bucket.to_pylist()}
-    return Lateness(_bins_of_batch(batch, by_place, tally.width), histogram, pc.max(found["longest"]).as_py())
-
-
-def _bins_of_batch(batch: Batch, places: Sequence[Mapping[str, int | None]], width: int) -> tuple[Bin, ...]:
-    """The pieces, with the newest event and the watermark carried on from one to the next."""
-    pieces = (
-        Bin(
-            last=min(((row["bin"] or 0) + 1) * width, records_in(batch.plan)) - 1,
-            clock_us=row["clock_max"],
-            newest_us=row["newest_max"],
-            watermark_us=row["watermark_max"],
-            refused=row["refused_sum"] or 0,
-            refused_behind_us=None if low is None or high is None else (low, high),
-        )
-        for row in places
-        for low, high in [(row["lowest_min"], row["highest_max"])]
-    )
-    return carried_on(pieces, batch.before, follows_us(batch.outcome.judged.rules))
-
-
 Integers = NDArray[np.int64]
+
+
+def lateness_of_batch(batch: Batch, outcomes: Outcomes) -> Lateness:
+    """What the records of a batch tell of lateness and of the watermark."""
+    width = math.ceil(len(outcomes) / BINS) or 1
+    bins, histogram, longest = [], Counter[tuple[int, str]](), None
+    for start in range(0, len(outcomes), width):  # a piece at a time, as each asks for arrays of its own
+        log = _judged(outcomes.part(slice(start, start + width)))
+        bins.append(_bin(log, start))
+        histogram.update(_histogram(log))
+        longest = _largest(longest, _some(log.lateness.max()))
+    carried = carried_on(bins, batch.before, follows_us(batch.outcome.judged.rules))
+    return Lateness(carried, histogram, longest)
+
+
+def _judged(outcomes: Outcomes) -> "_Log":
+    has_time = outcomes.event != _NONE
+    is_refused = outcomes.reason != 0
+    outcome = np.where(is_refused, OUTCOMES.index(REFUSED), OUTCOMES.index(ON_TIME))
+    outcome[~is_refused & (outcomes.moved != 0)] = OUTCOMES.index(MOVED_OR_KEPT)
+    return _Log(
+        clock=outcomes.clock,
+        time=outcomes.event,
+        moving=outcomes.t,
+        watermark=outcomes.watermark,
+        lateness=np.where(has_time, outcomes.arrival - np.where(has_time, outcomes.event, 0), _NONE),
+        outcome=np.where(has_time, outcome, -1),
+    )
 
 
 @dataclass(frozen=True)
@@ -216,16 +217,12 @@ def lateness_of_log(
     first, end = segment
     log = _read(lake, versions, first, end)
     timed = log.outcome >= 0
-    buckets = _buckets(log.lateness)
-    histogram: dict[tuple[int, str], int] = {}
-    for number, outcome in enumerate(OUTCOMES):
-        found, counts = np.unique(buckets[log.outcome == number], return_counts=True)
-        histogram |= {(int(bucket), outcome): int(n) for bucket, n in zip(found, counts, strict=True)}
     longest = int(log.lateness[timed].max()) if timed.any() else None
     before = [position for at, position in reached if at <= first]
     pieces_of_log = _with_reached(_bins(log), reached, first)
     carried = carried_on(pieces_of_log, before[-1] if before else Position(), follows_us(TimeRules.of(spec)))
-    return Lateness(tuple(_bounded(carried, reached, first)), histogram, longest, _quantiles(log.lateness[timed]))
+    bounded = tuple(_bounded(carried, reached, first))
+    return Lateness(bounded, _histogram(log), longest, _quantiles(log.lateness[timed]))
 
 
 def _quantiles(lateness_us: Integers) -> dict[float, int]:
@@ -267,23 +264,37 @@ def _put(log: _Log, at: Integers, piece: pa.RecordBatch, outcome: Integers) -> N
     log.lateness[at] = np.where(time == _NONE, _NONE, _integers(piece, _ARRIVAL) - np.where(time == _NONE, 0, time))
 
 
+def _histogram(log: _Log) -> dict[tuple[int, str], int]:
+    """Count events by bucket of lateness and outcome."""
+    buckets = _buckets(log.lateness)
+    histogram: dict[tuple[int, str], int] = {}
+    for number, outcome in enumerate(OUTCOMES):
+        found, counts = np.unique(buckets[log.outcome == number], return_counts=True)
+        histogram |= {(int(bucket), outcome): int(n) for bucket, n in zip(found, counts, strict=True)}
+    return histogram
+
+
 def _bins(log: _Log) -> Iterator[Bin]:
-    """Pieces of the log, each by its own records."""
+    """Cut the log in pieces, each by its own records."""
     records = len(log.clock)
     width = math.ceil(records / BINS) or 1
-    refused = (log.outcome == OUTCOMES.index(REFUSED)) & (log.clock != _NONE)
-    behind = np.where(refused, log.time - np.where(log.clock == _NONE, 0, log.clock), _NONE)
     for start in range(0, records, width):
-        part = slice(start, start + width)
-        of_refused = behind[part][refused[part]]
-        yield Bin(
-            last=min(start + width, records) - 1,
-            clock_us=_some(log.clock[part].max()),
-            newest_us=_some(log.moving[part].max()),
-            watermark_us=_some(log.watermark[part].max()),
-            refused=int(refused[part].sum()),
-            refused_behind_us=(int(of_refused.min()), int(of_refused.max())) if of_refused.size else None,
-        )
+        part = {name: value[start : start + width] for name, value in vars(log).items()}
+        yield _bin(_Log(**part), start)
+
+
+def _bin(log: _Log, start: int) -> Bin:
+    """The records of a piece, whose first one is at a place of the segment."""
+    refused = (log.outcome == OUTCOMES.index(REFUSED)) & (log.clock != _NONE)
+    behind = log.time[refused] - log.clock[refused]
+    return Bin(
+        last=start + len(log.clock) - 1,
+        clock_us=_some(log.clock.max()),
+        newest_us=_some(log.moving.max()),
+        watermark_us=_some(log.watermark.max()),
+        refused=int(refused.sum()),
+        refused_behind_us=(int(behind.min()), int(behind.max())) if behind.size else None,
+    )
 
 
 def _with_reached(bins: Iterable[Bin], reached: Sequence[tuple[int, Position]], first: int) -> Iterator[Bin]:

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from tidemark.assets.display.canvas import bend_upward_axis, canvas, days_of, outlying_from, set_time_axis
-from tidemark.assets.display.lateness import Bin, Lateness, bucket_start
-from tidemark.assets.tally import MOVED_OR_KEPT, ON_TIME, OUTCOMES, REFUSED
+from tidemark.assets.display.lateness import MOVED_OR_KEPT, ON_TIME, OUTCOMES, REFUSED, Bin, Lateness, bucket_start
 
 _BLUE, _GREEN, _ORANGE, _RED = "#4c72b0", "#55a868", "#dd8452", "#c44e52"
 _COLOURS = {ON_TIME: _GREEN, MOVED_OR_KEPT: _ORANGE, REFUSED: _RED}

@@ -13,13 +13,13 @@ from tidemark.assets.display import metadata as show
 from tidemark.assets.display.canvas import png
 from tidemark.assets.display.lateness import lateness_of_batch, tolerances
 from tidemark.assets.display.pictures import draw_lateness, draw_watermark
-from tidemark.assets.tally import Tally
 from tidemark.assets.time_adjustment import TimeAdjusted
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.workspace import Position, Workspace, plan_end
-from tidemark.timeops.counts import refused
+from tidemark.timeops.counts import Outcomes, refused
 from tidemark.timeops.durations import format_duration, roughly
+from tidemark.timeops.spec.consistency import has_event_time
 
 _SHOWN_QUANTILES = {"lateness_p50_seconds": 0.5, "lateness_p90_seconds": 0.9, "lateness_p99_seconds": 0.99}
 _HEAD = ("| what can cause it | here |", "|---|---|")
@@ -45,13 +45,13 @@ def of_time_adjustment(batch: Batch, done: TimeAdjusted) -> show.Metadata:
         about |= show.rows_written(counts["released"] + counts.get("kept_out_of_order", 0))
         about |= show.table(workspace.lake, tables.ORDERED_EVENTS)
         about["held_events"] = MetadataValue.int(workspace.lake.row_count(tables.HELD_EVENTS))
-    if done.tally.groups is not None:
-        about |= _of_lateness(batch, done.tally)
+    if has_event_time(workspace.spec.sources, workspace.spec.time):  # else event time is arrival time
+        about |= _of_lateness(batch, done.outcomes)
     return about
 
 
-def _of_lateness(batch: Batch, tally: Tally) -> show.Metadata:
-    lateness = lateness_of_batch(batch, tally)
+def _of_lateness(batch: Batch, outcomes: Outcomes) -> show.Metadata:
+    lateness = lateness_of_batch(batch, outcomes)
     about: show.Metadata = {}
     for name, part in _SHOWN_QUANTILES.items():
         us = lateness.quantile_us(part)

@@ -12,11 +12,19 @@ from pyspark.sql import SparkSession
 from tests.orchestration.landing import expected, land, table, us
 from tests.orchestration.running import pipeline
 from tidemark.assets.batch.batch import Batch
-from tidemark.assets.display.lateness import bucket_start, lateness_of_batch, lateness_of_log
+from tidemark.assets.display.lateness import (
+    BINS,
+    MOVED_OR_KEPT,
+    ON_TIME,
+    OUTCOMES,
+    REFUSED,
+    bucket_start,
+    lateness_of_batch,
+    lateness_of_log,
+)
 from tidemark.assets.ingestion import ingest
 from tidemark.assets.planning import next_segment, take_on
 from tidemark.assets.schemas import create_tables
-from tidemark.assets.tally import BINS, MOVED_OR_KEPT, ON_TIME, OUTCOMES, REFUSED
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.resources.workspace import Workspace
@@ -33,7 +41,7 @@ def test_the_gathered_numbers_are_those_of_the_events(spark: SparkSession, tmp_p
     ingest(workspace, "run")
     batch = Batch(workspace, take_on(workspace, next_segment(workspace, None, flush=False), "run"))
     done = adjust_time(batch)
-    found = lateness_of_batch(batch, done.tally)
+    found = lateness_of_batch(batch, done.outcomes)
 
     log = {row["_arrival_seq"]: row for row in table(settings.warehouse, file.spec, "raw_events")}
     want = expected(settings.warehouse, file.spec, flush=False)

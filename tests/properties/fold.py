@@ -3,7 +3,7 @@
 The way a pipeline goes on from batch to batch, without a lake: the state behind a segment is that before the next.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from tests.properties.logs import Log, items, places_of
 from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops.columns import to_us
-from tidemark.timeops.counts import late_counts, names_of_counts, tally, without_late
+from tidemark.timeops.counts import counts_by_window, late_counts, without_late
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.events.adjustment import Released
 from tidemark.timeops.events.event_time import timeline
@@ -93,10 +93,9 @@ def _gather(outcome: Outcome, out: Gathered) -> None:
     _gather_letters(outcome, out)
     of_events = tuple(window for window in outcome.windows if window.input is None)
     late = {w.name: outcome.late_for(w) for w in outcome.may_be_late_for if kind_of(w).merges}
-    told = tally(outcome.judged, outcome.time, of_events, outcome.before.drained)
-    counts = Counter(dict.fromkeys(["accepted", *names_of_counts(of_events)], 0))
-    for row in told.where("reason IS NULL").drop("reason", "source").withColumnRenamed("n", "accepted").collect():
-        counts.update(row.asDict())
+    accepted = outcome.judged.accepted.count()
+    counts = counts_by_window(outcome.judged.accepted, accepted, outcome.time, of_events, outcome.before.drained)
+    out.tally["accepted"] = out.tally.get("accepted", 0) + accepted
     for name, count in without_late(counts, late_counts(late)).items():
         out.tally[name] = out.tally.get(name, 0) + count
     for window in outcome.windows:

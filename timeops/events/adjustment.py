@@ -53,10 +53,26 @@ from tidemark.timeops.watermark.timelines import (
     T_US,
     LogPlace,
     Watermarks,
+    in_order,
     judge,
 )
 
 KEPT = "kept_out_of_order"
+
+REASONS = (
+    *REFUSED_AT_INGESTION,
+    *("no_timestamp", "bad_timestamp", "bad_expression", "duplicate", "early", "late_arrival", "out_of_order"),
+)
+"""Why a record may be refused by ingestion or a rule of time."""
+
+WHY = "__tm_why"
+"""TINYINT of a record: the place in REASONS, counted from 1, of what refused it before rule 3; else 0."""
+MOVED_BY = "__tm_moved_by"
+"""TINYINT: 1 if rule 1 moved the event, 2 if rule 2 did, else 0."""
+SOURCE_PLACE = "__tm_source_place"
+"""SMALLINT, of several sources: the place of the record's source in the rules; their number for another source."""
+ARRIVAL_US, EVENT_US = "__tm_arrival_us", "__tm_event_us"
+_COUNTED = (WHY, MOVED_BY, SOURCE_PLACE, ARRIVAL_US, EVENT_US)
 
 RELEASE_ORDER = (TIMELINE, TIMESTAMP, SEQ)
 """Released events of a timeline form one sequence in this order; ties keep arrival order."""
@@ -97,6 +113,8 @@ class Adjusted:
         before: timelines.STATE_SCHEMA before the segment.
         state: The same after it.
         watermarks: How the watermarks rose in it.
+        told: With `Execution.counts` what counts ask of each record, in the order of the log: WHY, and as far
+            as the rules make a difference MOVED_BY, SOURCE_PLACE, ARRIVAL_US and EVENT_US.
         seqs: The numbers of its records, where they are so many that they are fetched piece by piece.
     """
 
@@ -107,6 +125,7 @@ class Adjusted:
     before: DataFrame
     state: DataFrame
     watermarks: Watermarks
+    told: pa.Table | None = None
     seqs: range | None = None
 
 
@@ -165,7 +184,16 @@ def time_adjustment(
     judged = judged_alone(items)
     if execution.keeps_records:
         judged = execution.materialize(judged)
-    found = watermarks or _watermarks(judged, state, rules, place)
+    told = None
+    if watermarks is not None:
+        found = watermarks
+    elif isinstance(place, LogPlace):
+        asked = _asked_by_counts(rules) if execution.counts else []
+        rows = in_order(fetched(judged.select(*_narrow(rules), *asked), place.seqs))
+        found = Watermarks((judge(rows, state.select(*STATE.names).toArrow().cast(STATE), rules, place),))
+        told = rows.select([name for name in _COUNTED if name in rows.column_names])
+    else:
+        found = _watermarks_of_logs(judged, state, rules, place)
     after = from_driver(items.sparkSession, found.state) if found.has_items else state.select(*STATE.names)
     names = {"watermark": W_BEFORE, "set_by": W_SET_BY}
     behind = found.behind.rename_columns(names) if found.logs else None
@@ -188,22 +216,19 @@ def time_adjustment(
         before=state,
         state=after,
         watermarks=found,
+        told=told,
         seqs=place.seqs if isinstance(place, LogPlace) else None,
     )
 
 
-def _watermarks(judged: DataFrame, state: DataFrame, rules: TimeRules, place: LogPlace | LogPlaces) -> Watermarks:
-    """Let the loop judge the segment: its narrow columns come to the driver."""
-    columns = _narrow(rules)
-    if isinstance(place, LogPlace):
-        before = state.select(*STATE.names).toArrow().cast(STATE)
-        return Watermarks((judge(fetched(judged.select(*columns), place.seqs), before, rules, place),))
+def _watermarks_of_logs(judged: DataFrame, state: DataFrame, rules: TimeRules, place: LogPlaces) -> Watermarks:
+    """Let the loop judge a segment of several logs, one after the other."""
     log = place.log.alias(LOG)
-    items = judged.select(*columns, log).toArrow()
+    items = judged.select(*_narrow(rules), log).toArrow()
     before = state.select(*STATE.names, log).toArrow()
     by_log = []
     for name, own in place.places.items():
-        rows = items.filter(pc.equal(items[LOG], name)).drop_columns(LOG)
+        rows = in_order(items.filter(pc.equal(items[LOG], name)).drop_columns(LOG))
         known = before.filter(pc.equal(before[LOG], name)).drop_columns(LOG).cast(STATE)
         by_log.append(judge(rows, known, rules, own))
     return Watermarks(tuple(by_log))
@@ -222,6 +247,23 @@ def _narrow(rules: TimeRules) -> list[Column]:
         found += [F.col(SOURCE), F.col(SPLIT)]
     closes = [close_asked(F.col(T), window, rules.time.unit_us) for window in rules.windows_to_close]
     return found + [column.alias(f"{CLOSE}{w}") for w, column in enumerate(closes)]
+
+
+def _asked_by_counts(rules: TimeRules) -> list[Column]:
+    """The columns of a judged record that counts and pictures ask for, see `Adjusted.told`."""
+    why = F.array_position(F.array(*map(F.lit, REASONS)), F.col(REASON))
+    found = [F.coalesce(why, F.lit(0)).cast("tinyint").alias(WHY)]
+    if any(policy is not None and policy.policy == "adjust" for policy in (rules.time.early, rules.time.late)):
+        first = F.try_element_at(ADJUSTED_BY, F.lit(1))
+        moved_by = F.when(first == "early", 1).when(first == "late", 2).otherwise(0)
+        found.append(moved_by.cast("tinyint").alias(MOVED_BY))
+    if len(rules.sources) > 1:
+        place = F.array_position(F.array(*[F.lit(source.name) for source in rules.sources]), F.col(SOURCE)) - 1
+        known = F.when(place >= 0, place).otherwise(len(rules.sources))
+        found.append(known.cast("smallint").alias(SOURCE_PLACE))
+    if any(source.timestamp_by is not None for source in rules.sources):
+        found += [to_us(ARRIVAL).alias(ARRIVAL_US), to_us(EVENT_TIME).alias(EVENT_US)]
+    return found
 
 
 def _refused_seqs(found: Watermarks, rules: TimeRules) -> np.ndarray | None:

@@ -133,7 +133,7 @@ def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) 
 
     Args:
         items: The items: `_arrival_seq`, `t`, `role`, and as far as the rules ask for them `clock`, `_timeline`,
-            `_source`, `_split`, `close0` and so on. In any order.
+            `_source`, `_split`, `close0` and so on; in the order of the log.
         before: STATE before the segment.
         rules: The rules of time.
         place: Where the segment is in the log.
@@ -141,7 +141,6 @@ def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) 
     Raises:
         InputError: A timeline has too many splits.
     """
-    items = _in_order(items)
     names = _names(items, before)
     splits = _Splits.of(items, before, names, rules)
     clock = _numbers(items[CLOCK_US]) if CLOCK_US in items.column_names else np.zeros(len(items), np.int64)
@@ -238,7 +237,8 @@ _NO_ITEMS = pa.schema(
 def _numbers(column: pa.ChunkedArray | pa.Array) -> f.Array:
     """A column of BIGINT, with NONE for null."""
     filled = pc.fill_null(column.cast(pa.int64()), f.NONE) if column.null_count else column.cast(pa.int64())
-    return np.array(filled.to_numpy(), copy=True) if len(filled) else np.zeros(0, np.int64)
+    numbers = np.asarray(filled.to_numpy(), np.int64)
+    return numbers if numbers.flags.writeable else numbers.copy()  # the compiled loop takes one kind of arrays
 
 
 def _nulled(numbers: f.Array) -> pa.Array:
@@ -246,7 +246,8 @@ def _nulled(numbers: f.Array) -> pa.Array:
     return pa.array(numbers, pa.int64(), mask=numbers == f.NONE)
 
 
-def _in_order(items: pa.Table) -> pa.Table:
+def in_order(items: pa.Table) -> pa.Table:
+    """Return items by `_arrival_seq`."""
     seq = _numbers(items[SEQ])
     return items if (seq[1:] > seq[:-1]).all() else items.take(pa.array(np.argsort(seq, kind="stable")))
 
