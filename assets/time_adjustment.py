@@ -92,7 +92,7 @@ def adjust_time(batch: Batch) -> TimeAdjusted:
     outcomes = Outcomes.of(batch.outcome.judged)
     counts, after = _counts(batch, outcomes), batch.after
     if batch.workspace.spec.outputs.ordered_events:
-        released = write_released(batch, accepted=counts["accepted"], kept=counts[KEPT])
+        released = write_released(batch, outcomes)
         counts |= {"released": released}
         after = replace(after, released=batch.before.released + released)
     batch.append_rows(tables.LOG_CONTROL, control_rows(batch.workspace, batch.plan, after))

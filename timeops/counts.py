@@ -118,6 +118,17 @@ class Outcomes:
         """How many events are accepted."""
         return int((self.reason == 0).sum())
 
+    @property
+    def is_kept(self) -> Array:
+        """BOOLEAN: it is accepted out of order, with its own time."""
+        return np.asarray((self.moved & (1 << MOVED.index(KEPT)) != 0) & (self.reason == 0))
+
+    @property
+    def final(self) -> Array:
+        """`_timestamp` of accepted events."""
+        is_moved = self.moved & (1 << MOVED.index("out_of_order")) != 0
+        return np.where(is_moved, self.watermark, self.t)
+
     def moved_by_source(self) -> dict[tuple[str, str], int]:
         """Count the accepted events of each source by what moved them, or kept them out of order."""
         is_moved = (self.moved != 0) & (self.reason == 0)

@@ -4,10 +4,10 @@ Here: `ordered_events` with its dense `_release_seq` per timeline, and `held_eve
 (timeops/events/adjustment.py).
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -15,11 +15,14 @@ from tidemark.assets.schemas import RELEASED, held_columns, ordered_columns, pay
 from tidemark.resources import tables
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.lake import FEW_ROWS
-from tidemark.resources.spark.numbering import numbered
+from tidemark.resources.lake.queries import pieces
+from tidemark.resources.spark.numbering import numbered_by_instant, parts_at
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.events.adjustment import RELEASE_ORDER
 from tidemark.timeops.utc import Instant
+from tidemark.timeops.watermark.fold import Array
 
 if TYPE_CHECKING:
     from tidemark.assets.batch.batch import Batch
@@ -40,25 +43,24 @@ def held_before(workspace: Workspace, after: Position) -> DataFrame | None:
     return workspace.read_base(tables.HELD_EVENTS, filters=where).drop(c.BATCH)
 
 
-def write_released(batch: "Batch", *, accepted: int, kept: int) -> int:
+def write_released(batch: "Batch", outcomes: Outcomes) -> int:
     """Writes what is released and what is held on.
 
     Args:
         batch: The batch.
-        accepted: How many of its records are accepted.
-        kept: How many of its events pass outside the sequence.
+        outcomes: What became of its records.
 
     Returns:
         How many events got a `_release_seq`.
     """
     payload = payload_of(batch.workspace)
     passed = batch.outcome.released.passed.select(*held_columns(payload))
-    written = 0
-    with _sequence(batch) as (sequence, in_sequence):
-        # Events kept out of order pass outside the sequence: their number stays null.
-        both = sequence.unionByName(passed, allowMissingColumns=True)
-        if in_sequence != 0 or kept:
-            written = batch.append(tables.ORDERED_EVENTS, both.select(*ordered_columns(payload))).rows
+    written, kept = 0, int(outcomes.is_kept.sum())
+    sequence, in_sequence = _sequence(batch, outcomes)
+    # Events kept out of order pass outside the sequence: their number stays null.
+    both = sequence.unionByName(passed, allowMissingColumns=True)
+    if in_sequence != 0 or kept:
+        written = batch.append(tables.ORDERED_EVENTS, both.select(*ordered_columns(payload))).rows
     # Of one timeline a watermark releases all that lies behind it: what was held before need not be read again.
     several = bool(batch.workspace.spec.time.over)
     released = batch.outcome.released if several else batch.outcome.released_of_segment
@@ -67,7 +69,7 @@ def write_released(batch: "Batch", *, accepted: int, kept: int) -> int:
     if not several and watermark_us is not None and not batch.flushes:
         held = held.where(batch.may_reach(watermark_us))
     held_before = batch.workspace.lake.row_count(tables.HELD_EVENTS)
-    few = batch.is_small or (batch.is_moderate and accepted + held_before - written <= FEW_ROWS)
+    few = batch.is_small or (batch.is_moderate and outcomes.accepted + held_before - written <= FEW_ROWS)
     held = held if few else held.repartitionByRange(c.TIMESTAMP)
     batch.replace(tables.HELD_EVENTS, held, where=_no_longer_held(batch.after), are_few=few)
     return written - kept
@@ -85,21 +87,33 @@ def with_released(batch: "Batch") -> DataFrame:
     return counted.withColumn(RELEASED, known + F.coalesce("__tm_fresh", F.lit(0))).drop("__tm_before", "__tm_fresh")
 
 
-@contextmanager
-def _sequence(batch: "Batch") -> Iterator[tuple[DataFrame, int | None]]:
+def _sequence(batch: "Batch", outcomes: Outcomes) -> tuple[DataFrame, int | None]:
     """The released events with their `_release_seq`, and how many they are where that is known before."""
     released = batch.outcome.released.sequence.select(*held_columns(payload_of(batch.workspace)))
     # Where that is little work, one task puts a timeline in order, in the query that writes it.
     if not batch.workspace.spec.time.over and not batch.is_moderate:
-        order = [F.col(name) for name in RELEASE_ORDER]
-        at, start = c.to_us(c.TIMESTAMP), batch.before.released
-        with numbered(released, order, start=start, name=c.RELEASE_SEQ, instant_us=at) as sequence:
-            yield sequence.frame, sequence.rows
-        return
+        order, at = [F.col(name) for name in RELEASE_ORDER], c.to_us(c.TIMESTAMP)
+        tasks = int(batch.workspace.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        parts = parts_at(_released_us(batch, outcomes), tasks)
+        sequence = numbered_by_instant(released, order, at, parts, start=batch.before.released, name=c.RELEASE_SEQ)
+        return sequence.frame, sequence.rows
     before = batch.timelines.select(c.TIMELINE, F.coalesce(RELEASED, F.lit(0)).alias("__tm_before"))
     place = F.row_number().over(Window.partitionBy(c.TIMELINE).orderBy(c.TIMESTAMP, c.SEQ)) - 1
     counted = released.join(before, c.TIMELINE, "left")
-    yield counted.withColumn(c.RELEASE_SEQ, F.coalesce("__tm_before", F.lit(0)) + place), None
+    return counted.withColumn(c.RELEASE_SEQ, F.coalesce("__tm_before", F.lit(0)) + place), None
+
+
+def _released_us(batch: "Batch", outcomes: Outcomes) -> Array:
+    """The `_timestamp` of the events that a batch of one timeline releases in the sequence, in any order."""
+    workspace, where = batch.workspace, _no_longer_held(batch.after)
+    if where is None:
+        return np.zeros(0, np.int64)
+    fresh = outcomes.final[(outcomes.reason == 0) & ~outcomes.is_kept]
+    if not batch.flushes:
+        fresh = fresh[fresh < batch.after.watermark_us]
+    rows = pieces(workspace.lake, tables.HELD_EVENTS, workspace.base_of(tables.HELD_EVENTS), [c.TIMESTAMP], where)
+    held = [np.asarray(piece[c.TIMESTAMP].cast(pa.int64())) for piece in rows]
+    return np.concatenate([*held, fresh])
 
 
 def _no_longer_held(after: Position) -> Filters | None:

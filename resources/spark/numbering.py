@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -32,7 +33,7 @@ class Counted(NamedTuple):
     """Rows that follow one another in the order.
 
     Attributes:
-        place: Where they stand: the start of their minute, None behind all others; or their partition.
+        place: The start of their last minute, or their last instant, None after all others; or their partition.
         rows: How many there are.
         highest: Largest value of the measured expression; None where there is none.
         lowest: Smallest value of it.
@@ -96,14 +97,48 @@ def numbered(
         with _set_aside(frame) if is_costly else nullcontext(frame) as rows:
             parts = parts_of(_counts(rows, minute, measure), tasks)
             if parts is not None:
-                placed = rows.withColumn(PART, _part_of(minute, parts)).repartitionById(max(len(parts), 1), PART)
-                yield _numbered(_in_order(placed, order), parts, start, name)
+                yield numbered_by_instant(rows, order, minute, parts, start=start, name=name)
                 return
     in_order = _in_order(frame.repartitionByRange(*order), order)
     with _set_aside(in_order.withColumn(PART, F.spark_partition_id())) as kept:
         found = {row["place"]: Counted(**row) for row in _counts(kept, F.col(PART), measure).to_pylist()}
         last = max((place for place in found if place is not None), default=-1)
         yield _numbered(kept, [found.get(place, NO_ROWS) for place in range(last + 1)], start, name)
+
+
+def parts_at(instants_us: NDArray[np.int64], tasks: int) -> list[Counted]:
+    """Cut rows whose instants are known into parts of nearly equal size, each at the place of its last instant.
+
+    Args:
+        instants_us: The instants, in any order.
+        tasks: How many parts are wanted; fewer where there are few rows or many of one instant.
+    """
+    count = len(instants_us)
+    if not count:
+        return []
+    size = max(ceil(count / tasks), _LEAST_ROWS)
+    ends = [*range(size - 1, count - 1, size), count - 1]
+    places = np.unique(np.partition(instants_us, ends)[ends])
+    up_to = [int(np.count_nonzero(instants_us <= place)) for place in places]
+    rows = np.diff(up_to, prepend=0)
+    return [Counted(int(place), int(n), None, None) for place, n in zip(places, rows, strict=True)]
+
+
+def numbered_by_instant(
+    frame: DataFrame, order: Sequence[Column], instant_us: Column, parts: Sequence[Counted], *, start: int, name: str
+) -> Numbered:
+    """Number rows whose parts are known, in one pass over them.
+
+    Args:
+        frame: The rows.
+        order: Sort expressions that order them totally, by an instant first.
+        instant_us: BIGINT, of which the places of the parts are.
+        parts: The parts, in order, with exactly the rows of the frame.
+        start: The first number.
+        name: Name of the number column (BIGINT).
+    """
+    placed = frame.withColumn(PART, _part_of(instant_us, parts)).repartitionById(max(len(parts), 1), PART)
+    return _numbered(_in_order(placed, order), parts, start, name)
 
 
 @contextmanager
@@ -169,11 +204,11 @@ def _counts(frame: DataFrame, place: Column, measure: Column | None) -> pa.Table
     return frame.groupBy(place.alias("place")).agg(*counts).toArrow()
 
 
-def _part_of(minute: Column, parts: Sequence[Counted]) -> Column:
-    """The number of the part that a row is in: the first that its minute does not lie behind."""
+def _part_of(instant: Column, parts: Sequence[Counted]) -> Column:
+    """The number of the part that a row is in: the first whose place is not before the row's instant."""
     found = F.lit(max(len(parts) - 1, 0))
     for number in range(len(parts) - 2, -1, -1):
-        found = F.when(minute <= F.lit(parts[number].place), F.lit(number)).otherwise(found)
+        found = F.when(instant <= F.lit(parts[number].place), F.lit(number)).otherwise(found)
     return found
 
 

@@ -2,13 +2,14 @@
 
 import random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.resources.spark import numbering
-from tidemark.resources.spark.numbering import Counted, numbered, parts_of
+from tidemark.resources.spark.numbering import Counted, numbered, numbered_by_instant, parts_at, parts_of
 
 MINUTE = 60_000_000
 COLUMNS = pa.schema([(name, pa.int64()) for name in Counted._fields])
@@ -52,6 +53,36 @@ def test_rows_are_numbered_as_if_sorted_in_one_list(
     )
     assert {part: us for part, us in found.highest.items() if part in dict(parts)} == dict(parts)
     assert len(parts) == 1 if by == "one task" else len(parts) > 2, "several tasks share the sort"
+
+
+def test_rows_whose_instants_are_known_are_numbered_in_one_pass(
+    adaptive: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numbering, "_LEAST_ROWS", 20)
+    dice = random.Random(2)
+    rows = [(dice.choice([dice.randrange(-500, 500), 7]), number) for number in range(400)]
+    parts = parts_at(np.array([us for us, _ in rows]), 7)
+    frame = adaptive.createDataFrame(rows, "us BIGINT, id BIGINT").repartition(5)
+    found = numbered_by_instant(frame, [F.col("us"), F.col("id")], F.col("us"), parts, start=100, name="n")
+    listed = [(row["us"], row["id"], row["n"]) for row in found.frame.collect()]
+    assert sorted(listed, key=lambda row: row[2]) == [(*row, 100 + n) for n, row in enumerate(sorted(rows))]
+    assert found.rows == 400
+    own = sorted((row[numbering.PART], row["count"]) for row in found.frame.groupBy(numbering.PART).count().collect())
+    assert own == list(enumerate(part.rows for part in parts))
+
+
+def test_instants_are_cut_into_parts_of_nearly_equal_size_and_those_of_one_instant_stay_together() -> None:
+    instants = np.random.default_rng(3).permutation(np.arange(1_000_000))
+    assert [(part.place, part.rows) for part in parts_at(instants, 4)] == [
+        (249_999, 250_000),
+        (499_999, 250_000),
+        (749_999, 250_000),
+        (999_999, 250_000),
+    ]
+    crowded = np.concatenate([np.zeros(900_000, np.int64), np.arange(1, 100_001)])
+    assert [(part.place, part.rows) for part in parts_at(crowded, 8)] == [(0, 900_000), (100_000, 100_000)]
+    assert [part.rows for part in parts_at(np.arange(30), 8)] == [30]
+    assert parts_at(np.zeros(0, np.int64), 8) == []
 
 
 def test_no_rows_are_numbered_too(spark: SparkSession) -> None:
