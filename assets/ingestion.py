@@ -17,9 +17,10 @@ from pyspark.sql.types import StructType
 
 from tidemark.assets.batch.batch import FEW_RECORDS, BatchWriter
 from tidemark.assets.planning import at_work
-from tidemark.assets.schemas import payload_of
+from tidemark.assets.schemas import fit_tables, payload_of
 from tidemark.assets.spec_changes import note_of
 from tidemark.assets.state.files import counted, write_states
+from tidemark.assets.unknown_columns import first_met, met_by
 from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan, this_process
@@ -72,6 +73,7 @@ class Ingested:
         files: Files read.
         versions: Versions of tables that were read.
         offsets: Offsets of Kafka that were read; not each of them need have a record.
+        first_met: A sentence for each source of which columns were met that no `schema` names.
     """
 
     found: Waiting
@@ -80,6 +82,7 @@ class Ingested:
     files: int = 0
     versions: int = 0
     offsets: int = 0
+    first_met: tuple[str, ...] = ()
 
 
 def ingest(workspace: Workspace, run_id: str, *, reread: bool = False, end_of_input: str | None = None) -> Ingested:
@@ -124,6 +127,7 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
     is_small = sum(one.size for one in found.inputs) <= _FEW_BYTES
     with at_work(workspace, plan), tuned_for_few_rows(workspace.spark) if is_small else nullcontext():
         workspace.prepare(plan)
+        fit_tables(workspace)
         payload = payload_of(workspace)
         needs_place = workspace.spec.reads_tables or any(file.long_lines for file in found.ready)
         reading = reading_place(workspace.folder) if needs_place else nullcontext(workspace.folder)
@@ -137,7 +141,15 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
         counts = {"records": rows, "files": len(found.ready), **others, "before_start": before_start, **clocks}
         versions = workspace.outputs(plan)
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), end_seq=plan.first_seq + rows)
-    return Ingested(found, rows, before_start, len(found.ready), len(found.full_versions), offsets_in(found.offsets))
+    return Ingested(
+        found,
+        rows,
+        before_start,
+        len(found.ready),
+        len(found.full_versions),
+        offsets_in(found.offsets),
+        tuple(first_met(workspace.spec, plan.input)),
+    )
 
 
 def _input_of(workspace: Workspace, found: Waiting) -> dict[str, Any]:
@@ -154,6 +166,7 @@ def _input_of(workspace: Workspace, found: Waiting) -> dict[str, Any]:
         LOST: {name: [lost.to_json() for lost in one.lost] for name, one in found.by_source.items() if one.lost},
         WAITS: waiters_to_json(found.waiters),
         HELD_BACK: found.held_by_source,
+        **met_by(workspace, found),
     }
     return {"files": files, **note_of(workspace), **{name: said for name, said in more.items() if said}}
 

@@ -174,6 +174,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
                 **show.table(workspace.lake, tables.RAW_EVENTS),
                 **show.numbers(numbers),
                 **({"read_before": show.sentences(found.read_before, of="file")} if found.copies else {}),
+                **({"new_columns": show.sentences(done.first_met, of="source")} if done and done.first_met else {}),
             }
         )
 
@@ -191,7 +192,8 @@ def _read(context: AssetExecutionContext, workspace: Workspace, asked: BatchSett
         return None
     done = ingest(workspace, context.run.run_id, reread=asked.reread, end_of_input=asked.end_of_input)
     found = done.found
-    for sentence in (*(error.found for error in found.errors), *found.read_before, *found.passed_over):
+    errors = (error.found for error in found.errors)
+    for sentence in (*errors, *found.read_before, *found.passed_over, *done.first_met):
         context.log.warning(printable(sentence))
     return done
 

@@ -20,7 +20,8 @@ from dagster import (
 from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.batch.batch import Batch
-from tidemark.assets.planning import LogSegment, batch_of, take_on
+from tidemark.assets.planning import LogSegment, at_work, batch_of, take_on
+from tidemark.assets.schemas import fit_tables
 from tidemark.resources.batches.plans import Plan, this_process
 from tidemark.resources.lake.once import ConflictError
 from tidemark.resources.stopping import ensure_not_stopped, stop_signal
@@ -77,7 +78,10 @@ class LiveRun:
 
     def take_on(self, workspace: Workspace, segment: LogSegment, run_id: str) -> Batch:
         """Plans the next batch; errors as of `planning.take_on`."""
-        self._batch = Batch(workspace, take_on(workspace, segment, run_id))
+        plan = take_on(workspace, segment, run_id)
+        with at_work(workspace, plan):
+            fit_tables(workspace)
+        self._batch = Batch(workspace, plan)
         return self._batch
 
     def batch(self, spark: LazyPySparkResource, run_id: str) -> Batch | None:

@@ -4,7 +4,8 @@ Here: schemas, the creation of tables that are missing, the columns that express
 lists what is wrong. Not here: judging expressions (timeops/spec_check.py), what is written into tables.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.errors import AnalysisException
@@ -16,8 +17,10 @@ from tidemark.assets.planning import ensure_zones
 from tidemark.assets.spec_changes import REMEDY
 from tidemark.resources import tables
 from tidemark.resources.lake.migration import old_columns
+from tidemark.resources.lake.reshaping import fit
 from tidemark.resources.lake.table_columns import OtherColumnsError
 from tidemark.resources.sources.files import payload_schema, split_of
+from tidemark.resources.sources.lines import RESCUED
 from tidemark.resources.spark.frames import empty_frame, small_frame
 from tidemark.resources.tables import open_in_column
 from tidemark.resources.workspace import Workspace
@@ -31,7 +34,7 @@ from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.tokens import WORKING, quoted
 from tidemark.timeops.materialize import Execution, Materialize
 from tidemark.timeops.problems import Path, Problem
-from tidemark.timeops.spec import Spec, WindowSpec
+from tidemark.timeops.spec import Spec, WindowSpec, is_reserved
 from tidemark.timeops.spec.window import input_of
 from tidemark.timeops.spec_check import Columns, expression_problems
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace, Watermarks
@@ -73,11 +76,24 @@ _OF_EVENTS = {
 
 
 def payload_of(workspace: Workspace) -> StructType:
-    """Payload columns of the log: those of all sources, and `_rescued` when one keeps unknown columns.
+    """Payload columns of the tables: those of the spec, and those that they keep of earlier ones.
+
+    The latter are null in the records that are read from then on. No expression may name them.
 
     Raises:
         SpecError: A schema is wrong, or two sources have a column of one name and different types.
     """
+    payload = _payload_of_spec(workspace)
+    if not workspace.lake.exists(tables.RAW_EVENTS):
+        return payload
+    known = {name.lower() for name in payload.names}
+    there = StructType.fromJson(json.loads(workspace.lake.schema(tables.RAW_EVENTS).to_json()))
+    kept = [field for field in there if field.name == RESCUED or not is_reserved(field.name)]
+    return StructType([*payload, *[field for field in kept if field.name.lower() not in known]])
+
+
+def _payload_of_spec(workspace: Workspace) -> StructType:
+    """Payload columns of all sources, and `_rescued` when one keeps unknown columns."""
     sources = workspace.spec.sources
     known: dict[str, tuple[StructField, str]] = {}
     for source in sources:
@@ -86,7 +102,7 @@ def payload_of(workspace: Workspace) -> StructType:
             first, of = known.setdefault(field.name.lower(), (field, source.name))
             if first != field:
                 raise _two_columns(first, of, field, source.name)
-    rescued = [StructField("_rescued", StringType())] if any(source.keep_unknown for source in sources) else []
+    rescued = [StructField(RESCUED, StringType())] if any(source.keep_unknown for source in sources) else []
     return StructType([*[field for field, _ in known.values()], *rescued])
 
 
@@ -178,16 +194,28 @@ def create_tables(workspace: Workspace) -> None:
     schemas = table_schemas(workspace)
     for table, schema in tables.CONTROL_SCHEMAS.items():
         workspace.lake.create(table, schema, may_grow=table == tables.FILES)  # see state/files.py
-    may_grow = {*workspace.result_tables, tables.DEAD_LETTERS}  # an earlier Tidemark's has no `_timeline`
     feeds = {tables.window_table(window.name) for window in workspace.spec.windows if window.change_feed}
     for table, schema in schemas.items():
         if workspace.lake.exists(table) and old_columns(workspace.lake, table):
             continue  # the next batch renames them
         try:
-            # Aggregates may change: spec_changes.py.
-            workspace.lake.create(table, schema, may_grow=table in may_grow, change_feed=table in feeds)
+            workspace.lake.create(table, schema, may_grow=True, change_feed=table in feeds)
         except OtherColumnsError as error:
             raise _made_for_another(workspace, error) from error
+
+
+def fit_tables(workspace: Workspace) -> None:
+    """Give tables that were made for an earlier spec the columns of this one, see `reshaping.fit`.
+
+    A batch does so as soon as it has prepared the tables: what takes an unfinished batch back also takes back columns
+    that came behind it.
+    """
+    if workspace.is_prepared:
+        return
+    zone = workspace.rules.sources[0].time_zone  # of all sources, where dates become instants: see spec/changes.py
+    for table, schema in table_schemas(workspace).items():
+        if fit(workspace.lake, table, schema, zone):
+            workspace.tell(f"{table}: its rows were written anew with the wider types of the spec")
 
 
 def _made_for_another(workspace: Workspace, error: OtherColumnsError) -> SpecError:
@@ -202,19 +230,23 @@ def _made_for_another(workspace: Workspace, error: OtherColumnsError) -> SpecErr
         if not is_result and (column.name in of_sources or error.table == tables.RAW_EVENTS):
             at = ("sources", 0, "schema") if len(workspace.spec.sources) == 1 else ("sources",)
         there, wanted = column.there.upper() or "no such column", column.wanted.upper() or "no such column"
-        found = f"`{column.name}` is {wanted} now, and the table {workspace.lake.path(error.table)} has {there}"
+        has = f"calls it `{column.spelled}`" if column.spelled else f"has {there}"
+        found = f"`{column.name}` is {wanted} now, and the table {workspace.lake.path(error.table)} {has}"
         problems.append(Problem(found, "the columns of the spec that the tables were made for", REMEDY, at))
     return workspace.file.error(problems)
 
 
-def table_schemas(workspace: Workspace) -> dict[str, StructType]:
+def table_schemas(workspace: Workspace) -> Mapping[str, StructType]:
     """Schema of every table that depends on the spec.
 
     Raises:
         SpecError: The schema or an expression of the spec is wrong; all of them are named, with file, line and key.
     """
+    known, fingerprint = workspace.memory.schemas, workspace.spec.fingerprint()
     try:
-        return _table_schemas(workspace)
+        if fingerprint not in known:
+            known[fingerprint] = _table_schemas(workspace)
+        return known[fingerprint]
     except AnalysisException as error:  # what no expression shows by itself
         found = f"Spark refuses what the spec asks for: {first_sentence(error)}"
         raise workspace.file.error([Problem(found, remedy="see which key these words are of")]) from error
@@ -223,9 +255,10 @@ def table_schemas(workspace: Workspace) -> dict[str, StructType]:
 def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
     ensure_zones(workspace)
     ensure_schemas(workspace)
+    of_spec = _payload_of_spec(workspace)
+    ensure_expressions(workspace, small_frame(workspace.spark, [], log_schema(of_spec)), open_columns(of_spec))
     payload = payload_of(workspace)
     log = small_frame(workspace.spark, [], log_schema(payload))
-    ensure_expressions(workspace, log, open_columns(payload))
     rules = workspace.rules
     for source, its_rules in zip(workspace.spec.sources, rules.sources, strict=True):
         own = log.select(*payload_schema(workspace.spark, source).names)

@@ -231,7 +231,7 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
     show_report(Workspace(file, settings.warehouse), done)
     if options.reopen is not None and not done.batches:
         say(f"{name}: it stays flushed, as there is no new input: --reopen noted nothing.")
-    _say_all([f"{name}: {sentence}" for sentence in (*done.alerts, *done.passed_over)])
+    _say_all([f"{name}: {sentence}" for sentence in (*done.alerts, *done.passed_over, *done.new_columns)])
     if done.waiting:
         say(f"{name}: {len(done.waiting)} file(s) are younger than `settle`: run again to take them.")
     if done.read_before:
@@ -274,13 +274,12 @@ def _check_expressions(file: "SpecFile") -> None:
     from tidemark.assets.schemas import table_schemas
     from tidemark.pipelines.terminal import telling
     from tidemark.resources.spark.choice import choose_spark, open_session
-    from tidemark.resources.workspace import Workspace
+    from tidemark.resources.workspace import without_tables
 
     choice = choose_spark(known_settings(), tables=False)
     with telling(file.spec.name) as tell:
         tell("checking expressions with Spark")
-        # No table is opened, so the warehouse may be any folder.
-        table_schemas(Workspace(file, file.folder, lambda: open_session(choice)))
+        table_schemas(without_tables(file, lambda: open_session(choice)))
 
 
 def _check_tables(file: "SpecFile", settings: "Settings") -> None:

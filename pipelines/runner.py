@@ -33,6 +33,7 @@ from tidemark.assets.planning import batch_of, not_flushed
 from tidemark.assets.runs import ATTENDED_TAG
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.state.files import copies_after
+from tidemark.assets.unknown_columns import first_met
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.resources.machine import machine_failure
@@ -93,6 +94,7 @@ class RunReport:
         passed_over: One sentence for each version of a table whose changes were not read.
         read_before: One sentence for each file that was not read because another one with the same bytes was.
         alerts: What checks that hold nothing back have found, a sentence for each.
+        new_columns: A sentence for each source that has columns which no `schema` names, and had none of them before.
     """
 
     batches: int = 0
@@ -102,6 +104,7 @@ class RunReport:
     read_before: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
     alerts: tuple[str, ...] = ()
+    new_columns: tuple[str, ...] = ()
 
 
 def run_pipeline(
@@ -145,6 +148,8 @@ def run_pipeline(
             return report
         # By what was remembered: files may have come since the look.
         report.read_before += tuple(copy.copy_sentence for copy in copies_after(workspace, before))
+        for read in workspace.batches.history("ingest", after=before):
+            report.new_columns += tuple(first_met(file.spec, read.plan.input))
         _add(report, workspace, after=before)
         if options.live and _ended_with_tick(workspace):  # by now the wall clock has gone on
             return report

@@ -3,7 +3,8 @@
 Here: what is kept, and until when. Not here: opened tables (lake/opened.py), what is asked of them (workspace.py).
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,6 +15,9 @@ from tidemark.resources.lake.undoing import same_rows
 from tidemark.resources.places.place import Place
 from tidemark.resources.tables import WATERMARKS
 
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
 
 class Memory:
     """What a run knows of one pipeline; those who look at the same pipeline in one run share it.
@@ -21,11 +25,13 @@ class Memory:
     Attributes:
         batches: What it has read of the log of batches.
         is_looked_at: Whether the tables were found to be there, and whole.
+        schemas: By the fingerprint of a spec the columns of its tables: to ask Spark for them takes seconds.
     """
 
     def __init__(self) -> None:
         self.batches = BatchMemory()
         self.is_looked_at = False
+        self.schemas: dict[str, Mapping[str, StructType]] = {}
         self._tables: Opened | None = None
         self._rows: dict[str, tuple[int, pa.Table]] = {}
         self._same_rows: dict[tuple[str, int, int], int] = {}

@@ -355,6 +355,11 @@ class Workspace:
         return dict(self.memory.pipeline_row(self.lake, batch_id)["counts"])
 
 
+def without_tables(file: SpecFile, session: "Callable[[], SparkSession]") -> Workspace:
+    """Return a pipeline that has no tables, for work on its spec alone."""
+    return Workspace(file, file.folder / ".no_warehouse", session)
+
+
 @dataclass(frozen=True)
 class Position:
     """Where a pipeline stands between two batches; microseconds since the epoch.

@@ -20,7 +20,7 @@ from tidemark.assets.batch.batch import MATERIALIZED_RECORDS, BatchWriter, recor
 from tidemark.assets.batch.clocks import clocks_behind, place_of
 from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, waiters_of
 from tidemark.assets.planning import LogSegment, at_work, zone_data
-from tidemark.assets.schemas import create_tables
+from tidemark.assets.schemas import create_tables, fit_tables
 from tidemark.assets.spec_changes import refuse_two_meanings_of_time
 from tidemark.assets.state.checkpoints import first_times_at, state_at, waits_at
 from tidemark.assets.state.timelines import log_place
@@ -78,6 +78,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
     workspace.tell(f"batch {plan.batch_id}: computing {table} from {first} to {last}, of {part.records:,} records")
     with at_work(workspace, plan):
         workspace.prepare(plan)
+        fit_tables(workspace)
         rows = results_of_log(workspace, window, part, only=(start, end)).where(sql_condition(days))
         written = BatchWriter(workspace, plan).replace(table, rows, where=days, grows=True, are_few=False)
         versions = workspace.outputs(plan)

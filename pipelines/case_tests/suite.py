@@ -32,7 +32,7 @@ from tidemark.pipelines.case_tests.runs import run_cases
 from tidemark.pipelines.spec_files import read_text
 from tidemark.resources import tables
 from tidemark.resources.spark.session import tuned_for_few_rows
-from tidemark.resources.workspace import SpecFile, Workspace
+from tidemark.resources.workspace import SpecFile, Workspace, without_tables
 from tidemark.timeops.cases.file import DEAD_LETTERS, HELD, ORDERED, WINDOWS, Case, CasesFile, Expected, parse_cases
 from tidemark.timeops.cases.values import read_value, text_of
 from tidemark.timeops.printable import printable
@@ -89,7 +89,7 @@ def judge(spec_file: SpecFile, file: CasesFile, spark: SparkSession) -> list[Ver
     """
     spec = spec_file.spec
     with tuned_for_few_rows(spark):
-        workspace = Workspace(spec_file, spec_file.folder, lambda: spark)  # no table is opened
+        workspace = without_tables(spec_file, lambda: spark)
         schemas = _schemas(workspace)
         read = replace(file, cases=_with_values(file, schemas))
         return list(_verdicts(spark, spec, read, payload_of(workspace), schemas))

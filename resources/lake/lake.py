@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -84,6 +84,26 @@ class Lake(Once):
             return Written(delta.version(), 0)
 
         return self._once(table, None, expect, add).version
+
+    def add_columns(self, table: str, fields: Sequence[Field]) -> None:
+        """Give a table columns, null in the rows that it has, in one commit of maintenance.
+
+        Raises:
+            ConflictError: It changed under every try.
+        """
+        said = CommitProperties(max_commit_retries=0, custom_metadata={"userMetadata": RESHAPING})
+        for _ in range(TRIES):
+            delta = self.open(table)
+            self._committing(table)
+            try:
+                delta.alter.add_columns(list(fields), commit_properties=said)
+            except CommitFailedError as error:
+                failed = error
+                continue
+            self._committed(table, delta.version())
+            self.opened.keep(table, delta)
+            return
+        raise self._moved(table, delta.version()) from failed
 
     def append(self, table: str, df: "DataFrame", *, attempt: int, expect: int, are_few: bool = False) -> Written:
         """Append rows that Spark computes, in one commit. Repeated by the same attempt, it writes nothing.
@@ -275,6 +295,7 @@ class Lake(Once):
                 failed = error
                 continue
             self._committed(table, delta.version())
+            self.opened.keep(table, delta)
             return
         raise self._moved(table, delta.version()) from failed
 

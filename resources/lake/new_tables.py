@@ -11,7 +11,7 @@ from deltalake import DeltaTable, Schema
 
 from tidemark.resources.lake.reading import Tables
 from tidemark.resources.lake.row_changes import CHANGE_FEED, has_change_feed
-from tidemark.resources.lake.table_columns import OtherColumnsError, delta_columns, differences
+from tidemark.resources.lake.table_columns import OtherColumnsError, delta_columns, differences, misfits
 from tidemark.resources.machine import writing
 from tidemark.resources.places.place import delta_place
 from tidemark.resources.tables import STATISTICS
@@ -41,7 +41,8 @@ class NewTables(Tables):
         Args:
             table: The table.
             schema: Its columns.
-            may_grow: A table that is there may have other columns, but none of another type: see `grow`.
+            may_grow: A table that is there may have other columns, but none of another type that is no wider one,
+                and none whose name differs in case only: see `reshaping.fit`.
             change_feed: A new table has a change feed; of one that is there `set_change_feed` decides.
 
         Raises:
@@ -59,7 +60,8 @@ class NewTables(Tables):
                 configuration=_PROPERTIES | statistics | feed,
             )
         self.opened.keep(table, delta)
-        if wrong := differences(delta.schema(), wanted, of_both=may_grow):
+        wrong = misfits(delta.schema(), wanted) if may_grow else differences(delta.schema(), wanted)
+        if wrong:
             raise OtherColumnsError(table, self.path(table), wrong)
 
     def set_change_feed(self, table: str, *, on: bool) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 
 from tidemark.resources.lake.filters import (
     Filters,
@@ -163,9 +163,13 @@ class Tables:
         """Return whether all files of a version are there; VACUUM deletes those that no later version has."""
         return all((self.path(table) / file).is_file() for file in self.opened.seen(table, version).sizes)
 
+    def schema(self, table: str) -> Schema:
+        """Return the columns of a table."""
+        return self.opened.seen(table).schema
+
     def columns(self, table: str) -> dict[str, str]:
         """Return name and type of each column, the type as Spark SQL writes it, without a Spark job."""
-        return sql_types_of(self.opened.seen(table).schema)
+        return sql_types_of(self.schema(table))
 
     def read(self, table: str, version: int | None = None, *, filters: Filters | None = None) -> "DataFrame":
         """Return rows of a table, at a version if one is given, as a Spark DataFrame.

@@ -13,6 +13,7 @@ from deltalake import Field, Schema
 
 from tidemark.resources.places.place import Place
 from tidemark.timeops.errors import LakeError
+from tidemark.timeops.spec.column_types import is_wider
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -47,15 +48,19 @@ class ColumnDifference:
         name: The column.
         there: Its type in the table, as Spark SQL writes it; empty where the table lacks it.
         wanted: The wanted type; empty where none is.
+        spelled: The name that differs from it in case only, under which the table has it; empty for none.
     """
 
     name: str
     there: str
     wanted: str
+    spelled: str = ""
 
     @property
     def sentence(self) -> str:
         """The difference in words."""
+        if self.spelled:
+            return f"{self.name} is called {self.spelled}"
         return f"{self.name} is {self.there or 'missing'}, expected {self.wanted or 'none'}"
 
 
@@ -91,6 +96,15 @@ def differences(schema: Schema, wanted: Columns, *, of_both: bool = False) -> li
         for name in [*here, *(name for name in there if name not in here)]
         if there.get(name) != here.get(name) and (not of_both or (name in there and name in here))
     ]
+
+
+def misfits(schema: Schema, wanted: Columns) -> list[ColumnDifference]:
+    """Return the wanted columns that a table cannot be given: of a type that is no wider one, or in another case."""
+    lowered = {name.lower(): name for name in _sql_types(json.loads(schema.to_json()))}
+    spelled = [(name, kind, lowered.get(name.lower(), name)) for name, kind in _sql_types(wanted).items()]
+    others = [ColumnDifference(name, "", kind, known) for name, kind, known in spelled if name != known]
+    kinds = [one for one in differences(schema, wanted, of_both=True) if not is_wider(one.there, one.wanted)]
+    return [*kinds, *others]
 
 
 def missing_fields(schema: Schema, wanted: Columns) -> list[Field]:

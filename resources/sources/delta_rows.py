@@ -25,6 +25,7 @@ from pyspark.sql.types import StringType, StructType
 from tidemark.resources.places.place import Place, in_delta, remove_tree, spark_url, write_whole
 from tidemark.resources.sources.delta_log import LOG, DataFile, Layout
 from tidemark.resources.sources.files import FilesRead, no_records, schema_in_input
+from tidemark.resources.sources.fitness import names_there
 from tidemark.resources.sources.known_versions import TableVersion, ensure_same_table
 from tidemark.resources.sources.large_values import too_large
 from tidemark.resources.sources.lines import FILE, MODIFIED, POSITION, to_records
@@ -96,7 +97,7 @@ def read_versions(
         InputError: The table changed since its discovery.
     """
     schema = schema_in_input(spark, source)
-    _check_types(versions, schema)
+    _check_types(versions, source, schema)
     frames: list[DataFrame] = []
     zone = source.time_zone or time_zone
     full = [version for version in versions if not version.is_empty]
@@ -113,7 +114,7 @@ def read_versions(
     return FilesRead(records, tuple(version.state for version in versions))
 
 
-def _check_types(versions: Sequence[TableVersion], schema: StructType) -> None:
+def _check_types(versions: Sequence[TableVersion], source: DeltaSource, schema: StructType) -> None:
     """Check the types of a table's columns at each version.
 
     Raises:
@@ -126,18 +127,20 @@ def _check_types(versions: Sequence[TableVersion], schema: StructType) -> None:
             continue
         text = version.layout.schema
         if text not in judged:
-            judged[text] = _type_error(version.path, StructType.fromJson(json.loads(text)), schema)
+            judged[text] = _type_error(version.path, source, StructType.fromJson(json.loads(text)), schema)
         if (error := judged[text]) is not None:
             errors[version.path] = error
     if errors:
         raise UnfitFilesError("\n".join(map(str, errors.values())), errors=errors)
 
 
-def _type_error(path: str, table: StructType, schema: StructType) -> InputError | None:
+def _type_error(path: str, source: DeltaSource, table: StructType, schema: StructType) -> InputError | None:
+    names = names_there(path, source, schema.names, table.names, of="table")
     for field in schema:
-        if field.name in table.names and not is_lossless(table[field.name].dataType, field.dataType):
-            found, wanted = table[field.name].dataType.simpleString(), field.dataType.simpleString()
-            return wrong_type(path, field.name, found, wanted, of="table")
+        own = names[field.name]
+        if own in table.names and not is_lossless(table[own].dataType, field.dataType):
+            found, wanted = table[own].dataType.simpleString(), field.dataType.simpleString()
+            return wrong_type(path, own, found, wanted, of="table")
     return None
 
 
@@ -168,10 +171,12 @@ def _records(rows: _Rows, source: DeltaSource, schema: StructType, time_zone: st
         values.setdefault(CHANGE_TYPE, F.lit("insert"))
     found = {name: field.dataType for name, field in zip(rows.names, rows.frame.schema, strict=False)}
     found.setdefault(CHANGE_TYPE, StringType())
+    names = names_there(source.path, source, schema.names, list(values), of="table")
     columns = {
-        field.name: converted(values[field.name], found[field.name], field.dataType, time_zone) for field in schema
+        field.name: converted(values[names[field.name]], found[names[field.name]], field.dataType, time_zone)
+        for field in schema
     }
-    others = [value.alias(name) for name, value in values.items() if name not in columns]
+    others = [value.alias(name) for name, value in values.items() if name not in names.values()]
     kept = F.to_json(F.struct(*others), EVERY_MICROSECOND) if others else F.lit(None)
     large = too_large({name: (value, found[name]) for name, value in values.items()})
     return to_records(rows.frame, source, columns, rescued=kept.cast("string"), malformed=large)

@@ -17,11 +17,12 @@ from itertools import chain
 from typing import Any
 
 from tidemark.resources.sources.footers import Footer, ParquetLooks
-from tidemark.resources.sources.local_files import open_bytes
+from tidemark.resources.sources.local_files import is_compressed, open_bytes
+from tidemark.resources.sources.unknown_columns import Columns, columns_of_json, unknown_of
 from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.problems import did_you_mean, near_name
-from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.spec import FilesSource, Source
 from tidemark.timeops.spec.expressions import all_names, name_in_tables, names_in_files
 
 WITH_A_WHOLE = timedelta(minutes=1)
@@ -206,13 +207,17 @@ def _csv_words(cut: Dialect) -> dict[str, Any]:
     }
 
 
-def check_fits(path: str, source: FilesSource, looks: ParquetLooks) -> None:
+def check_fits(path: str, source: FilesSource, looks: ParquetLooks, known_bytes: int = 0) -> Columns:
     """Refuse a file, which is not empty, that cannot be what the source says.
 
     Args:
         path: The file.
         source: The source.
         looks: Reads the ends of parquet files.
+        known_bytes: How much of it was read before.
+
+    Returns:
+        The columns that it has and the source does not name, as far as its beginning tells.
 
     Raises:
         InputError: It is no text, not UTF-8, no parquet, or lacks a column by its header or footer.
@@ -221,13 +226,24 @@ def check_fits(path: str, source: FilesSource, looks: ParquetLooks) -> None:
     """
     wanted = list(names_in_files(top_level_names(source.columns), source.rename).values())
     if source.format == "parquet":
-        _check_parquet(path, source, wanted, looks.footer(path))
-        return
+        footer = looks.footer(path)
+        _check_parquet(path, source, wanted, footer)
+        return unknown_of(source, footer.types)
     _check_text(path, source.format)
+    if source.format == "json":
+        return unknown_of(source, columns_of_json(_text_from(path, known_bytes)))
     if source.options.get("header", False):
         header = read_header(path, dialect(source), multiline=bool(source.options.get("multiLine", False)))
         if header.line:
             found_columns(path, source, wanted, header.names, "the header")
+            return unknown_of(source, [(name, "STRING") for name in header.names])
+    return ()
+
+
+def _text_from(path: str, start: int) -> bytes:
+    with open_bytes(path) as file:
+        file.seek(0 if is_compressed(path) else start)
+        return file.read(_HEAD_BYTES)
 
 
 def columns_in_file(
@@ -240,6 +256,32 @@ def columns_in_file(
     """
     columns = found_columns(path, source, wanted, found, "the file, which has")
     check_names(path, [name for name in columns.values() if name is not None], found)
+    return columns
+
+
+def names_there(path: str, source: Source, wanted: Sequence[str], found: Sequence[str], *, of: str) -> dict[str, str]:
+    """Return what columns are called where each has one of its names; of one that is missing the first of them.
+
+    Args:
+        path: Where they are.
+        source: Its source: `rename` has the names that a column may have.
+        wanted: The columns, by the first of their names.
+        found: The names that are there.
+        of: What has them, in a word.
+
+    Raises:
+        InputError: One is there under several names.
+    """
+    columns: dict[str, str] = {}
+    for name in wanted:
+        there = [one for one in all_names(name, source.rename) if one in found]
+        if len(there) > 1:
+            raise InputError(
+                f"{path}: `{'` and `'.join(there)}` are one column, and both in the {of}",
+                expected="every column of `schema` once",
+                remedy="correct `rename`",
+            )
+        columns[name] = there[0] if there else name
     return columns
 
 

@@ -22,12 +22,17 @@ class Footer:
     """What the end of a parquet file says.
 
     Attributes:
-        names: Of its columns.
+        types: Names of its columns, each with its type as DDL writes it.
         codecs: With which they are compressed.
     """
 
-    names: tuple[str, ...]
+    types: tuple[tuple[str, str], ...]
     codecs: frozenset[str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its columns."""
+        return tuple(name for name, _ in self.types)
 
 
 class ParquetLooks:
@@ -55,7 +60,7 @@ class ParquetLooks:
             PermissionError: It may not be read.
         """
         said = self._ask(path, "footer")
-        return Footer(tuple(said["names"]), frozenset(said["codecs"]))
+        return Footer(tuple((name, kind) for name, kind in said["types"]), frozenset(said["codecs"]))
 
     def fault(self, path: str) -> str:
         """Read a file to its end; return what is wrong with it, empty for nothing."""
@@ -136,7 +141,51 @@ def _answer(path: str, what: str) -> Mapping[str, Any]:
         footer = pq.read_metadata(file)
         columns = range(footer.num_columns if footer.num_row_groups else 0)
         codecs = {footer.row_group(0).column(number).compression for number in columns}
-        return {"names": footer.schema.to_arrow_schema().names, "codecs": sorted(codecs)}
+        types = [(field.name, _in_ddl(field.type)) for field in footer.schema.to_arrow_schema()]
+        return {"types": types, "codecs": sorted(codecs)}
+
+
+_IN_DDL = {
+    "bool": "BOOLEAN",
+    "float": "FLOAT",
+    "halffloat": "FLOAT",
+    "double": "DOUBLE",
+    "date32[day]": "DATE",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "uint8": "SMALLINT",
+    "uint16": "INT",
+    "uint32": "BIGINT",
+    "uint64": "DECIMAL(20,0)",
+    "binary": "BINARY",
+    "large_binary": "BINARY",
+}
+
+
+def _in_ddl(kind: Any) -> str:
+    """The type of a column as DDL writes it; STRING of those that it has no word for."""
+    text = str(kind)
+    if text.startswith("decimal"):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    if text.startswith("timestamp"):
+        return "TIMESTAMP"
+    return _IN_DDL.get(text) or _nested_in_ddl(kind) or "STRING"
+
+
+def _nested_in_ddl(kind: Any) -> str | None:
+    import pyarrow as pa  # noqa: PLC0415 - see above
+
+    if pa.types.is_dictionary(kind):
+        return _in_ddl(kind.value_type)
+    if pa.types.is_map(kind):
+        return f"MAP<{_in_ddl(kind.key_type)}, {_in_ddl(kind.item_type)}>"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"ARRAY<{_in_ddl(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"STRUCT<{', '.join(f'{field.name}: {_in_ddl(field.type)}' for field in kind)}>"
+    return None
 
 
 def _opened(path: str) -> IO[bytes]:

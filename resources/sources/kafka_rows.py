@@ -28,6 +28,7 @@ from pyspark.sql.utils import is_remote
 from tidemark.resources.kafka.broker import Broker
 from tidemark.resources.kafka.connection import Connection
 from tidemark.resources.sources.files import SPARK_FAILURES, FilesRead, cause_of, no_records, schema_in_input
+from tidemark.resources.sources.fitness import names_there
 from tidemark.resources.sources.json_files import by_one_name, objects_of, with_all_names
 from tidemark.resources.sources.known_offsets import OffsetRange
 from tidemark.resources.sources.large_values import too_large
@@ -344,14 +345,16 @@ def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Pat
         malformed = F.when(F.col(LINE).isNull(), _text(value)).otherwise(read.malformed)
     elif source.format == "avro":
         schema = _avro_schema(source, base)
-        found = _check_avro(rows.sparkSession, source, schema, wanted)
+        names = names_there(f"Source {source.name!r}", source, wanted.names, _fields(schema), of="schema file")
+        found = _check_avro(rows.sparkSession, source, schema, wanted, names)
         frame = rows.withColumn(_INNER, _avro(value, schema)["value"])
         inner = F.col(_INNER)
         columns = {
-            field.name: converted(inner[field.name], found[field.name].dataType, field.dataType, time_zone)
+            field.name: converted(inner[own], found[own].dataType, field.dataType, time_zone)
             for field in wanted
+            for own in [names[field.name]]
         }
-        others = [inner[name].alias(name) for name in _fields(schema) if name not in columns]
+        others = [inner[name].alias(name) for name in _fields(schema) if name not in names.values()]
         rescued = F.to_json(F.struct(*others), EVERY_MICROSECOND) if others else nothing
         malformed = F.when(inner.isNull(), _text(value))
     else:
@@ -416,7 +419,9 @@ def _avro(value: Column, schema: str) -> Column:
     return from_avro(value, json.dumps(outer), {"mode": "PERMISSIVE"})
 
 
-def _check_avro(spark: SparkSession, source: KafkaSource, schema: str, wanted: StructType) -> StructType:
+def _check_avro(
+    spark: SparkSession, source: KafkaSource, schema: str, wanted: StructType, names: Mapping[str, str]
+) -> StructType:
     """Check that the columns of the spec are fields of the Avro schema, with types that fit; return its types.
 
     Raises:
@@ -432,14 +437,15 @@ def _check_avro(spark: SparkSession, source: KafkaSource, schema: str, wanted: S
         ) from error
     assert isinstance(found, StructType)
     for field in wanted:
-        if field.name not in found.names:
+        own = names[field.name]
+        if own not in found.names:
             raise InputError(
-                f"Source {source.name!r}: {source.avro_schema} has no field `{field.name}`",
+                f"Source {source.name!r}: {source.avro_schema} has no field `{own}`",
                 expected=f"one of {', '.join(found.names)}",
                 remedy="correct `schema`, or take the schema that the values were written by",
             )
-        kind = found[field.name].dataType
+        kind = found[own].dataType
         if not is_lossless(kind, field.dataType):
             path = str(source.avro_schema)
-            raise wrong_type(path, field.name, kind.simpleString(), field.dataType.simpleString(), of="schema file")
+            raise wrong_type(path, own, kind.simpleString(), field.dataType.simpleString(), of="schema file")
     return found

@@ -30,6 +30,7 @@ from tidemark.resources.sources.local_files import (
     read_content,
     without_wildcards,
 )
+from tidemark.resources.sources.unknown_columns import Columns
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.printable import printable
 from tidemark.timeops.spec import FilesSource
@@ -173,6 +174,7 @@ class FileRange:
         text_digest: As of `FileState`.
         text_size: As of `FileState`.
         begins_as: As of `FileState`.
+        unknown: Columns that it has and its source does not name.
     """
 
     path: str
@@ -189,6 +191,7 @@ class FileRange:
     text_digest: str | None = None
     text_size: int | None = None
     begins_as: str | None = None
+    unknown: Columns = ()
 
     @property
     def readable(self) -> str:
@@ -324,11 +327,13 @@ class Looked:
         file: The file.
         content: What it holds.
         unfit: Why it cannot be read as its source says, None if it can.
+        unknown: As of `FileRange`.
     """
 
     file: Candidate
     content: Content
     unfit: InputError | None
+    unknown: Columns = ()
 
     @property
     def is_as_known(self) -> bool:
@@ -380,10 +385,9 @@ def _opened(source: FilesSource, borders: tuple[int, ...], looks: ParquetLooks, 
     try:
         if is_text:
             check_compression(file.path)
-        check_fits(file.path, source, looks)
+        return replace(looked, unknown=check_fits(file.path, source, looks, known_bytes))
     except InputError as error:
         return replace(looked, unfit=error)
-    return looked
 
 
 @lru_cache(maxsize=20_000)  # a run looks at its input before it begins, and then reads it
@@ -535,6 +539,7 @@ def _range(source: FilesSource, looked: Looked, skip_lines: int) -> FileRange:
         long_lines=content.long_lines if _has_lines(source) else (),
         text_digest=content.text_digest if is_packed else None,
         text_size=content.text_size if is_packed else None,
+        unknown=looked.unknown,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.delta_log import Commit, DataFile, Layout, place_of
-from tidemark.resources.sources.fitness import check_names
+from tidemark.resources.sources.fitness import check_names, names_there
 from tidemark.resources.sources.known_versions import How, TableVersion, path_of
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.expressions.tokens import top_level_names
@@ -113,8 +113,9 @@ def check_fits(source: DeltaSource, folder: Place, layout: Layout, version: int)
     Raises:
         InputError: One is missing.
     """
-    wanted = names_in_files(top_level_names(source.columns), source.rename).values()
-    check_names(path_of(folder, version), list(wanted), layout.columns, of="table")
+    wanted, path = names_in_files(top_level_names(source.columns), source.rename).values(), path_of(folder, version)
+    there = names_there(path, source, list(wanted), layout.columns, of="table")
+    check_names(path, list(there.values()), layout.columns, of="table")
 
 
 def check_files(folder: Place, paths: Sequence[str], version: int, what: str) -> None:

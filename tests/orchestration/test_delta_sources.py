@@ -263,6 +263,27 @@ def test_a_table_with_deletion_vectors_column_mapping_and_partitions_is_read(
     assert len(places) == len(log) == 14
 
 
+def test_a_column_that_the_table_renames_is_found_under_each_of_its_names(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = tmp_path / "bronze" / "orders"
+    spark.sql(
+        f"CREATE TABLE delta.`{table}` (id STRING, at STRING, k STRING, old INT) USING delta "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    for number, renamed in enumerate([None, "old TO v", "v TO worth"]):
+        if renamed is not None:
+            spark.sql(f"ALTER TABLE delta.`{table}` RENAME COLUMN {renamed}")
+        spark.sql(f"INSERT INTO delta.`{table}` VALUES ('e', '2026-01-01T00:00:00Z', 'a', {number})")
+    made(tmp_path, "x", "start_version: 0, rename: {old: v, v: v, worth: v}, keep_unknown: true")
+    run(tmp_path, "x")
+    assert [(row["v"], row["_rescued"]) for row in log_of(tmp_path, "x")] == [(0, None), (1, None), (2, None)]
+    spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMN old INT")
+    spark.sql(f"INSERT INTO delta.`{table}` VALUES ('e', '2026-01-01T00:00:00Z', 'a', 3, 4)")
+    ran = command(tmp_path, "x")
+    assert (ran.exit_code, "`old` and `worth` are one column, and both in the table" in ran.output) == (1, True)
+
+
 def test_changes_are_read_as_rows_in_a_fixed_order(spark: SparkSession, tmp_path: Path) -> None:
     table = tmp_path / "bronze" / "orders"
     for name, most in {"at_once": 1_000, "one_by_one": 1}.items():

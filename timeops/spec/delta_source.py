@@ -11,7 +11,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.problems import Problem, ProblemsError, show
-from tidemark.timeops.spec.expressions import one_name_problems
 from tidemark.timeops.spec.fields import Instant, Location, WholeNumber, one_of
 from tidemark.timeops.spec.source import SOURCE_KINDS, StoredSource
 from tidemark.timeops.utc import us_of
@@ -83,7 +82,6 @@ class DeltaSource(StoredSource):
         if self.start_version is not None and self.start_timestamp is not None:
             found = "`start_version` and `start_timestamp` both say where to start"
             yield Problem(found, "one of them", at=("start_timestamp",))
-        yield from one_name_problems(self.rename, "a table has one name for a column")
         names = {*top_level_names(self.columns), *self.rename.values()}
         if self.changes == "rows" and CHANGE_TYPE in {name.lower() for name in names}:
             found = f"`{CHANGE_TYPE}` is the column that `changes: rows` adds"

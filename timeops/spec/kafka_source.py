@@ -274,8 +274,8 @@ class KafkaSource(Source):
                     yield Problem(f"`{topic}` is not among `topics`", remedy=remedy, at=("start", topic))
 
     def _value_problems(self) -> Iterator[Problem]:
-        if self.format != "json":
-            yield from one_name_problems(self.rename, f"{self.format} values have one name for a column")
+        if self.format == "raw":
+            yield from one_name_problems(self.rename, "raw values have one name for a column")
         if (self.format == "avro") != (self.avro_schema is not None):
             if self.format == "avro":
                 yield Problem("`format: avro` needs `avro_schema`", "the file with the schema", at=("format",))

@@ -1,0 +1,63 @@
+"""Columns that input has and no `schema` names: which were told before, and the sentence on those that were not.
+
+Here: what the plan of an ingestion remembers of them. Not here: finding them (resources/sources/unknown_columns.py).
+
+They are told once, by the ingestion that meets them first: most are of no use to the pipeline.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tidemark.assets.waiting_input import Waiting
+from tidemark.resources.sources.unknown_columns import columns_of_layout, line_to_add, unknown_of
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.spec import Source, Spec
+
+UNKNOWN = "unknown_columns"  # of the input of a plan: by source all columns that were met so far, with their types
+FIRST_MET = "first_met"  # of it too: by source those that this ingestion met first
+
+Met = Mapping[str, Mapping[str, str]]
+
+
+def met_by(workspace: Workspace, found: Waiting) -> dict[str, Met]:
+    """What the plan of an ingestion says of columns that no `schema` names."""
+    before, now = known_unknown(workspace), {}
+    fresh = {}
+    for source in workspace.spec.sources:
+        own = found.by_source[source.name]
+        columns = [one for file in own.ready for one in file.unknown]
+        for version in own.full_versions[-1:]:
+            columns += unknown_of(source, columns_of_layout(version.layout.schema))
+        known = dict(unknown_of(source, before.get(source.name, {}).items()))
+        first = {name: kind for name, kind in columns if name not in known}
+        now[source.name], fresh[source.name] = known | first, first
+    said = {UNKNOWN: now, FIRST_MET: fresh}
+    return {name: filled for name, met in said.items() if (filled := {one: m for one, m in met.items() if m})}
+
+
+def known_unknown(workspace: Workspace) -> Met:
+    """By source the columns that input was found to have, as the latest ingestion remembers them."""
+    last = workspace.batches.last_commit("ingest") if workspace.exists else None
+    known: Met = last.plan.input.get(UNKNOWN, {}) if last else {}
+    return known
+
+
+def first_met(spec: Spec, plan_input: Mapping[str, Any]) -> list[str]:
+    """A sentence for each source of which an ingestion met columns first."""
+    return list(_sentences(spec.sources, plan_input.get(FIRST_MET, {})))
+
+
+def never_taken(workspace: Workspace) -> list[str]:
+    """A sentence for each source of which columns are not taken, whenever they were met."""
+    return list(_sentences(workspace.spec.sources, known_unknown(workspace)))
+
+
+def _sentences(sources: tuple[Source, ...], met: Met) -> Iterator[str]:
+    for source in sources:
+        if columns := unknown_of(source, met.get(source.name, {}).items()):
+            names = ", ".join(f"`{name}`" for name, _ in columns)
+            kept = "; until then `_rescued` keeps the values" if source.keep_unknown else ""
+            yield (
+                f"source {source.name} has {names}, which `schema` does not name. "
+                f"To take {'it' if len(columns) == 1 else 'them'} from here on, {line_to_add(source, columns)}{kept}."
+            )

@@ -1,0 +1,65 @@
+"""Tables to which a changed spec gives other columns: new ones are null in the rows that are there, wider types cast.
+
+Here: which columns these are, and giving a table them. Not here: which changes of a spec are taken
+(timeops/spec/changes.py), columns that an earlier Tidemark wrote (migration.py).
+
+Both change no rows, so they are maintenance like joining small files. Rows with a wider type are written anew:
+Delta's own widening leaves them as they are and marks the table with a feature that few readers know.
+"""
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import Schema
+
+from tidemark.resources.lake.lake import Lake
+from tidemark.resources.lake.table_columns import delta_columns, differences, missing_fields
+from tidemark.timeops.spec.column_types import is_wider
+from tidemark.timeops.utc import FIRST_US, LAST_US
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_INSTANT = pa.timestamp("us", "UTC")
+
+
+def fit(lake: Lake, table: str, schema: "StructType", zone: str) -> bool:
+    """Give a table the columns and the wider types of a schema; other columns that it has stay.
+
+    Args:
+        lake: The tables. No other run may be at work on them.
+        table: The table.
+        schema: The wanted columns.
+        zone: The zone in which days begin where dates become instants.
+
+    Returns:
+        Whether rows were written anew.
+    """
+    wanted = delta_columns(schema)
+    there = lake.schema(table)
+    if fields := missing_fields(there, wanted):
+        lake.add_columns(table, fields)
+    wider = {one.name for one in differences(there, wanted, of_both=True) if is_wider(one.there, one.wanted)}
+    if not wider:
+        return False
+    new = pa.schema(Schema.from_json(json.dumps(wanted)).to_arrow())
+    before = lake.columns(table)
+    columns = {
+        name: _cast(pc.field(name), before[name], new.field(name).type, zone) if name in wider else pc.field(name)
+        for name in before
+    }
+    lake.reshape(table, columns)
+    return True
+
+
+def _cast(value: pc.Expression, before: str, kind: pa.DataType, zone: str) -> pc.Expression:
+    """A value with a wider type; a day is the instant at which it begins, as where it is read as one."""
+    if before != "date":
+        return value.cast(kind)
+    midnight = pc.assume_timezone(value.cast(pa.timestamp("us")), zone, ambiguous="earliest", nonexistent="latest")
+    instant = midnight.cast(_INSTANT)
+    first, last = (pa.scalar(us, pa.int64()).cast(_INSTANT) for us in (FIRST_US, LAST_US))
+    is_told = pc.and_(pc.greater_equal(instant, first), pc.less_equal(instant, last))
+    return pc.if_else(is_told, instant, pa.scalar(None, _INSTANT))

@@ -1,0 +1,126 @@
+"""What a change of a spec means for tables that are there: key by key, without any table."""
+
+import json
+from textwrap import dedent
+
+import pytest
+
+from tidemark.timeops.spec import parse_spec
+from tidemark.timeops.spec.changes import Change, Meaning, changes_between
+
+SPEC = """
+name: shop
+sources:
+  - name: tills
+    kind: files
+    path: "in/*.csv"
+    format: csv
+    options: {header: true}
+    schema: "at STRING, k STRING, n INT, day DATE"
+time: {timestamp_by: at, deduplicate_by: [k], within: 1 hour}
+windows:
+  - {name: w, kind: tumbling, size: 1 hour, group_by: [k], aggregates: {c: count(*)}}
+  - {name: over_w, kind: tumbling, from: w, size: 1 day, aggregates: {c: sum(c)}}
+"""
+SECOND = '  - {name: web, kind: files, path: "web/*.csv", format: csv, schema: "at STRING, k STRING"}\n'
+
+HERE, PAST, REFUSED = Meaning.FROM_HERE_ON, Meaning.NEEDS_THE_PAST, Meaning.REFUSED
+
+
+def changes(*replacements: tuple[str, str], before: str = SPEC) -> list[Change]:
+    after = before
+    for old, new in replacements:
+        assert old in after
+        after = after.replace(old, new)
+    return changes_between(
+        *[json.loads(parse_spec(text, file="shop.yaml").canonical_json()) for text in (before, after)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "meaning", "sentence", "effect"),
+    [
+        ("n INT", "n INT, who STRING", HERE, "`who` STRING new", "null in the records before"),
+        (", n INT", "", HERE, "`n` gone", "it stays in the tables, null in the records from here on"),
+        ("n INT", "n BIGINT", HERE, "`n` was INT, is BIGINT", "the rows before get the wider type"),
+        ("day DATE", "day TIMESTAMP", HERE, "`day` was DATE, is TIMESTAMP", "the rows before get the wider type"),
+        ("n INT", "n STRING", PAST, "`n` was INT, is STRING", "are to be cast"),
+        ("n INT", "n DATE", REFUSED, "`n` was INT, is DATE", "give the new column another name"),
+        ("n INT", "N INT", REFUSED, "`N` INT new", "the tables have it as `n`"),
+    ],
+)
+def test_columns_are_told_one_by_one(old: str, new: str, meaning: Meaning, sentence: str, effect: str) -> None:
+    (found,) = changes((old, new))
+    assert (found.path, found.meaning, found.sentence) == ("sources[tills].schema", meaning, sentence)
+    assert effect in found.effect
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("n INT, day DATE", "n  INTEGER COMMENT 'pieces', day DATE"),
+        ("k STRING, n INT", "n INT, k STRING"),
+        ("within: 1 hour", "within: 60 minutes"),
+    ],
+)
+def test_another_spelling_or_order_is_no_change(old: str, new: str) -> None:
+    assert changes((old, new)) == []
+
+
+def test_a_column_that_another_source_has_is_told_of_its_records_alone() -> None:
+    both = SPEC.replace("time:", f"{SECOND}time:")
+    (gone,) = changes(("k STRING, n INT", "n INT"), before=both)
+    assert gone.effect == "it stays in the tables, null in the records of `tills` from here on"
+    (more,) = changes(('schema: "at STRING, k STRING"', 'schema: "at STRING, k STRING, n INT"'), before=both)
+    assert more.effect == "null in the records of `web` before"
+
+
+def test_days_become_instants_only_where_all_sources_begin_them_alike() -> None:
+    both = SPEC.replace("time:", f"{SECOND[:-2]}, time_zone: Asia/Tokyo}}\ntime:")
+    (found,) = changes(("day DATE", "day TIMESTAMP"), before=both)
+    assert (found.meaning, found.judges) == (REFUSED, False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path", "meaning", "windows", "judges"),
+    [
+        ("at, dedup", "at, out_of_orderness: 1 s, dedup", "time.out_of_orderness", HERE, (), True),
+        ("at, dedup", "at, unit: second, dedup", "time.unit", HERE, (), True),
+        ("at, dedup", "at, emit: {every: 1 s}, dedup", "time.emit", PAST, (), True),
+        ("at, dedup", "at, over: [k], dedup", "time.over", PAST, (), True),
+        ("in/*.csv", "there/*.csv", "sources[tills].path", HERE, (), False),
+        ("name: tills", "name: counters", "sources", REFUSED, (), True),
+        ("size: 1 hour", "size: 2 hours", "windows[w].size", PAST, ("w", "over_w"), False),
+        ("c: count(*)", "c: count(n)", "windows[w].aggregates.c", PAST, ("w", "over_w"), False),
+        ("c: sum(c)", "c: max(c)", "windows[over_w].aggregates.c", HERE, (), False),
+        ("name: over_w", "change_feed: true, name: over_w", "windows[over_w].change_feed", HERE, (), False),
+    ],
+)  # fmt: skip
+def test_each_key_has_a_meaning(
+    old: str, new: str, path: str, meaning: Meaning, windows: tuple[str, ...], judges: bool
+) -> None:
+    replaced = [(old, new)] if "over: [k]" not in new else [(old, new), ("sum(c)}", "sum(c)}, group_by: [k]")]
+    (found,) = [one for one in changes(*replaced) if one.path == path]
+    assert (found.meaning, found.windows, found.judges) == (meaning, windows, judges)
+
+
+def test_a_window_that_is_new_needs_its_past_and_so_do_those_over_it() -> None:
+    text = SPEC.replace("name: w,", "name: other,").replace("from: w", "from: other")
+    old, new = (json.loads(parse_spec(one, file="shop.yaml").canonical_json()) for one in (SPEC, text))
+    told_of = {one.path: (one.meaning, one.windows) for one in changes_between(old, new)}
+    assert told_of["windows[other]"] == (PAST, ("other", "over_w"))
+    assert told_of["windows[w]"][0] == REFUSED
+
+
+def test_windows_say_how_records_are_judged_only_where_silence_closes_them() -> None:
+    quiet = SPEC.replace("{timestamp_by: at,", "{timestamp_by: at, idle: {timeout: 1 minute, advance: window_close},")
+    assert [one.judges for one in changes(("size: 1 hour", "size: 2 hours"), before=quiet)] == [True]
+    assert [one.judges for one in changes(("c: sum(c)", "c: max(c)"), before=quiet)] == [False]
+
+
+def test_a_change_names_its_place_in_the_file() -> None:
+    spec = parse_spec(SPEC, file="shop.yaml")
+    (found,) = changes(("size: 1 hour", "size: 2 hours"))
+    assert found.keys(spec) == ("windows", 0, "size")
+    (gone,) = changes(("  - {name: over_w, kind: tumbling, from: w, size: 1 day, aggregates: {c: sum(c)}}\n", ""))
+    assert gone.keys(parse_spec(dedent(SPEC).rsplit("  - ", 1)[0], file="shop.yaml")) == ("windows",)

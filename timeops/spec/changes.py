@@ -1,0 +1,285 @@
+"""What two versions of a spec differ in, and what each difference means for tables that the first one made.
+
+Here: the differences key by key, and the decision on each. Not here: which specs the tables were made with
+(assets/spec_changes.py), what is done about a change.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from tidemark.timeops.problems import Path
+from tidemark.timeops.spec.column_types import is_castable, is_wider, types_in_tables
+from tidemark.timeops.spec.pipeline import Spec
+
+_LONGEST = 160
+
+
+class Meaning(StrEnum):
+    """What a change means for tables that are there, from the least to the most."""
+
+    NOTHING = "nothing"
+    FROM_HERE_ON = "from here on"
+    NEEDS_THE_PAST = "needs the past"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A key in which two specs differ.
+
+    Attributes:
+        path: The key as text, sources and windows by their names.
+        before: Its value; None for none, or the default.
+        now: The other one.
+        meaning: What it means.
+        effect: The same in a sentence.
+        windows: The windows whose past it needs; none where it needs that of all tables.
+        sentence: What changed, in words.
+        judges: Records of the log are judged in another way.
+    """
+
+    path: str
+    before: Any
+    now: Any
+    meaning: Meaning
+    effect: str
+    windows: tuple[str, ...] = ()
+    sentence: str = ""
+    judges: bool = False
+
+    def keys(self, spec: Spec) -> Path:
+        """Return the keys and positions of its place in the file of the later spec."""
+        positions = {
+            "sources": {one.name: number for number, one in enumerate(spec.sources)},
+            "windows": {one.name: number for number, one in enumerate(spec.windows)},
+        }
+        keys: list[str | int] = []
+        for step in self.path.split("."):
+            match = re.fullmatch(r"(\w+)\[(\w+)\]", step)
+            if match is None:
+                keys.append(step)
+                continue
+            keys.append(match[1])
+            if match[2] in positions[match[1]]:
+                keys.append(positions[match[1]][match[2]])
+        return tuple(keys)
+
+
+Decision = tuple[Meaning, str]
+
+_NOTHING: Decision = (Meaning.NOTHING, "no result changes")
+_FROM_HERE_ON = Meaning.FROM_HERE_ON
+_NEW_INPUT: Decision = (_FROM_HERE_ON, "holds for input that is read from here on")
+_NEW_RECORDS: Decision = (_FROM_HERE_ON, "holds for the records from here on")
+_ALL_ROWS: Decision = (Meaning.NEEDS_THE_PAST, "every row would be another: all tables are to be computed anew")
+
+_OF_TIME: Mapping[str, Decision] = {
+    "out_of_orderness": (
+        _FROM_HERE_ON,
+        "a smaller one raises the watermark here; a larger one shows when the largest time has moved on",
+    ),
+    "end_of_input": (_FROM_HERE_ON, "holds for the next end of input"),
+    "over": _ALL_ROWS,
+    "deduplicate_by": _ALL_ROWS,
+    "within": _ALL_ROWS,
+    "start_at": _ALL_ROWS,
+}
+"""What changes of `time` mean; of keys that are not named here they hold for the records from here on."""
+
+_OF_RECORDS = ("timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
+_OF_SOURCE: Mapping[str, Decision] = {
+    **dict.fromkeys(("path", "arrival_time", "live", "max_bytes", "alignment", "format", "keep_unknown"), _NEW_INPUT),
+    **dict.fromkeys(("options", "order", "settle", "max_files", "missing", "on_rewrite"), _NEW_INPUT),
+    **dict.fromkeys(("changes", "start_version", "start_timestamp", "max_versions"), _NEW_INPUT),
+    **dict.fromkeys(("bootstrap_servers", "topics", "topic_pattern", "max_records", "on_data_loss"), _NEW_INPUT),
+    **dict.fromkeys(("skip_bytes", "avro_schema"), _NEW_INPUT),
+    **dict.fromkeys(("rename", "metadata"), _NEW_INPUT),
+    "start": (Meaning.NOTHING, "it says where a first reading begins"),
+    **dict.fromkeys(_OF_RECORDS, _NEW_RECORDS),
+}
+"""What changes of a source mean; others are refused."""
+
+_WHEN_CLOSED: Decision = (_FROM_HERE_ON, "holds for the windows that close from here on, with all of their events")
+_OF_WINDOW: Mapping[str, Decision] = {
+    "aggregates": _WHEN_CLOSED,
+    "having": _WHEN_CLOSED,
+    "empty_max": (_FROM_HERE_ON, "holds for the next batch"),
+    "change_feed": (_FROM_HERE_ON, "the feed begins, or ends, with the next batch"),
+}
+"""What changes of a window mean; of keys that are not named here they need its past."""
+
+
+def changes_between(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
+    """Return what two specs differ in, and what each difference means, in the order of the spec.
+
+    Args:
+        before: The canonical JSON of the spec that the tables were made with.
+        now: That of the other one.
+    """
+    old, new = Spec.model_validate(before), Spec.model_validate(now)
+    found = [*_of_sources(before["sources"], now["sources"], old, new), *_of_time(before, now, old, new)]
+    for name in sorted({*before, *now} - {"sources", "time", "windows"}):
+        decided = _NOTHING if name == "partitions" else _ALL_ROWS
+        found += _decided(before.get(name), now.get(name), name, decided)
+    found += _of_windows(before.get("windows", []), now.get("windows", []), new)
+    closes = any(spec.time.idle is not None and spec.time.idle.advance == "window_close" for spec in (old, new))
+    return [replace(one, judges=_judges(one.path, windows_close=closes)) for one in found]
+
+
+def _judges(path: str, *, windows_close: bool) -> bool:
+    """Whether a key says how the records of a log are judged: idleness may ask what windows wait for."""
+    first, _, rest = path.partition(".")
+    key = rest.partition(".")[0]
+    if first.startswith("sources["):
+        return key in _OF_RECORDS
+    if first.startswith("windows["):
+        return windows_close and key not in _OF_WINDOW
+    return first in ("sources", "time")
+
+
+def _decided(before: Any, now: Any, path: str, decision: Decision) -> Iterator[Change]:
+    """Changes at a key and below it, all of one meaning."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in sorted({*before, *now}):
+            yield from _decided(before.get(name), now.get(name), f"{path}.{name}", decision)
+    elif before != now:
+        yield Change(path, before, now, *decision, sentence=f"was {_shown(before)}, is {_shown(now)}")
+
+
+def _of_time(before: Mapping[str, Any], now: Mapping[str, Any], old: Spec, new: Spec) -> Iterator[Change]:
+    """Changes of `time`."""
+    one, other = before.get("time", {}), now.get("time", {})
+    for name in sorted({*one, *other}):
+        decision = _OF_TIME.get(name, _NEW_RECORDS)
+        if name in ("emit", "idle") and old.keeps_timelines != new.keeps_timelines:
+            decision = (Meaning.NEEDS_THE_PAST, "other state is kept between batches: nothing is there to go on from")
+        yield from _decided(one.get(name), other.get(name), f"time.{name}", decision)
+
+
+def _of_sources(before: list[dict[str, Any]], now: list[dict[str, Any]], one: Spec, other: Spec) -> Iterator[Change]:
+    """Changes of sources, which are told from one another by their names."""
+    old, new = ({str(source["name"]): source for source in side} for side in (before, now))
+    if old.keys() != new.keys():
+        effect = "which sources there are says which splits a watermark waits for"
+        sentence = _apart(list(old), list(new))
+        yield Change("sources", list(old), list(new), Meaning.REFUSED, effect, sentence=sentence)
+    for name in new:
+        if name in old:
+            yield from _of_columns(name, one, other)
+            yield from _of_source(old[name], new[name], f"sources[{name}]")
+
+
+def _of_source(before: Mapping[str, Any], now: Mapping[str, Any], path: str) -> Iterator[Change]:
+    """Changes of a source but those of its columns."""
+    for name in sorted({*before, *now} - {"name", "schema"}):
+        why = "what was read of it would belong to another source"
+        decision = _OF_SOURCE.get(name, (Meaning.REFUSED, why))
+        yield from _decided(before.get(name), now.get(name), f"{path}.{name}", decision)
+
+
+def _of_columns(name: str, before: Spec, now: Spec) -> Iterator[Change]:
+    """Changes of the columns that a source gives the tables, one for each column."""
+    old, new = (_columns(spec, name) for spec in (before, now))
+    path, lowered = f"sources[{name}].schema", {column.lower(): column for column in old}
+    for column, kind in new.items():
+        there, shown = old.get(column), f"`{column}` {kind.upper()}"
+        if there is None and column.lower() in lowered:
+            decision = (Meaning.REFUSED, f"the tables have it as `{lowered[column.lower()]}`: one spelling, please")
+            yield Change(path, None, f"{column} {kind}", *decision, sentence=f"{shown} new")
+        elif there is None:
+            effect = f"null in the records{_of_this_source(column, name, before)} before"
+            yield Change(path, None, f"{column} {kind}", _FROM_HERE_ON, effect, sentence=f"{shown} new")
+        elif there != kind:
+            sentence = f"`{column}` was {there.upper()}, is {kind.upper()}"
+            yield Change(
+                path, f"{column} {there}", f"{column} {kind}", *_of_type(there, kind, now), sentence=sentence
+            )
+    kept = {column.lower() for column in new}
+    for column, kind in old.items():
+        if column.lower() not in kept:
+            effect = f"it stays in the tables, null in the records{_of_this_source(column, name, now)} from here on"
+            yield Change(path, f"{column} {kind}", None, _FROM_HERE_ON, effect, sentence=f"`{column}` gone")
+
+
+def _columns(spec: Spec, name: str) -> dict[str, str]:
+    """The columns that a source gives the tables, with their types."""
+    source = next(one for one in spec.sources if one.name == name)
+    added = ", ".join(f"{column} {kind}" for column, kind in source.added_columns.items())
+    return types_in_tables(source.columns, source.rename) | types_in_tables(added, {})
+
+
+def _of_this_source(column: str, name: str, spec: Spec) -> str:
+    """Words that tell the records of one source from those of others, where others have the column too."""
+    others = [one.name for one in spec.sources if one.name != name and column in _columns(spec, one.name)]
+    return f" of `{name}`" if others else ""
+
+
+def _of_type(before: str, now: str, spec: Spec) -> Decision:
+    is_day = before == "date" and now == "timestamp"
+    if is_day and len({source.time_zone or spec.time.time_zone for source in spec.sources}) > 1:
+        return Meaning.REFUSED, "days begin at other instants in each source's `time_zone`: give it a name of its own"
+    if is_wider(before, now):
+        return _FROM_HERE_ON, "the rows before get the wider type, with the values that they have"
+    if is_castable(before, now):
+        effect = "the values before are to be cast, and those that do not fit become null: all tables anew"
+        return Meaning.NEEDS_THE_PAST, effect
+    return Meaning.REFUSED, f"no {before.upper()} can be cast to it: give the new column another name with `rename`"
+
+
+def _of_windows(before: list[dict[str, Any]], now: list[dict[str, Any]], spec: Spec) -> Iterator[Change]:
+    """Changes of windows."""
+    old, new = ({str(one["name"]): one for one in side} for side in (before, now))
+    for name in new:
+        if name not in old:
+            effect = "its past is to be computed from the log"
+            readers = _with_readers([name], spec)
+            yield Change(
+                f"windows[{name}]", None, name, Meaning.NEEDS_THE_PAST, effect, readers, sentence=f"`{name}` new"
+            )
+    for name in old:
+        if name not in new:
+            effect = "its table would get no more rows"
+            yield Change(f"windows[{name}]", name, None, Meaning.REFUSED, effect, sentence=f"`{name}` gone")
+    for name in new:
+        if name in old:
+            yield from _of_window(old[name], new[name], spec)
+
+
+def _of_window(before: Mapping[str, Any], now: Mapping[str, Any], spec: Spec) -> Iterator[Change]:
+    name = str(now["name"])
+    readers = _with_readers([name], spec)
+    for key in sorted({*before, *now}):
+        decision = _OF_WINDOW.get(key, (Meaning.NEEDS_THE_PAST, "its rows are to be computed anew from the log"))
+        is_read = key in ("aggregates", "having") and len(readers) > 1
+        if is_read:  # which rows changed is told to others, not to windows
+            others = " and ".join(f"`{one}`" for one in readers[1:])
+            decision = (Meaning.NEEDS_THE_PAST, f"{others} keeps results as they were given: both anew from the log")
+        for change in _decided(before.get(key), now.get(key), f"windows[{name}].{key}", decision):
+            needs = change.meaning is Meaning.NEEDS_THE_PAST
+            yield replace(change, windows=readers) if needs else change
+
+
+def _with_readers(names: Iterable[str], spec: Spec) -> tuple[str, ...]:
+    """Windows, and those that go over their results."""
+    found = list(names)
+    for window in spec.chained_windows:
+        if window.input in found and window.name not in found:
+            found.append(window.name)
+    return tuple(found)
+
+
+def _apart(old: list[str], new: list[str]) -> str:
+    """Which names are gone, and which are new."""
+    changed = ([name for name in old if name not in new], "gone"), ([name for name in new if name not in old], "new")
+    return ", ".join(f"{', '.join(f'`{name}`' for name in names)} {what}" for names, what in changed if names)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "the default"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
