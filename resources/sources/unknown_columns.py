@@ -29,7 +29,7 @@ def unknown_of(source: Source, found: Iterable[tuple[str, str]]) -> Columns:
 def columns_of_json(text: bytes) -> Columns:
     """Return the keys of the first objects of JSON lines, each with the type that holds its values in them."""
     found: dict[str, str] = {}
-    for line in text.splitlines()[:_MOST_LINES]:
+    for line in text.split(b"\n")[:_MOST_LINES]:
         try:
             keys = json.loads(line)
         except (ValueError, RecursionError):

@@ -268,18 +268,18 @@ def test_a_column_that_the_table_renames_is_found_under_each_of_its_names(
 ) -> None:
     table = tmp_path / "bronze" / "orders"
     spark.sql(
-        f"CREATE TABLE delta.`{table}` (id STRING, at STRING, k STRING, old INT) USING delta "
+        f"CREATE TABLE delta.`{table}` (id STRING, at STRING, got TIMESTAMP, k STRING, old INT) USING delta "
         "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
     )
     for number, renamed in enumerate([None, "old TO v", "v TO worth"]):
         if renamed is not None:
             spark.sql(f"ALTER TABLE delta.`{table}` RENAME COLUMN {renamed}")
-        spark.sql(f"INSERT INTO delta.`{table}` VALUES ('e', '2026-01-01T00:00:00Z', 'a', {number})")
+        spark.sql(f"INSERT INTO delta.`{table}` VALUES ('e', '2026-01-01T00:00:00Z', NULL, 'a', {number})")
     made(tmp_path, "x", "start_version: 0, rename: {old: v, v: v, worth: v}, keep_unknown: true")
     run(tmp_path, "x")
     assert [(row["v"], row["_rescued"]) for row in log_of(tmp_path, "x")] == [(0, None), (1, None), (2, None)]
     spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMN old INT")
-    spark.sql(f"INSERT INTO delta.`{table}` VALUES ('e', '2026-01-01T00:00:00Z', 'a', 3, 4)")
+    spark.sql(f"INSERT INTO delta.`{table}` VALUES ('e', '2026-01-01T00:00:00Z', NULL, 'a', 3, 4)")
     ran = command(tmp_path, "x")
     assert (ran.exit_code, "`old` and `worth` are one column, and both in the table" in ran.output) == (1, True)
 
