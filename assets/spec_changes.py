@@ -15,14 +15,13 @@ from tidemark.resources import tables
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec import parse_spec
-from tidemark.timeops.spec.changes import Change, Meaning, changes_between
+from tidemark.timeops.spec.changes import Change, changes_between
 
 EXPECTED = (
     "changes that hold from here on, such as of columns, time settings, aggregates and file paths: others would mix "
     "rows of two meanings in one table"
 )
 REMEDY = "take the change back, or give the new spec another name or warehouse, where it reads all input anew"
-_UNDECIDED = (Meaning.NEEDS_THE_PAST, Meaning.REFUSED)
 _NOTE = "spec_file"  # of the input of an ingestion's plan
 
 
@@ -32,12 +31,12 @@ def ensure_taken(workspace: Workspace) -> None:
     Raises:
         SpecError: It does not, or another file of its name made the tables.
     """
-    _check_spec_file(workspace)
+    ensure_one_file(workspace)
     if workspace.exists and workspace.lake.exists(tables.LOG_CONTROL) and not workspace.is_prepared:
         check_spec(workspace)
 
 
-def _check_spec_file(workspace: Workspace) -> None:
+def ensure_one_file(workspace: Workspace) -> None:
     """Checks that the pipeline is run by one spec file: two would take turns, each with its own input and windows.
 
     Raises:
@@ -87,7 +86,8 @@ def _is_another(other: Path, workspace: Workspace) -> bool:
 
 def changes_of_spec(workspace: Workspace) -> list[Change]:
     """What of the spec differs from the one that the log was last processed with; needs no Spark."""
-    recorded_specs = _recorded_specs(workspace) if workspace.exists else []
+    has_items = workspace.exists and workspace.lake.exists(tables.LOG_CONTROL)
+    recorded_specs = _recorded_specs(workspace) if has_items else []
     return changes_between(recorded_specs[-1], json.loads(workspace.spec.canonical_json())) if recorded_specs else []
 
 
@@ -113,7 +113,7 @@ def refuse_two_meanings_of_time(workspace: Workspace) -> None:
     Raises:
         SpecError: The spec judges the log in another way than it was judged.
     """
-    _check_spec_file(workspace)
+    ensure_one_file(workspace)
     check_spec(workspace)
     now = json.loads(workspace.spec.canonical_json())
     if any(change.judges for spec in _recorded_specs(workspace) for change in changes_between(spec, now)):
@@ -130,16 +130,21 @@ def _recorded_specs(workspace: Workspace) -> list[dict[str, Any]]:
     return [json.loads(row["argument"]) for row in recorded(workspace, SPEC)]
 
 
+def line_of(change: Change, file: SpecFile) -> str:
+    """Where a change stands in the file, what changed, and what that means."""
+    return f"{file.place(change.keys(file.spec))}{change.sentence}: {change.effect}"
+
+
 def _refuse(changes: Sequence[Change], file: SpecFile, where: object) -> None:
     """Checks that tables that were made for one spec can go on with another.
 
     Raises:
         SpecError: They cannot; it names each key that stands against it, with its line, and how it changed.
     """
-    refused = [one for one in changes if one.meaning in _UNDECIDED]
+    refused = [one for one in changes if one.needs_decision]
     if not refused:
         return
-    rows = [f"{file.place(one.keys(file.spec))}{one.sentence}: {one.effect}" for one in refused]
+    rows = [line_of(one, file) for one in refused]
     raise SpecError(
         "\n  ".join([f"{file.name} changed since the tables in {where} were made:", *rows]),
         expected=EXPECTED,

@@ -34,7 +34,7 @@ from tidemark.pipelines.command_line import (
     spec_paths,
     warehouse_option,
 )
-from tidemark.pipelines.commands import looking, operating
+from tidemark.pipelines.commands import changing, looking, operating
 from tidemark.timeops.errors import MachineError, SpecError, TidemarkError
 
 if TYPE_CHECKING:
@@ -283,10 +283,14 @@ def _check_expressions(file: "SpecFile") -> None:
 
 
 def _check_tables(file: "SpecFile", settings: "Settings") -> None:
-    from tidemark.assets.spec_changes import ensure_taken
+    """Checks that tables can go on with a spec; says what each change means for them."""
+    from tidemark.assets.spec_changes import changes_of_spec, ensure_taken, line_of
     from tidemark.resources.workspace import Workspace
 
-    ensure_taken(Workspace(file, settings.warehouse))
+    workspace = Workspace(file, settings.warehouse)
+    ensure_taken(workspace)
+    for change in changes_of_spec(workspace):
+        put(f"{file.spec.name}: {change.meaning}: {line_of(change, file)}")
 
 
 def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
@@ -310,7 +314,7 @@ def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
     )
 
 
-for module in (operating, looking):
+for module in (operating, looking, changing):
     for command in module.COMMANDS:
         main.add_command(command)
 

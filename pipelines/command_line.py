@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidemark.resources.settings import Settings
     from tidemark.resources.workspace import SpecFile
 
-FAILED, BAD_SPEC = 1, 2
+FAILED, BAD_SPEC, UNDECIDED = 1, 2, 3
 MOST_NAMED = 10
 """Of many files so many are named."""
 

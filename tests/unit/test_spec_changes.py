@@ -1,5 +1,6 @@
 """A spec that a pipeline's tables cannot go on with: told before there is anything to do, without Spark."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,12 +10,13 @@ from click.testing import CliRunner, Result
 
 from tidemark.assets.pending_work import look
 from tidemark.assets.spec_changes import ensure_taken
+from tidemark.pipelines import cli
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import this_process
 from tidemark.resources.lake.lake import Lake
-from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA
+from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, FILES, FILES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import SpecError
 
@@ -50,6 +52,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     lake, now = Lake(tmp_path / "warehouse" / "shop"), datetime(2026, 1, 1, tzinfo=UTC)
     lake.create(BATCHES, BATCHES_SCHEMA)
     lake.create(LOG_CONTROL, LOG_CONTROL_SCHEMA)
+    lake.create(FILES, FILES_SCHEMA)
     log = BatchLog(lake)
     plan = log.begin(
         "process",
@@ -118,3 +121,63 @@ def test_a_run_and_a_sensor_tell_it_when_there_is_nothing_to_do(spec: Path) -> N
 def test_a_change_that_is_taken_stands_in_nobody_s_way(spec: Path, old: str, new: str) -> None:
     spec.write_text(SPEC.replace(old, new))
     ensure_taken(Workspace(read_spec(spec), spec.parent / "warehouse"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "meaning"),
+    [
+        ("n BIGINT", "n BIGINT", 0, "nothing"),
+        ("n BIGINT", "n BIGINT, who STRING", 0, "from here on"),
+        ("timestamp_by: at", "timestamp_by: at, out_of_orderness: 1 minute", 0, "from here on"),
+        ("[k]", "[k, n]", 3, "needs the past"),
+        ("name: tills", "name: counters", 3, "refused"),
+        ("size: 1 hour", "size: 1 bit", 2, None),
+    ],
+)
+def test_a_plan_says_what_changed_and_its_exit_status_whether_it_needs_a_decision(
+    spec: Path, old: str, new: str, code: int, meaning: str | None
+) -> None:
+    spec.write_text(SPEC.replace(old, new))
+    shown, told = call("plan", "shop.yaml"), call("plan", "shop.yaml", "--json")
+    assert (shown.exit_code, told.exit_code) == (code, code), shown.output
+    if meaning is None:
+        return
+    found = json.loads(told.stdout)
+    assert (found["meaning"], found["needs_decision"], found["run"]["files"]) == (meaning, code == 3, 0)
+    assert (found["past"], found["would_differ"]) == (None, None), "nothing was processed"
+    if meaning == "nothing":
+        assert "shop: nothing changed since batch 0, committed 2026-01-01 00:00:00 UTC" in shown.stdout
+        assert found["changes"] == []
+        return
+    (change,) = found["changes"]
+    assert (change["meaning"], change["place"].startswith("line ")) == (meaning, True)
+    assert "1 change since batch 0" in shown.stdout
+    assert change["sentence"] in shown.stdout
+    assert ("To do: " in shown.stdout) == (code == 3)
+    tables = sorted(path.name for path in (spec.parent / "warehouse" / "shop").iterdir())
+    assert tables == ["_state", "batches", "log_control"]
+
+
+def test_keys_that_are_set_beside_the_file_are_planned_too(spec: Path) -> None:
+    found = json.loads(call("plan", "shop.yaml", "--json", "--set", "time.out_of_orderness=30s").stdout)
+    assert [one["key"] for one in found["changes"]] == ["time.out_of_orderness"]
+
+
+def test_a_pipeline_without_tables_has_nothing_that_could_change(spec: Path) -> None:
+    shown = call("plan", "shop.yaml", "--warehouse", "elsewhere")
+    assert (shown.exit_code, "no tables in" in shown.stdout) == (0, True), shown.output
+
+
+def test_validate_says_what_each_change_means(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_check_expressions", lambda _file: None)  # needs Spark
+    spec.write_text(SPEC.replace("n BIGINT", "who STRING"))
+    done = call("validate", "shop.yaml")
+    gone = "`n` gone: it stays in the tables, null in the records from here on"
+    assert (done.exit_code, done.stdout.splitlines()) == (
+        0,
+        [
+            "shop: from here on: line 7, sources[0].schema: `who` STRING new: null in the records before",
+            f"shop: from here on: line 7, sources[0].schema: {gone}",
+            "shop: ok",
+        ],
+    )

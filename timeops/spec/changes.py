@@ -51,6 +51,22 @@ class Change:
     sentence: str = ""
     judges: bool = False
 
+    @property
+    def needs_decision(self) -> bool:
+        """Whether tables that are there cannot go on with it."""
+        return self.meaning in (Meaning.NEEDS_THE_PAST, Meaning.REFUSED)
+
+    @property
+    def asks_for_the_past(self) -> bool:
+        """Whether rows that are there would be others if the past were computed anew."""
+        return self.judges or self.meaning is Meaning.NEEDS_THE_PAST or bool(self.of_windows)
+
+    @property
+    def of_windows(self) -> tuple[str, ...]:
+        """The windows whose rows it changes; none where it changes those of all tables, or of none."""
+        name = re.match(r"windows\[(\w+)\]\.(aggregates|having)", self.path)
+        return self.windows or ((name[1],) if name and not self.judges else ())
+
     def keys(self, spec: Spec) -> Path:
         """Return the keys and positions of its place in the file of the later spec."""
         positions = {

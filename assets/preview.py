@@ -1,0 +1,217 @@
+"""What tables would hold if the whole log were judged by the spec as it is now; nothing is written.
+
+Here: judging the log in memory, piece after piece, and comparing what comes of it with the tables. Not here: what
+changed in the spec (spec_changes.py), making the tables anew.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DateType, DoubleType, FloatType, StructType, TimestampType
+
+from tidemark.assets.backfill.days import pieces_of_log
+from tidemark.assets.batch.batch import MATERIALIZED_RECORDS, records_between
+from tidemark.assets.batch.clocks import clocks_behind, place_of
+from tidemark.assets.schemas import log_schema, payload_of, table_schemas
+from tidemark.resources import tables
+from tidemark.resources.spark.frames import small_frame
+from tidemark.resources.workspace import Position, Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.engine import Outcome, State, advance
+from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.materialize import Execution, computed
+from tidemark.timeops.rules import Waits
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA
+from tidemark.timeops.windows.results import last_revisions, passing
+
+_NEARLY = 1e-12
+"""Sums of floating point numbers may differ by so much of their size: they are added in any order."""
+_MOST_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class WindowRows:
+    """How the rows of a window's table would differ.
+
+    Attributes:
+        name: The window.
+        before: Rows that the table has.
+        after: Rows that it would have.
+        new: Windows and groups that would get a row.
+        gone: Windows and groups whose row would go.
+        other: Windows and groups whose row would be another.
+        largest: Starts of windows with the most rows that are new, gone or other, and how many.
+    """
+
+    name: str
+    before: int
+    after: int
+    new: int
+    gone: int
+    other: int
+    largest: Mapping[str, int]
+
+    @property
+    def changed(self) -> int:
+        """Rows that would be new, gone or other."""
+        return self.new + self.gone + self.other
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What would be different.
+
+    Attributes:
+        letters: By reason the dead letters that there are, and that there would be; those of which both are the same
+            too.
+        windows: The windows that were compared, those with the most changed rows first.
+    """
+
+    letters: Mapping[str, tuple[int, int]]
+    windows: tuple[WindowRows, ...]
+
+
+def preview(workspace: Workspace, windows: Sequence[WindowSpec], *, letters: bool) -> Preview:
+    """Judge the whole log by the spec, and compare what comes of it with the tables as of the last commit.
+
+    Args:
+        workspace: The pipeline; something was processed.
+        windows: The windows to compare.
+        letters: Compare dead letters too.
+
+    Raises:
+        SpecError: An expression of the spec does not fit the columns.
+    """
+    table_schemas(workspace)  # says what is wrong with an expression
+    payload = payload_of(workspace)
+    results: dict[str, list[DataFrame]] = {window.name: [] for window in windows}
+    reasons: Counter[str] = Counter()
+    for outcome in _outcomes(workspace, payload):
+        for window in windows:
+            results[window.name].append(computed(outcome.results(window)))
+        if letters:
+            refused = outcome.dead_letters(payload.names).groupBy("reason").count()
+            reasons.update({row["reason"]: row["count"] for row in refused.collect()})
+    compared = [_compared(workspace, window, _together(results[window.name], window)) for window in windows]
+    before = _letters_now(workspace) if letters else {}
+    return Preview(
+        {reason: (before.get(reason, 0), reasons[reason]) for reason in sorted({*before, *reasons})},
+        tuple(sorted(compared, key=lambda one: (-one.changed, one.name))),
+    )
+
+
+def _outcomes(workspace: Workspace, payload: StructType) -> Iterator[Outcome]:
+    """What each piece of the log gives, from its beginning to what was processed; one where nothing cuts it."""
+    pieces, waits, position = pieces_of_log(workspace), Waits(), Position()
+    state = State(small_frame(workspace.spark, [], STATE_SCHEMA))
+    for number, piece in enumerate(pieces):
+        count = piece.end_seq - piece.first_seq
+        workspace.tell(f"judging {count:,} records in memory, piece {number + 1} of {len(pieces)}")
+        waits = waits.from_here(position.clock_us, piece.waits)
+        rules = replace(workspace.rules, waits=waits)
+        records = records_between(workspace, piece.first_seq, piece.end_seq)
+        items = _as_now(records, payload, rules.sources[0].time_zone)
+        execution = Execution(computed, keeps_records=count <= MATERIALIZED_RECORDS)
+        outcome = advance(items, state, rules, place_of(workspace, piece, position), execution)
+        yield outcome
+        if number + 1 < len(pieces):
+            position = clocks_behind(workspace, piece, items, position, rules)
+            state = outcome.state(outcome.windows).materialized(computed)
+
+
+def _as_now(records: DataFrame, payload: StructType, zone: str) -> DataFrame:
+    """Records of the log with the columns that they have under the spec."""
+    there = {field.name: field.dataType for field in records.schema}
+
+    def value(name: str, kind: object) -> Column:
+        found = F.col(quoted(name))
+        if isinstance(there[name], DateType) and isinstance(kind, TimestampType):
+            return F.to_utc_timestamp(found.cast("timestamp_ntz"), zone)
+        return found
+
+    return records.select(
+        *[
+            (value(field.name, field.dataType) if field.name in there else F.lit(None))
+            .cast(field.dataType)
+            .alias(field.name)
+            for field in log_schema(payload)
+        ]
+    )
+
+
+def _together(pieces: Sequence[DataFrame], window: WindowSpec) -> DataFrame:
+    return passing(last_revisions(reduce(DataFrame.unionByName, pieces), window))
+
+
+def _letters_now(workspace: Workspace) -> dict[str, int]:
+    rows = workspace.read_base(tables.DEAD_LETTERS).groupBy("reason").count().collect()
+    return {row["reason"]: row["count"] for row in rows}
+
+
+def _compared(workspace: Workspace, window: WindowSpec, after: DataFrame) -> WindowRows:
+    """Compare rows by window and group."""
+    table = tables.window_table(window.name)
+    before = workspace.read_base(table).drop(c.BATCH) if workspace.lake.exists(table) else after.limit(0)
+    if set(window.key_columns) - {*before.columns}:  # it groups by others: no row is one that there is
+        before = before.select("window_start", "window_end")
+    keys = [name for name in window.key_columns if name in before.columns]
+    both = (
+        before.withColumn("here", F.lit(1))
+        .alias("b")
+        .join(after.withColumn("here", F.lit(1)).alias("a"), _same_keys(keys, window), "full_outer")
+    )
+    there, would = F.col("b.here").isNotNull(), F.col("a.here").isNotNull()
+    values = [name for name in dict.fromkeys([*before.columns, *after.columns]) if name not in window.key_columns]
+    alike = reduce(and_, [_alike(before, after, name) for name in values], F.lit(True))
+    told = both.select(
+        F.coalesce("b.window_start", "a.window_start").alias("start"),
+        there.alias("there"),
+        would.alias("would"),
+        (there & would & ~alike).alias("other"),
+    )
+    differs = F.col("there") != F.col("would")
+    counted = told.groupBy("start").agg(
+        F.count_if("there").alias("before"),
+        F.count_if("would").alias("after"),
+        F.count_if(differs & F.col("would")).alias("new"),
+        F.count_if(differs & F.col("there")).alias("gone"),
+        F.count_if("other").alias("other"),
+    )
+    counted = computed(counted)
+    names = ("before", "after", "new", "gone", "other")
+    sums = counted.agg(*[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in names]).collect()[0].asDict()
+    changed = (F.col("new") + F.col("gone") + F.col("other")).alias("changed")
+    top = counted.select("start", changed).where("changed > 0").orderBy(F.desc("changed"), "start")
+    largest = {
+        row["start"]: row["changed"]
+        for row in top.select(F.date_format("start", "yyyy-MM-dd HH:mm:ss").alias("start"), "changed")
+        .limit(_MOST_SHOWN)
+        .collect()
+    }
+    return WindowRows(window.name, **sums, largest=largest)
+
+
+def _same_keys(keys: Sequence[str], window: WindowSpec) -> Column:
+    if len(keys) < len(window.key_columns):
+        return F.lit(False)
+    return c.same_in("b", "a", keys)
+
+
+def _alike(before: DataFrame, after: DataFrame, name: str) -> Column:
+    """BOOLEAN, never null: a column has the same value in a row that there is and one that there would be."""
+    if name not in before.columns or name not in after.columns:
+        return F.col(f"{'b' if name in before.columns else 'a'}.{quoted(name)}").isNull()
+    one, other = F.col(f"b.{quoted(name)}"), F.col(f"a.{quoted(name)}")
+    kinds = before.schema[name].dataType, after.schema[name].dataType
+    if all(isinstance(kind, DoubleType | FloatType) for kind in kinds):
+        largest = F.greatest(F.abs(one), F.abs(other))
+        return one.eqNullSafe(other) | F.coalesce(F.abs(one - other) <= largest * F.lit(_NEARLY), F.lit(False))
+    if kinds[0] != kinds[1]:
+        return one.cast("string").eqNullSafe(other.cast("string"))
+    return F.to_json(F.struct(one.alias("v"))).eqNullSafe(F.to_json(F.struct(other.alias("v"))))

@@ -1,0 +1,117 @@
+"""What a changed spec means for a pipeline, before anything is done: its changes, the work, and what would differ.
+
+Here: the facts. Not here: what a change means (timeops/spec/changes.py), what is printed (pipelines/).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from tidemark.assets.estimates import Work, of_rebuild, of_run
+from tidemark.assets.preview import Preview, preview
+from tidemark.assets.spec_changes import changes_of_spec, ensure_one_file
+from tidemark.assets.unknown_columns import never_taken
+from tidemark.assets.waiting_input import Waiting, waiting_input
+from tidemark.resources.places.place import Place
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.errors import TidemarkError
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec.changes import Change, Meaning
+
+
+@dataclass(frozen=True)
+class SpecPlan:
+    """What a spec means for a pipeline as it stands.
+
+    Attributes:
+        name: Of the pipeline.
+        folder: Of its tables.
+        batch: The last commit; None before the first.
+        since: When that was made.
+        changes: What of the spec differs from the one that the log was last processed with.
+        run: What a run has to do; None where its input cannot be looked at.
+        input_fault: Why it cannot; empty where it can.
+        rebuild: What has to be done to compute the past anew; None where no change asks for it.
+        differs: What would be different if the whole log had been judged by the spec; None where no change of time or
+            windows asks for it.
+        never_taken: A sentence for each source that has columns which `schema` does not name.
+    """
+
+    name: str
+    folder: Place
+    batch: int | None
+    since: datetime | None
+    changes: tuple[Change, ...]
+    run: Work | None
+    input_fault: str
+    rebuild: Work | None
+    differs: Preview | None
+    never_taken: tuple[str, ...]
+
+    @property
+    def meaning(self) -> Meaning:
+        """The most that a change of it means."""
+        order = list(Meaning)
+        return max((change.meaning for change in self.changes), key=order.index, default=Meaning.NOTHING)
+
+    @property
+    def windows(self) -> tuple[str, ...]:
+        """The windows whose past is needed; none where it is that of all tables, or of none."""
+        asked = [change for change in self.changes if change.meaning is Meaning.NEEDS_THE_PAST]
+        if not all(change.windows for change in asked):
+            return ()
+        return tuple(dict.fromkeys(name for change in asked for name in change.windows))
+
+
+def plan_of(workspace: Workspace, *, computes: bool = True) -> SpecPlan:
+    """Find what the spec means for the tables that are there. Nothing is written.
+
+    Args:
+        workspace: The pipeline; where something is to be computed, with Spark.
+        computes: Find what would be different.
+
+    Raises:
+        SpecError: An expression of the spec does not fit the columns; another file of its name made the tables.
+        LakeError: A table is gone, or a file of it is missing or damaged.
+    """
+    ensure_one_file(workspace)
+    workspace.ensure_whole()
+    changes = tuple(changes_of_spec(workspace))
+    last = workspace.batches.last_commit() if workspace.exists else None
+    found, fault = _waiting(workspace)
+    has_past = last is not None and workspace.processed_end() > 0
+    asked = [change for change in changes if change.asks_for_the_past] if has_past else []
+    refused = any(change.meaning is Meaning.REFUSED for change in changes)
+    differs = None
+    if computes and asked and not refused:
+        windows, letters = _compared(workspace, asked)
+        differs = preview(workspace, windows, letters=letters)
+    return SpecPlan(
+        name=workspace.spec.name,
+        folder=workspace.folder,
+        batch=last.batch_id if last else None,
+        since=last.committed_at if last else None,
+        changes=changes,
+        run=None if found is None else of_run(workspace, found),
+        input_fault=fault,
+        rebuild=of_rebuild(workspace) if asked else None,
+        differs=differs,
+        never_taken=tuple(never_taken(workspace)),
+    )
+
+
+def _waiting(workspace: Workspace) -> tuple[Waiting | None, str]:
+    """What the sources have; why they cannot be looked at."""
+    try:
+        return waiting_input(workspace), ""
+    except TidemarkError as error:
+        return None, str(error)
+
+
+def _compared(workspace: Workspace, changes: Sequence[Change]) -> tuple[Sequence[WindowSpec], bool]:
+    """The windows whose rows a rebuild might change, and whether it might change dead letters."""
+    windows = workspace.spec.windows
+    if any(not change.of_windows for change in changes):
+        return windows, True
+    names = {name for change in changes for name in change.of_windows}
+    return [window for window in windows if window.name in names], False

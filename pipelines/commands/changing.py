@@ -1,0 +1,258 @@
+"""Commands on changes of a spec: `tidemark plan`.
+
+Here: what a person types and reads. Not here: what a change means (timeops/spec/changes.py), the facts
+(assets/spec_plan.py).
+"""
+# ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidemark.pipelines.command_line import (
+    UNDECIDED,
+    known_settings,
+    overrides_option,
+    put,
+    read_specs,
+    says_errors,
+    warehouse_option,
+)
+from tidemark.timeops.printable import json_line
+
+if TYPE_CHECKING:
+    from tidemark.assets.estimates import Work
+    from tidemark.assets.preview import WindowRows
+    from tidemark.assets.spec_plan import SpecPlan
+    from tidemark.resources.places.place import Place
+    from tidemark.resources.workspace import SpecFile
+    from tidemark.timeops.spec.changes import Change
+
+_STYLES = {"nothing": "green", "from here on": "cyan", "needs the past": "yellow", "refused": "red"}
+
+
+@click.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@warehouse_option
+@click.option("--json", "as_json", is_flag=True, help="A JSON object in a line of its own.")
+@overrides_option
+@says_errors
+def plan(*, spec: Path, warehouse: "Place | None", as_json: bool, overrides: tuple[str, ...]) -> None:
+    """Show what changed in SPEC since the last commit, and what that means.
+
+    Each change is one of: nothing; from here on; needs the past; refused. Also shown is how much a run, or computing
+    the past anew, has to do and about how long that takes. Where time or windows changed, the whole log is judged in
+    memory, to show which dead letters and rows would be others. Nothing is written.
+
+    Exit status: 0 nothing changed, or a run takes all changes; 3 a change needs a decision: it needs the past, or is
+    refused; 2 bad spec or usage; 1 a failure.
+    """
+    [file] = read_specs([spec], overrides)
+    found = _plan(file, warehouse)
+    if as_json:
+        click.echo(json_line(_as_json(file, found)))
+    else:
+        _show(file, found)
+    if any(change.needs_decision for change in found.changes):
+        sys.exit(UNDECIDED)
+
+
+def _plan(file: "SpecFile", warehouse: "Place | None") -> "SpecPlan":
+    from tidemark.assets.spec_plan import plan_of
+    from tidemark.pipelines.terminal import telling
+    from tidemark.resources.spark.choice import choose_spark, open_session
+    from tidemark.resources.workspace import Workspace
+
+    settings = known_settings(warehouse)
+    with telling(file.spec.name) as tell:
+        session = lambda: open_session(choose_spark(settings, file.inputs), tell)  # noqa: E731 - asked for if need be
+        return plan_of(Workspace(file, settings.warehouse, session, tell=tell))
+
+
+def _show(file: "SpecFile", found: "SpecPlan") -> None:
+    """Prints a plan."""
+    from tidemark.pipelines.terminal import print_block
+
+    put(f"{found.name}: {_summary(found)}")
+    if found.changes:
+        _show_changes(file, found.changes)
+    lines = [(what, said, "") for what, said in _work_lines(found)]
+    lines += [("" if number else "not taken", said, "") for number, said in enumerate(found.never_taken)]
+    if lines:
+        print_block("", lines)
+    if found.differs is not None:
+        _show_differences(found)
+    for said in _what_to_do(file, found):
+        put(said)
+
+
+def _summary(found: "SpecPlan") -> str:
+    from tidemark.pipelines.values import plural, second
+
+    if found.batch is None or found.since is None:
+        return f"no tables in {found.folder} yet; a run makes them"
+    since = f"batch {found.batch}, committed {second(found.since)} UTC"
+    if not found.changes:
+        return f"nothing changed since {since}"
+    return f"{plural(len(found.changes), 'change')} since {since}"
+
+
+def _show_changes(file: "SpecFile", changes: "Sequence[Change]") -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from tidemark.pipelines.terminal import console
+    from tidemark.timeops.printable import printable
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("means", no_wrap=True)
+    table.add_column("where", no_wrap=True)
+    table.add_column("what", overflow="fold")
+    for change in changes:
+        style = _STYLES[change.meaning]
+        said = f"{change.sentence}: {change.effect}" if change.effect else change.sentence
+        place = file.place(change.keys(file.spec)).removesuffix(": ")
+        table.add_row(Text(change.meaning, style), Text(printable(place)), Text(printable(said)))
+    console().print(table)
+
+
+def _work_lines(found: "SpecPlan") -> "Iterator[tuple[str, str]]":
+    from tidemark.pipelines.values import plural
+
+    if found.run is None:
+        yield "run", found.input_fault
+    elif found.run.files or found.run.records:
+        new = [f"{plural(found.run.files, 'new input')} ({_size(found.run.size)})"] if found.run.files else []
+        about = "about " if new else ""
+        records = [] if found.run.records is None else [f"{about}{plural(found.run.records, 'record')}"]
+        yield "run", f"{', '.join([*new, *records])}{_took(found.run)}"
+    else:
+        yield "run", "nothing waits"
+    if found.rebuild is not None:
+        of = f"{plural(found.rebuild.records or 0, 'record')} of the log"
+        files = f"in {plural(found.rebuild.files, 'file')} ({_size(found.rebuild.size)})"
+        yield "past", f"{of} {files}{_took(found.rebuild)}"
+
+
+def _took(work: "Work") -> str:
+    from datetime import timedelta
+
+    from tidemark.timeops.durations import roughly
+
+    if work.seconds is None:
+        return ""
+    return f": about {roughly(timedelta(seconds=max(round(work.seconds), 1)))}, as batches took so far"
+
+
+def _size(size: int) -> str:
+    for unit, of in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= of:
+            return f"{size / of:.1f} {unit}"
+    return f"{size:,} bytes"
+
+
+def _show_differences(found: "SpecPlan") -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from tidemark.pipelines.terminal import console
+
+    assert found.differs is not None  # the caller has looked
+    letters = {reason: pair for reason, pair in found.differs.letters.items() if pair[0] != pair[1]}
+    changed = [one for one in found.differs.windows if one.changed]
+    put("\nIf the whole log were judged by this spec:")
+    if not letters and not changed:
+        put("  no row of a window and no dead letter would be another")
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("", "now", "then", "new", "gone", "other"):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for reason, (before, after) in sorted(letters.items(), key=lambda one: -abs(one[1][0] - one[1][1])):
+        table.add_row(Text(f"dead letters {reason}"), f"{before:,}", f"{after:,}", "", "", "")
+    for one in changed:
+        numbers = (one.before, one.after, one.new, one.gone, one.other)
+        table.add_row(Text(f"rows of windows/{one.name}"), *[f"{number:,}" for number in numbers])
+    console().print(table)
+    for one in changed:
+        put(f"  {one.name}: {_most(one)}")
+
+
+def _most(one: "WindowRows") -> str:
+    """The windows with the most rows that would be others, in words."""
+    shown = list(one.largest.items())[:3]
+    return "most in " + ", ".join(f"the window of {start} UTC ({count:,})" for start, count in shown)
+
+
+def _what_to_do(file: "SpecFile", found: "SpecPlan") -> "Iterator[str]":
+    from tidemark.assets.spec_changes import REMEDY
+
+    if any(change.needs_decision for change in found.changes):
+        yield f"\nTo do: {REMEDY}"
+    elif found.changes and found.batch is not None:
+        yield f"\n`tidemark run {shlex.quote(str(file.name))}` goes on with the spec as it is."
+
+
+def _as_json(file: "SpecFile", found: "SpecPlan") -> dict[str, Any]:
+    """The same for programs; instants are ISO 8601 in UTC."""
+    from tidemark.assets.spec_changes import REMEDY
+
+    undecided = [change for change in found.changes if change.needs_decision]
+    return {
+        "name": found.name,
+        "tables": str(found.folder),
+        "batch": found.batch,
+        "since": None if found.since is None else found.since.isoformat(),
+        "meaning": found.meaning,
+        "needs_decision": bool(undecided),
+        "to_do": REMEDY if undecided else None,
+        "changes": [
+            {
+                "key": change.path,
+                "place": file.place(change.keys(file.spec)).removesuffix(": "),
+                "before": change.before,
+                "now": change.now,
+                "meaning": change.meaning,
+                "sentence": change.sentence,
+                "effect": change.effect,
+                "windows": list(change.windows),
+            }
+            for change in found.changes
+        ],
+        "run": _work_as_json(found.run),
+        "past": _work_as_json(found.rebuild),
+        "would_differ": None
+        if found.differs is None
+        else {
+            "dead_letters": {
+                reason: {"now": before, "then": after} for reason, (before, after) in found.differs.letters.items()
+            },
+            "windows": {
+                one.name: {
+                    "now": one.before,
+                    "then": one.after,
+                    "new": one.new,
+                    "gone": one.gone,
+                    "other": one.other,
+                    "largest": dict(one.largest),
+                }
+                for one in found.differs.windows
+            },
+        },
+        "not_taken": list(found.never_taken),
+    }
+
+
+def _work_as_json(work: "Work | None") -> dict[str, Any] | None:
+    if work is None:
+        return None
+    seconds = None if work.seconds is None else round(work.seconds, 1)
+    return {"records": work.records, "files": work.files, "bytes": work.size, "seconds": seconds}
+
+
+COMMANDS = (plan,)
