@@ -25,13 +25,16 @@ from tidemark.timeops.utc import us_of
 SPEC, END_OF_INPUT, TICK, REOPEN = "spec", "end_of_input", "tick", "reopen"
 DATA_LOSS = "data_loss"  # behind this record offsets of Kafka are missing: they were gone before they were read
 WAIT = "wait"  # from here on the sources and splits in its argument wait, and no others
+REBUILD = "rebuild"  # the log was judged anew from its beginning: the items after this one are all of it
 
 
 def recorded(workspace: Workspace, *kinds: str) -> list[dict[str, Any]]:
-    """The committed items of some kinds, in the order of the log."""
+    """The committed items of some kinds, in the order of the log, as it was judged last."""
     items = workspace.base_rows(tables.LOG_CONTROL)
+    anew = pc.max(items.filter(pc.equal(items["kind"], REBUILD))["_control_seq"]).as_py()
     items = items.filter(pc.is_in(items["kind"], value_set=pa.array(kinds)))
-    return sorted(items.to_pylist(), key=lambda item: int(item["_control_seq"]))
+    found = sorted(items.to_pylist(), key=lambda item: int(item["_control_seq"]))
+    return found if anew is None else [item for item in found if item["_control_seq"] > anew]
 
 
 def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:

@@ -96,7 +96,8 @@ def has_unprocessed(
     """Whether a batch was left uncommitted, or the log has records, an end or a tick that no batch has processed."""
     if not workspace.exists:
         return False
-    if workspace.batches.pending() is not None:
+    pending = workspace.batches.pending()
+    if pending is not None and pending.kind != "rebuild":  # which has changed nothing that a run needs
         return True
     return not next_segment(workspace, None, flush=flush, tick_us=tick_us, reopen=reopen).is_empty
 

@@ -7,6 +7,7 @@ Here: the moves around one batch. Not here: the protocol itself (resources/batch
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from tidemark.resources.batches.plans import Plan, this_process
 from tidemark.resources.workspace import WAITS, Workspace, plan_end, tick_of, waits_in
@@ -51,7 +52,7 @@ def at_work(workspace: Workspace, plan: Plan) -> Iterator[None]:
     try:
         with workspace.batches.keeping_lease(plan, workspace.clock):
             yield
-    except Exception:
+    except BaseException:  # a stopped run, too: this process may go on
         workspace.batches.give_up(plan, workspace.clock.now())
         raise
 
@@ -109,6 +110,14 @@ def next_segment(
     if flush or not is_open:
         return LogSegment(first, end, flushes=flush and is_open and end > 0, reopens=why, waits=waits)
     return LogSegment(first, end, flushes=False, tick_us=tick_us, reopens=why, waits=waits)
+
+
+def input_of(workspace: Workspace, segment: LogSegment) -> dict[str, Any]:
+    """What the plan of a processing batch says of its segment; `segment_of` reads it."""
+    ticks = {} if segment.tick_us is None else {"tick_us": segment.tick_us}
+    reopening = {} if segment.reopens is None else {"reopen": segment.reopens}
+    waiting = {WAITS: waiters_to_json(segment.waits)} if segment.waits else {}
+    return {"flush": segment.flushes, **ticks, **reopening, **waiting, **zone_data(workspace)}
 
 
 def segment_of(plan: Plan) -> LogSegment:
@@ -176,10 +185,7 @@ def take_on(workspace: Workspace, segment: LogSegment, run_id: str) -> Plan:
         BusyError: Another run is at work.
     """
     last = workspace.batches.last_commit()
-    ticks = {} if segment.tick_us is None else {"tick_us": segment.tick_us}
-    reopening = {} if segment.reopens is None else {"reopen": segment.reopens}
-    waiting = {WAITS: waiters_to_json(segment.waits)} if segment.waits else {}
-    if ticks and segment.end_seq != workspace.log_end():
+    if segment.tick_us is not None and segment.end_seq != workspace.log_end():
         raise BusyError(
             "Another run has read more input meanwhile, so a tick would not stand behind it. Nothing was changed.",
             remedy="Run again.",
@@ -191,7 +197,7 @@ def take_on(workspace: Workspace, segment: LogSegment, run_id: str) -> Plan:
         after=last.batch_id if last else None,
         first_seq=segment.first_seq,
         end_seq=segment.end_seq,
-        input={"flush": segment.flushes, **ticks, **reopening, **waiting, **zone_data(workspace)},
+        input=input_of(workspace, segment),
         fingerprint=workspace.spec.fingerprint(),
     )
     with workspace.batches.keeping_lease(plan, workspace.clock):

@@ -192,16 +192,28 @@ def create_tables(workspace: Workspace) -> None:
     if workspace.is_prepared:
         return
     schemas = table_schemas(workspace)
+    own = {*workspace.tables, tables.BATCHES}
     for table, schema in tables.CONTROL_SCHEMAS.items():
+        if table not in own:
+            continue
         workspace.lake.create(table, schema, may_grow=table == tables.FILES)  # see state/files.py
     feeds = {tables.window_table(window.name) for window in workspace.spec.windows if window.change_feed}
     for table, schema in schemas.items():
-        if workspace.lake.exists(table) and old_columns(workspace.lake, table):
-            continue  # the next batch renames them
-        try:
-            workspace.lake.create(table, schema, may_grow=True, change_feed=table in feeds)
-        except OtherColumnsError as error:
-            raise _made_for_another(workspace, error) from error
+        if table not in own or (workspace.lake.exists(table) and old_columns(workspace.lake, table)):
+            continue  # the next batch renames the columns
+        ensure_fits(workspace, table, schema, change_feed=table in feeds)
+
+
+def ensure_fits(workspace: Workspace, table: str, schema: StructType, *, change_feed: bool = False) -> None:
+    """Create a table unless it is there, and check that one that is there can get the columns of a schema.
+
+    Raises:
+        SpecError: It has a column of a type that no row before can get.
+    """
+    try:
+        workspace.lake.create(table, schema, may_grow=True, change_feed=change_feed)
+    except OtherColumnsError as error:
+        raise _made_for_another(workspace, error) from error
 
 
 def fit_tables(workspace: Workspace) -> None:

@@ -15,13 +15,14 @@ from tidemark.resources import tables
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec import parse_spec
-from tidemark.timeops.spec.changes import Change, changes_between
+from tidemark.timeops.spec.changes import Change, Meaning, changes_between
 
 EXPECTED = (
     "changes that hold from here on, such as of columns, time settings, aggregates and file paths: others would mix "
     "rows of two meanings in one table"
 )
-REMEDY = "take the change back, or give the new spec another name or warehouse, where it reads all input anew"
+REMEDY = "make the tables anew from the log with `tidemark rebuild SPEC`, or take the change back"
+_OTHER_NAME = "take the change back, or give the new spec another name or warehouse, where it reads all input anew"
 _NOTE = "spec_file"  # of the input of an ingestion's plan
 
 
@@ -104,6 +105,22 @@ def check_spec(workspace: Workspace) -> bool:
     return True
 
 
+def ensure_rebuildable(workspace: Workspace) -> None:
+    """Check that the tables can be made anew for the spec from the log that is there.
+
+    Raises:
+        SpecError: They cannot.
+    """
+    changes = changes_of_spec(workspace)
+    refused = [one for one in changes if one.meaning is Meaning.REFUSED]
+    if refused:
+        raise _changed(refused, workspace.file, workspace.lake.root, "changes that the log goes with", _OTHER_NAME)
+    narrower = [one for one in changes if one.path.endswith(".schema") and one.meaning is Meaning.NEEDS_THE_PAST]
+    if narrower:
+        remedy = "take the change back, or give the new column another name with `rename`"
+        raise _changed(narrower, workspace.file, workspace.lake.root, "types that hold all values of the log", remedy)
+
+
 def refuse_two_meanings_of_time(workspace: Workspace) -> None:
     """A log that was judged under more than one meaning of time cannot be recomputed under one.
 
@@ -120,8 +137,7 @@ def refuse_two_meanings_of_time(workspace: Workspace) -> None:
         raise SpecError(
             f"The spec of {workspace.spec.name} judges events in another way than when its log was processed.",
             expected="the same settings of time for the whole log, so that recomputed days equal those of live runs",
-            remedy="take the change back, or process the input under the new spec in another warehouse; recomputing "
-            "the past across such a change is not supported yet",
+            remedy="make all tables anew with `tidemark rebuild SPEC`, or take the change back",
         )
 
 
@@ -144,9 +160,12 @@ def _refuse(changes: Sequence[Change], file: SpecFile, where: object) -> None:
     refused = [one for one in changes if one.needs_decision]
     if not refused:
         return
-    rows = [line_of(one, file) for one in refused]
-    raise SpecError(
-        "\n  ".join([f"{file.name} changed since the tables in {where} were made:", *rows]),
-        expected=EXPECTED,
-        remedy=REMEDY,
-    )
+    rebuilt = all(one.meaning is Meaning.NEEDS_THE_PAST for one in refused)
+    raise _changed(refused, file, where, EXPECTED, REMEDY if rebuilt else _OTHER_NAME)
+
+
+def _changed(changes: Sequence[Change], file: SpecFile, where: object, expected: str, remedy: str) -> SpecError:
+    """Return the error that names changes."""
+    rows = [line_of(one, file) for one in changes]
+    found = "\n  ".join([f"{file.name} changed since the tables in {where} were made:", *rows])
+    return SpecError(found, expected=expected, remedy=remedy)

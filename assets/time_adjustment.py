@@ -165,6 +165,7 @@ def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
         items.append(_item(front, REOPEN, segment.reopens))
     if check_spec(workspace):
         why = "the pipeline's first batch" if segment.first_seq == 0 else "the spec file changed"
+        why = "the spec of the rebuild" if workspace.log_of else why
         items.append(_item(front, SPEC, why, argument=workspace.spec.canonical_json()))
     clock_us = workspace.position().clock_us if follows_waits(workspace.spec) else None
     if clock_us is not None and waits_before(workspace).sources != segment.waits:
@@ -187,7 +188,7 @@ def _losses(workspace: Workspace, segment: LogSegment) -> list[dict[str, object]
     if not any(isinstance(source, KafkaSource) and source.on_data_loss == "note" for source in sources):
         return []
     found: list[dict[str, object]] = []
-    for read in workspace.batches.history("ingest"):
+    for read in workspace.reading.history("ingest"):
         first = read.plan.first_seq
         if segment.first_seq <= first < segment.end_seq:
             for name, lost in read.plan.input.get(LOST, {}).items():

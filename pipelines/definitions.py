@@ -28,6 +28,7 @@ from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace
 from tidemark.pipelines import wrong_specs
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
+from tidemark.pipelines.rebuilding import rebuild_job
 from tidemark.pipelines.spec_files import SpecFolder, read_specs
 from tidemark.pipelines.upkeep import upkeep_job
 from tidemark.resources.counted_warehouse import note_code_location
@@ -53,7 +54,8 @@ def definitions(
     """Make Dagster definitions of pipelines, to merge into those of a project.
 
     Each pipeline brings its assets, whose keys and group are the pipeline's name, their checks, the jobs
-    `<pipeline>_live` and `<pipeline>_maintain`, and the schedule or sensor that its spec asks for. All share two
+    `<pipeline>_live`, `<pipeline>_maintain` and `<pipeline>_rebuild`, and the schedule or sensor that its spec asks
+    for. All share two
     resources: `tidemark_spark`, and `tidemark_batch`, which tells a run what to process. No Spark is started before a
     run needs it.
 
@@ -116,12 +118,12 @@ def build_definitions(
     """
     choice = choice or choose_spark(settings, [path for file in files for path in file.inputs])
     looks = [Workspace(file, settings.warehouse, memory=memory or Memory()) for file in files]  # without Spark
-    each = [_definitions_of(one, settings, LiveRun(_opener(one, choice, accepted, tell))) for one in looks]
+    each = [_definitions_of(one, settings, choice, LiveRun(_opener(one, choice, accepted, tell))) for one in looks]
     resources = {SPARK: _spark_resource(tuple(sorted(choice.config.items()))), BATCH: NOTHING_ASKED}
     return Definitions.merge(*each, Definitions(resources=resources))
 
 
-def _definitions_of(looks: Workspace, settings: Settings, run: LiveRun) -> Definitions:
+def _definitions_of(looks: Workspace, settings: Settings, choice: SparkChoice, run: LiveRun) -> Definitions:
     """All of one pipeline but the resource."""
     file, spec = looks.file, looks.spec
     live = live_assets(spec, run)
@@ -135,7 +137,7 @@ def _definitions_of(looks: Workspace, settings: Settings, run: LiveRun) -> Defin
     return Definitions(
         assets=[*live, *window_assets(spec, run.workspace)],
         asset_checks=live_checks(spec, run, settings.data_docs),
-        jobs=[job, upkeep_job(file, settings)],
+        jobs=[job, upkeep_job(file, settings), rebuild_job(file, settings, choice)],
         schedules=[live_schedule(looks, job.name)] if isinstance(given, str) else [],
         sensors=[live_sensor(looks, job.name, given)] if isinstance(given, OnNewInput) else [],
     )

@@ -150,6 +150,9 @@ def _left_over(workspace: Workspace, left: Plan) -> Iterator[str]:
             "it as it is."
         )
         return
+    if left.kind == "rebuild":
+        yield f"{batch}: it was stopped. The tables are as they were. To do: `tidemark rebuild SPEC` goes on with it."
+        return
     why = "its run failed" if left.released else f"{left.owner} has ended without a message"
     begun = instant_of(round(left.planned_at.timestamp() * 1e6))
     yield f"{batch}: {why}. It was begun at {begun:%Y-%m-%d %H:%M:%S} UTC. To do: `tidemark run` goes on with it."

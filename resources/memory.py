@@ -37,9 +37,9 @@ class Memory:
         self._same_rows: dict[tuple[str, int, int], int] = {}
         self._pipeline_rows: dict[tuple[int, int], dict[str, Any]] = {}
 
-    def tables(self, folder: Place) -> Opened:
-        """The opened tables of the pipeline, which stand in a folder."""
-        self._tables = self._tables or Opened(folder)
+    def tables(self, folder: Place, elsewhere: Mapping[str, Place]) -> Opened:
+        """The opened tables of the pipeline, which stand in a folder, some of them elsewhere."""
+        self._tables = self._tables or Opened(folder, elsewhere)
         return self._tables
 
     def rows(self, lake: Lake, table: str, version: int) -> pa.Table:
@@ -56,9 +56,9 @@ class Memory:
             self._same_rows[key] = same_rows(lake, table, committed, latest)[0]
         return self._same_rows[key]
 
-    def pipeline_row(self, lake: Lake, batch_id: int) -> dict[str, Any]:
+    def pipeline_row(self, lake: Lake, batch_id: int, version: int) -> dict[str, Any]:
         """The row of `watermarks` that a batch wrote for the whole pipeline, which has no timeline."""
-        key = batch_id, lake.version(WATERMARKS)
+        key = batch_id, version
         if key not in self._pipeline_rows:
             of_batch = [("_batch_id", "=", batch_id), ("_timeline", "=", None)]
             self._pipeline_rows[key] = lake.rows(WATERMARKS, key[1], filters=of_batch).to_pylist()[0]

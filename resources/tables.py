@@ -4,7 +4,9 @@ Here: what stands where under `<warehouse>/<pipeline>/`. Not here: how it is rea
 the schemas that depend on the spec.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import PurePosixPath
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -29,6 +31,8 @@ DEAD_LETTERS = "dead_letters"
 WATERMARKS = "watermarks"
 BATCHES = "batches"
 FILES = "_state/files"
+REBUILD = "_rebuild"
+"""The folder in which a rebuild makes its tables, beside those of the pipeline."""
 FIRST_TIMES = "_state/first_times"
 OPEN_EVENTS = "_state/open_events"
 SESSION_EVENTS = "_state/session_events"
@@ -85,6 +89,33 @@ def open_in_column(others: Iterable[str]) -> str:
     return name
 
 
+OF_THE_LOG = (RAW_EVENTS, LOG_CONTROL, BATCHES, FILES)
+"""The tables from which a rebuild makes the others."""
+
+
+def remedy_of(place: object) -> str:
+    """Return what to do where a table, or a file of one, is lost or damaged.
+
+    Args:
+        place: Its path or URL.
+    """
+    backup = "restore the pipeline's folder from a backup, all tables of one time"
+    if _is_of_the_log(PurePosixPath(str(place)).parts):
+        return f"{backup}. Nothing was changed"
+    return f"make the table anew from the log with `tidemark rebuild SPEC`, or {backup}. Nothing was changed"
+
+
+def _is_of_the_log(parts: Sequence[str]) -> bool:
+    """Return whether the last table that a path leads through is one that cannot be made anew."""
+    derived = (ORDERED_EVENTS, HELD_EVENTS, DEAD_LETTERS, WATERMARKS)
+    for above, name in reversed([*pairwise(parts)]):
+        if name in OF_THE_LOG or f"{above}/{name}" in OF_THE_LOG:
+            return above not in ("windows", "history", "seen_groups", "flushed", "open_results")  # names of windows
+        if name in derived or above in ("windows", "history", "_state"):
+            return False
+    return False
+
+
 def pipeline_folder(warehouse: Place, pipeline: str) -> Place:
     """Return the folder that holds a pipeline's tables."""
     return warehouse / pipeline
@@ -110,7 +141,7 @@ _NUMBERS = pa.map_(pa.string(), pa.int64())
 BATCHES_SCHEMA = pa.schema(
     [
         ("_batch_id", pa.int64()),
-        ("kind", pa.string()),  # ingest, process, backfill, change
+        ("kind", pa.string()),  # ingest, process, backfill, change, rebuild
         ("state", pa.string()),  # planned, heartbeat, released, committed, accepted
         ("attempt", pa.int64()),
         ("owner", pa.string()),
@@ -136,7 +167,7 @@ LOG_CONTROL_SCHEMA = pa.schema(
     [
         ("_after_seq", pa.int64()),  # the item stands behind this record of the log; -1 before the first
         ("_control_seq", pa.int64()),  # 0, 1, 2, ... over the whole log: orders items behind the same record
-        ("kind", pa.string()),  # spec, tick, wait, data_loss, end_of_input, reopen
+        ("kind", pa.string()),  # spec, tick, wait, data_loss, end_of_input, reopen, rebuild
         ("clock", _INSTANT),
         ("argument", pa.string()),  # JSON
         ("reason", pa.string()),

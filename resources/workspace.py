@@ -4,12 +4,12 @@ Here: opening these for one pipeline. Not here: what was read of them and is kep
 them (assets/), the rules (timeops/).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -21,7 +21,13 @@ from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.migration import migrate
 from tidemark.resources.lake.reading import without_spark
 from tidemark.resources.lake.undoing import outputs, prepare, take_back
-from tidemark.resources.lake.whole import ensure_log_is_not_older, ensure_none_is_left, ensure_whole
+from tidemark.resources.lake.whole import (
+    broken_tables,
+    ensure_log_is_not_older,
+    ensure_none_is_left,
+    ensure_whole,
+    half_made,
+)
 from tidemark.resources.memory import Memory
 from tidemark.resources.places.checks import ensure_answers, ensure_folder
 from tidemark.resources.places.place import Place
@@ -46,6 +52,7 @@ by the wall clock."""
 
 POSITIONS = "positions"  # of the input of an ingestion's plan: where each source of Kafka stands behind it
 LOST = "lost"  # of it too: by source of Kafka the offsets that were gone before they were read
+LOST_TABLES = "lost_tables"  # of the input of a rebuild's plan: tables that it makes anew in empty folders
 WAITS = "waits"  # of the input of a plan: the sources, and splits, that wait for others of their alignment group
 
 
@@ -119,6 +126,8 @@ class Workspace:
         accepted: A batch that an operator takes although a blocking check failed.
         tell: Says what is being done to a person who waits for it.
         memory: What was read of the tables before; those who look at the same pipeline in one run share it.
+        log_of: The pipeline whose log it judges, where it makes the tables of that one anew; None where it has a log
+            of its own.
     """
 
     file: SpecFile
@@ -128,6 +137,7 @@ class Workspace:
     accepted: "Acceptance | None" = None
     tell: Callable[[str], None] = silent
     memory: Memory = field(default_factory=Memory, repr=False)
+    log_of: "Workspace | None" = field(default=None, repr=False)
 
     @property
     def spec(self) -> Spec:
@@ -153,12 +163,18 @@ class Workspace:
             "name another folder with --warehouse or TIDEMARK_WAREHOUSE",
         )
         ensure_answers(self.warehouse)
-        return Lake(self.folder, self.session, self.memory.tables(self.folder))
+        elsewhere = {tables.RAW_EVENTS: self.log_of.lake.path(tables.RAW_EVENTS)} if self.log_of else {}
+        return Lake(self.folder, self.session, self.memory.tables(self.folder, elsewhere))
 
     @cached_property
     def batches(self) -> BatchLog:
         """The log of batches."""
         return BatchLog(self.lake, self.memory.batches)
+
+    @property
+    def reading(self) -> BatchLog:
+        """The log of batches that tells what was read into the log."""
+        return self.log_of.batches if self.log_of else self.batches
 
     @property
     def spark(self) -> "SparkSession":
@@ -177,15 +193,16 @@ class Workspace:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Every table of the pipeline but `batches`, which is the log of the others."""
+        """Every table of the pipeline but `batches`, which is the log of the others, and those that others write."""
         released = (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if self.spec.outputs.ordered_events else ()
         needed = dict.fromkeys(tables.needed_table(window) for window in self.spec.windows)
         flushed = [tables.flushed_table(window.name) for window in self.spec.windows]
         seen = tuple(tables.seen_groups_table(window.name) for window in self.spec.windows if window.empty)
         timelines = (tables.TIMELINES,) if self.keeps_timelines else ()
         first_times = (tables.FIRST_TIMES,) if self.spec.time.deduplicate_by else ()
+        read = () if self.log_of else (tables.RAW_EVENTS, tables.FILES)
         return (
-            *(tables.RAW_EVENTS, tables.LOG_CONTROL, tables.DEAD_LETTERS, tables.WATERMARKS, tables.FILES),
+            *(*read, tables.LOG_CONTROL, tables.DEAD_LETTERS, tables.WATERMARKS),
             *released,
             *needed,
             *seen,
@@ -224,12 +241,31 @@ class Workspace:
         if self.memory.is_looked_at or not self.exists:
             return
         last = self.batches.last_commit()
+        if lost := self._made_anew():
+            raise half_made(self.lake, lost)
         ensure_log_is_not_older(self.lake, self.batches.base_versions(self.tables), self.batches.newest_attempt)
         if last is not None:
-            committed = {name: last.table_versions[name] for name in self.tables if name in last.table_versions}
+            committed = self._committed
             base = {name: self._base_of(name, version) for name, version in committed.items()}
             ensure_whole(self.lake, committed, base | {tables.BATCHES: self.lake.version(tables.BATCHES)})
         self.memory.is_looked_at = True
+
+    @property
+    def _committed(self) -> dict[str, int]:
+        """Version of each table of the spec that the last commit names."""
+        last = self.batches.last_commit()
+        versions = last.table_versions if last else {}
+        return {name: versions[name] for name in self.tables if name in versions}
+
+    def _made_anew(self) -> tuple[str, ...]:
+        """The tables that were lost, and that a rebuild which did not end has begun to make anew."""
+        pending = self.batches.pending("rebuild")
+        return tuple(pending.input.get(LOST_TABLES, ())) if pending else ()
+
+    def broken_tables(self) -> dict[str, LakeError]:
+        """The tables that lack what the last commit says, each with what is wrong with it."""
+        found = broken_tables(self.lake, self._committed, self._base_of)
+        return found | {name: half_made(self.lake, [name]) for name in self._made_anew()}
 
     @property
     def is_prepared(self) -> bool:
@@ -250,6 +286,8 @@ class Workspace:
         return self._base_of(table, self.batches.base_versions([table])[table])
 
     def _base_of(self, table: str, committed: int) -> int:
+        if self.log_of and table == tables.RAW_EVENTS:
+            return self.log_of.base_of(table)
         try:
             latest = self.lake.version(table, committed)
         except LakeError:  # there is no such table any more; who works on it says so
@@ -264,16 +302,22 @@ class Workspace:
         """All rows of a small table as of the last commit, read once for each version."""
         return self.memory.rows(self.lake, table, self.base_of(table))
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, plan: Plan, *, but: Collection[str] = ()) -> None:
         """Take back what earlier attempts have written, in all tables; bring these to the present format and spec.
+
+        Args:
+            plan: The batch that is to write.
+            but: Tables that are left out.
 
         Raises:
             ForeignChangeError: Somebody else has changed rows since the last commit.
         """
-        prepare(self.lake, self.batches.base_versions(self.tables), plan.attempt)
-        migrate(self.lake, self.tables, self.tell)
+        names = [table for table in self.tables if table not in but]
+        prepare(self.lake, self.batches.base_versions(names), plan.attempt)
+        migrate(self.lake, names, self.tell)
         for window in self.spec.windows:
-            self.lake.set_change_feed(tables.window_table(window.name), on=window.change_feed)
+            if tables.window_table(window.name) not in but:
+                self.lake.set_change_feed(tables.window_table(window.name), on=window.change_feed)
 
     def ready(self, table: str, plan: Plan) -> int:
         """Version that the batch's write of a table has to expect, with what an earlier attempt wrote undone."""
@@ -283,18 +327,23 @@ class Workspace:
         """As `ready`, with the columns that the rows have and the table lacks."""
         return self.lake.grow(table, rows.schema, attempt=plan.attempt, expect=self.ready(table, plan))
 
-    def outputs(self, plan: Plan) -> dict[str, int]:
+    def outputs(self, plan: Plan, *, but: Collection[str] = ()) -> dict[str, int]:
         """Version of each table that a batch is to commit, if it holds what it must and nothing else.
+
+        Args:
+            plan: The batch.
+            but: Tables that are left out.
 
         Raises:
             ForeignChangeError: Somebody else has changed rows.
             ConflictError: Another attempt has written.
         """
-        return outputs(self.lake, self.batches.base_versions(self.tables), plan.attempt)
+        names = [table for table in self.tables if table not in but]
+        return outputs(self.lake, self.batches.base_versions(names), plan.attempt)
 
     def positions_of(self, source: KafkaSource) -> Positions | None:
         """Where a source of Kafka stands behind the last ingestion; None before its first one."""
-        last = self.batches.last_commit("ingest") if self.exists else None
+        last = self.reading.last_commit("ingest") if self.exists else None
         noted = last.plan.input.get(POSITIONS, {}).get(source.name) if last else None
         return None if noted is None else Positions.from_json(noted)
 
@@ -310,18 +359,18 @@ class Workspace:
 
     def log_end(self) -> int:
         """Number of records in the log, which is the next `_arrival_seq`."""
-        last = self.batches.last_commit("ingest")
+        last = self.reading.last_commit("ingest")
         return int(last.plan.end_seq or 0) if last else 0
 
     def log_clock_us(self) -> int | None:
         """Clock after the last record or tick of the log, microseconds; None before the first timed record."""
-        last, processed = self.batches.last_commit("ingest"), self.batches.last_commit("process")
+        last, processed = self.reading.last_commit("ingest"), self.batches.last_commit("process")
         clocks = [last.counts.get("clock_us") if last else None, tick_of(processed.plan) if processed else None]
         return max((us for us in clocks if us is not None), default=None)
 
     def last_arrivals(self) -> dict[str, LastArrival | None]:
         """The last arrival of each source that the log has; None before its first record with one."""
-        last = self.batches.last_commit("ingest")
+        last = self.reading.last_commit("ingest")
         counts = last.counts if last else {}
         found: dict[str, LastArrival | None] = {}
         for source in self.spec.sources:
@@ -333,7 +382,7 @@ class Workspace:
 
     def first_clock_us(self) -> int | None:
         """Clock at the first timed record of the log, microseconds; None before it."""
-        last = self.batches.last_commit("ingest") if self.exists else None
+        last = self.reading.last_commit("ingest") if self.exists else None
         return last.counts.get("first_clock_us") if last else None
 
     def processed_end(self) -> int:
@@ -348,11 +397,18 @@ class Workspace:
 
     def position_after(self, batch_id: int) -> "Position":
         """The state that the time stage of a batch wrote."""
-        return Position.of(self.memory.pipeline_row(self.lake, batch_id))
+        return Position.of(self._pipeline_row(batch_id))
 
     def counts_of(self, batch_id: int) -> dict[str, int]:
         """The counts that the time stage of a batch wrote."""
-        return dict(self.memory.pipeline_row(self.lake, batch_id)["counts"])
+        return dict(self._pipeline_row(batch_id)["counts"])
+
+    def _pipeline_row(self, batch_id: int) -> Mapping[str, Any]:
+        """The row of `watermarks` that a batch wrote for the whole pipeline: a committed one, or the one at work."""
+        last = self.batches.last_commit()
+        is_committed = last is not None and batch_id <= last.batch_id
+        version = self.base_of(tables.WATERMARKS) if is_committed else self.lake.version(tables.WATERMARKS)
+        return self.memory.pipeline_row(self.lake, batch_id, version)
 
 
 def without_tables(file: SpecFile, session: "Callable[[], SparkSession]") -> Workspace:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from tidemark.assets.batch.clocks import clocks_behind, place_of
 from tidemark.assets.log_control import waits_of, was_reopened
 from tidemark.assets.planning import segment_of
+from tidemark.assets.schemas import log_schema, payload_of
 from tidemark.assets.state.dedup import Span, known_first_times, spans_of
 from tidemark.assets.state.releases import held_before
 from tidemark.assets.state.timelines import timelines_before
@@ -268,4 +269,6 @@ class Batch(BatchWriter):
 def records_between(workspace: Workspace, first_seq: int, end_seq: int) -> DataFrame:
     """The records of the log from one number on and before another; files without any are not opened."""
     segment = [(c.SEQ, ">=", first_seq), (c.SEQ, "<", end_seq)]
-    return workspace.read_base(tables.RAW_EVENTS, filters=segment)
+    records = workspace.read_base(tables.RAW_EVENTS, filters=segment)
+    # The log may have been read by another spec: a column that came later is null, one that has gone is left out.
+    return records.to(log_schema(payload_of(workspace))) if workspace.log_of else records

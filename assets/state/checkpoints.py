@@ -54,9 +54,14 @@ def checkpoints_of(workspace: Workspace) -> list[Checkpoint]:
 
 
 def has_state(workspace: Workspace, checkpoint: Checkpoint) -> bool:
-    """Whether the timelines at a checkpoint can still be read: VACUUM may have deleted their files."""
+    """Whether the timelines at a checkpoint can still be read.
+
+    VACUUM may have deleted their files, and a rebuild keeps but those of its last batch.
+    """
     if not workspace.keeps_timelines:
         return True
+    if checkpoint.batch_id >= 0 and tables.TIMELINES not in checkpoint.versions:
+        return False
     return workspace.lake.has_files(tables.TIMELINES, checkpoint.version_of(tables.TIMELINES))
 
 

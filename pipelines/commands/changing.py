@@ -42,7 +42,7 @@ _STYLES = {"nothing": "green", "from here on": "cyan", "needs the past": "yellow
 @overrides_option
 @says_errors
 def plan(*, spec: Path, warehouse: "Place | None", as_json: bool, overrides: tuple[str, ...]) -> None:
-    """Show what changed in SPEC since the last commit, and what that means.
+    """Show what changed in SPEC since the last commit, and its effect.
 
     Each change is one of: nothing; from here on; needs the past; refused. Also shown is how much a run, or computing
     the past anew, has to do and about how long that takes. Where time or windows changed, the whole log is judged in

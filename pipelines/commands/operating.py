@@ -1,7 +1,8 @@
-"""Commands that set up and look after pipelines: `tidemark init`, `backfill`, `changes`, `maintain`, and others.
+"""Commands that set up and look after pipelines: `tidemark init`, `backfill`, `rebuild`, `maintain`, and others.
 
 Here: what a person types and reads, what `init` lays out where. Not here: what is done (../days.py,
-assets/changes.py, ../upkeep.py, ../serving.py), what `dagster.yaml` says (resources/settings.py).
+../rebuilding.py, assets/changes.py, ../upkeep.py,
+../serving.py), what `dagster.yaml` says (resources/settings.py).
 """
 # ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
 
@@ -176,6 +177,43 @@ def backfill(
     with dagster_instance(settings, file.spec.name) as instance, telling(file.spec.name) as tell:
         rows = rebuild(file, settings, windows, *days, instance=instance, tell=tell)
     _show_days(file.spec.name, *days, rows)
+
+
+@click.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option("--reason", metavar="TEXT", help="Why; kept in `batches` and `log_control`.")
+@warehouse_option
+@overrides_option
+@spark_ui_option
+@says_errors
+def rebuild(
+    *, spec: Path, reason: str | None, warehouse: "Place | None", overrides: tuple[str, ...], spark_ui: bool
+) -> None:
+    """Make all derived tables of SPEC anew from its log.
+
+    They become what a new pipeline of the spec, as it is now, gives of the same log: use it after a change of the
+    spec that needs the past, or where a table was lost or damaged. Needed are `raw_events`, `log_control`, `batches`
+    and `_state/files`. It works beside the old tables and switches all of them in one commit. Until then readers see
+    the old ones, and runs go on; what they process comes too. Stopped, it goes on where it was. The old state stays
+    readable as long as `tidemark maintain --retain` says.
+
+    Exit status: 0 done; 2 bad spec or usage; 1 a failure, or a failed blocking check.
+    """
+    why = sentence(reason, "--reason") if reason is not None else None
+    from tidemark.pipelines.rebuilding import rebuild_pipeline
+    from tidemark.pipelines.terminal import telling
+
+    [file] = read_specs([spec], overrides)
+    settings, name = settings_of(warehouse, spark_ui=spark_ui), file.spec.name
+    with dagster_instance(settings, name) as instance, telling(name) as tell:
+        done = rebuild_pipeline(file, settings, why, instance=instance, tell=tell)
+    put(
+        f"{name}: made anew from the {done.commit.counts['records']:,} records of the log, as batch "
+        f"{done.commit.batch_id}"
+    )
+    width = max(len(table) for table in done.rows)
+    for table, n in done.rows.items():
+        put(f"  {table:<{width}}  {n:>12,} rows")
 
 
 def _show_days(name: str, first: date, last: date, rows: "Mapping[str, int]") -> None:
@@ -366,4 +404,4 @@ def serve(*, port: int, spark_ui: bool) -> None:
         raise
 
 
-COMMANDS = (init, backfill, changes, maintain, register, serve)
+COMMANDS = (init, backfill, rebuild, changes, maintain, register, serve)

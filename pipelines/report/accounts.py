@@ -16,7 +16,7 @@ from tidemark.pipelines.report.words import REASONS, STAGES
 from tidemark.pipelines.terminal import Counts, ordered
 from tidemark.pipelines.values import instant, length, plural, shortened
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit
+from tidemark.resources.batches.plans import NUMBERS, Commit
 from tidemark.resources.lake.queries import newest_rows, pieces
 from tidemark.resources.sources.known_offsets import Positions
 from tidemark.resources.tables import DEAD_LETTERS
@@ -194,8 +194,13 @@ def _batch(commit: Commit, state: State) -> BatchLine:
     if plan.kind == "change":
         done = f"changes of rows by somebody else {plan.input['decision']}: {commit.reason}"
         return BatchLine(commit, 0, None, None, done)
+    if plan.kind == "rebuild":
+        why = f": {commit.reason}" if commit.reason else ""
+        done = "tables made anew from the log" if NUMBERS in plan.input else "a rebuild was begun"
+        return BatchLine(commit, 0, None, None, f"{done}{why}")
     dead_letters = dead_letters_by_reason(counts, [window.name for window in state.spec.windows]).total()
-    notes = [f"reopened after a flush: {plan.input['reopen']}"] if plan.input.get("reopen") else []
+    notes = ["judged anew by a rebuild"] if plan.is_replayed else []
+    notes += [f"reopened after a flush: {plan.input['reopen']}"] if plan.input.get("reopen") else []
     notes += ["the end of input was flushed"] if plan.input.get("flush") else []
     notes += [f"accepted although a check failed: {commit.reason}"] if commit.reason is not None else []
     in_order = ordered(counts) if state.spec.outputs.ordered_events else None

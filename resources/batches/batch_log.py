@@ -8,12 +8,15 @@ is made anew. So of two runs that begin at once exactly one wins, and a run that
 batch has a plan row; heartbeat rows when it takes long; a release row when its run gave it up; and at last a commit
 row, which names the version of every table: readers open the tables at these. Each plan is an attempt, numbered over
 the life of the pipeline. The latest attempt is the one in force; earlier ones without a commit are superseded.
+
+A rebuild commits the batches that it made together with itself. They supersede the batches that judged the log
+before, and all that others made of these.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
@@ -21,7 +24,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from tidemark.resources.batches.plans import Commit, Kind, Owner, Plan, Row, commit_from, is_gone, plan_of, row_of
+from tidemark.resources.batches.plans import (
+    NUMBERS,
+    RESERVES,
+    Commit,
+    Kind,
+    Owner,
+    Plan,
+    Row,
+    commit_from,
+    is_gone,
+    plan_of,
+    row_of,
+)
+from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.once import ConflictError
 from tidemark.resources.places.checks import ensure_put_if_absent
@@ -31,6 +47,8 @@ from tidemark.timeops.errors import BusyError, FencedError, LakeError
 
 HEARTBEAT = timedelta(seconds=30)
 _COMMITTED = ("committed", "accepted")
+_OF_RESULTS = ("process", "backfill", "change")
+"""Kinds of batches that a rebuild supersedes."""
 _COMPACT_EVERY = 8  # batches: each leaves a few files of one row in the table, and every look opens them all
 _TRIES = 50
 _KEPT_ATTEMPTS = 4  # of the run's own batches and the last commits, whose rows are asked for again and again
@@ -54,11 +72,13 @@ class _Known:
         version: The version.
         index: The columns by which rows are found.
         rows: All rows of some attempts.
+        rebuilt: The last rebuild of all tables; None where there was none.
     """
 
     version: int
     index: pa.Table
     rows: Mapping[int, list[Row]]
+    rebuilt: Plan | None
 
     def then(self, version: int, written: pa.Table) -> "_Known":
         """What is known of the next version, that has rows of one attempt more."""
@@ -67,7 +87,18 @@ class _Known:
         if attempt in rows or not pc.any(pc.equal(self.index["attempt"], attempt)).as_py():
             rows[attempt] = [*rows.get(attempt, []), *written.to_pylist()]
         index = pa.concat_tables([self.index, written.select(self.index.column_names)]).combine_chunks()
-        return _Known(version, index, rows)
+        return _Known(version, index, rows, self.rebuilt)
+
+    def committed(self, kind: Kind | None) -> pa.Table:
+        """Return the index of the commits in force, of a kind if one is named."""
+        done = self.index.filter(pc.is_in(self.index["state"], value_set=pa.array(_COMMITTED)))
+        if self.rebuilt is not None:
+            number = pc.field("_batch_id")
+            counts = (number > self.rebuilt.batch_id) | ~pc.field("kind").isin(_OF_RESULTS)
+            for first, last in self.rebuilt.input[NUMBERS]:
+                counts |= (number >= first) & (number <= last)
+            done = done.filter(counts)
+        return done if kind is None else done.filter(pc.equal(done["kind"], kind))
 
 
 class BatchMemory:
@@ -89,10 +120,8 @@ class BatchLog:
         self._lake, self._memory = lake, memory or BatchMemory()
 
     def last_commit(self, kind: Kind | None = None) -> Commit | None:
-        """Return the latest commit, or the latest of a kind; None before the first."""
-        known = self._known()
-        of_kind = known.index if kind is None else known.index.filter(pc.equal(known.index["kind"], kind))
-        return self._commit_in(known.version, of_kind)
+        """Return the latest commit in force, or the latest of a kind; None before the first."""
+        return self._last(self._known(), kind)
 
     def commit_of(self, batch_id: int) -> Commit | None:
         """Return the commit of a batch, None when it has none."""
@@ -109,10 +138,17 @@ class BatchLog:
         return self._look().attempt
 
     def history(self, kind: Kind | None = None, *, after: int = -1) -> list[Commit]:
-        """Return all commits, by batch; those of a kind if one is named, and those after a batch."""
+        """Return the commits in force, by batch; those of a kind if one is named, and those after a batch."""
+        rebuilt = self._known().rebuilt
+        found = [commit for commit in self.every_commit(after=after) if kind in (None, commit.plan.kind)]
+        if rebuilt is None:
+            return found
+        return [commit for commit in found if not _is_superseded(commit.batch_id, commit.plan.kind, rebuilt)]
+
+    def every_commit(self, *, after: int = -1) -> list[Commit]:
+        """Return all commits after a batch, those that a rebuild has superseded among them, by batch."""
         rows = self._lake.rows(BATCHES, filters=[("_batch_id", ">", after), ("state", "in", list(_COMMITTED))])
-        found = [commit_from(row) for row in rows.sort_by("_batch_id").to_pylist()]
-        return [commit for commit in found if kind in (None, commit.plan.kind)]
+        return [commit_from(row) for row in rows.sort_by("_batch_id").to_pylist()]
 
     def base_versions(self, tables: Iterable[str]) -> dict[str, int]:
         """Return the version of each table as of the last commit; 0, the empty table, where it names none."""
@@ -131,6 +167,7 @@ class BatchLog:
         end_seq: int | None,
         input: Mapping[str, Any],  # noqa: A002 - the name of the column
         fingerprint: str,
+        number: int | None = None,
     ) -> Plan:
         """Take on the next batch, or take over the pending one.
 
@@ -146,6 +183,7 @@ class BatchLog:
             end_seq: End of the range, not in it; None if only the ingestion will tell.
             input: What else it reads; goes into JSON.
             fingerprint: Fingerprint of the spec.
+            number: Of the batch, where it is not the next one.
 
         Raises:
             BusyError: Another run is at work, or has committed a batch since; nothing was changed.
@@ -155,7 +193,7 @@ class BatchLog:
 
         def decide(view: _View) -> Row:
             _refuse_if_busy(view, owner, now, after)
-            batch_id = view.last.batch_id + 1 if view.last else 0
+            batch_id = next_number(view.last) if number is None else number
             attempt = view.attempt + 1
             plan = Plan(batch_id, kind, attempt, owner, now, now, first_seq, end_seq, input, fingerprint, False)
             return row_of(plan, "planned")
@@ -173,6 +211,7 @@ class BatchLog:
         *,
         reason: str | None = None,
         end_seq: int | None = None,
+        made: Iterable[Commit] = (),
     ) -> Commit:
         """Commit a batch: from now on readers see its outputs. Repeated, it changes nothing.
 
@@ -184,6 +223,8 @@ class BatchLog:
             now: The present instant.
             reason: Why an operator accepts the batch although a blocking check failed.
             end_seq: End of the batch's range of the log, where the plan did not know it.
+            made: Batches that a rebuild has made, committed at the same moment; the last of them left the tables as
+                they are now.
 
         Raises:
             FencedError: Another run has taken the batch over.
@@ -197,9 +238,12 @@ class BatchLog:
             row = row_of(plan, "committed" if reason is None else "accepted")
             versions = {**(view.last.table_versions if view.last else {}), **table_versions}
             row |= {"committed_at": now, "counts": dict(counts), "table_versions": versions, "reason": reason}
+            if of_rebuild:
+                of_rebuild[-1]["table_versions"] = versions
             return row | {"end_seq": plan.end_seq if end_seq is None else end_seq}
 
-        row = self._write(decide)
+        of_rebuild = [_made_by(one, plan) for one in made]
+        row = self._write(decide, of_rebuild)
         if row is not None and plan.batch_id % _COMPACT_EVERY == _COMPACT_EVERY - 1:
             self._lake.compact(BATCHES)
         commit = self.commit_of(plan.batch_id) if row is None else commit_from(row)
@@ -264,20 +308,23 @@ class BatchLog:
             done.set()
             thread.join()
 
-    def _write(self, decide: Callable[[_View], Row | None]) -> Row | None:
-        """Write the row decided on, if the table is still what the decision was made on; else decide anew."""
+    def _write(self, decide: Callable[[_View], Row | None], more: Sequence[Row] = ()) -> Row | None:
+        """Write the row decided on, if the table is still what the decision was made on; else decide anew.
+
+        More rows are written in the same commit.
+        """
         for _ in range(_TRIES):
             view = self._look()
             row = decide(view)
             if row is None:
                 return None
-            rows = pa.Table.from_pylist([row], schema=BATCHES_SCHEMA)
+            rows = pa.Table.from_pylist([*more, row], schema=BATCHES_SCHEMA)
             try:
                 written = self._lake.append_rows(BATCHES, rows, expect=view.version)
             except ConflictError:
                 continue
             before = self._memory.known
-            if before is not None and before.version == view.version:
+            if before is not None and before.version == view.version and row["kind"] != "rebuild":
                 self._memory.known = before.then(written.version, rows)
             return row
         raise BusyError(
@@ -290,7 +337,7 @@ class BatchLog:
         known = self._known()
         version, index = known.version, known.index
         attempt = pc.max(index["attempt"]).as_py() or 0
-        last = self._commit_in(version, index)
+        last = self._last(known, None)
         if attempt == (last.plan.attempt if last else 0):
             return _View(version, attempt, last, None)
         return _View(version, attempt, last, plan_of(self._rows_of(version, attempt)))
@@ -298,12 +345,23 @@ class BatchLog:
     def _known(self) -> _Known:
         version, known = self._lake.version(BATCHES), self._memory.known
         if known is None or known.version != version:
-            known = self._memory.known = _Known(version, self._read_index(version), {})
+            index = self._read_index(version)
+            known = self._memory.known = _Known(version, index, {}, self._last_rebuild(version, index))
         return known
+
+    def _last_rebuild(self, version: int, index: pa.Table) -> Plan | None:
+        """Return the plan of the last rebuild that switched all tables."""
+        of_kind = index.filter(pc.equal(index["kind"], "rebuild"))
+        if not pc.any(pc.is_in(of_kind["state"], value_set=pa.array(_COMMITTED))).as_py():
+            return None
+        filters: Filters = [("kind", "=", "rebuild"), ("state", "in", list(_COMMITTED))]
+        rows = self._lake.rows(BATCHES, version, filters=filters).sort_by("_batch_id").to_pylist()
+        plans = [plan_of([row]) for row in rows]
+        return next((plan for plan in reversed(plans) if NUMBERS in plan.input), None)
 
     def _read_index(self, version: int) -> pa.Table:
         """Return the columns by which rows are found, after a look at who wrote them."""
-        columns = ["attempt", "kind", "state", "format_version"]
+        columns = ["_batch_id", "attempt", "kind", "state", "format_version"]
         index = self._lake.rows(BATCHES, version, columns=columns)
         newest = pc.max(index["format_version"]).as_py() or 0
         if newest > FORMAT_VERSION:
@@ -314,13 +372,15 @@ class BatchLog:
             )
         return index
 
-    def _commit_in(self, version: int, index: pa.Table) -> Commit | None:
-        """Return the latest commit among the rows of an index."""
-        done = index.filter(pc.is_in(index["state"], value_set=pa.array(_COMMITTED)))
+    def _last(self, known: _Known, kind: Kind | None) -> Commit | None:
+        """Return the latest commit in force, of a kind if one is named."""
+        done = known.committed(kind)
         if not done.num_rows:
             return None
-        rows = self._rows_of(version, pc.max(done["attempt"]).as_py())
-        return next(commit_from(row) for row in rows if row["state"] in _COMMITTED)
+        newest = done.slice(pc.index(done["_batch_id"], pc.max(done["_batch_id"])).as_py(), 1).to_pylist()[0]
+        rows = self._rows_of(known.version, newest["attempt"])
+        number = newest["_batch_id"]
+        return next(commit_from(row) for row in rows if row["state"] in _COMMITTED and row["_batch_id"] == number)
 
     def _rows_of(self, version: int, attempt: int) -> list[Row]:
         known = self._memory.known
@@ -328,8 +388,26 @@ class BatchLog:
             return known.rows[attempt]
         rows: list[Row] = self._lake.rows(BATCHES, version, filters=[("attempt", "=", attempt)]).to_pylist()
         if known is not None and known.version == version:
-            self._memory.known = _Known(version, known.index, {**known.rows, attempt: rows})
+            self._memory.known = replace(known, rows={**known.rows, attempt: rows})
         return rows
+
+
+def next_number(last: Commit | None) -> int:
+    """Return the number of the batch after a commit, which may have kept some for a rebuild."""
+    return last.batch_id + 1 + int(last.plan.input.get(RESERVES, 0)) if last else 0
+
+
+def _is_superseded(number: int, kind: str, rebuilt: Plan) -> bool:
+    """Return whether a rebuild of all tables has made anew what a batch made."""
+    if kind not in _OF_RESULTS or number > rebuilt.batch_id:
+        return False
+    return not any(first <= number <= last for first, last in rebuilt.input[NUMBERS])
+
+
+def _made_by(commit: Commit, plan: Plan) -> Row:
+    """Return the row of a batch that a rebuild has made; readers cannot go back to it."""
+    row = row_of(commit.plan, "committed") | {"attempt": plan.attempt, "committed_at": commit.committed_at}
+    return row | {"counts": dict(commit.counts), "table_versions": {}, "reason": None}
 
 
 def _refuse_if_busy(view: _View, owner: Owner, now: datetime, after: int | None) -> None:

@@ -110,8 +110,15 @@ def _stat(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()  # the name before it is in brackets and may hold anything
 
 
-Kind = Literal["ingest", "process", "backfill", "change"]
+Kind = Literal["ingest", "process", "backfill", "change", "rebuild"]
 Row = dict[str, Any]
+
+RESERVES = "reserves"
+"""Of the input of a rebuild's plan: so many numbers of batches after its own are kept for those of the rebuild."""
+NUMBERS = "numbers"
+"""Of it too, when the tables were switched: first and last of the numbers of batches that the rebuild made."""
+REPLAYED = "replayed"
+"""Of the input of a batch that a rebuild made: how many control items of the log it and those before it replayed."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +134,7 @@ class Plan:
         heartbeat_at: When its owner was last heard of.
         first_seq: First `_arrival_seq` of its range of the log.
         end_seq: End of that range, not in it; None while an ingestion does not know it yet.
-        input: What else it reads: files and line ranges of an ingestion, days of a backfill.
+        input: What else it reads: files and line ranges of an ingestion, days of a backfill, windows of a rebuild.
         fingerprint: Fingerprint of the spec.
         released: Its owner gave it up, so the next run may take it over at once.
     """
@@ -143,6 +150,11 @@ class Plan:
     input: Mapping[str, Any]
     fingerprint: str
     released: bool
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether a rebuild made the batch: its records were judged before."""
+        return REPLAYED in self.input
 
     def is_left(self, now: datetime) -> bool:
         """Whether nobody works on it any more."""

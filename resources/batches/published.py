@@ -25,6 +25,6 @@ def committed_versions(folder: Place) -> list[int] | None:
         lake = Lake(root)
         if all((lake.path(table) / "_delta_log").is_dir() for table in (BATCHES, RAW_EVENTS)):
             table = relative(folder, root)
-            found = {commit.table_versions.get(table) for commit in BatchLog(lake).history()}
+            found = {commit.table_versions.get(table) for commit in BatchLog(lake).every_commit()}
             return sorted(version for version in found if version is not None)
     return None

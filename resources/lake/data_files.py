@@ -22,7 +22,15 @@ from pyarrow.fs import SubTreeFileSystem
 
 from tidemark.resources.lake.filters import files_of
 from tidemark.resources.lake.opened import Version
-from tidemark.resources.places.place import Place, RemotePath, files_below, relative, remove_tree, spark_url
+from tidemark.resources.places.place import (
+    Place,
+    RemotePath,
+    copy_file,
+    files_below,
+    relative,
+    remove_tree,
+    spark_url,
+)
 from tidemark.timeops.utc import instant_of
 
 if TYPE_CHECKING:
@@ -112,6 +120,18 @@ def write_pieces(pieces: Sequence[Piece], version: Version, attempt: int) -> Dat
         with ThreadPoolExecutor(pa.cpu_count()) as pool:
             for written in [pool.submit(write, files_of(folder), *one) for one in enumerate(pieces)]:
                 written.result()
+        return _files_in(folder, _columns_with_bounds(version))
+
+
+def take_files(files: Sequence[Place], version: Version, attempt: int) -> DataFiles:
+    """As `write_files`, of files that another table has: they get a second name, or in a store a copy."""
+    with _new_folder(version, attempt) as folder:
+        if not isinstance(folder, RemotePath):
+            folder.mkdir()
+        with ThreadPoolExecutor(pa.cpu_count()) as pool:
+            targets = [folder / f"{number:05}-{uuid4().hex[:12]}.parquet" for number in range(len(files))]
+            for copied in pool.map(copy_file, files, targets):
+                assert copied is None  # an error shows when it is asked for
         return _files_in(folder, _columns_with_bounds(version))
 
 

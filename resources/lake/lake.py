@@ -25,7 +25,7 @@ from tidemark.resources.lake.commits import (
     mark_of_columns,
     restored_version,
 )
-from tidemark.resources.lake.data_files import DataFiles, Piece, removals, write_files, write_pieces
+from tidemark.resources.lake.data_files import DataFiles, Piece, removals, take_files, write_files, write_pieces
 from tidemark.resources.lake.filters import Filters, arrow_condition, sql_condition
 from tidemark.resources.lake.once import TRIES, ConflictError, Once, Written
 from tidemark.resources.lake.opened import Version
@@ -37,6 +37,7 @@ from tidemark.resources.lake.table_columns import (
     with_columns_of,
 )
 from tidemark.resources.machine import writing
+from tidemark.resources.places.place import remove_tree
 from tidemark.timeops.errors import FencedError, LakeError
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
@@ -214,6 +215,55 @@ class Lake(Once):
 
         with writing(self.path(table)):
             return self._once(table, attempt, expect, rewrite)
+
+    def take_over(self, table: str, other: Version, *, attempt: int, expect: int) -> Written:
+        """Give a table the rows and the columns of another one, in the place of all that it has, in one commit.
+
+        Args:
+            table: The table.
+            other: The other one, as a version has it. Its files stay.
+            attempt: As for `append`.
+            expect: As for `append`.
+        """
+        made: list[DataFiles] = []
+
+        def take(delta: DeltaTable) -> Written:
+            here = self.opened.known(table, delta)
+            if not other.actions.num_rows and not here.actions.num_rows and other.schema == here.schema:
+                return Written(delta.version(), 0)
+            if not made:
+                made.append(take_files([other.folder / name for name in other.sizes], here, attempt))
+            [files] = made
+            said = {"userMetadata": mark(attempt), ADDED_ROWS: str(files.rows)}
+            once = CommitProperties(max_commit_retries=0, custom_metadata=said)
+            self._committing(table)
+            delta.create_write_transaction([*files.added], "overwrite", other.schema, commit_properties=once)
+            self._committed(table, delta.version() + 1)
+            return Written(delta.version() + 1, files.rows)
+
+        try:
+            with writing(self.path(table)):
+                return self._once(table, attempt, expect, take)
+        except (ConflictError, FencedError):
+            for files in made:
+                files.discard()
+            raise
+
+    def empty(self, table: str, *, attempt: int, expect: int) -> Written:
+        """Take all rows of a table away, in one commit if there are any; otherwise as `append`."""
+
+        def take_away(delta: DeltaTable) -> Written:
+            sizes = self.opened.known(table, delta).sizes
+            return (
+                self._commit_files(table, delta, removals(sizes), attempt) if sizes else Written(delta.version(), 0)
+            )
+
+        return self._once(table, attempt, expect, take_away)
+
+    def make_anew(self, table: str) -> None:
+        """Remove the folder of a table that is lost, so that it can be created again."""
+        remove_tree(self.path(table))
+        self.opened.forget(table)
 
     def _has_few_beside(self, table: str, where: Filters, stays: Filters | None) -> bool:
         """Return whether the files that a replacement takes away have few rows."""

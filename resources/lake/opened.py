@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +26,7 @@ from tidemark.resources.lake.filters import files_of
 from tidemark.resources.places.checks import failure_of_store
 from tidemark.resources.places.place import Place, RemotePath, delta_place
 from tidemark.resources.sources.delta_log import actions_in
+from tidemark.resources.tables import remedy_of
 from tidemark.timeops.errors import LakeError, first_line
 
 _DIGITS = re.compile(r"\d{20}")
@@ -106,13 +108,23 @@ class Opened:
 
     Args:
         root: Folder of the pipeline.
+        elsewhere: Folders of the tables that are not in it.
     """
 
-    def __init__(self, root: Place) -> None:
-        self._root = root
+    def __init__(self, root: Place, elsewhere: Mapping[str, Place] = MappingProxyType({})) -> None:
+        self._root, self._elsewhere = root, elsewhere
         self._newest: dict[str, DeltaTable] = {}
         self._seen: dict[tuple[str, int], Version] = {}
         self._settled = 0
+
+    def place(self, table: str) -> Place:
+        """Return the folder of a table."""
+        return self._elsewhere.get(table) or self._root / table
+
+    def forget(self, table: str) -> None:
+        """Forget a table whose folder was removed."""
+        self._newest.pop(table, None)
+        self._seen = {key: version for key, version in self._seen.items() if key[0] != table}
 
     @contextmanager
     def settled(self) -> Iterator[None]:
@@ -127,7 +139,7 @@ class Opened:
         """Tell whether there is a table."""
         if self._settled and table in self._newest:
             return True
-        return bool(DeltaTable.is_deltatable(**delta_place(self._root / table)))
+        return bool(DeltaTable.is_deltatable(**delta_place(self.place(table))))
 
     def version(self, table: str, since: int | None = None) -> int:
         """Return the newest version of a table.
@@ -147,7 +159,7 @@ class Opened:
     def newest(self, table: str, since: int | None = None) -> int:
         """Return the same, asked of the log whatever is known."""
         if since is not None and table not in self._newest and isinstance(self._root, RemotePath):
-            last = _last_entry(self._root / table, since)
+            last = _last_entry(self.place(table), since)
             if last is not None:
                 return last
         delta = self._asked(table)
@@ -172,7 +184,7 @@ class Opened:
         if (table, number) not in self._seen:
             if len(self._seen) >= _KEPT:
                 self._seen.clear()
-            self._seen[table, number] = Version.of(self._root / table, delta)
+            self._seen[table, number] = Version.of(self.place(table), delta)
         return self._seen[table, number]
 
     def take(self, table: str, since: int | None = None) -> DeltaTable:
@@ -195,9 +207,9 @@ class Opened:
         delta = self._newest.pop(table, None)
         if delta is None:
             return self.open(table)
-        last = _last_entry(self._root / table, delta.version())
+        last = _last_entry(self.place(table), delta.version())
         if last is None:  # the folder was put back to an earlier version, or is gone
-            self._seen = {key: version for key, version in self._seen.items() if key[0] != table}
+            self.forget(table)
             return self.open(table)
         return delta if last == delta.version() else self._gone_on(table, delta)
 
@@ -207,13 +219,13 @@ class Opened:
         self._newest[table] = self._gone_on(table, delta) if behind else delta
 
     def _gone_on(self, table: str, delta: DeltaTable) -> DeltaTable:
-        with _telling(self._root / table):
+        with _telling(self.place(table)):
             delta.update_incremental()
-            return _whole(self._root / table, delta)
+            return _whole(self.place(table), delta)
 
     def open(self, table: str, version: int | None = None) -> DeltaTable:
         """Return a table, opened anew; errors as of `version`."""
-        folder = self._root / table
+        folder = self.place(table)
         with _telling(folder):
             return _whole(folder, DeltaTable(**delta_place(folder), version=version))
 
@@ -280,9 +292,8 @@ def unreadable_log(folder: Place, why: str) -> LakeError:
     return LakeError(
         f"The log of the table {folder} cannot be read: {what}.",
         expected="whole entries in `_delta_log`, one for each version with no gap",
-        remedy="restore the pipeline's folder from a backup, all tables of one time. An entry that came behind "
-        "the last commit in `batches`, when the machine went down, may be moved away instead: the next run writes it "
-        "anew. Nothing was changed",
+        remedy="move the entry away if it came after the last commit in `batches`, when the machine went down: the "
+        f"next run writes it anew. Else {remedy_of(folder)}",
     )
 
 

@@ -27,6 +27,7 @@ from tidemark.resources.lake.opened import Opened, Version
 from tidemark.resources.lake.table_columns import sql_types_of
 from tidemark.resources.places.place import Place, spark_url
 from tidemark.resources.sources.local_files import without_wildcards
+from tidemark.resources.tables import remedy_of
 from tidemark.timeops.errors import LakeError, first_line
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
@@ -38,7 +39,7 @@ def unreadable_file(place: Place | str, why: Exception | str) -> LakeError:
     return LakeError(
         f"A file of the table {place} cannot be read: {first_line(why)}",
         expected="all files that the table's log names, as they were written",
-        remedy="restore the pipeline's folder from a backup, all tables of one time. Nothing was changed",
+        remedy=remedy_of(place),
     )
 
 
@@ -129,7 +130,7 @@ class Tables:
 
     def path(self, table: str) -> Place:
         """Return the folder of a table."""
-        return self.root / table
+        return self.opened.place(table)
 
     def exists(self, table: str) -> bool:
         """Tell whether the table has been created."""

@@ -4,7 +4,7 @@ Here: looks at names, sizes and footers of files, which read no rows. Not here: 
 rows that somebody else has changed (undoing.py).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from tidemark.resources.lake.commits import changes_since
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.places.place import Place, RemotePath
+from tidemark.resources.tables import BATCHES, OF_THE_LOG, remedy_of
 from tidemark.timeops.errors import LakeError, first_line
 
 
@@ -28,19 +29,58 @@ def ensure_whole(lake: Lake, committed: Mapping[str, int], base: Mapping[str, in
         LakeError: A table is gone or older, or a file of it is missing or damaged; the first one is named.
     """
     for table, version in committed.items():
-        if not lake.exists(table):
-            raise _broken(lake, f"The table {lake.path(table)} is gone", f"its version {version}")
-        latest = lake.version(table, version)
-        if latest < version:
-            raise _broken(lake, f"The table {lake.path(table)} is at version {latest}", f"version {version} or later")
+        _ensure_version(lake, table, version)
     stored = _sizes_in(lake.root)
     for table, version in base.items():
-        for name, size in lake.opened.seen(table, version).sizes.items():
-            place = lake.path(table) / name
-            fault = _fault_of_stored(place, size, stored) if isinstance(place, RemotePath) else _fault(place, size)
-            if fault:
-                found = f"The file {name} of the table {lake.path(table)} {fault}"
-                raise _broken(lake, found, "the files that the table's log names, as they were written")
+        _ensure_files(lake, table, version, stored)
+
+
+def broken_tables(lake: Lake, committed: Mapping[str, int], base: Callable[[str, int], int]) -> dict[str, LakeError]:
+    """Return the tables that lack what the last commit says, each with what is wrong with it.
+
+    Args:
+        lake: The tables.
+        committed: The version of each table that the commit names.
+        base: Returns the version of one whose files are read.
+    """
+    found, stored = {}, _sizes_in(lake.root)
+    for table, version in committed.items():
+        try:
+            _ensure_version(lake, table, version)
+            _ensure_files(lake, table, base(table, version), stored)
+        except LakeError as error:
+            found[table] = error
+    return found
+
+
+def half_made(lake: Lake, tables: Sequence[str]) -> LakeError:
+    """Return the error of tables that were lost, and that a rebuild which did not end has begun to make anew."""
+    folders = ", ".join(str(lake.path(table)) for table in tables)
+    return LakeError(
+        f"A rebuild was stopped while it made lost tables anew: {folders}.",
+        expected="a rebuild that ends",
+        remedy="run `tidemark rebuild SPEC` again: it goes on where it was",
+    )
+
+
+def _ensure_version(lake: Lake, table: str, version: int) -> None:
+    """Check that a table has come to a version."""
+    if not lake.exists(table):
+        raise _broken(lake, f"The table {lake.path(table)} is gone", f"its version {version}", table)
+    latest = lake.version(table, version)
+    if latest < version:
+        found = f"The table {lake.path(table)} is at version {latest}"
+        raise _broken(lake, found, f"version {version} or later", table)
+
+
+def _ensure_files(lake: Lake, table: str, version: int, stored: Mapping[str, int]) -> None:
+    """Check that a version of a table has its files."""
+    for name, size in lake.opened.seen(table, version).sizes.items():
+        place = lake.path(table) / name
+        fault = _fault_of_stored(place, size, stored) if isinstance(place, RemotePath) else _fault(place, size)
+        if fault:
+            found = f"The file {name} of the table {lake.path(table)} {fault}"
+            raise _broken(lake, found, "the files that the table's log names, as they were written", table)
 
 
 def ensure_log_is_not_older(lake: Lake, committed: Mapping[str, int], newest_attempt: Callable[[], int]) -> None:
@@ -84,13 +124,13 @@ def ensure_none_is_left(lake: Lake, log: str, tables: Iterable[str]) -> None:
         raise _broken(lake, found, "the log of batches, which says what of the other tables belongs together")
 
 
-def _broken(lake: Lake, found: str, expected: str) -> LakeError:
-    return LakeError(
-        f"{found}.",
-        expected=expected,
-        remedy=f"restore {lake.root} from a backup, all tables of one time. To begin anew instead, move this folder "
-        "away: what is still there of the input is read again. Nothing was changed",
+def _broken(lake: Lake, found: str, expected: str, table: str = BATCHES) -> LakeError:
+    of_log = (
+        f"restore {lake.root} from a backup, all tables of one time. To begin anew instead, move this folder away: "
+        "what is still there of the input is read again. Nothing was changed"
     )
+    remedy = of_log if table in OF_THE_LOG else remedy_of(lake.path(table))
+    return LakeError(f"{found}.", expected=expected, remedy=remedy)
 
 
 def _sizes_in(folder: Place) -> Mapping[str, int]:

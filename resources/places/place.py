@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import unquote
 
-from tidemark.resources.places.credentials import address_of, delta_options, store_at
+from tidemark.resources.places.credentials import address_of, arrow_files, delta_options, store_at
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.locations import SCHEMES, has_secret, parts_of_url
 
@@ -281,6 +281,34 @@ def remove_tree(folder: Place) -> None:
         folder.store.delete([one.key for one in folder.store.under(folder.key)])
     except OSError:
         return
+
+
+def copy_file(file: Place, target: Place) -> None:
+    """Give a file that never changes a second name: a link where the file system has them, else a copy.
+
+    Both are on the file system, or in the same store.
+    """
+    if isinstance(file, Path) and isinstance(target, Path):
+        try:
+            os.link(file, target)
+        except OSError:
+            shutil.copyfile(file, target)
+        return
+    if isinstance(file, RemotePath) and isinstance(target, RemotePath) and file.root == target.root:
+        _copy_in_store(file, target)
+        return
+    raise ValueError(f"{target} is not where {file} is")
+
+
+def _copy_in_store(file: RemotePath, target: RemotePath) -> None:
+    from pyarrow import ArrowNotImplementedError  # noqa: PLC0415 - see above
+
+    files, names = arrow_files(file.root), (path_in_store(file), path_in_store(target))
+    try:
+        files.copy_file(*names)
+    except ArrowNotImplementedError:  # HDFS has no such command
+        with files.open_input_stream(names[0]) as source, files.open_output_stream(names[1]) as copy:
+            shutil.copyfileobj(source, copy)
 
 
 def files_below(folder: Place, pattern: str) -> Iterator[tuple[Place, Any]]:

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from tidemark.assets import ingestion
 from tidemark.assets.batch import batch
 from tidemark.pipelines.command_line import in_words
+from tidemark.pipelines.rebuilding import rebuild_pipeline
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
@@ -30,7 +31,7 @@ from tidemark.resources.lake.lake import Lake
 from tidemark.resources.places.place import Place, delta_place
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.session import local_session, session_config
-from tidemark.resources.tables import BATCHES
+from tidemark.resources.tables import BATCHES, REBUILD
 
 Victim = Literal["python", "jvm", "group"]
 Stop = Literal["SIGINT", "SIGTERM"]
@@ -95,8 +96,21 @@ def exit_code(work: Callable[..., None], *args: object) -> int:
     return process.exitcode
 
 
+def rebuild_and_die(spec: Path, warehouse: Place, death: Death, gateway: Gateway) -> int:
+    """Make the tables of a pipeline anew in a new process, which dies; as `run_and_die`."""
+    return exit_code(_run, spec, warehouse, death, gateway, {}, _rebuild)
+
+
 def commit_name(lake: Lake, table: str) -> str | None:
-    """Name of the latest commit of a table: the table, of `batches` also what its row says; None for an undoing."""
+    """Name of the latest commit of a table: the table, of `batches` also what its row says; None for an undoing.
+
+    Of a table that a rebuild makes it begins with `beside`.
+    """
+    name = _commit_name(lake, table)
+    return f"beside {name}" if name and isinstance(lake.root, Path) and lake.root.parent.name == REBUILD else name
+
+
+def _commit_name(lake: Lake, table: str) -> str | None:
     if table != BATCHES:
         undone = DeltaTable(**delta_place(lake.path(table))).history(1)[0]["operation"] == "RESTORE"
         return None if undone else table
@@ -118,7 +132,22 @@ def on_every_commit(act: Callable[[str], None]) -> Callable[[Lake, str, int], No
     return committed
 
 
-def _run(spec: Path, warehouse: Place, death: Death, gateway: Gateway | None, environment: dict[str, str]) -> None:
+def _live(spec: Path, settings: Settings, instance: DagsterInstance, seen: Callable[[str], None]) -> None:
+    run_pipeline(read_spec(spec), settings, RunOptions(), instance=instance, tell=seen)
+
+
+def _rebuild(spec: Path, settings: Settings, instance: DagsterInstance, seen: Callable[[str], None]) -> None:
+    rebuild_pipeline(read_spec(spec), settings, instance=instance, tell=seen)
+
+
+def _run(
+    spec: Path,
+    warehouse: Place,
+    death: Death,
+    gateway: Gateway | None,
+    environment: dict[str, str],
+    work: Callable[[Path, Settings, DagsterInstance, Callable[[str], None]], None] = _live,
+) -> None:
     os.setsid()
     os.environ |= environment
     warnings.simplefilter("ignore")
@@ -150,7 +179,7 @@ def _run(spec: Path, warehouse: Place, death: Death, gateway: Gateway | None, en
         setattr(Lake, "_committed", on_every_commit(die))  # noqa: B010 - mypy would have it as a plain attribute
     settings = Settings(warehouse, spec.parent, beside / "home")
     with DagsterInstance.ephemeral() as instance, in_words():
-        run_pipeline(read_spec(spec), settings, RunOptions(), instance=instance, tell=seen)
+        work(spec, settings, instance, seen)
 
 
 def _kill(victim: Victim | Stop) -> None:

@@ -8,7 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.orchestration.running import command, over_source, run
+from tidemark.resources.batches.snapshot import consistent
 from tidemark.resources.lake.lake import Lake
+from tidemark.resources.tables import OF_THE_LOG
 
 COLUMNS = 'schema: "id STRING, at STRING, k STRING, v INT"'
 LINES = f'{{name: lines, kind: files, path: "in/*", format: json, settle: 0 s, {COLUMNS}}}'
@@ -84,7 +86,10 @@ def test_what_is_lost_of_a_table_is_named_and_nothing_is_written(kept: Path, tmp
             done = command(base, "meter", word)
             assert done.exit_code == 1, (lose, word, done.output)
             assert f"meter/{table}" in done.output, (lose, word, done.output)
-            assert "To do: restore" in done.output, (lose, word, done.output)
+            remedy = "To do: make the table anew from the log with `tidemark rebuild SPEC`"
+            remedy = "restore " if table in OF_THE_LOG else remedy
+            assert remedy in done.output, (lose, word, done.output)
+            assert ("tidemark rebuild" in done.output) == (table not in OF_THE_LOG)
             assert contents(base / "warehouse" / "meter") == before, (lose, word)
 
 
@@ -111,5 +116,41 @@ def test_a_file_whose_rows_cannot_be_read_is_named_when_they_are(kept: Path, tmp
     assert done.exit_code == 1
     assert f"meter/{table}/" in done.output
     assert "cannot be read: " in done.output
-    assert "To do: restore the pipeline's folder" in done.output
+    assert "with `tidemark rebuild SPEC`, or restore the pipeline's folder" in done.output
     assert "\tat " not in done.output
+
+
+def test_tables_that_are_lost_are_made_anew_from_the_log(kept: Path, tmp_path: Path) -> None:
+    whole, base = tmp_path / "whole", tmp_path / "lost"
+    for folder in (whole, base):
+        shutil.copytree(kept, folder)
+    warehouse = base / "warehouse" / "meter"
+    the_folder(warehouse / "held_events")
+    its_log(warehouse / "_state" / "timelines")
+    a_file(warehouse / "_state" / "open_events")
+    zeros_in_a_file(warehouse / "ordered_events")
+    the_last_commit(warehouse / "watermarks")
+    (warehouse / "dead_letters" / "_delta_log" / f"{1:020}.json").write_text("{broken")
+    done = command(base, "meter", "rebuild")
+    assert done.exit_code == 0, done.output
+    for folder in (whole, base):
+        run(folder, "meter")
+    assert rows_of(base) == rows_of(whole)
+
+
+def test_a_rebuild_of_a_log_that_is_lost_says_so_and_changes_nothing(kept: Path, tmp_path: Path) -> None:
+    shutil.copytree(kept, tmp_path / "lost")
+    a_file(tmp_path / "lost" / "warehouse" / "meter" / "raw_events")
+    before = contents(tmp_path / "lost" / "warehouse" / "meter")
+    done = command(tmp_path / "lost", "meter", "rebuild")
+    assert (done.exit_code, "To do: restore" in done.output) == (1, True), done.output
+    assert contents(tmp_path / "lost" / "warehouse" / "meter") == before
+
+
+def rows_of(base: Path) -> dict[str, list[str]]:
+    """The rows of the tables of events and results as of the last commit, but for their batches."""
+    versions, lake = consistent(base / "warehouse", "meter"), Lake(base / "warehouse" / "meter")
+    names = [name for name in (*TABLES, "held_events") if name not in ("watermarks", "log_control")]
+    rows = {name: lake.rows(name, versions[name][1]).drop_columns("_batch_id").to_pylist() for name in names}
+    assert all(rows.values())
+    return {name: sorted(map(str, some)) for name, some in rows.items()}

@@ -211,7 +211,7 @@ def test_files_of_every_format_and_tables_are_read_from_a_store(
 
 
 @pytest.mark.long
-def test_tables_in_a_store_are_backfilled_maintained_and_changed_back(
+def test_tables_in_a_store_are_backfilled_maintained_and_made_anew(
     spark: SparkSession, tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, settings = made = in_store(tmp_path, store, "keep")
@@ -223,6 +223,13 @@ def test_tables_in_a_store_are_backfilled_maintained_and_changed_back(
     assert (
         CliRunner().invoke(main, ["maintain", str(file.path), "--warehouse", str(settings.warehouse)]).exit_code == 0
     )
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+    file.path.write_text(file.path.read_text().replace("size: 1 minute", "size: 20 s"))
+    file = read_spec(file.path)
+    made = file, settings
+    done = CliRunner().invoke(main, ["rebuild", str(file.path), "--warehouse", str(settings.warehouse)])
+    assert done.exit_code == 0, done.output
+    assert not (settings.warehouse / "shop" / "_rebuild").is_dir()
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
     later = datetime(2026, 1, 2, tzinfo=UTC)
     land(tmp_path / "in_shop", 50, seed=3, prefix="g", start=later)

@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 import pytest
@@ -18,7 +19,7 @@ from deltalake import DeltaTable
 import tidemark as tm
 from tidemark.resources.batches import batch_log as batches
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import Kind, Owner, Plan, is_gone, this_process
+from tidemark.resources.batches.plans import NUMBERS, RESERVES, Commit, Kind, Owner, Plan, is_gone, this_process
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.undoing import prepare
 from tidemark.resources.settings import Clock, FixedClock
@@ -70,10 +71,16 @@ def log(lake: Lake) -> BatchLog:
     return BatchLog(lake)
 
 
-def begin(log: BatchLog, owner: Owner = ME, now: datetime = NOON, kind: Kind = "process") -> Plan:
+def begin(
+    log: BatchLog,
+    owner: Owner = ME,
+    now: datetime = NOON,
+    kind: Kind = "process",
+    given: Mapping[str, object] = MappingProxyType({"days": []}),
+) -> Plan:
     last = log.last_commit()
     after = last.batch_id if last else None
-    return log.begin(kind, owner, now, after=after, first_seq=0, end_seq=10, input={"days": []}, fingerprint="f")
+    return log.begin(kind, owner, now, after=after, first_seq=0, end_seq=10, input=dict(given), fingerprint="f")
 
 
 @contextmanager
@@ -393,3 +400,58 @@ def test_a_snapshot_names_every_table_at_the_versions_of_one_commit(lake: Lake, 
     assert tm.consistent(warehouse, "shop", 0)[WATERMARKS] == (folders[WATERMARKS], 1)
     with pytest.raises(LakeError, match="no committed batch 2"):
         tm.consistent(warehouse, "shop", 2)
+
+
+def made_by_a_rebuild(log: BatchLog, tmp_path: Path, *numbers: int) -> list[Commit]:
+    """Commits of a log of batches beside, with numbers that the log has kept."""
+    beside = Lake(tmp_path / "beside")
+    beside.create(BATCHES, BATCHES_SCHEMA)
+    made = BatchLog(beside)
+    for number in numbers:
+        last = made.last_commit()
+        after = last.batch_id if last else None
+        plan = made.begin(
+            "process", ME, NOON, after=after, first_seq=0, end_seq=number, input={}, fingerprint="g", number=number
+        )
+        made.commit(plan, {"records": number}, {WATERMARKS: number}, NOON)
+    return made.history()
+
+
+def test_a_rebuild_keeps_numbers_for_its_batches_and_supersedes_those_before(log: BatchLog, tmp_path: Path) -> None:
+    for kind in ("ingest", "process", "backfill"):
+        log.commit(begin(log, kind=kind), {"records": 1}, {}, NOON)
+    log.commit(begin(log, kind="rebuild", given={RESERVES: 10}), {}, {}, NOON)
+    log.commit(begin(log), {"records": 2}, {LOG_CONTROL: 5}, NOON)
+    assert [one.batch_id for one in log.history()] == [0, 1, 2, 3, 14], "4 to 13 are kept"
+
+    plan = begin(log, kind="rebuild", given={NUMBERS: [[4, 13]]})
+    made = made_by_a_rebuild(log, tmp_path, 4, 6)
+    for _ in range(2):  # a commit may be repeated
+        log.commit(plan, {"batches": 2}, {WATERMARKS: 7}, NOON, made=made)
+    for known in (log, BatchLog(Lake(tmp_path / "shop"))):
+        assert [(one.batch_id, one.plan.kind) for one in known.history()] == [
+            (0, "ingest"),
+            (3, "rebuild"),
+            (4, "process"),
+            (6, "process"),
+            (15, "rebuild"),
+        ]
+        last, processed = known.last_commit(), known.last_commit("process")
+        assert last
+        assert processed
+        assert (last.batch_id, processed.batch_id, processed.plan.end_seq) == (15, 6, 6)
+        assert last.table_versions == processed.table_versions == {WATERMARKS: 7, LOG_CONTROL: 5}
+        assert known.history("process")[0].table_versions == {}, "nobody has seen that state"
+        assert known.pending() is None
+        assert [one.batch_id for one in known.every_commit()] == [0, 1, 2, 3, 4, 6, 14, 15]
+    log.commit(begin(log), {}, {}, NOON)
+    assert [one.batch_id for one in log.history("process")] == [4, 6, 16]
+
+
+def test_a_rebuild_that_was_begun_and_not_ended_supersedes_nothing(log: BatchLog) -> None:
+    log.commit(begin(log), {"records": 1}, {}, NOON)
+    plan = begin(log, kind="rebuild", given={NUMBERS: [[5, 6]]})
+    log.release(plan, NOON)
+    assert [one.batch_id for one in log.history("process")] == [0]
+    log.commit(begin(log), {}, {}, NOON)
+    assert [one.batch_id for one in log.history()] == [0, 1]

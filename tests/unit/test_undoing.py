@@ -270,3 +270,44 @@ def test_a_log_that_has_lost_an_entry_is_an_error(lake: Lake) -> None:
     (lake.path(T) / "_delta_log" / f"{4:020}.json").unlink()
     with pytest.raises(LakeError, match="no entry of version 4"):
         prepare(lake, {T: COMMITTED}, 4)
+
+
+def test_a_table_takes_over_rows_and_columns_of_another_in_one_commit_that_can_be_taken_back(
+    lake: Lake, tmp_path: Path
+) -> None:
+    other = Lake(tmp_path / "beside")
+    other.create(T, pa.schema([("k", pa.string()), ("w", pa.int64())]))
+    for attempt in (1, 2):
+        more = pa.table({"k": [f"k{attempt}"], "w": [attempt]})
+        other.append_rows(T, more, attempt=attempt, expect=attempt - 1)
+    made = other.opened.seen(T)
+    for _ in range(2):  # a write may be repeated
+        assert lake.take_over(T, made, attempt=4, expect=COMMITTED).version == COMMITTED + 1
+    assert sorted(lake.rows(T).to_pylist(), key=str) == [{"k": "k1", "w": 1}, {"k": "k2", "w": 2}]
+    assert lake.columns(T) == {"k": "string", "w": "bigint"}
+    assert lake.row_count(T) == 2
+    assert outputs(lake, {T: COMMITTED}, 4) == {T: COMMITTED + 1}
+    assert [*lake.rows(T, filters=[("w", ">", 1)])["k"].to_pylist()] == ["k2"], "files have their bounds"
+
+    back = take_back(lake, T, COMMITTED, 5)
+    assert content(lake, back) == [1, 2, 3]
+    assert lake.columns(T) == {"k": "bigint", "v": "string"}
+    assert other.has_files(T, made.number), "the other one is whole"
+    again = lake.take_over(T, made, attempt=6, expect=back)
+    vacuum(lake)
+    assert (again.rows, lake.row_count(T), len(lake.rows(T))) == (2, 2, 2)
+
+    other.empty(T, attempt=3, expect=2)
+    emptied = lake.take_over(T, other.opened.seen(T), attempt=7, expect=again.version)
+    assert (emptied.version > again.version, lake.row_count(T)) == (True, 0)
+    assert lake.take_over(T, other.opened.seen(T), attempt=8, expect=emptied.version).version == emptied.version
+
+
+def test_a_table_that_somebody_else_has_written_takes_nothing_over(lake: Lake, tmp_path: Path) -> None:
+    other = Lake(tmp_path / "beside")
+    other.create(T, SCHEMA)
+    other.append_rows(T, rows(9), attempt=1, expect=0)
+    delete(lake)
+    with pytest.raises(ConflictError):
+        lake.take_over(T, other.opened.seen(T), attempt=4, expect=COMMITTED)
+    assert not [*lake.path(T).glob("attempt-4-*/*")], "its files are gone"

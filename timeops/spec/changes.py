@@ -258,8 +258,8 @@ def _of_windows(before: list[dict[str, Any]], now: list[dict[str, Any]], spec: S
             )
     for name in old:
         if name not in new:
-            effect = "its table would get no more rows"
-            yield Change(f"windows[{name}]", name, None, Meaning.REFUSED, effect, sentence=f"`{name}` gone")
+            effect = "its table stays as it is, without the rows of windows that are still open"
+            yield Change(f"windows[{name}]", name, None, Meaning.NEEDS_THE_PAST, effect, sentence=f"`{name}` gone")
     for name in new:
         if name in old:
             yield from _of_window(old[name], new[name], spec)

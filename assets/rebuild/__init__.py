@@ -1,0 +1,5 @@
+"""Rebuilds: derived tables made anew from the log, beside the old ones, and switched to in one commit.
+
+Here: what of the log is judged in which pieces, the pipeline that does it, and the switch. Not here: what a stage
+computes (../), days of windows (../backfill/).
+"""

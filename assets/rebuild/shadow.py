@@ -1,0 +1,327 @@
+"""The pipeline beside a pipeline that judges its log anew: tables of its own, and a log of batches of its own.
+
+Here: beginning it or going on with it, and judging the log. Not here: the pieces (replay.py), the switch (switch.py).
+
+It is a pipeline like any other, but that its log is another one's: the stages of live runs write its tables, and the
+checks look at them. So a rebuild gives what a new pipeline gives, and one that was stopped goes on from its last
+commit. The numbers of its batches are kept for it in the pipeline's log of batches, so that they are its own: rows
+lead by them to the batch that wrote them, and the newest row of state is the one with the highest.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import version as installed_version
+from typing import Any, TypeVar
+
+from tidemark.assets.batch.batch import Batch
+from tidemark.assets.checks import CHECKS, check_rows
+from tidemark.assets.log_control import SPEC, recorded
+from tidemark.assets.planning import at_work, input_of
+from tidemark.assets.rebuild.replay import REPLAYED_KINDS, Piece, pieces_left
+from tidemark.assets.schemas import create_tables, ensure_fits, log_schema, payload_of
+from tidemark.assets.spec_changes import ensure_one_file, ensure_rebuildable
+from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
+from tidemark.assets.windows import aggregate_windows
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import REPLAYED, RESERVES, Commit, Plan, this_process
+from tidemark.resources.lake.reshaping import fit
+from tidemark.resources.lake.table_columns import delta_columns, differences
+from tidemark.resources.memory import Memory
+from tidemark.resources.places.place import remove_tree
+from tidemark.resources.stopping import ensure_not_stopped
+from tidemark.resources.workspace import Workspace, plan_end
+from tidemark.timeops.errors import BusyError, LakeError
+
+_SPARE = 8
+"""Numbers that are kept beyond those that the log asks for now: for what live runs do until the switch."""
+# Of the input of a plan that keeps numbers: which rebuild they are for, and the spec that live runs went by then.
+_WHAT, _UNDER = "rebuild", "under"
+_PAUSE_S = 1.0
+Done = TypeVar("Done")
+
+
+@dataclass(frozen=True, eq=False)
+class Shadow:
+    """A rebuild that was begun.
+
+    Attributes:
+        workspace: The pipeline, with the spec as it is to be.
+        run_id: Names who does it.
+    """
+
+    workspace: Workspace
+    run_id: str
+
+    @cached_property
+    def tables(self) -> Workspace:
+        """The pipeline beside it."""
+        beside = self.workspace.folder / tables.REBUILD
+        return replace(self.workspace, warehouse=beside, memory=Memory(), accepted=None, log_of=self.workspace)
+
+    @property
+    def numbers(self) -> list[tuple[int, int]]:
+        """First and last of the numbers that are kept for its batches, in order; none before it has begun."""
+        found = []
+        for commit in reversed(self.workspace.batches.history("rebuild")):
+            if commit.plan.input.get(_WHAT) != self._what:
+                break
+            found.append((commit.batch_id + 1, commit.batch_id + int(commit.plan.input[RESERVES])))
+        return found[::-1]
+
+    @cached_property
+    def _what(self) -> dict[str, Any]:
+        """What makes it another rebuild: of what was begun for one, another one takes nothing."""
+        return {"spec": self.workspace.spec.fingerprint(), "tidemark": installed_version("tidemark")}
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether another rebuild has begun or ended since, or live runs have taken another spec than this one's."""
+        begun = [commit.plan for commit in self.workspace.batches.history("rebuild") if commit.plan.input.get(_WHAT)]
+        if not self.numbers:
+            return True
+        now = recorded(self.workspace, SPEC)[-1]["argument"]
+        first = next(plan for plan in begun if plan.batch_id == self.numbers[0][0] - 1)
+        return bool(now != self.workspace.spec.canonical_json() and first.input[_UNDER] != _digest(now))
+
+    def begin(self) -> None:
+        """Begin, or go on with what was begun; throw away what another rebuild has left.
+
+        Raises:
+            LakeError: The log is lost or damaged, or nothing was processed yet.
+            SpecError: The spec does not go with the log.
+            BusyError: Another rebuild is at work.
+        """
+        workspace, beside = self.workspace, self.tables
+        ensure_can_begin(workspace)
+        if self._is_begun() and not self._goes_on():
+            workspace.tell("what another rebuild has left, which did not end, is thrown away")
+            self.discard()
+        create_tables(beside)
+        self._fit_log()
+
+    def _is_begun(self) -> bool:
+        """Whether there are tables beside, whole or not."""
+        try:
+            return self.tables.exists
+        except LakeError:  # their log of batches is gone
+            return True
+
+    def _fit_log(self) -> None:
+        """Give the log the columns of the spec, as a batch of live runs does; it changes no rows.
+
+        Raises:
+            SpecError: It has a column of a type that no row before can get.
+        """
+        workspace = self.workspace
+        wanted = log_schema(payload_of(self.tables))
+        ensure_fits(workspace, tables.RAW_EVENTS, wanted)
+        there = workspace.lake.schema(tables.RAW_EVENTS)
+        if any(one.wanted for one in differences(there, delta_columns(wanted))):
+            plan = self._reserve(_SPARE)
+            with at_work(workspace, plan):
+                fit(workspace.lake, tables.RAW_EVENTS, wanted, workspace.rules.sources[0].time_zone)
+                workspace.batches.commit(plan, {}, {}, workspace.clock.now())
+
+    def _goes_on(self) -> bool:
+        """Whether the tables beside are those of this rebuild, and whole."""
+        beside, numbers = self.tables, self.numbers
+        if not beside.lake.exists(tables.BATCHES):
+            return False
+        pending, last = beside.batches.pending(), beside.batches.last_commit()
+        if pending is not None and not pending.is_left(beside.clock.now()):
+            raise BusyError(
+                f"Another rebuild is at work: {pending.owner}. Nothing was changed.", remedy="Wait for it."
+            )
+        if last is None or not any(first <= last.batch_id <= final for first, final in numbers):
+            return False
+        try:
+            beside.ensure_whole()
+        except LakeError:
+            return False
+        beside.tell(f"going on with a rebuild that was begun, after {plan_end(last.plan):,} records")
+        return True
+
+    def discard(self) -> None:
+        """Remove the tables beside."""
+        remove_tree(self.tables.warehouse)
+        vars(self).pop("tables")  # what is known of them
+
+    def keep_numbers(self) -> None:
+        """Keep numbers for the batches that are to do, in the pipeline's log of batches, unless enough are kept.
+
+        Raises:
+            ConflictError: Somebody else has written the log of batches.
+        """
+        wanted = len(self._left()) + _SPARE
+        last = self.tables.batches.last_commit()
+        after = last.batch_id if last else 0
+        free = sum(max(final - max(first - 1, after), 0) for first, final in self.numbers)
+        if free < wanted:
+            plan = self._reserve(wanted)
+            self.workspace.batches.commit(plan, {}, {}, self.workspace.clock.now())
+
+    def _reserve(self, numbers: int) -> Plan:
+        """Take on a batch of the pipeline that keeps numbers and changes no rows; wait for other runs."""
+        under = _digest(recorded(self.workspace, SPEC)[-1]["argument"])
+        given = {RESERVES: numbers, _WHAT: self._what, _UNDER: under}
+        return when_free(self.workspace, lambda: self._plan(given))
+
+    def _plan(self, given: dict[str, Any]) -> Plan:
+        workspace = self.workspace
+        last, end = workspace.batches.last_commit(), workspace.processed_end()
+        assert last is not None  # something was processed
+        return workspace.batches.begin(
+            "rebuild",
+            this_process(self.run_id),
+            workspace.clock.now(),
+            after=last.batch_id,
+            first_seq=end,
+            end_seq=end,
+            input=given,
+            fingerprint=last.plan.fingerprint,
+        )
+
+    def _left(self) -> Sequence[Piece]:
+        """The pieces of the log that the pipeline has processed and its shadow has not."""
+        last = self.tables.batches.last_commit()
+        begin, replayed = (plan_end(last.plan), int(last.plan.input[REPLAYED])) if last else (0, 0)
+        end = self.workspace.processed_end()  # first: what is committed after it comes with its items
+        return [*pieces_left(recorded(self.workspace, *REPLAYED_KINDS), begin, replayed, end)]
+
+    def catch_up(self, *, is_last: bool = False) -> None:
+        """Judge what the pipeline has processed, piece after piece, until nothing is left.
+
+        Args:
+            is_last: No other run can process anything now.
+
+        Raises:
+            LakeError: A check failed.
+            BusyError: Live runs have processed so much that there are no numbers left.
+        """
+        progress = _Progress(self.workspace)
+        while left := self._left():
+            progress.of(left)
+            if not is_last:
+                self.keep_numbers()
+            for piece in left:
+                ensure_not_stopped()
+                self._judge(piece)
+                progress.done(piece)
+
+    def _judge(self, piece: Piece) -> None:
+        beside, segment = self.tables, piece.segment
+        last = beside.batches.last_commit()
+        plan = beside.batches.begin(
+            "process",
+            this_process(self.run_id),
+            beside.clock.now(),
+            after=last.batch_id if last else None,
+            first_seq=segment.first_seq,
+            end_seq=segment.end_seq,
+            input={**input_of(beside, segment), REPLAYED: piece.replayed},
+            fingerprint=beside.spec.fingerprint(),
+            number=self._number_after(last),
+        )
+        with at_work(beside, plan):
+            beside.prepare(plan)
+            batch = Batch(beside, plan)
+            with batch.stage():
+                adjust_time(batch)
+                if beside.spec.windows:
+                    aggregate_windows(batch)
+                write_dead_letters(batch)
+                _check(batch)
+            counts, versions = beside.counts_of(plan.batch_id), beside.outputs(plan)
+            beside.batches.commit(plan, counts, versions, beside.clock.now())
+
+    def _number_after(self, last: Commit | None) -> int:
+        """The next of the numbers that are kept."""
+        after = last.batch_id if last else 0
+        found = next((max(first, after + 1) for first, final in self.numbers if final > after), None)
+        if found is None:
+            raise BusyError(
+                "Live runs have processed more than the rebuild kept numbers for.", remedy="Run it again."
+            )
+        return found
+
+
+def _digest(spec: str) -> str:
+    return hashlib.sha256(spec.encode()).hexdigest()
+
+
+def ensure_can_begin(workspace: Workspace) -> None:
+    """Check that there is a log that can be judged anew.
+
+    Raises:
+        LakeError: It is lost or damaged, or nothing of it was processed.
+        SpecError: Another spec file made the tables.
+    """
+    if not workspace.exists or not workspace.processed_end():
+        raise LakeError(
+            f"Pipeline {workspace.spec.name} has processed nothing, so there is nothing to make anew.",
+            expected="a run before",
+            remedy="Run it: `tidemark run SPEC`.",
+        )
+    ensure_one_file(workspace)
+    for table, error in workspace.broken_tables().items():
+        if table in tables.OF_THE_LOG:
+            raise error
+    ensure_rebuildable(workspace)
+
+
+def _check(batch: Batch) -> None:
+    """Run the checks that hold a batch back.
+
+    Raises:
+        LakeError: One failed.
+    """
+    for asset in CHECKS:
+        for checked in check_rows(batch, asset):
+            if checked.expectation.blocking and not checked.passed:
+                raise LakeError(
+                    f"check {checked.expectation.name} failed in the rebuild. {checked.message}",
+                    expected="all blocking checks of a batch to pass before it is committed",
+                    remedy="The tables are as they were. Report what the check found.",
+                )
+
+
+def when_free(workspace: Workspace, act: Callable[[], Done]) -> Done:
+    """Do something as soon as no other run is at work on the pipeline."""
+    waits = False
+    while True:
+        try:
+            return act()
+        except BusyError as error:
+            if not waits:
+                workspace.tell(f"waiting: {error.found}")
+            waits = True
+        ensure_not_stopped()
+        time.sleep(_PAUSE_S)
+
+
+class _Progress:
+    """What a rebuild says of how far it is."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace, self._begun = workspace, workspace.clock.now()
+        self._first, self._end = 0, 0
+        self._is_first = True
+
+    def of(self, left: Sequence[Piece]) -> None:
+        """Say what is to do."""
+        self._end = left[-1].segment.end_seq
+        if self._is_first:
+            self._first, self._is_first = left[0].segment.first_seq, False
+        records = self._end - left[0].segment.first_seq
+        self._workspace.tell(f"judging {records:,} records of the log anew")
+
+    def done(self, piece: Piece) -> None:
+        """Say what is done, and how long the rest may take."""
+        end = piece.segment.end_seq
+        took_s = (self._workspace.clock.now() - self._begun).total_seconds()
+        done, left = end - self._first, self._end - end
+        rest = f"; about {max(round(took_s / done * left / 60), 1)} min left" if done and left else ""
+        self._workspace.tell(f"{end:,} of {self._end:,} records judged anew{rest}")

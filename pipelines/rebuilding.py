@@ -1,0 +1,129 @@
+"""Rebuilds of a pipeline: its derived tables made anew from the log, and the job that does it.
+
+Here: the Spark that it needs, what Dagster is told of it, the job. Not here: the rebuild itself (assets/rebuild/),
+the command's words (commands/operating.py).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from uuid import uuid4
+
+from dagster import (
+    AssetMaterialization,
+    Config,
+    DagsterInstance,
+    Failure,
+    JobDefinition,
+    OpExecutionContext,
+    in_process_executor,
+    job,
+    op,
+)
+from pydantic import Field
+
+from tidemark.assets.day_partitions import show_days_held
+from tidemark.assets.display import metadata as show
+from tidemark.assets.rebuild.switch import rebuild
+from tidemark.assets.runs import RETRIES, key, lasts
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Commit
+from tidemark.resources.settings import Settings
+from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
+from tidemark.resources.workspace import SpecFile, Workspace, silent
+from tidemark.timeops.errors import TidemarkError
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """What a rebuild did.
+
+    Attributes:
+        commit: The batch that switched the tables.
+        rows: Rows that each table has now.
+    """
+
+    commit: Commit
+    rows: Mapping[str, int]
+
+
+def rebuild_pipeline(
+    file: SpecFile,
+    settings: Settings,
+    reason: str | None = None,
+    *,
+    instance: DagsterInstance,
+    choice: SparkChoice | None = None,
+    run_id: str | None = None,
+    tell: Callable[[str], None] = silent,
+) -> Rebuilt:
+    """Make all derived tables of a pipeline anew from its log.
+
+    Args:
+        file: The spec.
+        settings: Where things are.
+        reason: Why; kept in `batches` and `log_control`.
+        instance: Dagster's instance, which is told of it.
+        choice: Where it computes; by default as the settings say.
+        run_id: Names who does it; by default a name of its own.
+        tell: Called with a line on what is being done.
+
+    Raises:
+        TidemarkError: Whatever stands in the way, see `assets.rebuild.switch.rebuild`.
+    """
+    session = partial(open_session, choice or choose_spark(settings, file.inputs), tell)
+    workspace = Workspace(file, settings.warehouse, session, tell=tell)
+    commit = rebuild(workspace, run_id or str(uuid4()), reason)
+    spec, lake = file.spec, workspace.lake
+    show_days_held(instance, workspace)
+    made = [name for name in (tables.ORDERED_EVENTS, tables.DEAD_LETTERS) if name in workspace.tables]
+    for name in (*made, tables.BATCHES):
+        about = {**show.table(lake, name), "batch": show.number_of(commit.plan)}
+        instance.report_runless_asset_event(AssetMaterialization(key(spec, name), metadata=about))
+    shown = (*made, *workspace.result_tables)
+    return Rebuilt(commit, {name: lake.row_count(name, commit.table_versions[name]) for name in shown})
+
+
+class RebuildSettings(Config):
+    """Run config of the job."""
+
+    reason: str | None = Field(None, description="Why; kept in `batches` and `log_control`.")
+
+
+def rebuild_name(file: SpecFile) -> str:
+    """Name of the job that makes the tables of a pipeline anew."""
+    return f"{file.spec.name}_rebuild"
+
+
+def rebuild_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobDefinition:
+    """The job that makes the tables of a pipeline anew. It is in no pool, as live runs go on beside it."""
+    name = file.spec.name
+
+    @op(name=f"{name}__rebuild", description="Makes the derived tables anew from the log.", retry_policy=RETRIES)
+    def make_anew(context: OpExecutionContext, config: RebuildSettings) -> None:
+        try:
+            done = rebuild_pipeline(
+                file,
+                settings,
+                config.reason,
+                instance=context.instance,
+                choice=choice,
+                run_id=context.run_id,
+                tell=context.log.info,
+            )
+        except TidemarkError as error:
+            if not lasts(error):
+                raise
+            raise Failure(str(error), allow_retries=False) from error
+        rows = {f"rows of {table}": n for table, n in done.rows.items()}
+        context.add_output_metadata({"batch": done.commit.batch_id, **done.commit.counts, **rows})
+
+    @job(
+        name=rebuild_name(file),
+        executor_def=in_process_executor,
+        description=f"Makes the derived tables of {name} anew from its log, under the spec as it is now.",
+    )
+    def rebuilding() -> None:
+        make_anew()
+
+    return rebuilding

@@ -1,0 +1,72 @@
+"""Rebuilds that are killed between two commits, with live runs between: in the end nothing shows of it."""
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from tests.faults.killed import Death, Gateway, rebuild_and_die
+from tests.orchestration.landing import assert_tables_equal_the_oracle, land
+from tests.orchestration.rebuilt import Made, assert_same, changed, elsewhere, rebuild
+from tests.orchestration.running import go, pipeline
+from tidemark.pipelines.runner import RunOptions
+
+SOME = ("beside held_events", "beside commit of process", "plan to rebuild", "ordered_events", "log_control")
+"""In the midst of the work, after a piece of it, when numbers are kept, in the midst of the switch, at its end."""
+
+ORDER = (
+    "beside log_control",
+    "plan to rebuild",
+    "commit of rebuild",
+    "beside plan to process",
+    "beside ordered_events",
+    "beside held_events",
+    "beside watermarks",
+    "beside windows/per_minute",
+    "beside _state/open_events",
+    "beside dead_letters",
+    "beside commit of process",
+    "dead_letters",
+    "watermarks",
+    "ordered_events",
+    "held_events",
+    "_state/open_events",
+    "windows/per_minute",
+    "log_control",
+    "log_control",
+    "commit of rebuild",
+)
+KILLED = -9
+
+
+@pytest.mark.parametrize("commits", [SOME, pytest.param(ORDER, marks=pytest.mark.long)], ids=["some", "each"])
+def test_a_rebuild_that_is_killed_again_and_again_ends_with_the_tables_of_a_new_pipeline(
+    spark: SparkSession, tmp_path: Path, commits: tuple[str, ...]
+) -> None:
+    made = pipeline(tmp_path, "faults", "drop", sparse=False, source="order: position")
+    numbers = count()
+    with DagsterInstance.ephemeral() as instance:
+        run_more(made, instance, next(numbers))
+        made = changed(made, "out_of_orderness: 10 s", "out_of_orderness: 2 s")  # live runs take it from here on
+        for commit in commits:
+            died = rebuild_and_die(made[0].path, made[1].warehouse, Death(commit, "python"), Gateway.of(spark))
+            assert died == KILLED, (commit, (tmp_path / "said.txt").read_text())
+            run_more(made, instance, next(numbers))
+        done = rebuild(made)
+        assert done.exit_code == 0, done.output
+        fresh = elsewhere(made)
+        go(fresh, instance)
+        assert_same(made, fresh)
+        for one in (made, fresh):
+            run_more(one, instance, 999)
+    assert_same(made, fresh)
+    assert_tables_equal_the_oracle(made[1].warehouse, made[0].spec)
+
+
+def run_more(made: Made, instance: DagsterInstance, number: int) -> None:
+    folder = made[0].path.parent / "in_faults"
+    if not (folder / f"{number:03}0.jsonl").exists():
+        land(folder, 20, seed=number, files=1, prefix=f"{number:03}")
+    assert go(made, instance, RunOptions(max_events_per_batch=15)).batches
