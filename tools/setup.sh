@@ -24,15 +24,15 @@ find_python() {
 
 # Where Spark's launcher looks: JAVA_HOME, then the PATH.
 check_java() {
-  local java=${JAVA_HOME:+$JAVA_HOME/bin/}java said version
+  local java=${JAVA_HOME:+$JAVA_HOME/bin/}java said
   said=$("$java" -version 2>&1) ||
-    fail "there is no Java that runs (tried $java): install Java 17 or 21, and unset JAVA_HOME or let it point there."
-  version=$(sed -nE 's/.*version "(1\.)?([0-9]+).*/\2/p' <<<"$said" | head -n 1)
-  if [[ -n $version ]] && ((version < 17)); then
-    fail "$java is Java $version: install Java 17 or 21, and let JAVA_HOME point to it."
+    fail "there is no Java that runs (tried $java): install Java 17, 21 or 25, and unset JAVA_HOME or let it point there."
+  java_version=$(sed -nE 's/.*version "(1\.)?([0-9]+).*/\2/p' <<<"$said" | head -n 1)
+  if [[ -n $java_version ]] && ((java_version < 17)); then
+    fail "$java is Java $java_version: install Java 17, 21 or 25, and let JAVA_HOME point to it."
   fi
-  if [[ $version != 17 && $version != 21 ]]; then
-    printf 'setup: %s is Java %s; Tidemark is tested with 17 and 21.\n' "$java" "${version:-of an unknown version}" >&2
+  if [[ $java_version != 17 && $java_version != 21 && $java_version != 25 ]]; then
+    printf 'setup: %s is Java %s; Tidemark is tested with 17, 21 and 25.\n' "$java" "${java_version:-of an unknown version}" >&2
   fi
 }
 
@@ -56,4 +56,8 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
 fi
 echo "setup: installing into $venv (a few minutes the first time)"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo]'
+if [[ -n $java_version ]] && ((java_version >= 25)); then
+  echo "setup: making a cache of Java's classes, so that Spark starts faster (a minute, once)"
+  "$venv/bin/python" -m tidemark.resources.spark.aot_cache || echo 'setup: there is none; Spark starts as without it'
+fi
 echo "$hash" >"$stamp"

@@ -19,11 +19,13 @@ from tidemark.resources.places.credentials import named_roots
 from tidemark.resources.places.hadoop import hadoop_settings
 from tidemark.resources.places.place import Place, roots_of
 from tidemark.resources.settings import SPARK_VARIABLE, Settings
+from tidemark.resources.spark.aot_cache import make_in_background
 from tidemark.resources.spark.client import allow_deep_plans, release_in_a_thread
 from tidemark.resources.spark.delta_jars import delta_package, store_packages
 from tidemark.resources.spark.server import address_of, answers, find_note, is_here, is_there, known_otherwise
 from tidemark.resources.spark.session import (
     SERVED_SETTINGS,
+    check_java,
     local_session,
     session_config,
     use_stores,
@@ -134,6 +136,8 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
             if starts_on_cluster:
                 session.range(1).count()  # this ends when a core is there
         use_stores(session, choice.stores)
+        if known is None and is_local(choice.config.get(_MASTER, "local")):
+            make_in_background(check_java())
         if known is None and (page := session.sparkContext.uiWebUrl):
             tell(f"Spark's UI is at {page} as long as it computes")
         return session

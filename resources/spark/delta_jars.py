@@ -119,8 +119,12 @@ def on_class_path(jars: Sequence[str]) -> Iterator[None]:
             del os.environ[_CLASS_PATH]
 
 
+def cache_folder() -> Path:
+    """The folder of the user for what later starts need not find again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tidemark")
+
+
 def _note(package: str) -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     first, _, more = package.partition(",")
     others = f"_and_{hashlib.sha256(more.encode()).hexdigest()[:8]}" if more else ""
-    return Path(cache, "tidemark", f"jars_{first.replace(':', '_')}{others}_{version('pyspark')}.json")
+    return cache_folder() / (f"jars_{first.replace(':', '_')}{others}_{version('pyspark')}.json")

@@ -22,6 +22,7 @@ from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.sql import SparkSession
 
 from tidemark.resources.places.hadoop import hadoop_settings
+from tidemark.resources.spark.aot_cache import Java, options_for
 from tidemark.resources.spark.delta_jars import (
     EXCLUDED,
     delta_package,
@@ -37,7 +38,7 @@ from tidemark.timeops.session import SESSION_SETTINGS, is_local
 _PREFIX = "tidemark-spark-"
 _LOCK = "in_use"
 _PACKAGES = "spark.jars.packages"
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _DELTA: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -48,7 +49,7 @@ _INTERPRETED: Mapping[str, str] = {
 }
 OLDEST_JAVA = 17
 _INSTALL_JAVA = (
-    "Install Java 17 or 21, for example `apt install openjdk-17-jre-headless` or `brew install openjdk@17`, "
+    "Install Java 17, 21 or 25, for example `apt install openjdk-17-jre-headless` or `brew install openjdk@17`, "
 )
 _HEAP = "2g"
 _ON_ONE_MACHINE: Mapping[str, str] = {
@@ -143,7 +144,7 @@ def session_config(
         "spark.sql.ui.retainedExecutions": "100",
         "spark.ui.retainedJobs": "200",
         "spark.ui.retainedStages": "200",
-        _JAVA_OPTIONS: java,
+        JAVA_OPTIONS: java,
     }
     if stores or readers:
         config["spark.jars.excludes"] = ",".join(EXCLUDED)
@@ -156,7 +157,7 @@ def session_config(
             **_INTERPRETED,
             "spark.sql.adaptive.enabled": "false",
             # For the first minutes the JVM would optimize the code of Spark's planner rather than run it.
-            _JAVA_OPTIONS: f"{java} -XX:Tier4InvocationThreshold=30000 "
+            JAVA_OPTIONS: f"{java} -XX:Tier4InvocationThreshold=30000 "
             "-XX:Tier4MinInvocationThreshold=5000 -XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=300000",
         }
     return config
@@ -174,8 +175,8 @@ def without_tables(config: Mapping[str, str]) -> dict[str, str]:
     if not is_local(config.get("spark.master", "")):
         return dict(config)
     kept = {name: value for name, value in config.items() if name not in (_PACKAGES, *_DELTA)}
-    java = config[_JAVA_OPTIONS].replace("-XX:+UseParallelGC", "-XX:+UseSerialGC")
-    return kept | {_JAVA_OPTIONS: f"{java} -XX:TieredStopAtLevel=1", **_INTERPRETED}
+    java = config[JAVA_OPTIONS].replace("-XX:+UseParallelGC", "-XX:+UseSerialGC")
+    return kept | {JAVA_OPTIONS: f"{java} -XX:TieredStopAtLevel=1", **_INTERPRETED}
 
 
 def use_stores(session: SparkSession, stores: Iterable[str]) -> None:
@@ -219,11 +220,14 @@ def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterato
             session.conf.set(name, known)
 
 
-def check_java(environment: Mapping[str, str] = os.environ) -> None:
+def check_java(environment: Mapping[str, str] = os.environ) -> Java:
     """Check that Spark will find a Java that it can run on, where its launcher looks: JAVA_HOME, then PATH.
 
     Args:
         environment: The environment that the launcher will see.
+
+    Returns:
+        The Java.
 
     Raises:
         MachineError: There is no Java, or it is too old.
@@ -243,12 +247,14 @@ def check_java(environment: Mapping[str, str] = os.environ) -> None:
             remedy=f"{_INSTALL_JAVA}and let JAVA_HOME point to it or unset it.",
         ) from error
     found = re.search(r'version "(?:1\.)?(\d+)', said)
-    if found and int(found[1]) < OLDEST_JAVA:
+    major = int(found[1]) if found else None
+    if major is not None and major < OLDEST_JAVA:
         raise MachineError(
-            f"{java} is Java {found[1]}.",
+            f"{java} is Java {major}.",
             expected=f"Java {OLDEST_JAVA} or newer",
             remedy=f"{_INSTALL_JAVA}and let JAVA_HOME point to it.",
         )
+    return Java(java, major, said)
 
 
 def local_session(config: Mapping[str, str]) -> SparkSession:
@@ -264,11 +270,12 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
     """
     check_secret(config)
     starts = SparkSession.getActiveSession() is None
+    package, jars, more = config.get(_PACKAGES, ""), list[str](), ""
     if starts:
-        check_java()
+        java = check_java()
         check_master(config.get("spark.master", ""))
-    package = config.get(_PACKAGES, "")
-    jars = known_jars(package) if starts and package and is_local(config.get("spark.master", "")) else []
+        if is_local(config.get("spark.master", "")):
+            jars, more = known_jars(package or delta_package()), options_for(java)
     with (
         _one_start_at_a_time() if starts else nullcontext(),
         bound_to_loopback(config),
@@ -277,7 +284,7 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
         _stderr_to(said),
     ):
         builder = SparkSession.builder
-        for key, value in (_of_this_process(config) if starts else config).items():
+        for key, value in (_of_this_process(config, more) if starts else config).items():
             if not (jars and key == _PACKAGES):
                 builder = builder.config(key, value)
         try:
@@ -305,13 +312,13 @@ def _tell_of_error(self: BaseServer, request: Any, client_address: Any) -> None:
         BaseServer.handle_error(self, request, client_address)
 
 
-def _of_this_process(config: Mapping[str, str]) -> dict[str, str]:
-    """The settings with what only the process itself can say: where its files go, and who may read them."""
+def _of_this_process(config: Mapping[str, str], java: str) -> dict[str, str]:
+    """The settings with what only the process itself can say: where its files go, and more options of Java."""
     umask = os.umask(0o077)
     os.umask(umask)
     return {
         **config,
-        _JAVA_OPTIONS: f'{config.get(_JAVA_OPTIONS, "")} -Djava.io.tmpdir="{new_scratch()}"'.strip(),
+        JAVA_OPTIONS: f'{config.get(JAVA_OPTIONS, "")} {java} -Djava.io.tmpdir="{new_scratch()}"'.strip(),
         "spark.hadoop.fs.permissions.umask-mode": f"{umask:03o}",  # Hadoop's own is 022, whatever the process has
     }
 

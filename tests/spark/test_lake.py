@@ -474,7 +474,7 @@ def fake_java(folder: Path, version: str) -> Path:
 def test_a_missing_java_is_said_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(TidemarkError, match="There is no Java") as error:
         check_java({"PATH": str(tmp_path)})
-    assert "Install Java 17 or 21" in error.value.remedy
+    assert "Install Java 17, 21 or 25" in error.value.remedy
     with pytest.raises(TidemarkError, match="does not run, and JAVA_HOME points there"):
         check_java({"JAVA_HOME": str(tmp_path), "PATH": os.environ["PATH"]})
 
@@ -486,10 +486,11 @@ def test_an_old_java_is_refused(tmp_path: Path, version: str, major: str) -> Non
         check_java({"JAVA_HOME": str(tmp_path)})
 
 
-@pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
-def test_a_recent_java_is_found_on_the_path(tmp_path: Path, version: str) -> None:
+@pytest.mark.parametrize(("version", "major"), [("17.0.15", 17), ("21", 21), ("25-ea", 25)])
+def test_a_recent_java_is_found_on_the_path(tmp_path: Path, version: str, major: int) -> None:
     java = fake_java(tmp_path, version)
-    check_java({"PATH": str(java.parent)})
+    found = check_java({"PATH": str(java.parent)})
+    assert (found.path, found.major) == (str(java), major)
 
 
 def test_the_settings_reach_the_session(spark: SparkSession) -> None:

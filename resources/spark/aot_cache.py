@@ -1,0 +1,167 @@
+"""Java's cache of loaded and linked classes (JEP 483, 514, 515), by which Spark starts a third faster on Java 25.
+
+Here: where the cache is, the options of Java that use it, and making it; this module is also a program that does.
+Not here: starting Spark (session.py).
+
+Java makes the cache when a process ends that recorded its classes. That takes half a minute and 200 MB on disk, so a
+process of its own does it, once for each Java and each set of jars. Where no cache can be made, nothing changes.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+from filelock import FileLock, Timeout
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tidemark.resources.spark.delta_jars import cache_folder, delta_package, known_jars
+
+OLDEST_JAVA = 25
+_SILENT = "-Xlog:aot=off -Xlog:cds=off"  # a cache that does not fit is passed over
+_UNUSED_DAYS = 60
+_MODULE = "tidemark.resources.spark.aot_cache"
+
+
+@dataclass(frozen=True)
+class Java:
+    """The Java that Spark will find.
+
+    Attributes:
+        path: The program.
+        major: Its version, such as 17; None where it does not say one.
+        said: What `java -version` prints.
+    """
+
+    path: str
+    major: int | None
+    said: str
+
+
+def cache_of(java: Java) -> Path | None:
+    """Return where the cache for a Java is or would be; None where it has none, or Delta's jars are not known."""
+    jars = known_jars(delta_package())
+    if java.major is None or java.major < OLDEST_JAVA or not jars:
+        return None
+    own = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent, "jars").glob("*.jar")
+    about = "\n".join([java.path, java.said, *map(_seen, sorted(own)), *map(_seen, map(Path, jars))])
+    return cache_folder() / f"java_{hashlib.sha256(about.encode()).hexdigest()[:16]}.aot"
+
+
+def _seen(jar: Path) -> str:
+    about = jar.stat()
+    return f"{jar} {about.st_size} {about.st_mtime_ns}"
+
+
+def options_for(java: Java) -> str:
+    """Return the options by which a Java takes its classes from the cache, if there is one."""
+    cache = cache_of(java)
+    if cache is None or not cache.is_file():
+        return ""
+    with suppress(OSError):
+        os.utime(cache)  # it is in use, see `_forget_unused`
+    return f'-XX:AOTCache="{cache}" {_SILENT}'
+
+
+def make_in_background(java: Java) -> None:
+    """Begin to make the cache if it is missing, in a process that outlives this one and gives way to all others."""
+    cache = cache_of(java)
+    if cache is None or cache.exists() or _failed(cache).exists():
+        return
+    null, words = subprocess.DEVNULL, ["nice", "-n", "19", sys.executable, "-m", _MODULE]
+    with suppress(OSError):
+        subprocess.Popen(words, stdin=null, stdout=null, stderr=null, start_new_session=True)
+
+
+def make(java: Java) -> bool:
+    """Make the cache if it is missing, and return whether it is there now; another process may be making it."""
+    cache = cache_of(java)
+    if cache is None or cache.exists():
+        return cache is not None
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        suppress(Timeout),
+        FileLock(cache.with_suffix(".lock"), blocking=False),
+        tempfile.TemporaryDirectory(dir=cache.parent) as folder,
+    ):
+        output = Path(folder, "new.aot")
+        words = [sys.executable, "-c", f"from {_MODULE} import record; record({str(output)!r})"]
+        # The JVM outlives the process that started it, and its output ends when the cache is made.
+        subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=folder)
+        if output.is_file():
+            output.replace(cache)
+            _forget_unused(cache.parent)
+        else:
+            _failed(cache).touch()
+    return cache.exists()
+
+
+def _failed(cache: Path) -> Path:
+    """The note that the cache could not be made, so that not every start tries it again."""
+    return cache.with_suffix(".failed")
+
+
+def _forget_unused(folder: Path) -> None:
+    """Delete caches of a Java or of jars that no process has used for long."""
+    for cache in folder.glob("java_*.aot"):
+        with suppress(OSError):
+            if time.time() - cache.stat().st_mtime > _UNUSED_DAYS * 86_400:
+                cache.unlink()
+
+
+def record(output: str | None) -> None:
+    """Start Spark and do a little of all that a batch does; Java makes the cache when this process ends.
+
+    Args:
+        output: Where Java writes it; None to start Spark only, which finds Delta's jars.
+    """
+    from tidemark.resources.spark.session import JAVA_OPTIONS, local_session, session_config  # noqa: PLC0415
+
+    config = session_config()
+    if output is not None:
+        config[JAVA_OPTIONS] += f' -XX:AOTCacheOutput="{output}" {_SILENT}'
+    spark = local_session(config)
+    if output is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            _work(spark, Path(folder))
+
+
+def _work(spark: SparkSession, folder: Path) -> None:
+    rows = spark.createDataFrame(spark.range(1_000).toArrow())
+    at = F.timestamp_millis(F.col("id") * 1_000)
+    events = rows.select("id", at.alias("at"), F.concat(F.lit("k"), F.col("id") % 7).alias("k"))
+    events.write.json(str(folder / "lines"))
+    read = spark.read.schema("id BIGINT, at TIMESTAMP, k STRING").json(str(folder / "lines"))
+    read.repartitionByRange("at").sortWithinPartitions("at").write.format("delta").save(str(folder / "table"))
+    table = spark.read.format("delta").load(str(folder / "table"))
+    for compiled in ("true", "false"):
+        spark.conf.set("spark.sql.codegen.wholeStage", compiled)
+        few = F.broadcast(rows.where("id < 100"))
+        found = (
+            table.join(few, "id", "left_anti").groupBy("k", F.window("at", "1 minute")).agg(F.sum("id").alias("n"))
+        )
+        found.localCheckpoint().select("k", "n", F.to_json("window")).write.parquet(str(folder / f"found_{compiled}"))
+        table.join(few, "id", "left_semi").unionByName(table).agg(F.count("*"), F.max_by("k", "id")).collect()
+
+
+def main() -> None:
+    """Make the cache now, where Java can have one."""
+    from tidemark.resources.spark.session import check_java  # noqa: PLC0415
+
+    java = check_java()
+    if java.major is None or java.major < OLDEST_JAVA:
+        return
+    if not known_jars(delta_package()):
+        subprocess.run([sys.executable, "-c", f"from {_MODULE} import record; record(None)"], check=False)
+    make(java)
+
+
+if __name__ == "__main__":
+    main()

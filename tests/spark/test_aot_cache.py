@@ -1,0 +1,100 @@
+"""The cache of Java's classes: used where there is one that fits, never in the way."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidemark.resources.spark.aot_cache import Java, cache_of, make, make_in_background, options_for
+from tidemark.resources.spark.delta_jars import delta_package, known_jars, remember_jars
+
+JAVA = Java("/opt/java/bin/java", 25, 'openjdk version "25.0.3"')
+_STARTS = """
+from tidemark.resources.spark.session import JAVA_OPTIONS, local_session, session_config
+config = session_config()
+config[JAVA_OPTIONS] += " -Xlog:class+load:file={log}"
+print(local_session(config).range(7).count())
+"""
+
+
+@pytest.fixture
+def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A jar that is known as Delta's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    jar = tmp_path / "io.delta_delta-spark_4.2_2.13-4.4.0.jar"
+    jar.touch()
+    remember_jars(delta_package(), str(jar))
+    return jar
+
+
+def place_of(java: Java) -> Path:
+    found = cache_of(java)
+    assert found is not None
+    return found
+
+
+@pytest.mark.usefixtures("jar")
+def test_classes_are_taken_from_a_cache_that_is_there() -> None:
+    assert options_for(JAVA) == ""
+    place_of(JAVA).touch()
+    assert f'-XX:AOTCache="{place_of(JAVA)}"' in options_for(JAVA)
+
+
+def test_another_java_or_other_jars_have_a_cache_of_their_own(jar: Path) -> None:
+    places = {place_of(JAVA), place_of(Java(JAVA.path, 25, 'openjdk version "25.0.4"'))}
+    jar.write_text("changed")
+    assert len(places | {place_of(JAVA)}) == 3
+
+
+@pytest.mark.usefixtures("jar")
+@pytest.mark.parametrize("major", [17, 21, None])
+def test_java_before_25_has_no_cache(major: int | None) -> None:
+    assert cache_of(Java(JAVA.path, major, "")) is None
+
+
+@pytest.mark.usefixtures("jar")
+def test_a_cache_that_cannot_be_made_is_not_tried_at_each_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # where no Java is, so Spark does not start
+    assert not make(JAVA)
+    assert not place_of(JAVA).exists()
+    begun: list[object] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda *words, **_: begun.append(words))
+    make_in_background(JAVA)
+    assert not begun
+    make_in_background(Java(JAVA.path, 25, 'openjdk version "25.0.4"'))
+    assert len(begun) == 1, "another Java is tried"
+
+
+def _java_25() -> Path | None:
+    homes = [os.environ.get("JAVA_HOME", ""), *map(str, sorted(Path("/usr/lib/jvm").glob("*-25-*")))]
+    return next((Path(home) for home in homes if "25" in home and Path(home, "bin", "java").exists()), None)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(_java_25() is None, reason="there is no Java 25 on this machine")
+def test_spark_takes_its_classes_from_the_cache_and_starts_with_one_that_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = _java_25()
+    assert home is not None
+    jars = known_jars(delta_package())
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    remember_jars(delta_package(), ",".join(jars))
+    said = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=True).stderr
+    java = Java(str(home / "bin" / "java"), 25, said)
+    assert make(java)
+    for name, is_shared in (("whole", True), ("broken", False)):
+        log = tmp_path / name
+        words = [sys.executable, "-c", _STARTS.format(log=log)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.strip()) == (0, "7"), done.stderr
+        loaded = log.read_text().splitlines()
+        shared = sum("org.apache.spark" in line and "shared objects file" in line for line in loaded)
+        assert (shared > 1_000) == is_shared
+        found = place_of(java)
+        found.write_bytes(found.read_bytes()[: found.stat().st_size // 2])
