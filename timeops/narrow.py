@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import SEQ, TIMELINE, same_in
@@ -18,6 +18,7 @@ from tidemark.timeops.watermark.fold import NONE, Array
 
 PIECE = 4_000_000  # records of a large segment that are fetched at once
 BROADCAST = 2_000_000  # rows that every core may be sent
+_SPARK_DECIDES = 2_000_000  # bytes: of less Spark knows itself whether to send them, and in small batches does not
 
 _BLOCK_BITS = 12
 _BLOCK = 1 << _BLOCK_BITS  # what was found for so many numbers is a row
@@ -69,6 +70,15 @@ def numbers(rows: pa.Table, names: Sequence[str]) -> Array:
     return found
 
 
+def to_join(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Return rows of the driver as a frame to join with, which is sent to every core unless they are too many.
+
+    In a batch of few rows sending them would be a job of its own, which takes longer than to sort both sides.
+    """
+    frame = from_driver(spark, rows)
+    return F.broadcast(frame) if len(rows) <= BROADCAST and rows.nbytes > _SPARK_DECIDES else frame
+
+
 def beside(rows: DataFrame, found: pa.Table, keys: Sequence[str], how: str = "inner") -> DataFrame:
     """Add to rows the other columns of what was found for them.
 
@@ -87,8 +97,7 @@ def beside(rows: DataFrame, found: pa.Table, keys: Sequence[str], how: str = "in
             *[F.col(f"`{name}`") for name in rows.columns], *[F.get(n, place).alias(n) for n in names]
         )
         return known.where(F.col(names[0]).isNotNull()) if how == "inner" else known
-    frame = from_driver(rows.sparkSession, found)
-    frame = F.broadcast(frame) if len(found) <= BROADCAST else frame
+    frame = to_join(rows.sparkSession, found)
     if set(keys) <= {SEQ, TIMELINE}:  # they are never null
         return rows.join(frame, list(keys), how).select(*[F.col(f"`{name}`") for name in rows.columns], *names)
     both = rows.alias("row").join(frame.alias("found"), same_in("row", "found", keys), how)

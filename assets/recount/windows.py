@@ -18,7 +18,6 @@ from tidemark.assets.recount.precision import is_same, is_sure, moved_sums, with
 from tidemark.assets.recount.written_windows import Look, Span
 from tidemark.assets.state.windows import drained_before
 from tidemark.resources import tables
-from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import KEPT
@@ -90,15 +89,14 @@ def compared(batch: Batch, window: WindowSpec, look: Look) -> Compared:
     workspace = batch.workspace
     names, spans = window.key_columns, look.spans
     rows = workspace.lake.read(tables.window_table(window.name), filters=[(_START, ">=", Instant(look.first_us))])
-    asked = small_frame(workspace.spark, spans, f"{_FROM} BIGINT, {_TO} BIGINT")
-    asked = F.broadcast(asked.select(c.to_instant(_FROM).alias(_FROM), c.to_instant(_TO).alias(_TO)))
     events = _events(workspace, window, spans)
     moved = {name: moved_sums(text, events) for name, text in window.aggregates.items()}
-    again = _again(events, asked, window, moved)
+    again = _again(events, spans, window, moved)
     if batch.was_reopened:
         again = _not_flushed(again, drained_before(batch).get(window.name), window)
         rows = rows.where(F.col(c.BATCH) == batch.plan.batch_id)
-    written = rows.where("_is_final").join(asked, (F.col(_START) == F.col(_FROM)) & (F.col(_END) == F.col(_TO)))
+    own = F.struct(F.unix_micros(_START).alias("0"), F.unix_micros(_END).alias("1"))
+    written = rows.where("_is_final").where(F.array_contains(F.expr(_listed(spans)), own))
     old = written.select(*[F.col(f"`{name}`") for name in names], *window.aggregates, F.lit(True).alias(_HERE))
     both = old.alias("old").join(again.alias("again"), c.same_in("old", "again", names), "full")
     is_known = {name: _is_known(name, moved[name], rows) for name in window.aggregates}
@@ -129,6 +127,12 @@ def compared(batch: Batch, window: WindowSpec, look: Look) -> Compared:
     )
 
 
+def _listed(spans: Sequence[Span]) -> str:
+    """SQL of ARRAY<STRUCT<BIGINT, BIGINT>>, starts and ends: to join them takes a job that sends them out."""
+    starts, ends = (", ".join(f"{span[number]}L" for span in spans) for number in (0, 1))
+    return f"arrays_zip(array({starts}), array({ends}))"
+
+
 def _events(workspace: Workspace, window: WindowSpec, spans: Sequence[Span]) -> DataFrame:
     """The events of the time of some windows, with `__tm_at` and `__tm_met`, the watermark behind which one came."""
 
@@ -146,7 +150,7 @@ def _events(workspace: Workspace, window: WindowSpec, spans: Sequence[Span]) -> 
     return both.withColumns({"__tm_at": F.col(c.TIMESTAMP), "__tm_met": met})
 
 
-def _again(events: DataFrame, asked: DataFrame, window: WindowSpec, moved: Mapping[str, Moved]) -> DataFrame:
+def _again(events: DataFrame, spans: Sequence[Span], window: WindowSpec, moved: Mapping[str, Moved]) -> DataFrame:
     """What the windows that are asked for give of the events in them, and would give with their sums moved."""
     passing = events
     if window.where is not None:
@@ -154,7 +158,10 @@ def _again(events: DataFrame, asked: DataFrame, window: WindowSpec, moved: Mappi
     if (fails := any_fails(events, on_rows(window.aggregates.values()))) is not None:
         passing = passing.where(~fails)
     groups = {f"__tm_of_{name}": null_if_it_fails(events, text) for name, text in window.group_expressions}
-    placed = passing.select("*", *[value.alias(name) for name, value in groups.items()]).join(asked, _is_in(window))
+    each = F.expr(f"inline({_listed(spans)})").alias(_FROM, _TO)
+    beside_each = passing.select("*", *[value.alias(name) for name, value in groups.items()], each)
+    instants = {name: c.to_instant(name) for name in (_FROM, _TO)}
+    placed = beside_each.withColumns(instants).where(_is_in(window))
     named = [F.col(f"`{of}`").alias(name) for of, name in zip(groups, window.group_columns, strict=True)]
     texts = dict(window.aggregates)
     texts |= {_moved(name, i): text for name, others in moved.items() for i, text in enumerate(others or ())}

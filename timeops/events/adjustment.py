@@ -41,7 +41,7 @@ from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import REFUSED_AT_INGESTION, extract
 from tidemark.timeops.grid import close_asked
 from tidemark.timeops.materialize import Execution, from_driver
-from tidemark.timeops.narrow import BROADCAST, fetched
+from tidemark.timeops.narrow import BROADCAST, fetched, to_join
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
 from tidemark.timeops.watermark.fold import ACTIVE, JUDGED, OUTSIDE
@@ -276,7 +276,7 @@ def _refused_seqs(found: Watermarks, rules: TimeRules) -> np.ndarray | None:
 
 
 def _seqs_frame(items: DataFrame, seqs: np.ndarray) -> DataFrame:
-    return F.broadcast(from_driver(items.sparkSession, pa.table({SEQ: pa.array(seqs, pa.int64())})))
+    return to_join(items.sparkSession, pa.table({SEQ: pa.array(seqs, pa.int64())}))
 
 
 def _without(items: DataFrame, seqs: np.ndarray | None) -> DataFrame:
@@ -292,9 +292,8 @@ def _beside(judged: DataFrame, behind: pa.Table | None) -> DataFrame:
     if behind is None or not len(behind):
         nothing = F.lit(None).cast("bigint")
         return judged.withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
-    frame = from_driver(judged.sparkSession, behind)
     keys = [name for name in (TIMELINE, SEQ) if name in behind.column_names]
-    return judged.join(F.broadcast(frame) if len(behind) <= BROADCAST else frame, keys, "left")
+    return judged.join(to_join(judged.sparkSession, behind), keys, "left")
 
 
 def _with_rule_3(rows: DataFrame, rules: TimeRules) -> DataFrame:

@@ -17,8 +17,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import SEQ, TIMELINE, W_BEFORE, WATERMARK, floor_to, same_in
-from tidemark.timeops.materialize import from_driver
-from tidemark.timeops.narrow import BROADCAST, integers
+from tidemark.timeops.narrow import integers, to_join
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import NONE
 from tidemark.timeops.windows.dating import W_END, W_START
@@ -64,8 +63,7 @@ def revised_contents(segment: WindowSegment, kind: WindowKind) -> DataFrame:
     rows = segment.materialize(_ranked(segment, kind))
     found = _moments(rows, segment, kind)
     event = rows.drop(W_START, W_END, _CLOCK_START, FRESH, CHANGED_BY, WATERMARK).alias("event")
-    frame = from_driver(rows.sparkSession, found)
-    moment = (F.broadcast(frame) if len(found) <= BROADCAST else frame).alias("moment")
+    moment = to_join(rows.sparkSession, found).alias("moment")
     same = same_in("event", "moment", (*kind.keys, *group_names(kind.window)))
     so_far = F.col(f"event.{RANK}") <= F.col(f"moment.{RANK}")
     more = [f"moment.{name}" for name in (REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)]

@@ -26,8 +26,7 @@ from tidemark.timeops.columns import (
     WATERMARK,
     to_us,
 )
-from tidemark.timeops.materialize import from_driver
-from tidemark.timeops.narrow import BROADCAST, as_flat, beside, fetched, integers, numbers
+from tidemark.timeops.narrow import as_flat, beside, fetched, integers, numbers, to_join
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import NONE, Array
 from tidemark.timeops.windows.aggregates import results_of
@@ -174,8 +173,7 @@ class Sessions:
         placed = self._placed(segment)
         own = placed.some(placed.is_in_one, **{_SESSION: placed.found.session})
         events, bounds = self._beside(segment.fresh_and_known, own, placed.keys), _bounds(placed)
-        frame = from_driver(events.sparkSession, bounds)
-        both = events.join(F.broadcast(frame) if len(bounds) <= BROADCAST else frame, _SESSION)
+        both = events.join(to_join(events.sparkSession, bounds), _SESSION)
         t, made = F.col(T_FINAL), F.col(_MADE_BY)
         in_time = F.coalesce(F.col(SEQ) < F.col(CHANGED_BY)["seq"], F.lit(True))
         held = both.where((F.col(_FIRST) <= t) & (t <= F.col(_LAST)) & in_time)
