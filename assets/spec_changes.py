@@ -14,7 +14,7 @@ from tidemark.assets.log_control import SPEC, recorded
 from tidemark.resources import tables
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.spec import parse_spec
+from tidemark.timeops.spec import Spec, parse_spec
 from tidemark.timeops.spec.changes import Change, Meaning, changes_between
 
 EXPECTED = (
@@ -90,6 +90,12 @@ def changes_of_spec(workspace: Workspace) -> list[Change]:
     has_items = workspace.exists and workspace.lake.exists(tables.LOG_CONTROL)
     recorded_specs = _recorded_specs(workspace) if has_items else []
     return changes_between(recorded_specs[-1], json.loads(workspace.spec.canonical_json())) if recorded_specs else []
+
+
+def spec_before(workspace: Workspace) -> Spec | None:
+    """The spec that the log was last processed with; None before the first batch."""
+    recorded_specs = _recorded_specs(workspace)
+    return Spec.model_validate(recorded_specs[-1]) if recorded_specs else None
 
 
 def check_spec(workspace: Workspace) -> bool:

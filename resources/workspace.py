@@ -5,7 +5,7 @@ them (assets/), the rules (timeops/).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -143,6 +143,10 @@ class Workspace:
     def spec(self) -> Spec:
         """The spec."""
         return self.file.spec
+
+    def under(self, spec: Spec) -> "Workspace":
+        """The same tables, and what is known of them, under another spec."""
+        return replace(self, file=replace(self.file, spec=spec))
 
     @property
     def folder(self) -> Place:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidemark.timeops.library.frames import AdjustedEvents, adjust, window_dead_letters, windows
     from tidemark.timeops.spec import Spec, TimeSpec, WindowSpec
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AdjustedEvents",

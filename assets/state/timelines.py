@@ -17,14 +17,14 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.log_control import waits_before
 from tidemark.assets.schemas import RELEASED, TIMELINE_SCHEMA
-from tidemark.assets.spec_changes import check_spec
+from tidemark.assets.spec_changes import check_spec, spec_before
 from tidemark.resources import tables
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.rules import TimeRules, Waits
-from tidemark.timeops.watermark.timelines import STATE, LogPlace, settled, with_out_of_orderness
+from tidemark.timeops.watermark.timelines import STATE, LogPlace, settled, under_other_rules
 
 if TYPE_CHECKING:
     from tidemark.assets.batch.batch import Batch
@@ -49,11 +49,15 @@ def timelines_before(workspace: Workspace, position: Position) -> DataFrame:
         position: Its position.
     """
     version, waits = workspace.base_of(tables.TIMELINES), waits_before(workspace)
-    state = timelines_at(workspace, position, version, waits)
-    if not check_spec(workspace):
-        return state
-    rules, place = _rules(workspace, waits), log_place(workspace, position)
-    return _on_the_driver(state, lambda rows: with_out_of_orderness(rows, rules, place))
+    before = spec_before(workspace) if check_spec(workspace) else None
+    if before is None:
+        return timelines_at(workspace, position, version, waits)
+    earlier = workspace.under(before)
+    old, new = _rules(earlier, waits), _rules(workspace, waits)
+    first_us = first_clock_asked_for(workspace) or first_clock_asked_for(earlier)
+    place = replace(log_place(workspace, position), first_us=first_us)
+    state = _stored(earlier, position, version)
+    return _on_the_driver(state, lambda rows: under_other_rules(rows, old, new, place))
 
 
 def timelines_at(workspace: Workspace, position: Position, version: int, waits: Waits) -> DataFrame:
@@ -65,14 +69,22 @@ def timelines_at(workspace: Workspace, position: Position, version: int, waits: 
         version: Of `_state/timelines` there, for pipelines that have it.
         waits: Of its sources there.
     """
+    state = _stored(workspace, position, version)
+    if not workspace.keeps_timelines:
+        return state
+    # Rows of timelines that their own events did not move hold an earlier clock, and what it gave.
+    rules, place = _rules(workspace, waits), log_place(workspace, position)
+    return _on_the_driver(state, lambda rows: settled(rows, rules, place))
+
+
+def _stored(workspace: Workspace, position: Position, version: int) -> DataFrame:
+    """The timelines as they were written; the clock may have gone on since."""
     if not workspace.keeps_timelines:
         return one_timeline(workspace, position)
     rest = [field.name for field in TIMELINE_SCHEMA if field.name != c.TIMELINE]
     known = workspace.lake.read(tables.TIMELINES, version)
     latest = known.groupBy(c.TIMELINE).agg(F.max_by(F.struct(*rest), c.BATCH).alias("state"))
-    # Rows of timelines that their own events did not move hold an earlier clock, and what it gave.
-    rules, place = _rules(workspace, waits), log_place(workspace, position)
-    return _on_the_driver(latest.select(c.TIMELINE, "state.*"), lambda rows: settled(rows, rules, place))
+    return latest.select(c.TIMELINE, "state.*")
 
 
 def _on_the_driver(state: DataFrame, change: Callable[[pa.Table], pa.Table]) -> DataFrame:

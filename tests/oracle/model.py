@@ -34,15 +34,17 @@ class Record:
 
 @dataclass(frozen=True)
 class Control:
-    """A control item (tick, flush, reopen, wait) that stands after `after_seq`.
+    """A control item (tick, flush, reopen, wait, spec) that stands after `after_seq`.
 
-    Only a tick has a clock, and only a wait waiters: the sources and splits that wait from there on.
+    Only a tick has a clock, only a wait waiters, which are the sources and splits that wait from there on, and only a
+    spec the time rules that hold from there on.
     """
 
     after_seq: int
     kind: str
     clock_us: int | None = None
     waiters: frozenset[Waiter] = frozenset()
+    rules: "TimeRules | None" = None
 
 
 @dataclass(frozen=True)

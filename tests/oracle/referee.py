@@ -41,7 +41,7 @@ def check_items(items: Sequence[Record | Control]) -> None:
             refuse(item.seq <= last, "seq", f"{item.seq} stands behind {last}")
             last = item.seq
             continue
-        refuse(item.kind not in ("tick", "flush", "reopen", "wait"), "kind", f"unknown kind {item.kind}")
+        refuse(item.kind not in ("tick", "flush", "reopen", "wait", "spec"), "kind", f"unknown kind {item.kind}")
         refuse(item.after_seq != last, "after_seq", f"{item.after_seq} stands behind {last}")
         refuse((item.clock_us is None) == (item.kind == "tick"), "clock_us", "a tick has one, others have none")
 
@@ -80,6 +80,8 @@ class Referee:
             self.settle(everything=True)
         elif isinstance(item, Control) and item.kind == "wait":
             self.waits.waiters = item.waiters
+        elif isinstance(item, Control) and item.rules is not None:
+            self.go_by(item.rules)
         elif isinstance(item, Control) and item.kind == "reopen":
             refuse(not self.flushed, "reopen", "nothing was flushed")
             self.flushed = False
@@ -111,6 +113,17 @@ class Referee:
         for timeline in self.timelines.values():
             timeline.apply_idle(self.clock, is_tick=isinstance(item, Control))
         self.publish_on_event()
+
+    def go_by(self, rules: TimeRules) -> None:
+        """Other rules hold from here on; what they raise is seen at once, or with the next period."""
+        check_rules(rules, [keeper.window for keeper in self.keepers])
+        self.rules = self.policies.rules = rules
+        for timeline in self.timelines.values():
+            timeline.go_by(rules, self.clock)
+            if self.clock is not None and rules.idle is not None and rules.idle[0] == "arrival_clock":
+                timeline.apply_idle(self.clock, is_tick=False)
+        self.publish_on_event()
+        self.settle()
 
     def publish_on_event(self) -> None:
         """With emit on_event, W is seen as soon as it moves."""
@@ -188,10 +201,14 @@ class Referee:
                 "out_of_order",
                 event_us=event.event_us,
                 watermark_us=watermark,
-                lateness_us=None if set_by is None else watermark - event.timestamp_us,
+                lateness_us=None if self.is_by_clock(set_by) else watermark - event.timestamp_us,
                 watermark_set_by=set_by,
             )
         )
+
+    def is_by_clock(self, set_by: int | None) -> bool:
+        """Whether the clock raised W, so that no tolerance would have let an event in; other rules may have, too."""
+        return set_by is None and self.rules.idle is not None
 
     def place(self, record: Record, event: OrderedEvent, timeline: Timeline, keeper: WindowKeeper) -> None:
         """Offer an accepted event to one window definition and write down what became of it."""
@@ -209,7 +226,7 @@ class Referee:
                     placing.missed,
                     event.event_us,
                     timeline.published,
-                    placing.lateness_us if set_by is not None else None,
+                    None if self.is_by_clock(set_by) else placing.lateness_us,
                     set_by,
                 )
             )

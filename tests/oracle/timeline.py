@@ -28,6 +28,7 @@ class Timeline:
         self.last_read_of_split: dict[Split, int] = {}  # clocks without the waits of the split
         self.last_read: int | None = None  # the same without the waits of any
         self.first_clock_of_log: int | None = None
+        self.source = ""  # of its last event that moved W
         self.held: list[OrderedEvent] = []
         self.next_release_seq = 0
 
@@ -42,7 +43,7 @@ class Timeline:
 
     def move(self, record: Record, t: int, clock: int) -> None:
         """Let a judged event with time t move W."""
-        split = self.split_of(record)
+        split, self.source = self.split_of(record), record.source
         if split not in self.max_t or t > self.max_t[split]:
             self.max_t[split] = t
         for window in self.windows:
@@ -56,6 +57,29 @@ class Timeline:
         if value is not None and (self.watermark is None or value > self.watermark):
             self.watermark = value
             self.set_by = seq
+
+    def go_by(self, rules: TimeRules, clock: int | None) -> None:
+        """Other rules hold from here on: what those before did not ask for is counted from here on."""
+        before, self.rules = self.rules, rules
+        if not self.max_t and not (follows_activity(before) and self.last_read is not None):
+            self.watermark = self.set_by = self.published = self.published_set_by = (
+                None  # it begins under these rules
+            )
+            return
+        assert clock is not None
+        if rules.use_splits and not before.use_splits:  # there was one source, and no split of it
+            alone = (self.source, None)
+            self.max_t = {} if not self.max_t else {alone: self.max_t["", None]}
+            self.last_read_of_split = {} if self.last_read is None else {alone: self.last_read}
+        elif before.use_splits and not rules.use_splits:
+            self.max_t = {("", None): max(self.max_t.values())} if self.max_t else {}
+            self.last_read_of_split = {("", None): max(self.last_read_of_split.values())}
+        if follows_activity(rules) and not follows_activity(before):
+            self.last_read = clock - self.waits.any_waited
+            self.last_read_of_split = {split: clock - self.waits.of(*split) for split in self.max_t}
+        if closes_windows(rules) and not closes_windows(before):
+            self.max_close = {}
+        self.raise_to(self.event_watermark(clock), None)
 
     def publish(self) -> None:
         """Let events see W as it stands."""
@@ -138,3 +162,13 @@ class Timeline:
             released.append(replace(event, release_seq=self.next_release_seq))
             self.next_release_seq += 1
         return released
+
+
+def closes_windows(rules: TimeRules) -> bool:
+    """Whether silence closes windows."""
+    return rules.idle is not None and rules.idle[0] == "window_close"
+
+
+def follows_activity(rules: TimeRules) -> bool:
+    """Whether rules ask when an event came last."""
+    return rules.use_splits or closes_windows(rules)

@@ -86,29 +86,48 @@ def expected(warehouse: Place, spec: Spec, *, flush: bool) -> oracle.Outcome:
     assert (controls[-1:] == [oracle.Control(len(log) - 1, "flush")]) == flush
     for control in reversed(controls):
         items.insert(control.after_seq + 1, control)
-    # Which partitions of Kafka were there at first is said by the plan of the first ingestion.
-    sources = Workspace(SpecFile(spec, Path()), warehouse).rules.sources if spec.uses_splits else ()
+    first = _specs(warehouse, spec)[0][1]
     outcome = oracle.run(
-        items, rules_of(spec.time, sources), [_window(spec, number) for number in range(len(spec.windows))]
+        items, _rules(warehouse, first), [_window(spec, number) for number in range(len(spec.windows))]
     )
     give_results_over(outcome, items, spec.windows)
     return outcome
 
 
-def _controls(warehouse: Place, spec: Spec) -> list[oracle.Control]:
-    kinds = {"tick": "tick", "end_of_input": "flush", "reopen": "reopen", "wait": "wait"}
+def _rules(warehouse: Place, spec: Spec) -> oracle.TimeRules:
+    # Which partitions of Kafka were there at first is said by the plan of the first ingestion.
+    return rules_of(spec.time, Workspace(SpecFile(spec, Path()), warehouse).rules.sources if spec.uses_splits else ())
+
+
+def _specs(warehouse: Place, spec: Spec) -> list[tuple[int, Spec]]:
+    """The specs that the log was processed with, each with the record after which it began to hold."""
+    found = [row for row in _items(warehouse, spec) if row["kind"] == "spec"]
+    return [(row["_after_seq"], Spec.model_validate(json.loads(row["argument"]))) for row in found]
+
+
+def _items(warehouse: Place, spec: Spec) -> list[dict[str, Any]]:
+    """The items of the log as it was judged last, in order."""
     rows = sorted(table(warehouse, spec, "log_control"), key=lambda row: row["_control_seq"])
     anew = [number for number, row in enumerate(rows) if row["kind"] == "rebuild"]
-    rows = rows[anew[-1] :] if anew else rows
+    return rows[anew[-1] :] if anew else rows
+
+
+def _controls(warehouse: Place, spec: Spec) -> list[oracle.Control]:
+    kinds = {"tick": "tick", "end_of_input": "flush", "reopen": "reopen", "wait": "wait"}
+    rows = _items(warehouse, spec)
+    changes = [row["_control_seq"] for row in rows if row["kind"] == "spec"][1:]
     return [
         oracle.Control(
             row["_after_seq"],
-            kinds[row["kind"]],
+            kinds.get(row["kind"], "spec"),
             us(row["clock"]) if row["kind"] == "tick" else None,
             _waiters(json.loads(row["argument"])) if row["kind"] == "wait" else frozenset(),
+            _rules(warehouse, Spec.model_validate(json.loads(row["argument"])))
+            if row["_control_seq"] in changes
+            else None,
         )
         for row in rows
-        if row["kind"] in kinds
+        if row["kind"] in kinds or row["_control_seq"] in changes
     ]
 
 

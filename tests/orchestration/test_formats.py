@@ -1,6 +1,8 @@
-"""A warehouse that a Tidemark of format 2 wrote: it is read as it is, and goes on with the next batch."""
+"""Warehouses that earlier versions wrote: they are read as they are, and go on with the next batch."""
 
+import json
 import shutil
+import tarfile
 from datetime import timedelta
 from pathlib import Path
 
@@ -81,6 +83,40 @@ def run(spec: Path, warehouse: Path, *words: str) -> Result:
     done = CliRunner().invoke(main, ["run", str(spec), "--warehouse", str(warehouse), *words], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done
+
+
+@pytest.mark.parametrize(
+    "archive", sorted((Path(__file__).parent / "kept").glob("*.tar.gz")), ids=lambda one: one.name
+)
+def test_a_warehouse_of_a_released_version_opens_and_goes_on(
+    spark: SparkSession, tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each was made by `tools/keep_warehouse.py` of its version."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path, filter="data")
+    path, warehouse = tmp_path / "shifts.yaml", tmp_path / "warehouse"
+    file = read_spec(path)
+    versions = {row["tidemark_version"] for row in table(warehouse, file.spec, "batches")}
+    assert versions == {archive.name.removesuffix(".tar.gz")}
+    assert_tables_equal_the_oracle(warehouse, file.spec)
+    told = []
+    for command, *words in (["status", "--json"], ["plan", "--json"], ["show", "windows/visits"]):
+        given = [command, str(path), *words, "--warehouse", str(warehouse)]
+        done = CliRunner().invoke(main, given, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        told.append(done.stdout)
+    assert json.loads(told[0])["wrong"] == []
+    assert (json.loads(told[1])["changes"], json.loads(told[1])["run"]["files"]) == ([], 0)
+
+    assert "nothing new" in run(path, warehouse).output, "all that is there was read by that version"
+    newest = max(row["_arrival_time"] for row in table(warehouse, file.spec, "raw_events") if row["_arrival_time"])
+    for folder in ("in", "gates"):
+        land(tmp_path / folder, 30, seed=9, files=1, start=newest, prefix="later")
+    run(path, warehouse)
+    assert_tables_equal_the_oracle(warehouse, file.spec)
+    run(path, warehouse, "--end-of-input", "flush")
+    assert_tables_equal_the_oracle(warehouse, file.spec, flush=True)
 
 
 def copied(file: SpecFile, name: str) -> Path:

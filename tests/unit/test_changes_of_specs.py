@@ -86,10 +86,17 @@ def test_days_become_instants_only_where_all_sources_begin_them_alike() -> None:
     [
         ("at, dedup", "at, out_of_orderness: 1 s, dedup", "time.out_of_orderness", HERE, (), True),
         ("at, dedup", "at, unit: second, dedup", "time.unit", HERE, (), True),
-        ("at, dedup", "at, emit: {every: 1 s}, dedup", "time.emit", PAST, (), True),
+        ("at, dedup", "at, emit: {every: 1 s}, dedup", "time.emit", HERE, (), True),
+        ("within: 1 hour", "within: 2 hours", "time.within", HERE, (), True),
+        ("deduplicate_by: [k]", "deduplicate_by: [at]", "time.deduplicate_by", PAST, (), True),
+        (", deduplicate_by: [k], within: 1 hour", "", "time.deduplicate_by", HERE, (), True),
+        ("at, dedup", 'at, start_at: "2026-01-01T00:00:00Z", dedup', "time.start_at", PAST, (), True),
         ("at, dedup", "at, over: [k], dedup", "time.over", PAST, (), True),
         ("in/*.csv", "there/*.csv", "sources[tills].path", HERE, (), False),
-        ("name: tills", "name: counters", "sources", REFUSED, (), True),
+        ("name: tills", "name: counters", "sources[counters]", REFUSED, (), True),
+        ("name: tills", "name: counters", "sources[tills]", REFUSED, (), True),
+        ("time:", f"{SECOND}time:", "sources[web]", HERE, (), True),
+        ("format: csv", "format: csv\n    split: k", "sources[tills].split", REFUSED, (), True),
         ("size: 1 hour", "size: 2 hours", "windows[w].size", PAST, ("w", "over_w"), False),
         ("c: count(*)", "c: count(n)", "windows[w].aggregates.c", PAST, ("w", "over_w"), False),
         ("c: sum(c)", "c: max(c)", "windows[over_w].aggregates.c", HERE, (), False),
@@ -110,6 +117,27 @@ def test_a_window_that_is_new_needs_its_past_and_so_do_those_over_it() -> None:
     told_of = {one.path: (one.meaning, one.windows) for one in changes_between(old, new)}
     assert told_of["windows[other]"] == (PAST, ("other", "over_w"))
     assert told_of["windows[w]"][0] == PAST
+
+
+def test_what_the_clock_publishes_in_periods_needs_the_past() -> None:
+    quiet = SPEC.replace("{timestamp_by: at,", "{timestamp_by: at, idle: {timeout: 1 minute, advance: window_close},")
+    assert [one.meaning for one in changes(("at, idle", "at, emit: {every: 1 s}, idle"), before=quiet)] == [PAST]
+    assert [one.meaning for one in changes(("at, idle", "at, unit: second, idle"), before=quiet)] == [PAST]
+    assert [one.meaning for one in changes(("timeout: 1 minute", "timeout: 2 minutes"), before=quiet)] == [HERE]
+
+
+def test_results_before_what_was_read_are_not_to_be_had() -> None:
+    late = SPEC.replace("{timestamp_by: at,", '{timestamp_by: at, start_at: "2026-01-02T00:00:00Z",')
+    assert [one.meaning for one in changes(("01-02", "01-03"), before=late)] == [PAST]
+    assert [one.meaning for one in changes(("01-02", "01-01"), before=late)] == [REFUSED]
+
+
+def test_splits_may_change_where_those_before_can_become_idle() -> None:
+    idle = SPEC.replace("time:", f"{SECOND}time:").replace(
+        "{timestamp_by: at,", "{timestamp_by: at, idle: {timeout: 1 minute, advance: exclude_split},"
+    )
+    (found,) = changes(("options: {header", "split: k\n    options: {header"), before=idle)
+    assert (found.path, found.meaning) == ("sources[tills].split", HERE)
 
 
 def test_windows_say_how_records_are_judged_only_where_silence_closes_them() -> None:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,7 @@ def test_schema_prints_the_json_schema() -> None:
 
 def test_the_version_is_the_distribution_s() -> None:
     done = call("--version")
-    assert (done.exit_code, done.stdout.split()[-1]) == (0, "0.1.0")
+    assert (done.exit_code, done.stdout.split()[-1]) == (0, version("tidemark"))
 
 
 @pytest.mark.parametrize("command", ["run", "validate"])

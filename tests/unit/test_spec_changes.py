@@ -131,7 +131,7 @@ def test_a_change_that_is_taken_stands_in_nobody_s_way(spec: Path, old: str, new
         ("n BIGINT", "n BIGINT, who STRING", 0, "from here on"),
         ("timestamp_by: at", "timestamp_by: at, out_of_orderness: 1 minute", 0, "from here on"),
         ("[k]", "[k, n]", 3, "needs the past"),
-        ("name: tills", "name: counters", 3, "refused"),
+        ("n BIGINT", "N BIGINT", 3, "refused"),
         ("size: 1 hour", "size: 1 bit", 2, None),
     ],
 )

@@ -99,9 +99,9 @@ _OF_TIME: Mapping[str, Decision] = {
         "a smaller one raises the watermark here; a larger one shows when the largest time has moved on",
     ),
     "end_of_input": (_FROM_HERE_ON, "holds for the next end of input"),
+    "within": (_FROM_HERE_ON, "records from here on are compared with all before them"),
     "over": _ALL_ROWS,
     "deduplicate_by": _ALL_ROWS,
-    "within": _ALL_ROWS,
     "start_at": _ALL_ROWS,
 }
 """What changes of `time` mean; of keys that are not named here they hold for the records from here on."""
@@ -151,7 +151,7 @@ def _judges(path: str, *, windows_close: bool) -> bool:
     first, _, rest = path.partition(".")
     key = rest.partition(".")[0]
     if first.startswith("sources["):
-        return key in _OF_RECORDS
+        return key in ("", "split", *_OF_RECORDS)
     if first.startswith("windows["):
         return windows_close and key not in _OF_WINDOW
     return first in ("sources", "time")
@@ -170,30 +170,80 @@ def _of_time(before: Mapping[str, Any], now: Mapping[str, Any], old: Spec, new: 
     """Changes of `time`."""
     one, other = before.get("time", {}), now.get("time", {})
     for name in sorted({*one, *other}):
-        decision = _OF_TIME.get(name, _NEW_RECORDS)
-        if name in ("emit", "idle") and old.keeps_timelines != new.keeps_timelines:
-            decision = (Meaning.NEEDS_THE_PAST, "other state is kept between batches: nothing is there to go on from")
-        yield from _decided(one.get(name), other.get(name), f"time.{name}", decision)
+        yield from _decided(one.get(name), other.get(name), f"time.{name}", _of_time_key(name, old, new))
+
+
+_OF_PERIODS = ("emit", "idle", "late", "unit")
+_COUNTED: Decision = (_FROM_HERE_ON, "holds for the records from here on; silences are counted from here on")
+
+
+def _of_time_key(name: str, old: Spec, new: Spec) -> Decision:
+    """What a change of a key of `time` means, as far as other keys have a say in it."""
+    time = new.time
+    if name in _OF_PERIODS and time.idle is not None and time.emit_every_us is not None:
+        return Meaning.NEEDS_THE_PAST, "periods show what the clock gave before them, by the rules of then: all anew"
+    if name == "unit" and time.idle is not None:
+        return Meaning.NEEDS_THE_PAST, "what the clock gives is cut to the unit, and times before are not: all anew"
+    if name in ("deduplicate_by", "within") and not time.deduplicate_by:
+        return _FROM_HERE_ON, "no record is a duplicate from here on"
+    if name == "start_at" and (new.time.read_from_us or 0) < (old.time.read_from_us or 0):
+        return Meaning.REFUSED, "records that arrived before were not read: under another `name` they are"
+    return _COUNTED if name == "idle" else _OF_TIME.get(name, _NEW_RECORDS)
 
 
 def _of_sources(before: list[dict[str, Any]], now: list[dict[str, Any]], one: Spec, other: Spec) -> Iterator[Change]:
     """Changes of sources, which are told from one another by their names."""
     old, new = ({str(source["name"]): source for source in side} for side in (before, now))
-    if old.keys() != new.keys():
-        effect = "which sources there are says which splits a watermark waits for"
-        sentence = _apart(list(old), list(new))
-        yield Change("sources", list(old), list(new), Meaning.REFUSED, effect, sentence=sentence)
+    for name in new:
+        if name not in old:
+            again = next((known for known, source in old.items() if _reads_the_same(source, new[name])), None)
+            yield _new_source(name, None if again in new else again, other)
+    for name in old:
+        if name not in new:
+            effect = (
+                "records of it are in the log, and its splits hold the watermark: leave it in; `idle: {timeout: …, "
+                "advance: exclude_split}` lets the watermark go on without it"
+            )
+            yield Change(f"sources[{name}]", name, None, Meaning.REFUSED, effect, sentence=f"`{name}` gone")
     for name in new:
         if name in old:
             yield from _of_columns(name, one, other)
-            yield from _of_source(old[name], new[name], f"sources[{name}]")
+            yield from _of_source(old[name], new[name], f"sources[{name}]", other)
 
 
-def _of_source(before: Mapping[str, Any], now: Mapping[str, Any], path: str) -> Iterator[Change]:
+def _reads_the_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one.get(key) == other.get(key) for key in ("kind", "path", "topics", "topic_pattern"))
+
+
+def _new_source(name: str, again: str | None, spec: Spec) -> Change:
+    """A source that joins, unless it is another one under a new name."""
+    path = f"sources[{name}]"
+    if again is not None:
+        effect = f"it would read again what `{again}` has read: keep that name"
+        return Change(path, None, name, Meaning.REFUSED, effect, sentence=f"`{name}` new")
+    source = next(one for one in spec.sources if one.name == name)
+    since = "when each of its splits has had an event" if source.splits else "when it has had an event"
+    effect = f"it is read from here on; the watermark heeds it {since}"
+    return Change(path, None, name, _FROM_HERE_ON, effect, sentence=f"`{name}` new")
+
+
+def _of_split(spec: Spec) -> Decision:
+    if spec.time.idle is not None and spec.time.idle.advance == "exclude_split":
+        return _FROM_HERE_ON, "the splits before leave the watermark when they are idle"
+    effect = (
+        "the splits before get no more events, and would hold the watermark for ever: `idle: {timeout: …, advance: "
+        "exclude_split}` lets them go"
+    )
+    return Meaning.REFUSED, effect
+
+
+def _of_source(before: Mapping[str, Any], now: Mapping[str, Any], path: str, spec: Spec) -> Iterator[Change]:
     """Changes of a source but those of its columns."""
     for name in sorted({*before, *now} - {"name", "schema"}):
         why = "what was read of it would belong to another source"
         decision = _OF_SOURCE.get(name, (Meaning.REFUSED, why))
+        if name == "split":
+            decision = _of_split(spec)
         yield from _decided(before.get(name), now.get(name), f"{path}.{name}", decision)
 
 
@@ -286,12 +336,6 @@ def _with_readers(names: Iterable[str], spec: Spec) -> tuple[str, ...]:
         if window.input in found and window.name not in found:
             found.append(window.name)
     return tuple(found)
-
-
-def _apart(old: list[str], new: list[str]) -> str:
-    """Which names are gone, and which are new."""
-    changed = ([name for name in old if name not in new], "gone"), ([name for name in new if name not in old], "new")
-    return ", ".join(f"{', '.join(f'`{name}`' for name in names)} {what}" for names, what in changed if names)
 
 
 def _shown(value: Any) -> str:

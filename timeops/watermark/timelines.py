@@ -192,6 +192,44 @@ def settled(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
     return judge(_NO_ITEMS, state, rules, place).state
 
 
+def under_other_rules(state: pa.Table, before: TimeRules, rules: TimeRules, place: LogPlace) -> pa.Table:
+    """The timelines from the place in the log on where other rules begin to hold.
+
+    What the rules before did not ask for is counted from here on: silences, and the windows that a silence closes.
+    What was one split so far, as there was one source, is the split of that source.
+
+    Args:
+        state: STATE, at the end of what was processed; the rows may be of different clocks.
+        before: The rules up to here.
+        rules: The rules from here on.
+        place: Where they are in the log.
+    """
+    known = settled(state, before, place)
+    if not len(known) or place.before_us is None:
+        return known
+    if rules.follows_activity and not before.follows_activity:
+        now_us = place.before_us - _waited_by(rules.waits.any_waited_us, rules.waits.any_since_us, place.before_us)
+        known = _with_column(known, "last_clock", pa.repeat(pa.scalar(now_us, pa.int64()), len(known)))
+    if rules.closes_windows and not before.closes_windows:
+        known = _with_column(known, "max_close", pa.nulls(len(known), STATE.field("max_close").type))
+    if not rules.uses_splits:
+        known = _with_column(known, "splits", pa.nulls(len(known), STATE.field("splits").type))
+    elif not before.uses_splits:
+        source = before.sources[0].name
+        rows = known.select(["max_t", "last_clock"]).to_pylist()
+        splits = [[{"source": source, "split": None, **row}] for row in rows]
+        known = _with_column(known, "splits", pa.array(splits, STATE.field("splits").type))
+    return with_out_of_orderness(known, rules, place)
+
+
+def _with_column(state: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    return state.set_column(state.column_names.index(name), name, column)
+
+
+def _waited_by(waited_us: int, since_us: int | None, now_us: int) -> int:
+    return waited_us if since_us is None else waited_us + now_us - since_us
+
+
 def with_out_of_orderness(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
     """The timelines from the place in the log on where the out-of-orderness became another.
 
@@ -219,7 +257,7 @@ def with_out_of_orderness(state: pa.Table, rules: TimeRules, place: LogPlace) ->
         "computed_set_by": _nulled(np.where(rose, f.NONE, set_by)),
     }
     for name, column in changed.items():
-        state = state.set_column(state.column_names.index(name), name, column)
+        state = _with_column(state, name, column)
     return state
 
 
