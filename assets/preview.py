@@ -14,9 +14,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, DoubleType, FloatType, StructType, TimestampType
 
-from tidemark.assets.backfill.days import pieces_of_log
 from tidemark.assets.batch.batch import MATERIALIZED_RECORDS, records_between
 from tidemark.assets.batch.clocks import clocks_behind, place_of
+from tidemark.assets.log_control import recorded
+from tidemark.assets.rebuild.replay import REPLAYED_KINDS, pieces_left
 from tidemark.assets.schemas import log_schema, payload_of, table_schemas
 from tidemark.resources import tables
 from tidemark.resources.spark.frames import small_frame
@@ -108,7 +109,8 @@ def preview(workspace: Workspace, windows: Sequence[WindowSpec], *, letters: boo
 
 def _outcomes(workspace: Workspace, payload: StructType) -> Iterator[Outcome]:
     """What each piece of the log gives, from its beginning to what was processed; one where nothing cuts it."""
-    pieces, waits, position = pieces_of_log(workspace), Waits(), Position()
+    controls, waits, position = recorded(workspace, *REPLAYED_KINDS), Waits(), Position()
+    pieces = [one.segment for one in pieces_left(controls, 0, 0, workspace.processed_end())]
     state = State(small_frame(workspace.spark, [], STATE_SCHEMA))
     for number, piece in enumerate(pieces):
         count = piece.end_seq - piece.first_seq

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from tidemark.assets.planning import ensure_zones
-from tidemark.assets.spec_changes import REMEDY
 from tidemark.resources import tables
 from tidemark.resources.lake.migration import old_columns
 from tidemark.resources.lake.reshaping import fit
@@ -62,6 +61,7 @@ RELEASED = "released"  # events of the timeline that have a _release_seq
 TIMELINE_SCHEMA = StructType([*STATE_SCHEMA.fields, StructField(RELEASED, LongType())])
 """The state of a timeline between two batches."""
 EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
+_OTHER_NAME = "take the change back, or give the new column another name with `rename`"
 _NOT_OF_THE_LOG = (c.BATCH, c.MALFORMED)  # the first would make results depend on how the log is cut
 _OF_EVENTS = {
     c.TIMESTAMP: "timestamp",
@@ -83,11 +83,11 @@ def payload_of(workspace: Workspace) -> StructType:
     Raises:
         SpecError: A schema is wrong, or two sources have a column of one name and different types.
     """
-    payload = _payload_of_spec(workspace)
-    if not workspace.lake.exists(tables.RAW_EVENTS):
+    payload, log = _payload_of_spec(workspace), (workspace.log_of or workspace).lake
+    if not log.exists(tables.RAW_EVENTS):
         return payload
     known = {name.lower() for name in payload.names}
-    there = StructType.fromJson(json.loads(workspace.lake.schema(tables.RAW_EVENTS).to_json()))
+    there = StructType.fromJson(json.loads(log.schema(tables.RAW_EVENTS).to_json()))
     kept = [field for field in there if field.name == RESCUED or not is_reserved(field.name)]
     return StructType([*payload, *[field for field in kept if field.name.lower() not in known]])
 
@@ -244,7 +244,8 @@ def _made_for_another(workspace: Workspace, error: OtherColumnsError) -> SpecErr
         there, wanted = column.there.upper() or "no such column", column.wanted.upper() or "no such column"
         has = f"calls it `{column.spelled}`" if column.spelled else f"has {there}"
         found = f"`{column.name}` is {wanted} now, and the table {workspace.lake.path(error.table)} {has}"
-        problems.append(Problem(found, "the columns of the spec that the tables were made for", REMEDY, at))
+        remedy = "make the tables anew with `tidemark rebuild SPEC`" if is_result else _OTHER_NAME
+        problems.append(Problem(found, "the columns of the spec that the tables were made for", remedy, at))
     return workspace.file.error(problems)
 
 

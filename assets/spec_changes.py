@@ -21,7 +21,6 @@ EXPECTED = (
     "changes that hold from here on, such as of columns, time settings, aggregates and file paths: others would mix "
     "rows of two meanings in one table"
 )
-REMEDY = "make the tables anew from the log with `tidemark rebuild SPEC`, or take the change back"
 _OTHER_NAME = "take the change back, or give the new spec another name or warehouse, where it reads all input anew"
 _NOTE = "spec_file"  # of the input of an ingestion's plan
 
@@ -121,10 +120,6 @@ def ensure_rebuildable(workspace: Workspace) -> None:
     refused = [one for one in changes if one.meaning is Meaning.REFUSED]
     if refused:
         raise _changed(refused, workspace.file, workspace.lake.root, "changes that the log goes with", _OTHER_NAME)
-    narrower = [one for one in changes if one.path.endswith(".schema") and one.meaning is Meaning.NEEDS_THE_PAST]
-    if narrower:
-        remedy = "take the change back, or give the new column another name with `rename`"
-        raise _changed(narrower, workspace.file, workspace.lake.root, "types that hold all values of the log", remedy)
 
 
 def refuse_two_meanings_of_time(workspace: Workspace) -> None:
@@ -157,6 +152,16 @@ def line_of(change: Change, file: SpecFile) -> str:
     return f"{file.place(change.keys(file.spec))}{change.sentence}: {change.effect}"
 
 
+def way_on(changes: Sequence[Change], file: SpecFile) -> str:
+    """What to do where tables cannot go on with a changed spec."""
+    if any(one.meaning is Meaning.REFUSED for one in changes):
+        return _OTHER_NAME
+    return (
+        f"make the tables anew from the log with `tidemark rebuild {file.path.name}`, or take the change back; "
+        f"`tidemark plan {file.path.name}` shows which rows would be others"
+    )
+
+
 def _refuse(changes: Sequence[Change], file: SpecFile, where: object) -> None:
     """Checks that tables that were made for one spec can go on with another.
 
@@ -166,8 +171,7 @@ def _refuse(changes: Sequence[Change], file: SpecFile, where: object) -> None:
     refused = [one for one in changes if one.needs_decision]
     if not refused:
         return
-    rebuilt = all(one.meaning is Meaning.NEEDS_THE_PAST for one in refused)
-    raise _changed(refused, file, where, EXPECTED, REMEDY if rebuilt else _OTHER_NAME)
+    raise _changed(refused, file, where, EXPECTED, way_on(changes, file))
 
 
 def _changed(changes: Sequence[Change], file: SpecFile, where: object, expected: str, remedy: str) -> SpecError:

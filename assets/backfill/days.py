@@ -22,7 +22,7 @@ from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, wait
 from tidemark.assets.planning import LogSegment, at_work, zone_data
 from tidemark.assets.schemas import create_tables, fit_tables
 from tidemark.assets.spec_changes import refuse_two_meanings_of_time
-from tidemark.assets.state.checkpoints import START, checkpoints_of, first_times_at, state_at, waits_at
+from tidemark.assets.state.checkpoints import first_times_at, state_at, waits_at
 from tidemark.assets.state.timelines import log_place
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, this_process
@@ -126,12 +126,6 @@ def _cuts_of(workspace: Workspace, part: LogRange) -> list[dict[str, Any]]:
     items = recorded(workspace, TICK, WAIT, END_OF_INPUT)
     inside = [item for item in items if part.begin.batch_id < item["_batch_id"] <= part.end.batch_id]
     return inside[:-1] if part.end.position.final else inside
-
-
-def pieces_of_log(workspace: Workspace) -> list[LogSegment]:
-    """All of the log that was processed, cut at the items at which what is judged is cut."""
-    part = LogRange(START, checkpoints_of(workspace)[-1])
-    return _pieces(part, _cuts_of(workspace, part), frozenset())
 
 
 def _results_by_pieces(

@@ -190,17 +190,19 @@ def _most(one: "WindowRows") -> str:
 
 
 def _what_to_do(file: "SpecFile", found: "SpecPlan") -> "Iterator[str]":
-    from tidemark.assets.spec_changes import REMEDY
+    from tidemark.assets.spec_changes import way_on
 
     if any(change.needs_decision for change in found.changes):
-        yield f"\nTo do: {REMEDY}"
+        yield f"\nTo do: {way_on(found.changes, file)}"
     elif found.changes and found.batch is not None:
-        yield f"\n`tidemark run {shlex.quote(str(file.name))}` goes on with the spec as it is."
+        name = shlex.quote(file.path.name)
+        past = f" `tidemark rebuild {name}` gives the past the same." if found.rebuild is not None else ""
+        yield f"\n`tidemark run {name}` goes on with the spec as it is.{past}"
 
 
 def _as_json(file: "SpecFile", found: "SpecPlan") -> dict[str, Any]:
     """The same for programs; instants are ISO 8601 in UTC."""
-    from tidemark.assets.spec_changes import REMEDY
+    from tidemark.assets.spec_changes import way_on
 
     undecided = [change for change in found.changes if change.needs_decision]
     return {
@@ -210,7 +212,7 @@ def _as_json(file: "SpecFile", found: "SpecPlan") -> dict[str, Any]:
         "since": None if found.since is None else found.since.isoformat(),
         "meaning": found.meaning,
         "needs_decision": bool(undecided),
-        "to_do": REMEDY if undecided else None,
+        "to_do": way_on(found.changes, file) if undecided else None,
         "changes": [
             {
                 "key": change.path,

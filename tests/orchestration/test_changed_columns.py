@@ -8,12 +8,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.faults.killed import Death, Gateway, run_and_die
 from tests.orchestration.landing import START, table
 from tests.orchestration.running import go
+from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.lake.lake import Lake
@@ -83,7 +85,8 @@ def rows(made: tuple[SpecFile, Settings], name: str, without: frozenset[str]) ->
 
 
 @pytest.fixture
-def instance() -> Iterator[DagsterInstance]:
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     with DagsterInstance.ephemeral() as made:
         yield made
 
@@ -101,6 +104,9 @@ def test_columns_that_come_go_and_grow_leave_all_else_as_a_fresh_pipeline_has_it
     assert go(changed, instance).batches == 1, "what the dead run has left"
     land(tmp_path, "c.jsonl", 80, 40, who="me", v=3_000_000_000)
     go(changed, instance, RunOptions(max_events_per_batch=25))
+    given = ["rebuild", str(changed[0].path), "--warehouse", str(changed[1].warehouse)]
+    made_anew = CliRunner().invoke(main, given)
+    assert made_anew.exit_code == 0, made_anew.output
     land(tmp_path, "d.jsonl", 120, 30, who="me")
     go(changed, instance, RunOptions(end_of_input="flush"))
 

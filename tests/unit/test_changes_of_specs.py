@@ -44,7 +44,7 @@ def changes(*replacements: tuple[str, str], before: str = SPEC) -> list[Change]:
         (", n INT", "", HERE, "`n` gone", "it stays in the tables, null in the records from here on"),
         ("n INT", "n BIGINT", HERE, "`n` was INT, is BIGINT", "the rows before get the wider type"),
         ("day DATE", "day TIMESTAMP", HERE, "`day` was DATE, is TIMESTAMP", "the rows before get the wider type"),
-        ("n INT", "n STRING", PAST, "`n` was INT, is STRING", "are to be cast"),
+        ("n INT", "n STRING", REFUSED, "`n` was INT, is STRING", "give the new column another name"),
         ("n INT", "n DATE", REFUSED, "`n` was INT, is DATE", "give the new column another name"),
         ("n INT", "N INT", REFUSED, "`N` INT new", "the tables have it as `n`"),
     ],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidemark.timeops.spec.column_types import is_castable, is_wider, types_in_tables
+from tidemark.timeops.spec.column_types import is_wider, types_in_tables
 
 WIDER = [
     ("tinyint", "bigint"),
@@ -57,11 +57,3 @@ def test_a_wider_type_holds_every_value(before: str, now: str) -> None:
 @pytest.mark.parametrize(("before", "now"), NOT_WIDER)
 def test_another_type_is_no_wider_one(before: str, now: str) -> None:
     assert not is_wider(before, now)
-
-
-def test_scalars_can_be_cast_as_far_as_spark_does() -> None:
-    assert all(
-        is_castable(*pair)
-        for pair in [("bigint", "int"), ("string", "date"), ("timestamp", "date"), ("int", "string")]
-    )
-    assert not any(is_castable(*pair) for pair in [("int", "date"), ("binary", "int"), ("array<int>", "string")])

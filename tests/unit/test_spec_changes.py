@@ -78,7 +78,7 @@ def call(*words: str) -> Result:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("n BIGINT", "n INT", "line 7, sources[0].schema: `n` was BIGINT, is INT: the values before are to be cast"),
+        ("n BIGINT", "n INT", "line 7, sources[0].schema: `n` was BIGINT, is INT: values that are there may not fit"),
         ("n BIGINT", "N BIGINT", "line 7, sources[0].schema: `N` BIGINT new: the tables have it as `n`"),
         ("[k]", "[k, n]", 'line 13, windows[0].group_by: was ["k"], is ["k", "n"]'),
         ("size: 1 hour", "size: 2 hours", "line 12, windows[0].size: was "),
@@ -97,8 +97,9 @@ def test_a_change_that_is_refused_is_told_by_key_and_line(spec: Path, old: str, 
     assert (done.exit_code, done.stdout) == (2, ""), done.stderr
     assert "shop.yaml changed since the tables in " in done.stderr
     assert said in done.stderr
-    anew = "make the tables anew from the log with `tidemark rebuild SPEC`, or take the change back"
-    assert f"To do: {'take the change back, or give the new' if '`N`' in said else anew}" in done.stderr
+    rebuild = "make the tables anew from the log with `tidemark rebuild shop.yaml`, or take the change back"
+    way_on = "take the change back, or give the new spec another name" if "BIGINT" in said else rebuild
+    assert f"To do: {way_on}" in done.stderr
 
 
 def test_a_run_and_a_sensor_tell_it_when_there_is_nothing_to_do(spec: Path) -> None:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from tidemark.timeops.problems import Path
-from tidemark.timeops.spec.column_types import is_castable, is_wider, types_in_tables
+from tidemark.timeops.spec.column_types import is_wider, types_in_tables
 from tidemark.timeops.spec.pipeline import Spec
 
 _LONGEST = 160
@@ -290,10 +290,7 @@ def _of_type(before: str, now: str, spec: Spec) -> Decision:
         return Meaning.REFUSED, "days begin at other instants in each source's `time_zone`: give it a name of its own"
     if is_wider(before, now):
         return _FROM_HERE_ON, "the rows before get the wider type, with the values that they have"
-    if is_castable(before, now):
-        effect = "the values before are to be cast, and those that do not fit become null: all tables anew"
-        return Meaning.NEEDS_THE_PAST, effect
-    return Meaning.REFUSED, f"no {before.upper()} can be cast to it: give the new column another name with `rename`"
+    return Meaning.REFUSED, "values that are there may not fit: give the new column another name with `rename`"
 
 
 def _of_windows(before: list[dict[str, Any]], now: list[dict[str, Any]], spec: Spec) -> Iterator[Change]:

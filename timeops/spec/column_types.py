@@ -1,7 +1,7 @@
-"""Types of columns as their words in DDL say them, and what becomes of values where a type changes.
+"""Types of columns as their words in DDL say them.
 
-Here: one spelling for each type, which types hold all values of another, which can be cast. Not here: what Spark
-makes of DDL (resources/sources/files.py), writing a table with another type (resources/lake/reshaping.py).
+Here: one spelling for each type, and which types hold all values of another. Not here: what Spark makes of DDL
+(resources/sources/files.py), writing a table with another type (resources/lake/reshaping.py).
 """
 
 import re
@@ -25,9 +25,6 @@ _INTEGERS: Mapping[str, int] = {"tinyint": 3, "smallint": 5, "int": 10, "bigint"
 _EXACT = frozenset(
     (("tinyint", "double"), ("smallint", "double"), ("int", "double"), ("float", "double"), ("date", "timestamp"))
 )
-_NUMBERS = (*_INTEGERS, "float", "double", "decimal")
-_TIMES = ("date", "timestamp", "timestamp_ntz")
-_SCALARS = (*_NUMBERS, *_TIMES, "string", "boolean")
 _OTHER_WORDS = ("comment", "not", "null", "generated", "default", "collate")
 
 
@@ -72,18 +69,6 @@ def is_wider(before: str, now: str) -> bool:
     if known is None or digits is None or (now in _INTEGERS and before not in _INTEGERS):
         return False
     return digits[0] >= known[0] and digits[1] >= known[1]
-
-
-def is_castable(before: str, now: str) -> bool:
-    """Whether values can be cast to another type, those that do not fit becoming null."""
-    old, new = (_bare(one) for one in (before, now))
-    if new == "string" or old == "string":
-        return old in _SCALARS and new in _SCALARS
-    return any(old in kinds and new in kinds for kinds in ((*_NUMBERS, "boolean"), _TIMES))
-
-
-def _bare(kind: str) -> str:
-    return kind.partition("(")[0]
 
 
 def _element(kind: str) -> str | None:
