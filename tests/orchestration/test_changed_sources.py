@@ -35,9 +35,11 @@ def made(base: Path, sources: str, *, tolerance: str = "10 s", more: str = "") -
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("", ""),
+        pytest.param("", "", marks=pytest.mark.long),
         (DUPLICATES.format("10 s"), ", emit: {every: 5 s}" + DUPLICATES.format("1 hour")),
-        (", emit: {every: 5 s}", ", idle: {timeout: 20 s, advance: exclude_split}"),
+        pytest.param(
+            ", emit: {every: 5 s}", ", idle: {timeout: 20 s, advance: exclude_split}", marks=pytest.mark.long
+        ),
     ],
 )
 def test_a_source_that_is_added_joins_from_there_on(
