@@ -61,5 +61,5 @@ def _cast(value: pc.Expression, before: str, kind: pa.DataType, zone: str) -> pc
     midnight = pc.assume_timezone(value.cast(pa.timestamp("us")), zone, ambiguous="earliest", nonexistent="latest")
     instant = midnight.cast(_INSTANT)
     first, last = (pa.scalar(us, pa.int64()).cast(_INSTANT) for us in (FIRST_US, LAST_US))
-    is_told = pc.and_(pc.greater_equal(instant, first), pc.less_equal(instant, last))
+    is_told = (instant >= first) & (instant <= last)
     return pc.if_else(is_told, instant, pa.scalar(None, _INSTANT))
