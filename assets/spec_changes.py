@@ -6,7 +6,7 @@ cannot go on with. Not here: what a change of a key means (timeops/spec/changes.
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +122,26 @@ def ensure_rebuildable(workspace: Workspace) -> None:
         raise _changed(refused, workspace.file, workspace.lake.root, "changes that the log goes with", _OTHER_NAME)
 
 
+def ensure_windows_rebuildable(workspace: Workspace, windows: Collection[str]) -> None:
+    """Check that it is enough to make some windows anew, as all else is as the spec says.
+
+    Raises:
+        SpecError: It is not.
+    """
+    undecided = [one for one in changes_of_spec(workspace) if one.needs_decision]
+    others = [one for one in undecided if not one.windows or not set(one.windows) <= set(windows)]
+    if others:
+        expected = f"changes of {', '.join(f'`{name}`' for name in windows)} alone"
+        raise _changed(others, workspace.file, workspace.lake.root, expected, way_on(undecided, workspace.file))
+    if workspace.spec.closes_by_silence:
+        raise SpecError(
+            f"{workspace.file.name}: silence closes windows (`idle`), so all of them say what a silent timeline is",
+            expected="windows that can be made anew without the others",
+            remedy="make all tables anew with `tidemark rebuild SPEC`",
+        )
+    _refuse_two_meanings(workspace)
+
+
 def refuse_two_meanings_of_time(workspace: Workspace) -> None:
     """A log that was judged under more than one meaning of time cannot be recomputed under one.
 
@@ -133,6 +153,10 @@ def refuse_two_meanings_of_time(workspace: Workspace) -> None:
     """
     ensure_one_file(workspace)
     check_spec(workspace)
+    _refuse_two_meanings(workspace)
+
+
+def _refuse_two_meanings(workspace: Workspace) -> None:
     now = json.loads(workspace.spec.canonical_json())
     if any(change.judges for spec in _recorded_specs(workspace) for change in changes_between(spec, now)):
         raise SpecError(
@@ -156,9 +180,14 @@ def way_on(changes: Sequence[Change], file: SpecFile) -> str:
     """What to do where tables cannot go on with a changed spec."""
     if any(one.meaning is Meaning.REFUSED for one in changes):
         return _OTHER_NAME
+    name, undecided = file.path.name, [one for one in changes if one.needs_decision]
+    what, options = "the tables", ""
+    if all(one.windows for one in undecided):
+        windows = dict.fromkeys(window for one in undecided for window in one.windows)
+        what, options = "these windows", "".join(f" --window {window}" for window in windows)
     return (
-        f"make the tables anew from the log with `tidemark rebuild {file.path.name}`, or take the change back; "
-        f"`tidemark plan {file.path.name}` shows which rows would be others"
+        f"make {what} anew from the log with `tidemark rebuild {name}{options}`, or take the change back; "
+        f"`tidemark plan {name}` shows which rows would be others"
     )
 
 

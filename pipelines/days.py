@@ -15,13 +15,13 @@ from tidemark.assets.backfill.days import days_of_zone
 from tidemark.assets.day_partitions import show_days, show_days_held
 from tidemark.assets.runs import key
 from tidemark.pipelines.definitions import build_definitions
+from tidemark.pipelines.rebuilding import chosen_windows
 from tidemark.pipelines.runner import execute, failure_of
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import choose_spark, open_session
 from tidemark.resources.tables import window_table
 from tidemark.resources.workspace import SpecFile, Workspace, silent
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.spec import Spec
 
 EARLIEST = date(1900, 1, 1)
@@ -81,22 +81,6 @@ def rebuild(
         raise failure_of(result, None)
     done = [one for one in workspace.batches.history() if last_before is None or one.batch_id > last_before.batch_id]
     return {name: sum(one.counts.get(f"{name}.rows", 0) for one in done) for name in asked}
-
-
-def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
-    """The windows that are asked for; all when none is named.
-
-    Raises:
-        SpecError: The spec has no windows, or none of this name.
-    """
-    known = tuple(window.name for window in spec.windows)
-    if not known:
-        raise SpecError(f"{spec.name} has no windows, and only windows have days", expected="a spec with windows")
-    for name in names:
-        if name not in known:
-            near = did_you_mean(name, known)
-            raise SpecError(f"{spec.name} has no window `{name}`", expected=f"one of {', '.join(known)}", remedy=near)
-    return tuple(dict.fromkeys(names)) or known
 
 
 def chosen_days(spec: Spec, first: date, last: date, *, now: datetime) -> tuple[date, date]:

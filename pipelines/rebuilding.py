@@ -4,7 +4,7 @@ Here: the Spark that it needs, what Dagster is told of it, the job. Not here: th
 the command's words (commands/operating.py).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
@@ -27,11 +27,13 @@ from tidemark.assets.display import metadata as show
 from tidemark.assets.rebuild.switch import rebuild
 from tidemark.assets.runs import RETRIES, key, lasts
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit
+from tidemark.resources.batches.plans import WINDOWS, Commit
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.workspace import SpecFile, Workspace, silent
-from tidemark.timeops.errors import TidemarkError
+from tidemark.timeops.errors import SpecError, TidemarkError
+from tidemark.timeops.problems import did_you_mean
+from tidemark.timeops.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ def rebuild_pipeline(
     file: SpecFile,
     settings: Settings,
     reason: str | None = None,
+    windows: Sequence[str] = (),
     *,
     instance: DagsterInstance,
     choice: SparkChoice | None = None,
@@ -63,6 +66,7 @@ def rebuild_pipeline(
         file: The spec.
         settings: Where things are.
         reason: Why; kept in `batches` and `log_control`.
+        windows: Make these windows alone anew, and those over them; by default all tables.
         instance: Dagster's instance, which is told of it.
         choice: Where it computes; by default as the settings say.
         run_id: Names who does it; by default a name of its own.
@@ -71,23 +75,47 @@ def rebuild_pipeline(
     Raises:
         TidemarkError: Whatever stands in the way, see `assets.rebuild.switch.rebuild`.
     """
+    names = chosen_windows(file.spec, windows) if windows else ()
     session = partial(open_session, choice or choose_spark(settings, file.inputs), tell)
     workspace = Workspace(file, settings.warehouse, session, tell=tell)
-    commit = rebuild(workspace, run_id or str(uuid4()), reason)
+    commit = rebuild(workspace, run_id or str(uuid4()), reason, names)
     spec, lake = file.spec, workspace.lake
     show_days_held(instance, workspace)
-    made = [name for name in (tables.ORDERED_EVENTS, tables.DEAD_LETTERS) if name in workspace.tables]
+    made = [tables.ORDERED_EVENTS, tables.DEAD_LETTERS] if spec.outputs.ordered_events else [tables.DEAD_LETTERS]
+    made = [tables.DEAD_LETTERS] if names else made
     for name in (*made, tables.BATCHES):
         about = {**show.table(lake, name), "batch": show.number_of(commit.plan)}
         instance.report_runless_asset_event(AssetMaterialization(key(spec, name), metadata=about))
-    shown = (*made, *workspace.result_tables)
+    shown = (*made, *(name for name in workspace.result_tables if not names or _is_of(name, commit)))
     return Rebuilt(commit, {name: lake.row_count(name, commit.table_versions[name]) for name in shown})
+
+
+def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
+    """The windows that are asked for; all when none is named.
+
+    Raises:
+        SpecError: The spec has no windows, or none of this name.
+    """
+    known = tuple(window.name for window in spec.windows)
+    if not known:
+        raise SpecError(f"{spec.name} has no windows, and only windows have days", expected="a spec with windows")
+    for name in names:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise SpecError(f"{spec.name} has no window `{name}`", expected=f"one of {', '.join(known)}", remedy=near)
+    return tuple(dict.fromkeys(names)) or known
+
+
+def _is_of(table: str, commit: Commit) -> bool:
+    """Whether a table of results is of a window that a commit has made anew."""
+    return table.partition("/")[2] in commit.plan.input[WINDOWS]
 
 
 class RebuildSettings(Config):
     """Run config of the job."""
 
     reason: str | None = Field(None, description="Why; kept in `batches` and `log_control`.")
+    windows: list[str] = Field([], description="These windows alone, and those over them; by default all tables.")
 
 
 def rebuild_name(file: SpecFile) -> str:
@@ -106,6 +134,7 @@ def rebuild_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobD
                 file,
                 settings,
                 config.reason,
+                config.windows,
                 instance=context.instance,
                 choice=choice,
                 run_id=context.run_id,
@@ -116,7 +145,8 @@ def rebuild_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobD
                 raise
             raise Failure(str(error), allow_retries=False) from error
         rows = {f"rows of {table}": n for table, n in done.rows.items()}
-        context.add_output_metadata({"batch": done.commit.batch_id, **done.commit.counts, **rows})
+        records = done.commit.plan.end_seq or 0
+        context.add_output_metadata({"batch": done.commit.batch_id, "records": records, **rows})
 
     @job(
         name=rebuild_name(file),

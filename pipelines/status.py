@@ -100,7 +100,7 @@ def _rows(workspace: Workspace, table: str) -> int:
 
 
 def _by_hand(workspace: Workspace) -> list[str]:
-    base, in_all = workspace.base(), sums(workspace.batches.history("process"))
+    base, in_all = workspace.base(), sums(workspace.batches.counted())
     return by_hand(changed_by_hand(workspace.lake, base, workspace.spec, in_all, workspace.log_end()))
 
 

@@ -66,7 +66,7 @@ def changed_by_hand(lake: Lake, versions: Mapping[str, int], spec: Spec, counts:
         counts: What became of all processed records.
         log_end: How many records the log has.
     """
-    written = {RAW_EVENTS: log_end, DEAD_LETTERS: dead_letters_by_reason(counts, _names(spec)).total()}
+    written = {RAW_EVENTS: log_end, DEAD_LETTERS: dead_letters_by_reason(counts, windows_in(counts)).total()}
     if spec.outputs.ordered_events:
         written |= {ORDERED_EVENTS: ordered(counts), HELD_EVENTS: counts.get("accepted", 0) - ordered(counts)}
     found = {table: lake.row_count(table, versions[table]) - n for table, n in written.items()}
@@ -80,8 +80,10 @@ def by_hand(changed: Counts) -> list[str]:
     ]
 
 
-def _names(spec: Spec) -> list[str]:
-    return [window.name for window in spec.windows]
+def windows_in(counts: Counts) -> list[str]:
+    """The windows that counts tell of: also those that the spec has no more, whose dead letters stay."""
+    places = [name.rpartition(".") for name in counts]
+    return list(dict.fromkeys(of for of, _, what in places if of and what in ("window_closed", "bad_expression")))
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def lines_of(workspace: Workspace, commits: list[Commit], latest: int) -> list[L
         commits: Its committed processing batches, in order.
         latest: How many of them, from the end, are of this run.
     """
-    added, in_all = sums(commits[-latest:]), sums(commits)
+    added, in_all = sums(commits[-latest:]), sums(workspace.batches.counted())
     lines = [Line("records in", added.get("records", 0), in_all.get("records", 0))]
     if workspace.spec.outputs.ordered_events:
         lines.append(Line("ordered", ordered(added), ordered(in_all)))

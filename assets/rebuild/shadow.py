@@ -10,7 +10,7 @@ lead by them to the batch that wrote them, and the newest row of state is the on
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version as installed_version
@@ -22,7 +22,7 @@ from tidemark.assets.log_control import SPEC, recorded
 from tidemark.assets.planning import at_work, input_of
 from tidemark.assets.rebuild.replay import REPLAYED_KINDS, Piece, pieces_left
 from tidemark.assets.schemas import create_tables, ensure_fits, log_schema, payload_of
-from tidemark.assets.spec_changes import ensure_one_file, ensure_rebuildable
+from tidemark.assets.spec_changes import ensure_one_file, ensure_rebuildable, ensure_windows_rebuildable
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.assets.windows import aggregate_windows
 from tidemark.resources import tables
@@ -34,6 +34,9 @@ from tidemark.resources.places.place import remove_tree
 from tidemark.resources.stopping import ensure_not_stopped
 from tidemark.resources.workspace import Workspace, plan_end
 from tidemark.timeops.errors import BusyError, LakeError
+from tidemark.timeops.spec import Spec, WindowSpec
+from tidemark.timeops.spec.changes import with_readers
+from tidemark.timeops.spec.window import inputs_of
 
 _SPARE = 8
 """Numbers that are kept beyond those that the log asks for now: for what live runs do until the switch."""
@@ -50,16 +53,35 @@ class Shadow:
     Attributes:
         workspace: The pipeline, with the spec as it is to be.
         run_id: Names who does it.
+        windows: Names of the windows that alone are made anew, with those over them; none for all tables.
     """
 
     workspace: Workspace
     run_id: str
+    windows: tuple[str, ...] = ()
 
     @cached_property
     def tables(self) -> Workspace:
         """The pipeline beside it."""
-        beside = self.workspace.folder / tables.REBUILD
-        return replace(self.workspace, warehouse=beside, memory=Memory(), accepted=None, log_of=self.workspace)
+        workspace, beside = self.workspace, self.workspace.folder / tables.REBUILD
+        made = replace(workspace, warehouse=beside, memory=Memory(), accepted=None, log_of=workspace)
+        return replace(made, file=replace(made.file, spec=self._spec_of_windows)) if self.windows else made
+
+    @cached_property
+    def chosen(self) -> tuple[WindowSpec, ...]:
+        """The windows that are made anew."""
+        spec = self.workspace.spec
+        names = with_readers(self.windows, spec) if self.windows else [window.name for window in spec.windows]
+        return tuple(window for window in spec.windows if window.name in names)
+
+    @property
+    def _spec_of_windows(self) -> Spec:
+        """The spec with the windows that are made anew, and those whose results they go over, alone."""
+        spec = self.workspace.spec
+        needed = {one.name for window in self.chosen for one in (window, *inputs_of(window, spec.windows))}
+        windows = tuple(window for window in spec.windows if window.name in needed)
+        outputs = spec.outputs.model_copy(update={"ordered_events": False})
+        return spec.model_copy(update={"windows": windows, "outputs": outputs})
 
     @property
     def numbers(self) -> list[tuple[int, int]]:
@@ -74,7 +96,8 @@ class Shadow:
     @cached_property
     def _what(self) -> dict[str, Any]:
         """What makes it another rebuild: of what was begun for one, another one takes nothing."""
-        return {"spec": self.workspace.spec.fingerprint(), "tidemark": installed_version("tidemark")}
+        made_by = installed_version("tidemark")
+        return {"spec": self.workspace.spec.fingerprint(), "tidemark": made_by, "windows": sorted(self.windows)}
 
     @property
     def is_superseded(self) -> bool:
@@ -95,7 +118,7 @@ class Shadow:
             BusyError: Another rebuild is at work.
         """
         workspace, beside = self.workspace, self.tables
-        ensure_can_begin(workspace)
+        ensure_can_begin(workspace, [window.name for window in self.chosen] if self.windows else [])
         if self._is_begun() and not self._goes_on():
             workspace.tell("what another rebuild has left, which did not end, is thrown away")
             self.discard()
@@ -252,12 +275,12 @@ def _digest(spec: str) -> str:
     return hashlib.sha256(spec.encode()).hexdigest()
 
 
-def ensure_can_begin(workspace: Workspace) -> None:
-    """Check that there is a log that can be judged anew.
+def ensure_can_begin(workspace: Workspace, windows: Collection[str] = ()) -> None:
+    """Check that there is a log that can be judged anew, for some windows or for all tables.
 
     Raises:
         LakeError: It is lost or damaged, or nothing of it was processed.
-        SpecError: Another spec file made the tables.
+        SpecError: Another spec file made the tables, or the spec asks for more.
     """
     if not workspace.exists or not workspace.processed_end():
         raise LakeError(
@@ -269,7 +292,10 @@ def ensure_can_begin(workspace: Workspace) -> None:
     for table, error in workspace.broken_tables().items():
         if table in tables.OF_THE_LOG:
             raise error
-    ensure_rebuildable(workspace)
+    if windows:
+        ensure_windows_rebuildable(workspace, windows)
+    else:
+        ensure_rebuildable(workspace)
 
 
 def _check(batch: Batch) -> None:

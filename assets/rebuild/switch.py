@@ -9,24 +9,33 @@ wrote: the next run takes it back, and the next rebuild switches again, as the t
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from tidemark.assets.log_control import REBUILD
+from tidemark.assets.log_control import REBUILD, SPEC, recorded
 from tidemark.assets.planning import at_work
+from tidemark.assets.rebuild.of_windows import (
+    corrections,
+    ensure_judged_alike,
+    ensure_others_whole,
+    own_tables,
+    write_shared,
+)
 from tidemark.assets.rebuild.shadow import Shadow, when_free
+from tidemark.assets.schemas import fit_tables
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import NUMBERS, Commit, Plan, this_process
+from tidemark.resources.batches.plans import NUMBERS, WINDOWS, Commit, Plan, this_process
 from tidemark.resources.catalog import keep_names
 from tidemark.resources.lake.opened import Version
 from tidemark.resources.workspace import LOST_TABLES, Workspace
 from tidemark.timeops.errors import LakeError
 
 
-def rebuild(workspace: Workspace, run_id: str, reason: str | None = None) -> Commit:
+def rebuild(workspace: Workspace, run_id: str, reason: str | None = None, windows: Sequence[str] = ()) -> Commit:
     """Make all derived tables anew from the log under the spec as it is, and switch to them in one commit.
 
     Live runs may go on meanwhile; what they process comes too. A rebuild that was stopped goes on where it was.
@@ -35,29 +44,30 @@ def rebuild(workspace: Workspace, run_id: str, reason: str | None = None) -> Com
         workspace: The pipeline.
         run_id: Names who does it.
         reason: Why; kept in `batches` and `log_control`.
+        windows: Make these windows alone anew, and those over them.
 
     Returns:
-        The commit; it counts the records, and the batches that it made.
+        The commit.
 
     Raises:
         LakeError: There is no log to judge, or a check failed.
         SpecError: The spec does not go with the log.
         BusyError: Another rebuild is at work.
     """
-    shadow = Shadow(workspace, run_id)
+    shadow = Shadow(workspace, run_id, tuple(windows))
     shadow.begin()
     shadow.catch_up()
     shadow.keep_numbers()
     plan, broken = when_free(workspace, partial(_plan, shadow))
     with at_work(workspace, plan):
         shadow.catch_up(is_last=True)
-        committed = _switch(shadow, plan, broken, reason)
+        committed = (_switch_windows if windows else _switch)(shadow, plan, broken, reason)
     keep_names(workspace)
     shadow.discard()
     return committed
 
 
-def _plan(shadow: Shadow) -> tuple[Plan, Collection[str]]:
+def _plan(shadow: Shadow) -> tuple[Plan, Mapping[str, LakeError]]:
     """Take on the batch that switches the tables; return it, and the tables that are broken.
 
     Raises:
@@ -74,7 +84,12 @@ def _plan(shadow: Shadow) -> tuple[Plan, Collection[str]]:
         )
     broken = workspace.broken_tables()
     # Those whose log is gone or cannot be read begin in an empty folder.
-    given = {NUMBERS: shadow.numbers, LOST_TABLES: [table for table in broken if not _has_log(workspace, table)]}
+    given: dict[str, Any] = {LOST_TABLES: [table for table in broken if not _has_log(workspace, table)]}
+    if shadow.windows:
+        ensure_others_whole(shadow, broken)
+        given |= {WINDOWS: [window.name for window in shadow.chosen]}
+    else:
+        given |= {NUMBERS: shadow.numbers}
     plan = workspace.batches.begin(
         "rebuild",
         this_process(shadow.run_id),
@@ -99,27 +114,69 @@ def _has_log(workspace: Workspace, table: str) -> bool:
 def _switch(shadow: Shadow, plan: Plan, broken: Collection[str], reason: str | None) -> Commit:
     """Give all tables what the rebuild has made."""
     workspace, beside = shadow.workspace, shadow.tables
-    made = {table: beside.lake.opened.seen(table, beside.base_of(table)) for table in beside.tables}
-    del made[tables.LOG_CONTROL]
-    feeds = {tables.window_table(window.name) for window in workspace.spec.windows if window.change_feed}
-    for table, version in made.items():
-        if table in plan.input[LOST_TABLES]:
-            workspace.lake.make_anew(table)
-        if not workspace.lake.exists(table):
-            workspace.lake.create(table, _schema_of(version), change_feed=table in feeds)
+    made = _made(shadow, [table for table in beside.tables if table != tables.LOG_CONTROL])
+    _create_missing(shadow, plan, made)
     workspace.prepare(plan, but=broken)
     workspace.tell(f"switching {len(made)} tables to what was made anew")
-    of_broken = {}
-    for table, version in made.items():
-        compares = table in feeds and table not in broken
-        written = _take_over(shadow, table, version, plan, compares=compares)
-        if table in broken:
-            of_broken[table] = written
-    _write_log_control(shadow, plan, reason)
+    of_broken = _take_all(shadow, plan, made, broken)
+    again = beside.lake.rows(tables.LOG_CONTROL, beside.base_of(tables.LOG_CONTROL)).sort_by("_control_seq")
+    first = _item(REBUILD, reason, plan)
+    _write_log_control(workspace, plan, [first, *again.to_pylist()])
     versions = workspace.outputs(plan, but=broken) | of_broken | _emptied(workspace, plan, made)
     batches = beside.batches.history("process")
     counts = {"records": plan.end_seq or 0, "batches": len(batches)}
     return workspace.batches.commit(plan, counts, versions, workspace.clock.now(), reason=reason, made=batches)
+
+
+def _switch_windows(shadow: Shadow, plan: Plan, broken: Collection[str], reason: str | None) -> Commit:
+    """Give the tables of some windows, and what they share with others, what the rebuild has made."""
+    workspace = shadow.workspace
+    ensure_judged_alike(shadow)
+    made = _made(shadow, own_tables(shadow.chosen))
+    shared = [name for name in shadow.tables.tables if name in workspace.tables and name not in made]
+    _create_missing(shadow, plan, made | _made(shadow, shared))
+    workspace.prepare(plan, but=broken)
+    fit_tables(workspace)
+    workspace.tell(f"switching {len(made)} tables to what was made anew")
+    of_broken = _take_all(shadow, plan, made, broken)
+    write_shared(shadow, plan)
+    spec = workspace.spec.canonical_json()
+    if recorded(workspace, SPEC)[-1]["argument"] != spec:
+        item = _item(SPEC, reason or "tidemark rebuild --window", plan) | {"argument": spec}
+        _write_log_control(workspace, plan, [item | {"_after_seq": (plan.end_seq or 0) - 1}])
+    counts, versions = corrections(shadow), workspace.outputs(plan, but=broken) | of_broken
+    return workspace.batches.commit(plan, counts, versions, workspace.clock.now(), reason=reason)
+
+
+def _made(shadow: Shadow, names: Sequence[str]) -> dict[str, Version]:
+    """Return tables of the shadow as its last commit left them."""
+    beside = shadow.tables
+    return {table: beside.lake.opened.seen(table, beside.base_of(table)) for table in names}
+
+
+def _create_missing(shadow: Shadow, plan: Plan, made: Mapping[str, Version]) -> None:
+    """Create the tables that are not there, with the columns that they are to have."""
+    lake, feeds = shadow.workspace.lake, _feeds(shadow)
+    for table, version in made.items():
+        if table in plan.input[LOST_TABLES]:
+            lake.make_anew(table)
+        if not lake.exists(table):
+            lake.create(table, _schema_of(version), change_feed=table in feeds)
+
+
+def _feeds(shadow: Shadow) -> set[str]:
+    """Return the tables that have a change feed."""
+    return {tables.window_table(window.name) for window in shadow.workspace.spec.windows if window.change_feed}
+
+
+def _take_all(shadow: Shadow, plan: Plan, made: Mapping[str, Version], broken: Collection[str]) -> dict[str, int]:
+    """Let tables take over what the rebuild has made; return the versions of those that were broken."""
+    feeds, found = _feeds(shadow), {}
+    for table, version in made.items():
+        written = _take_over(shadow, table, version, plan, compares=table in feeds and table not in broken)
+        if table in broken:
+            found[table] = written
+    return found
 
 
 def _schema_of(version: Version) -> StructType:
@@ -144,14 +201,14 @@ def _take_over(shadow: Shadow, table: str, made: Version, plan: Plan, *, compare
     return lake.take_over(table, made, attempt=plan.attempt, expect=expect).version
 
 
-def _write_log_control(shadow: Shadow, plan: Plan, reason: str | None) -> None:
-    """Add the items of the log as it was judged anew, after one that says so."""
-    workspace, beside = shadow.workspace, shadow.tables
+def _item(kind: str, reason: str | None, plan: Plan) -> dict[str, Any]:
+    return {"_after_seq": -1, "kind": kind, "reason": reason or "tidemark rebuild", "_batch_id": plan.batch_id}
+
+
+def _write_log_control(workspace: Workspace, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add items after those that are there."""
     there = workspace.base_rows(tables.LOG_CONTROL).num_rows
-    first = {"_after_seq": -1, "kind": REBUILD, "reason": reason or "tidemark rebuild", "_batch_id": plan.batch_id}
-    again = beside.lake.rows(tables.LOG_CONTROL, beside.base_of(tables.LOG_CONTROL)).sort_by("_control_seq")
-    rows = [first, *again.to_pylist()]
-    items = [row | {"_control_seq": there + number} for number, row in enumerate(rows)]
+    items = [{**row, "_control_seq": there + number} for number, row in enumerate(rows)]
     workspace.lake.append_rows(
         tables.LOG_CONTROL,
         pa.Table.from_pylist(items, schema=tables.LOG_CONTROL_SCHEMA),

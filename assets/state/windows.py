@@ -130,7 +130,7 @@ def write_window_state(batch: "Batch") -> None:
 def _write_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> None:
     """Writes the events that windows which share a table need: the batch's own, and earlier ones that it deletes."""
     table = tables.needed_table(windows[0])
-    if _has_changes(table) and batch.is_small and not batch.flushes and _is_small(batch, table):
+    if has_marks(table) and batch.is_small and not batch.flushes and _is_small(batch, table):
         _write_changes(batch, table, windows)
         return
     where, known = (_around_watermark if kind_of(windows[0]).needs_others else _behind_watermark)(
@@ -150,8 +150,8 @@ def _write_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> None:
     batch.replace(table, stored.repartitionByRange(c.TIMESTAMP), where=where, stays=stays)
 
 
-def _has_changes(table: str) -> bool:
-    """Whether a table may have rows that take back others."""
+def has_marks(table: str) -> bool:
+    """Whether a table says for which windows it keeps an event, and may have rows that take back others."""
     return table in (tables.SESSION_EVENTS, tables.REVISED_SESSION_EVENTS)
 
 
@@ -219,8 +219,8 @@ def live_rows(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.and_(pc.invert(takes_back), stays))
 
 
-def _live(workspace: Workspace, table: str, only: Filters | None) -> DataFrame:
-    """The same of the rows that match, by Spark if they are many."""
+def live_events(workspace: Workspace, table: str, only: Filters | None = None) -> DataFrame:
+    """The same of the rows that match as of the last commit, by Spark if they are many."""
     lake, version = workspace.lake, workspace.base_of(table)
     if lake.row_count(table, version) <= FEW_ROWS:
         return lake.frame(table, live_rows(lake.rows(table, version, filters=only)))
@@ -290,7 +290,7 @@ def _write_seen_groups(batch: "Batch", window: WindowSpec) -> None:
 
 
 def _rows(workspace: Workspace, table: str, *, only: Filters | None = None) -> DataFrame:
-    rows = _live(workspace, table, only) if _has_changes(table) else workspace.read_base(table, filters=only)
+    rows = live_events(workspace, table, only) if has_marks(table) else workspace.read_base(table, filters=only)
     return loaded_events(rows.drop(c.BATCH), payload_of(workspace))
 
 

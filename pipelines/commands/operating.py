@@ -166,7 +166,8 @@ def backfill(
 
     Exit status: 0 done; 2 bad spec, days or usage; 1 a failure.
     """
-    from tidemark.pipelines.days import chosen_days, chosen_windows, rebuild
+    from tidemark.pipelines.days import chosen_days, rebuild
+    from tidemark.pipelines.rebuilding import chosen_windows
     from tidemark.pipelines.terminal import telling
     from tidemark.resources.settings import Clock
 
@@ -181,13 +182,26 @@ def backfill(
 
 @click.command()
 @click.argument("spec", type=click.Path(path_type=Path))
+@click.option(
+    "--window",
+    "windows",
+    metavar="NAME",
+    multiple=True,
+    help="Only this window, and those over its results; may be given several times.",
+)
 @click.option("--reason", metavar="TEXT", help="Why; kept in `batches` and `log_control`.")
 @warehouse_option
 @overrides_option
 @spark_ui_option
 @says_errors
 def rebuild(
-    *, spec: Path, reason: str | None, warehouse: "Place | None", overrides: tuple[str, ...], spark_ui: bool
+    *,
+    spec: Path,
+    windows: tuple[str, ...],
+    reason: str | None,
+    warehouse: "Place | None",
+    overrides: tuple[str, ...],
+    spark_ui: bool,
 ) -> None:
     """Make all derived tables of SPEC anew from its log.
 
@@ -206,9 +220,9 @@ def rebuild(
     [file] = read_specs([spec], overrides)
     settings, name = settings_of(warehouse, spark_ui=spark_ui), file.spec.name
     with dagster_instance(settings, name) as instance, telling(name) as tell:
-        done = rebuild_pipeline(file, settings, why, instance=instance, tell=tell)
+        done = rebuild_pipeline(file, settings, why, windows, instance=instance, tell=tell)
     put(
-        f"{name}: made anew from the {done.commit.counts['records']:,} records of the log, as batch "
+        f"{name}: made anew from the {done.commit.plan.end_seq or 0:,} records of the log, as batch "
         f"{done.commit.batch_id}"
     )
     width = max(len(table) for table in done.rows)

@@ -16,7 +16,7 @@ from tidemark.pipelines.report.words import REASONS, STAGES
 from tidemark.pipelines.terminal import Counts, ordered
 from tidemark.pipelines.values import instant, length, plural, shortened
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import NUMBERS, Commit
+from tidemark.resources.batches.plans import NUMBERS, WINDOWS, Commit
 from tidemark.resources.lake.queries import newest_rows, pieces
 from tidemark.resources.sources.known_offsets import Positions
 from tidemark.resources.tables import DEAD_LETTERS
@@ -196,7 +196,9 @@ def _batch(commit: Commit, state: State) -> BatchLine:
         return BatchLine(commit, 0, None, None, done)
     if plan.kind == "rebuild":
         why = f": {commit.reason}" if commit.reason else ""
-        done = "tables made anew from the log" if NUMBERS in plan.input else "a rebuild was begun"
+        named = " and ".join(plan.input.get(WINDOWS, ()))
+        done = f"{named or 'tables'} made anew from the log"
+        done = done if named or NUMBERS in plan.input else "a rebuild was begun"
         return BatchLine(commit, 0, None, None, f"{done}{why}")
     dead_letters = dead_letters_by_reason(counts, [window.name for window in state.spec.windows]).total()
     notes = ["judged anew by a rebuild"] if plan.is_replayed else []

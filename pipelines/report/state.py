@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tidemark.pipelines.terminal import sums
+from tidemark.pipelines.terminal import sums, windows_in
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit, Plan
+from tidemark.resources.batches.plans import Commit, Plan, counted
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.workspace import Position, Workspace, plan_end
 from tidemark.timeops.counts import dead_letters_by_reason
@@ -56,12 +56,12 @@ class State:
     @cached_property
     def counts(self) -> Mapping[str, int]:
         """What became of all processed records."""
-        return sums(self.processed)
+        return sums(counted(self.commits))
 
     @property
     def dead_letters(self) -> Counter[str]:
         """How many of them have a dead letter, by reason."""
-        return dead_letters_by_reason(self.counts, [window.name for window in self.spec.windows])
+        return dead_letters_by_reason(self.counts, windows_in(self.counts))
 
     @property
     def log_end(self) -> int:

@@ -33,6 +33,7 @@ from tidemark.resources.batches.plans import (
     Plan,
     Row,
     commit_from,
+    counted,
     is_gone,
     plan_of,
     row_of,
@@ -144,6 +145,10 @@ class BatchLog:
         if rebuilt is None:
             return found
         return [commit for commit in found if not _is_superseded(commit.batch_id, commit.plan.kind, rebuilt)]
+
+    def counted(self) -> list[Commit]:
+        """Return the commits whose counts add up to what the tables hold, by batch."""
+        return counted(self.history())
 
     def every_commit(self, *, after: int = -1) -> list[Commit]:
         """Return all commits after a batch, those that a rebuild has superseded among them, by batch."""

@@ -7,7 +7,7 @@ these rows (batch_log.py).
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib.metadata import version as installed_version
@@ -117,6 +117,8 @@ RESERVES = "reserves"
 """Of the input of a rebuild's plan: so many numbers of batches after its own are kept for those of the rebuild."""
 NUMBERS = "numbers"
 """Of it too, when the tables were switched: first and last of the numbers of batches that the rebuild made."""
+WINDOWS = "windows"
+"""Of it too: the windows that it made anew, where these are not all tables."""
 REPLAYED = "replayed"
 """Of the input of a batch that a rebuild made: how many control items of the log it and those before it replayed."""
 
@@ -183,6 +185,17 @@ class Commit:
     def batch_id(self) -> int:
         """Number of the batch."""
         return self.plan.batch_id
+
+
+def counted(commits: Sequence[Commit]) -> list[Commit]:
+    """Return the commits whose counts add up to what the tables hold, of those in force.
+
+    A rebuild of some windows counts by how much they differ from what batches have told of them before.
+    """
+    whole = max((one.batch_id for one in commits if NUMBERS in one.plan.input), default=-1)
+    return [
+        one for one in commits if one.plan.kind == "process" or (WINDOWS in one.plan.input and one.batch_id > whole)
+    ]
 
 
 def row_of(plan: Plan, state: str) -> Row:

@@ -116,7 +116,7 @@ def test_a_window_that_is_new_needs_its_past_and_so_do_those_over_it() -> None:
     old, new = (json.loads(parse_spec(one, file="shop.yaml").canonical_json()) for one in (SPEC, text))
     told_of = {one.path: (one.meaning, one.windows) for one in changes_between(old, new)}
     assert told_of["windows[other]"] == (PAST, ("other", "over_w"))
-    assert told_of["windows[w]"][0] == PAST
+    assert told_of["windows[w]"][0] == HERE
 
 
 def test_what_the_clock_publishes_in_periods_needs_the_past() -> None:

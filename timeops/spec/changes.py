@@ -142,7 +142,7 @@ def changes_between(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[C
         decided = _NOTHING if name == "partitions" else _ALL_ROWS
         found += _decided(before.get(name), now.get(name), name, decided)
     found += _of_windows(before.get("windows", []), now.get("windows", []), new)
-    closes = any(spec.time.idle is not None and spec.time.idle.advance == "window_close" for spec in (old, new))
+    closes = old.closes_by_silence or new.closes_by_silence
     return [replace(one, judges=_judges(one.path, windows_close=closes)) for one in found]
 
 
@@ -299,14 +299,15 @@ def _of_windows(before: list[dict[str, Any]], now: list[dict[str, Any]], spec: S
     for name in new:
         if name not in old:
             effect = "its past is to be computed from the log"
-            readers = _with_readers([name], spec)
+            readers = () if spec.closes_by_silence else with_readers([name], spec)
             yield Change(
                 f"windows[{name}]", None, name, Meaning.NEEDS_THE_PAST, effect, readers, sentence=f"`{name}` new"
             )
     for name in old:
         if name not in new:
-            effect = "its table stays as it is, without the rows of windows that are still open"
-            yield Change(f"windows[{name}]", name, None, Meaning.NEEDS_THE_PAST, effect, sentence=f"`{name}` gone")
+            gone = (_FROM_HERE_ON, "its table stays as it is, and gets no more rows")
+            decision = _ALL_ROWS if spec.closes_by_silence else gone
+            yield Change(f"windows[{name}]", name, None, *decision, sentence=f"`{name}` gone")
     for name in new:
         if name in old:
             yield from _of_window(old[name], new[name], spec)
@@ -314,7 +315,7 @@ def _of_windows(before: list[dict[str, Any]], now: list[dict[str, Any]], spec: S
 
 def _of_window(before: Mapping[str, Any], now: Mapping[str, Any], spec: Spec) -> Iterator[Change]:
     name = str(now["name"])
-    readers = _with_readers([name], spec)
+    readers = with_readers([name], spec)
     for key in sorted({*before, *now}):
         decision = _OF_WINDOW.get(key, (Meaning.NEEDS_THE_PAST, "its rows are to be computed anew from the log"))
         is_read = key in ("aggregates", "having") and len(readers) > 1
@@ -323,11 +324,11 @@ def _of_window(before: Mapping[str, Any], now: Mapping[str, Any], spec: Spec) ->
             decision = (Meaning.NEEDS_THE_PAST, f"{others} keeps results as they were given: both anew from the log")
         for change in _decided(before.get(key), now.get(key), f"windows[{name}].{key}", decision):
             needs = change.meaning is Meaning.NEEDS_THE_PAST
-            yield replace(change, windows=readers) if needs else change
+            yield replace(change, windows=readers) if needs and not spec.closes_by_silence else change
 
 
-def _with_readers(names: Iterable[str], spec: Spec) -> tuple[str, ...]:
-    """Windows, and those that go over their results."""
+def with_readers(names: Iterable[str], spec: Spec) -> tuple[str, ...]:
+    """Return windows, and those that go over their results."""
     found = list(names)
     for window in spec.chained_windows:
         if window.input in found and window.name not in found:

@@ -152,6 +152,11 @@ class Spec(SpecModel):
         return bool(time.over) or time.emit_every_us is not None or self.uses_splits or follows
 
     @property
+    def closes_by_silence(self) -> bool:
+        """Whether windows say how far a timeline goes that is silent."""
+        return self.time.idle is not None and self.time.idle.advance == "window_close"
+
+    @property
     def heeds_ticks(self) -> bool:
         """Whether the clock alone can move a watermark or give a result, so that a tick can have an effect."""
         return goes_by_clock(self.time, self.windows)

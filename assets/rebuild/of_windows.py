@@ -1,0 +1,124 @@
+"""Single windows made anew: which these are, whether they alone are enough, and what the switch gives the tables.
+
+Here: the windows, and what they share with others in the tables. Not here: judging the log (shadow.py), tables that
+are taken over whole (switch.py).
+
+A shadow of some windows has these alone, and those whose results they go over. That gives what they are in the whole
+as long as the records are judged as they were: the settings of time must not have changed on the way.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from pyspark.sql import functions as F
+
+from tidemark.assets.rebuild.shadow import Shadow
+from tidemark.assets.schemas import payload_of
+from tidemark.assets.state.windows import has_marks, live_events
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.lake.filters import Filters
+from tidemark.timeops import columns as c
+from tidemark.timeops.errors import LakeError
+from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.spec import WindowSpec
+
+
+def ensure_judged_alike(shadow: Shadow) -> None:
+    """Check that the shadow has come to where the pipeline is.
+
+    Raises:
+        LakeError: It has not: the log is judged in another way now.
+    """
+    here, there = (replace(one.position(), released=0) for one in (shadow.workspace, shadow.tables))
+    if here != there:
+        raise LakeError(
+            f"The log of {shadow.workspace.spec.name} is judged in another way than when it was processed.",
+            expected="the watermark and the clock that the tables have",
+            remedy="Make all tables anew: `tidemark rebuild SPEC`. The tables are as they were",
+        )
+
+
+def own_tables(windows: Sequence[WindowSpec]) -> list[str]:
+    """Return the tables that windows share with no other."""
+    found = []
+    for window in windows:
+        found += [tables.window_table(window.name), tables.flushed_table(window.name)]
+        found += [tables.history_table(window.name)] if window.history else []
+        found += [tables.seen_groups_table(window.name)] if window.empty else []
+        found += [tables.needed_table(window)] if window.input is not None else []
+    return found
+
+
+def write_shared(shadow: Shadow, plan: Plan) -> None:
+    """Bring what was made anew of windows into the tables that hold rows of others too."""
+    workspace, chosen = shadow.workspace, shadow.chosen
+    names = [window.name for window in chosen]
+    for table in dict.fromkeys(tables.needed_table(window) for window in chosen if window.input is None):
+        sharing = [window for window in workspace.spec.event_windows if tables.needed_table(window) == table]
+        others = [window.name for window in sharing if window.name not in names]
+        (_merge_marked if has_marks(table) else _add_missing)(shadow, plan, table, others)
+    of_windows: Filters = [("stage", "=", "window"), ("window_name", "in", names)]
+    letters = shadow.tables.read_base(tables.DEAD_LETTERS, filters=of_windows)
+    expect = workspace.ready(tables.DEAD_LETTERS, plan)
+    workspace.lake.replace(tables.DEAD_LETTERS, letters, where=of_windows, attempt=plan.attempt, expect=expect)
+
+
+def _add_missing(shadow: Shadow, plan: Plan, table: str, others: Collection[str]) -> None:
+    """Add the events that the windows need and the table lacks; those that are needed no more are in no window."""
+    workspace = shadow.workspace
+    there = shadow.tables.read_base(table)
+    here = workspace.read_base(table).select(c.SEQ)
+    rows = there.join(here, c.SEQ, "left_anti") if others else there
+    expect, where = workspace.ready(table, plan), None if others else ()
+    workspace.lake.replace(table, rows, where=where, attempt=plan.attempt, expect=expect)
+
+
+def _merge_marked(shadow: Shadow, plan: Plan, table: str, others: Collection[str]) -> None:
+    """Write anew the events of sessions and sliding windows, each with the windows that need it."""
+    workspace = shadow.workspace
+    mark = tables.open_in_column(payload_of(workspace).names)
+    names = [window.name for window in shadow.chosen]
+    rows = live_events(shadow.tables, table)
+    sides = [(rows, names)] + ([(live_events(workspace, table), list(others))] if others else [])
+    kept = [
+        frame.withColumn(mark, F.array_intersect(mark, F.array(*map(F.lit, those)))).where(F.size(mark) > 0)
+        for frame, those in sides
+    ]
+    both = kept[0] if len(kept) == 1 else kept[0].unionByName(kept[1])
+    rest = [quoted(name) for name in both.columns if name not in (c.SEQ, mark, c.BATCH)]
+    each = both.groupBy(c.SEQ).agg(
+        F.first(F.struct(*rest)).alias("__tm_event"), F.flatten(F.collect_list(mark)).alias(mark)
+    )
+    stamp = F.lit(plan.batch_id).cast("bigint").alias(c.BATCH)
+    merged = each.select("__tm_event.*", c.SEQ, mark, stamp)
+    expect = workspace.ready(table, plan)
+    workspace.lake.replace(table, merged, where=(), attempt=plan.attempt, expect=expect)
+
+
+def corrections(shadow: Shadow) -> Mapping[str, int]:
+    """Return by how much the counts of the windows differ from those that batches have told of them."""
+    found: Counter[str] = Counter()
+    for workspace, sign in ((shadow.tables, 1), (shadow.workspace, -1)):
+        for commit in workspace.batches.counted():
+            for name, n in commit.counts.items():
+                if _is_of(name, shadow.chosen):
+                    found[name] += sign * n
+    return {name: n for name, n in found.items() if n}
+
+
+def _is_of(count: str, windows: Sequence[WindowSpec]) -> bool:
+    return any(count.startswith(f"{window.name}.") for window in windows)
+
+
+def ensure_others_whole(shadow: Shadow, broken: Mapping[str, LakeError]) -> None:
+    """Check that the tables that are not taken over whole are there, and whole.
+
+    Raises:
+        LakeError: One is not.
+    """
+    written = own_tables(shadow.chosen)
+    for table, error in broken.items():
+        if table not in written:
+            raise error
