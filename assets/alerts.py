@@ -38,8 +38,8 @@ FAR_AHEAD = Expectation(
     name="far_ahead",
     holds="no event moved the watermark further ahead of the clock than `alerts.far_ahead` says, a day by default",
     remedy="see whether the time of that record is right: what comes behind the watermark is late, and it never goes "
-    "back. `time.early: {tolerance: 1 day, policy: drop}` refuses such events from the next record on; what was lost "
-    "comes back by processing the input under it in another warehouse",
+    "back. `time.early: {tolerance: 1 day, policy: drop}` refuses such events from the next record on; "
+    "`tidemark rejudge` judges the log without that one, so that what was lost comes back",
 )
 CLOCK_AHEAD = Expectation(
     name="clock_far_ahead",
@@ -47,7 +47,7 @@ CLOCK_AHEAD = Expectation(
     "default",
     remedy="see whether the arrival time of that record is right: the clock never goes back, and idle rules and "
     "ticks follow it. Correct the clock of the machine that sets it, or write an `arrival_time` that is null for "
-    "such a record; what was lost comes back by processing the input under it in another warehouse",
+    "such a record; `tidemark rejudge` judges the log without this one, so that what was lost comes back",
 )
 MOST_FAILING = 0.2
 """The share of a batch's records on which expressions may fail."""
@@ -164,12 +164,14 @@ def _ahead(batch: BatchWriter, level: str) -> _Met | None:
     counts, after = workspace.counts_of(plan.batch_id), workspace.position_after(plan.batch_id)
     if FURTHEST_US in counts and not workspace.spec.uses_splits:  # of several splits the lowest counts
         ahead = timedelta(microseconds=counts[FURTHEST_US])
-        return _far(batch, ahead, f"record {counts[FURTHEST_SEQ]} has the event time {_utc(counts[FURTHEST_T_US])}")
+        said = f"record {counts[FURTHEST_SEQ]} has the event time {_utc(counts[FURTHEST_T_US])}"
+        return _far(batch, ahead, said, seq=counts[FURTHEST_SEQ])
     if after.final or after.watermark_us is None or after.clock_us is None:
         return _far(batch, timedelta(0), "")
     ahead = timedelta(microseconds=after.watermark_us - after.clock_us)
-    since = _since(workspace, after) if ahead > workspace.spec.alerts.far_ahead else ""
-    return _far(batch, ahead, f"the watermark is {_utc(after.watermark_us)}{since}")
+    seq = _set_by(workspace, after) if ahead > workspace.spec.alerts.far_ahead else None
+    since = "" if seq is None else f" since record {seq}"
+    return _far(batch, ahead, f"the watermark is {_utc(after.watermark_us)}{since}", seq=seq)
 
 
 def _clock_ahead(batch: BatchWriter, level: str) -> _Met | None:
@@ -185,19 +187,24 @@ def _clock_ahead(batch: BatchWriter, level: str) -> _Met | None:
     came = [(ARRIVAL, "=", instant_of(clock_us))]
     rows = workspace.lake.rows(tables.RAW_EVENTS, columns=columns, filters=came).sort_by(SEQ).slice(0, 1).to_pylist()
     what = "".join(f"record {r[SEQ]} (source {r[SOURCE]}, {r[FILE]}, record {r[POSITION]} of it) " for r in rows)
-    return _far(batch, ahead, f"{what or 'the log '}has the arrival time {_utc(clock_us)}", than="this machine")
+    seq = rows[0][SEQ] if rows else None
+    return _far(
+        batch, ahead, f"{what or 'the log '}has the arrival time {_utc(clock_us)}", than="this machine", seq=seq
+    )
 
 
-def _far(batch: BatchWriter, ahead: timedelta, what: str, *, than: str = "the clock") -> _Met:
-    """How far something is ahead, against `alerts.far_ahead`."""
+def _far(batch: BatchWriter, ahead: timedelta, what: str, *, than: str = "the clock", seq: int | None = None) -> _Met:
+    """How far something is ahead, against `alerts.far_ahead`; and how to judge the log without the record."""
     allowed = batch.workspace.spec.alerts.far_ahead
     beyond = max(ahead - allowed, timedelta(0))
     seconds = max(beyond // timedelta(seconds=1), 1) if beyond else 0
     said = f"{what}, {roughly(abs(ahead))} ahead of {than}; limit {format_duration(allowed)}"
+    if seq is not None:
+        said += f'. The log without it: `tidemark rejudge SPEC --exclude {seq} --reason "…"`'
     return _Met((Measured("seconds beyond the limit", 0, seconds, said),), {"seconds_ahead": ahead.total_seconds()})
 
 
-def _since(workspace: Workspace, after: Position) -> str:
+def _set_by(workspace: Workspace, after: Position) -> int | None:
     """The record that made the watermark what it is, as far as one did."""
     seq = after.set_by
     if seq is None and after.max_t_us is not None:  # one of several timelines has it
@@ -205,7 +212,7 @@ def _since(workspace: Workspace, after: Position) -> str:
         rows = workspace.lake.rows(tables.WATERMARKS, columns=["watermark_set_by"], filters=newest)
         known = [number for number in rows["watermark_set_by"].to_pylist() if number is not None]
         seq = min(known, default=None)
-    return "" if seq is None else f" since record {seq}"
+    return seq
 
 
 def _utc(us: int) -> str:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.alerts import alerts_of, check_alert
 from tidemark.assets.batch.batch import Batch
+from tidemark.assets.exclusions import excluded
 from tidemark.assets.recount.late_drops import recount_of_batch, recounted
 from tidemark.assets.recount.releases import RELEASE_COLUMNS, is_in_order
 from tidemark.assets.recount.window_checks import (
@@ -35,7 +36,7 @@ from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.queries import pieces
 from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check, some_of
 from tidemark.resources.spark.frames import readable
-from tidemark.resources.workspace import records_in
+from tidemark.resources.workspace import plan_end, records_in
 from tidemark.timeops import columns as c
 from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED
 from tidemark.timeops.spec import Spec
@@ -236,7 +237,7 @@ def _check_dead_letters(batch: Batch) -> list[Checked]:
 
 def _accounts(batch: Batch, in_log: int, refused: int, of_windows: Mapping[str, int]) -> list[Measured]:
     """What came in, and what the tables hold of it."""
-    workspace, records = batch.workspace, records_in(batch.plan)
+    workspace, records = batch.workspace, _records_of(batch)
     of_log = f"{in_log:,} records in the log; expected {records:,}, as the batch was planned"
     accounts = [Measured("records of the log", records, in_log, of_log)]
     if workspace.spec.outputs.ordered_events:
@@ -251,6 +252,12 @@ def _accounts(batch: Batch, in_log: int, refused: int, of_windows: Mapping[str, 
     return accounts
 
 
+def _records_of(batch: Batch) -> int:
+    """How many records the batch has to account for: those of its range that are not excluded."""
+    plan = batch.plan
+    return records_in(plan) - len(excluded(batch.workspace).between(plan.first_seq, plan_end(plan)))
+
+
 def _released_accounts(batch: Batch, refused: int) -> list[Measured]:
     """Of the events that were held before only the number is asked for, which Delta knows without reading them."""
     plan, held, lake = batch.plan, tables.HELD_EVENTS, batch.workspace.lake
@@ -262,7 +269,7 @@ def _released_accounts(batch: Batch, refused: int) -> list[Measured]:
     for piece in pieces(lake, held, lake.version(held), [c.SEQ], [(c.SEQ, ">=", plan.first_seq)]):
         new_held += piece.num_rows
     held_before, held_now = lake.row_count(held, batch.workspace.base_of(held)), lake.row_count(held)
-    records, kept, stayed = records_in(plan), new + new_held + refused, old + held_now - new_held
+    records, kept, stayed = _records_of(batch), new + new_held + refused, old + held_now - new_held
     said = f"{kept:,} records ordered, held or refused; expected {records:,}, all of the batch"
     said_held = (
         f"{stayed:,} of the events that were held before ordered or held; expected {held_before:,}, all of them"

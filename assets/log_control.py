@@ -25,6 +25,7 @@ from tidemark.timeops.utc import us_of
 SPEC, END_OF_INPUT, TICK, REOPEN = "spec", "end_of_input", "tick", "reopen"
 DATA_LOSS = "data_loss"  # behind this record offsets of Kafka are missing: they were gone before they were read
 WAIT = "wait"  # from here on the sources and splits in its argument wait, and no others
+EXCLUDE, INCLUDE = "exclude", "include"  # the records in its argument are no part of the log, or are again
 REBUILD = "rebuild"  # the log was judged anew from its beginning: the items after this one are all of it
 
 

@@ -24,6 +24,7 @@ from pydantic import Field
 
 from tidemark.assets.day_partitions import show_days_held
 from tidemark.assets.display import metadata as show
+from tidemark.assets.rebuild.rejudging import Decision, rejudge
 from tidemark.assets.rebuild.switch import rebuild
 from tidemark.assets.runs import RETRIES, key, lasts
 from tidemark.resources import tables
@@ -43,10 +44,12 @@ class Rebuilt:
     Attributes:
         commit: The batch that switched the tables.
         rows: Rows that each table has now.
+        taken: Records that were taken out of the log, or back into it.
     """
 
     commit: Commit
     rows: Mapping[str, int]
+    taken: int = 0
 
 
 def rebuild_pipeline(
@@ -54,6 +57,7 @@ def rebuild_pipeline(
     settings: Settings,
     reason: str | None = None,
     windows: Sequence[str] = (),
+    decision: Decision | None = None,
     *,
     instance: DagsterInstance,
     choice: SparkChoice | None = None,
@@ -67,6 +71,7 @@ def rebuild_pipeline(
         settings: Where things are.
         reason: Why; kept in `batches` and `log_control`.
         windows: Make these windows alone anew, and those over them; by default all tables.
+        decision: Take records out of the log, or back into it, and make all tables anew.
         instance: Dagster's instance, which is told of it.
         choice: Where it computes; by default as the settings say.
         run_id: Names who does it; by default a name of its own.
@@ -78,7 +83,11 @@ def rebuild_pipeline(
     names = chosen_windows(file.spec, windows) if windows else ()
     session = partial(open_session, choice or choose_spark(settings, file.inputs), tell)
     workspace = Workspace(file, settings.warehouse, session, tell=tell)
-    commit = rebuild(workspace, run_id or str(uuid4()), reason, names)
+    own_id, taken = run_id or str(uuid4()), 0
+    if decision is None:
+        commit = rebuild(workspace, own_id, reason, names)
+    else:
+        commit, taken = rejudge(workspace, own_id, decision)
     spec, lake = file.spec, workspace.lake
     show_days_held(instance, workspace)
     made = [tables.ORDERED_EVENTS, tables.DEAD_LETTERS] if spec.outputs.ordered_events else [tables.DEAD_LETTERS]
@@ -87,7 +96,7 @@ def rebuild_pipeline(
         about = {**show.table(lake, name), "batch": show.number_of(commit.plan)}
         instance.report_runless_asset_event(AssetMaterialization(key(spec, name), metadata=about))
     shown = (*made, *(name for name in workspace.result_tables if not names or _is_of(name, commit)))
-    return Rebuilt(commit, {name: lake.row_count(name, commit.table_versions[name]) for name in shown})
+    return Rebuilt(commit, {name: lake.row_count(name, commit.table_versions[name]) for name in shown}, taken)
 
 
 def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:

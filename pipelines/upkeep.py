@@ -27,6 +27,7 @@ from dagster import (
 from pydantic import Field
 
 from tidemark.assets.day_partitions import show_days_held
+from tidemark.assets.rebuild.shadow import discard_left_over
 from tidemark.assets.runs import key
 from tidemark.resources import tables
 from tidemark.resources.lake.undoing import same_rows
@@ -143,7 +144,10 @@ def keep_up(workspace: Workspace, retain: timedelta) -> tuple[Kept, ...]:
             expected="an hour or more",
             remedy="wait, or give 1 hour",
         )
-    names = (*workspace.tables, tables.BATCHES) if workspace.exists else ()
+    if not workspace.exists:
+        return ()
+    discard_left_over(workspace)
+    names = (*workspace.tables, tables.BATCHES)
     return tuple(_keep_up(workspace, table, retain) for table in names if workspace.lake.exists(table))
 
 

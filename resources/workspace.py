@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+LOG_CLOCK, FIRST_CLOCK = "clock_us", "first_clock_us"
+"""Counts of an ingestion: the clock of the log after it, and at its first timed record."""
+CLOCKS = "clocks"  # of the input of a rebuild's plan: the same where records are excluded, and LAST_ARRIVAL by source
 LAST_ARRIVAL, LAST_SEEN = "last_arrival_us", "last_seen_us"
 """Counts of an ingestion, with the name of a source behind a dot: when its last record arrived, and when it was read
 by the wall clock."""
@@ -128,6 +131,8 @@ class Workspace:
         memory: What was read of the tables before; those who look at the same pipeline in one run share it.
         log_of: The pipeline whose log it judges, where it makes the tables of that one anew; None where it has a log
             of its own.
+        decided: Control items that this log has beyond those of `log_control`.
+        clocks: The clocks that it has with them; None where they are as they were stored.
     """
 
     file: SpecFile
@@ -138,6 +143,8 @@ class Workspace:
     tell: Callable[[str], None] = silent
     memory: Memory = field(default_factory=Memory, repr=False)
     log_of: "Workspace | None" = field(default=None, repr=False)
+    decided: Sequence[Mapping[str, Any]] = ()
+    clocks: Mapping[str, Any] | None = None
 
     @property
     def spec(self) -> Spec:
@@ -287,11 +294,11 @@ class Workspace:
 
         Where maintenance has come since, that is the newest such version: older ones may have lost their files.
         """
+        if self.log_of and table == tables.RAW_EVENTS:
+            return self.log_of.base_of(table)
         return self._base_of(table, self.batches.base_versions([table])[table])
 
     def _base_of(self, table: str, committed: int) -> int:
-        if self.log_of and table == tables.RAW_EVENTS:
-            return self.log_of.base_of(table)
         try:
             latest = self.lake.version(table, committed)
         except LakeError:  # there is no such table any more; who works on it says so
@@ -368,8 +375,8 @@ class Workspace:
 
     def log_clock_us(self) -> int | None:
         """Clock after the last record or tick of the log, microseconds; None before the first timed record."""
-        last, processed = self.reading.last_commit("ingest"), self.batches.last_commit("process")
-        clocks = [last.counts.get("clock_us") if last else None, tick_of(processed.plan) if processed else None]
+        processed = self.batches.last_commit("process")
+        clocks = [self._read_clocks.get(LOG_CLOCK), tick_of(processed.plan) if processed else None]
         return max((us for us in clocks if us is not None), default=None)
 
     def last_arrivals(self) -> dict[str, LastArrival | None]:
@@ -379,6 +386,7 @@ class Workspace:
         found: dict[str, LastArrival | None] = {}
         for source in self.spec.sources:
             arrival_us, seen_us = (counts.get(f"{key}.{source.name}") for key in (LAST_ARRIVAL, LAST_SEEN))
+            arrival_us = self._read_clocks.get(LAST_ARRIVAL, {source.name: arrival_us}).get(source.name)
             found[source.name] = None
             if arrival_us is not None and seen_us is not None:
                 found[source.name] = LastArrival(arrival_us, seen_us)
@@ -386,8 +394,21 @@ class Workspace:
 
     def first_clock_us(self) -> int | None:
         """Clock at the first timed record of the log, microseconds; None before it."""
-        last = self.reading.last_commit("ingest") if self.exists else None
-        return last.counts.get("first_clock_us") if last else None
+        return self._read_clocks.get(FIRST_CLOCK) if self.exists else None
+
+    @property
+    def _read_clocks(self) -> Mapping[str, Any]:
+        """The clocks of what was read, by their names in the counts of an ingestion.
+
+        Without records that were excluded since the last one, they are others.
+        """
+        last, rebuilt = self.reading.last_commit("ingest"), self.reading.last_rebuild()
+        if self.clocks is not None:
+            return self.clocks
+        if rebuilt is not None and CLOCKS in rebuilt.input and (last is None or last.batch_id < rebuilt.batch_id):
+            known: Mapping[str, Any] = rebuilt.input[CLOCKS]
+            return known
+        return last.counts if last else {}
 
     def processed_end(self) -> int:
         """The first `_arrival_seq` that no committed batch has processed."""

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.clocks import clocks_behind, place_of
+from tidemark.assets.exclusions import without_excluded
 from tidemark.assets.log_control import waits_of, was_reopened
 from tidemark.assets.planning import segment_of
 from tidemark.assets.schemas import log_schema, payload_of
@@ -271,4 +272,5 @@ def records_between(workspace: Workspace, first_seq: int, end_seq: int) -> DataF
     segment = [(c.SEQ, ">=", first_seq), (c.SEQ, "<", end_seq)]
     records = workspace.read_base(tables.RAW_EVENTS, filters=segment)
     # The log may have been read by another spec: a column that came later is null, one that has gone is left out.
-    return records.to(log_schema(payload_of(workspace))) if workspace.log_of else records
+    records = records.to(log_schema(payload_of(workspace))) if workspace.log_of else records
+    return without_excluded(workspace, records, first_seq, end_seq)

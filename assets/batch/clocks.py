@@ -9,6 +9,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.assets.exclusions import excluded
 from tidemark.assets.planning import LogSegment
 from tidemark.assets.state.timelines import log_place
 from tidemark.assets.waiting_input import waiting_input
@@ -71,15 +72,22 @@ def clocks_behind(
 def _behind_records(
     workspace: Workspace, segment: LogSegment, items: DataFrame, before: Position, rules: TimeRules
 ) -> Position:
+    as_before = Position(clock_us=before.clock_us, clock_before_period_us=before.clock_before_period_us)
     if segment.first_seq == segment.end_seq:
-        return Position(clock_us=before.clock_us, clock_before_period_us=before.clock_before_period_us)
+        return as_before
+    if excluded(workspace).concerns(segment.first_seq, segment.end_seq):
+        reached_us = items.agg(F.max(c.to_us(c.CLOCK)).alias("latest")).collect()[0]["latest"]
+        return as_before if reached_us is None else _at_clock(reached_us, items, before, rules)
     version = workspace.base_of(tables.RAW_EVENTS)
     last = [(c.SEQ, "=", segment.end_seq - 1)]
     rows = workspace.lake.rows(tables.RAW_EVENTS, version, columns=[c.CLOCK], filters=last)
     clock = rows[c.CLOCK][0].as_py()
-    if clock is None:
-        return Position()
-    clock_us, every_us = us_of(clock), rules.time.emit_every_us
+    return Position() if clock is None else _at_clock(us_of(clock), items, before, rules)
+
+
+def _at_clock(clock_us: int, items: DataFrame, before: Position, rules: TimeRules) -> Position:
+    """The clocks of the log behind records that end at one."""
+    every_us = rules.time.emit_every_us
     if every_us is None or not rules.publishes_silences:
         return Position(clock_us=clock_us)
     period = clock_us - clock_us % every_us

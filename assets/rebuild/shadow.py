@@ -9,8 +9,9 @@ lead by them to the batch that wrote them, and the newest row of state is the on
 """
 
 import hashlib
+import json
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version as installed_version
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.checks import CHECKS, check_rows
+from tidemark.assets.exclusions import items_of, log_clocks
 from tidemark.assets.log_control import SPEC, recorded
 from tidemark.assets.planning import at_work, input_of
 from tidemark.assets.rebuild.replay import REPLAYED_KINDS, Piece, pieces_left
@@ -26,7 +28,9 @@ from tidemark.assets.spec_changes import ensure_one_file, ensure_rebuildable, en
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.assets.windows import aggregate_windows
 from tidemark.resources import tables
+from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import REPLAYED, RESERVES, Commit, Plan, this_process
+from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.reshaping import fit
 from tidemark.resources.lake.table_columns import delta_columns, differences
 from tidemark.resources.memory import Memory
@@ -54,17 +58,21 @@ class Shadow:
         workspace: The pipeline, with the spec as it is to be.
         run_id: Names who does it.
         windows: Names of the windows that alone are made anew, with those over them; none for all tables.
+        items: Control items that take records out of the log, or back into it.
     """
 
     workspace: Workspace
     run_id: str
     windows: tuple[str, ...] = ()
+    items: tuple[Mapping[str, Any], ...] = ()
 
     @cached_property
     def tables(self) -> Workspace:
         """The pipeline beside it."""
         workspace, beside = self.workspace, self.workspace.folder / tables.REBUILD
         made = replace(workspace, warehouse=beside, memory=Memory(), accepted=None, log_of=workspace)
+        made = replace(made, decided=self.items)
+        made = replace(made, clocks=log_clocks(made)) if items_of(made) else made
         return replace(made, file=replace(made.file, spec=self._spec_of_windows)) if self.windows else made
 
     @cached_property
@@ -97,7 +105,9 @@ class Shadow:
     def _what(self) -> dict[str, Any]:
         """What makes it another rebuild: of what was begun for one, another one takes nothing."""
         made_by = installed_version("tidemark")
-        return {"spec": self.workspace.spec.fingerprint(), "tidemark": made_by, "windows": sorted(self.windows)}
+        spec = self.workspace.spec.fingerprint()
+        taken = _digest(json.dumps([[item["kind"], item["argument"]] for item in self.items]))
+        return {"spec": spec, "tidemark": made_by, "windows": sorted(self.windows), "items": taken}
 
     @property
     def is_superseded(self) -> bool:
@@ -269,6 +279,18 @@ class Shadow:
                 "Live runs have processed more than the rebuild kept numbers for.", remedy="Run it again."
             )
         return found
+
+
+def discard_left_over(workspace: Workspace) -> None:
+    """Remove the tables of a rebuild that has switched and died before it removed them."""
+    last = workspace.batches.last_commit("rebuild")
+    folder = workspace.folder / tables.REBUILD
+    left = Lake(folder / workspace.spec.name)
+    if last is None or _WHAT in last.plan.input or not left.exists(tables.BATCHES):
+        return  # none, or one that was begun and goes on
+    if BatchLog(left).last_commit() is not None:  # else another one begins just now
+        workspace.tell("removing what a rebuild has left")
+        remove_tree(folder)
 
 
 def _digest(spec: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from tidemark.assets.exclusions import items_of, log_clocks
 from tidemark.assets.log_control import REBUILD, SPEC, recorded
 from tidemark.assets.planning import at_work
 from tidemark.assets.rebuild.of_windows import (
@@ -31,11 +32,20 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import NUMBERS, WINDOWS, Commit, Plan, this_process
 from tidemark.resources.catalog import keep_names
 from tidemark.resources.lake.opened import Version
-from tidemark.resources.workspace import LOST_TABLES, Workspace
+from tidemark.resources.workspace import CLOCKS, LOST_TABLES, Workspace
 from tidemark.timeops.errors import LakeError
 
+OPEN_END = 2**62
+"""The place of a control item that is decided on until the switch gives it one: input may come until then."""
 
-def rebuild(workspace: Workspace, run_id: str, reason: str | None = None, windows: Sequence[str] = ()) -> Commit:
+
+def rebuild(
+    workspace: Workspace,
+    run_id: str,
+    reason: str | None = None,
+    windows: Sequence[str] = (),
+    items: Sequence[Mapping[str, Any]] = (),
+) -> Commit:
     """Make all derived tables anew from the log under the spec as it is, and switch to them in one commit.
 
     Live runs may go on meanwhile; what they process comes too. A rebuild that was stopped goes on where it was.
@@ -45,6 +55,7 @@ def rebuild(workspace: Workspace, run_id: str, reason: str | None = None, window
         run_id: Names who does it.
         reason: Why; kept in `batches` and `log_control`.
         windows: Make these windows alone anew, and those over them.
+        items: Control items that take records out of the log, or back into it.
 
     Returns:
         The commit.
@@ -54,7 +65,7 @@ def rebuild(workspace: Workspace, run_id: str, reason: str | None = None, window
         SpecError: The spec does not go with the log.
         BusyError: Another rebuild is at work.
     """
-    shadow = Shadow(workspace, run_id, tuple(windows))
+    shadow = Shadow(workspace, run_id, tuple(windows), tuple(items))
     shadow.begin()
     shadow.catch_up()
     shadow.keep_numbers()
@@ -90,6 +101,8 @@ def _plan(shadow: Shadow) -> tuple[Plan, Mapping[str, LakeError]]:
         given |= {WINDOWS: [window.name for window in shadow.chosen]}
     else:
         given |= {NUMBERS: shadow.numbers}
+        if items_of(shadow.tables):
+            given |= {CLOCKS: log_clocks(shadow.tables)}
     plan = workspace.batches.begin(
         "rebuild",
         this_process(shadow.run_id),
@@ -120,8 +133,9 @@ def _switch(shadow: Shadow, plan: Plan, broken: Collection[str], reason: str | N
     workspace.tell(f"switching {len(made)} tables to what was made anew")
     of_broken = _take_all(shadow, plan, made, broken)
     again = beside.lake.rows(tables.LOG_CONTROL, beside.base_of(tables.LOG_CONTROL)).sort_by("_control_seq")
-    first = _item(REBUILD, reason, plan)
-    _write_log_control(workspace, plan, [first, *again.to_pylist()])
+    here = {"_after_seq": workspace.log_end() - 1, "_batch_id": plan.batch_id}
+    decided = [item if "_batch_id" in item else {**item, **here} for item in items_of(beside)]
+    _write_log_control(workspace, plan, [_item(REBUILD, reason, plan), *decided, *again.to_pylist()])
     versions = workspace.outputs(plan, but=broken) | of_broken | _emptied(workspace, plan, made)
     batches = beside.batches.history("process")
     counts = {"records": plan.end_seq or 0, "batches": len(batches)}

@@ -39,6 +39,7 @@ from tidemark.timeops.errors import SpecError, TidemarkError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tidemark.pipelines.rebuilding import Rebuilt
     from tidemark.pipelines.upkeep import Upkeep
     from tidemark.resources.places.place import Place
 
@@ -221,13 +222,70 @@ def rebuild(
     settings, name = settings_of(warehouse, spark_ui=spark_ui), file.spec.name
     with dagster_instance(settings, name) as instance, telling(name) as tell:
         done = rebuild_pipeline(file, settings, why, windows, instance=instance, tell=tell)
-    put(
-        f"{name}: made anew from the {done.commit.plan.end_seq or 0:,} records of the log, as batch "
-        f"{done.commit.batch_id}"
-    )
+    _show_rebuilt(f"{name}: made anew from the {done.commit.plan.end_seq or 0:,} records of the log", done)
+
+
+def _show_rebuilt(said: str, done: "Rebuilt") -> None:
+    put(f"{said}, as batch {done.commit.batch_id}")
     width = max(len(table) for table in done.rows)
     for table, n in done.rows.items():
         put(f"  {table:<{width}}  {n:>12,} rows")
+
+
+@click.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option(
+    "--exclude", metavar="SEQ", multiple=True, help="Take out records by `_arrival_seq`: 12, or 12,15; repeatable."
+)
+@click.option("--where", metavar="SQL", help="Take out the records that meet a condition, as of `tidemark show`.")
+@click.option("--include", metavar="SEQ", multiple=True, help="Take records back that were taken out.")
+@click.option("--reason", metavar="TEXT", required=True, help="Why; kept in `log_control` and `batches`.")
+@warehouse_option
+@overrides_option
+@spark_ui_option
+@says_errors
+def rejudge(
+    *,
+    spec: Path,
+    exclude: tuple[str, ...],
+    where: str | None,
+    include: tuple[str, ...],
+    reason: str,
+    warehouse: "Place | None",
+    overrides: tuple[str, ...],
+    spark_ui: bool,
+) -> None:
+    """Judge the log of SPEC anew without some records.
+
+    Such as one of a clock that lied, or those of a test device. They stay in `raw_events`, and are no part of the log
+    any more: no table holds them, no watermark and no clock heeds them. All derived tables are made anew, as by
+    `tidemark rebuild`. --include takes records back.
+
+    Exit status: 0 done; 2 bad spec, record, condition or usage; 1 a failure, or a failed blocking check.
+    """
+    why, out, back = sentence(reason, "--reason"), _numbers(exclude, "--exclude"), _numbers(include, "--include")
+    if sum(map(bool, (out, where, back))) != 1:
+        raise click.UsageError("Found none or several of --exclude, --where and --include, expected one of them.")
+    from tidemark.assets.rebuild.rejudging import Decision
+    from tidemark.pipelines.rebuilding import rebuild_pipeline
+    from tidemark.pipelines.terminal import telling
+
+    [file] = read_specs([spec], overrides)
+    settings, name = settings_of(warehouse, spark_ui=spark_ui), file.spec.name
+    decision = Decision(why, out, where, back)
+    with dagster_instance(settings, name) as instance, telling(name) as tell:
+        done = rebuild_pipeline(file, settings, why, decision=decision, instance=instance, tell=tell)
+    what = f"{done.taken:,} record{'' if done.taken == 1 else 's'} {'taken back' if back else 'taken out'}"
+    _show_rebuilt(f"{name}: {what}, all tables made anew", done)
+
+
+def _numbers(given: tuple[str, ...], option: str) -> list[int]:
+    """The numbers of records that an option names."""
+    texts = [text.strip() for one in given for text in one.split(",")]
+    wrong = [text for text in texts if not text.isdecimal()]
+    if wrong:
+        raise click.BadParameter(f"found {wrong[0]!r}; numbers as of `_arrival_seq` are expected", param_hint=option)
+    return [int(text) for text in texts]
 
 
 def _show_days(name: str, first: date, last: date, rows: "Mapping[str, int]") -> None:
@@ -418,4 +476,4 @@ def serve(*, port: int, spark_ui: bool) -> None:
         raise
 
 
-COMMANDS = (init, backfill, rebuild, changes, maintain, register, serve)
+COMMANDS = (init, backfill, rebuild, rejudge, changes, maintain, register, serve)

@@ -146,6 +146,10 @@ class BatchLog:
             return found
         return [commit for commit in found if not _is_superseded(commit.batch_id, commit.plan.kind, rebuilt)]
 
+    def last_rebuild(self) -> Plan | None:
+        """Return the last rebuild of all tables, None where there was none."""
+        return self._known().rebuilt
+
     def counted(self) -> list[Commit]:
         """Return the commits whose counts add up to what the tables hold, by batch."""
         return counted(self.history())

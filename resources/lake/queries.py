@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from tidemark.resources.lake.filters import Filters, arrow_condition, python_values
 from tidemark.resources.lake.lake import Lake
@@ -166,6 +168,24 @@ def select(
                 raise unreadable_file(lake.path(table), error) from error
             raise _not_understood(where, str(error), list(lake.columns(table))) from error
     return Found(found, counted["n"][0].as_py())
+
+
+def numbers_where(lake: Lake, table: str, version: int, where: str, column: str) -> NDArray[np.int64]:
+    """Return the numbers that a column has where a condition in SQL is met, in order; errors as of `select`."""
+    import duckdb  # noqa: PLC0415 - see above
+
+    with duckdb.connect(config=_SHUT) as connection:
+        for statement in _PREPARED:
+            connection.execute(statement)
+        connection.register(_NAME, lake.dataset(table, version))
+        rows = f"SELECT {_quoted(column)} FROM {_NAME} WHERE (\n{where}\n) ORDER BY 1"
+        try:
+            found: pa.Table = connection.sql(rows).to_arrow_table()
+        except duckdb.Error as error:
+            if _OF_ARROW in str(error):
+                raise unreadable_file(lake.path(table), error) from error
+            raise _not_understood(where, str(error), list(lake.columns(table))) from error
+    return np.asarray(found[column].to_numpy(), np.int64)
 
 
 def _not_understood(where: str, said: str, columns: Sequence[str]) -> SpecError:

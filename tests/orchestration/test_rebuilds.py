@@ -1,5 +1,6 @@
 """Pipelines whose tables are made anew from the log: after a change of the spec, and where tables were lost."""
 
+import json
 import shutil
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -7,9 +8,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from dagster import AssetKey, DagsterInstance
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import LINES, START, assert_tables_equal_the_oracle, land, table
@@ -294,3 +297,54 @@ def test_a_type_that_the_log_does_not_have_is_refused_and_what_was_begun_under_a
     assert "what another rebuild has left, which did not end, is thrown away" in again.output
     sizes = {row["window_end"] - row["window_start"] for row in committed(made, "windows/per_minute")}
     assert sizes == {timedelta(seconds=20)}
+
+
+@pytest.mark.long
+def test_the_change_feed_of_a_window_tells_the_rows_that_differ_and_upkeep_removes_what_is_left(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = pipeline(tmp_path, "meter", "drop", sparse=False, source="order: position")
+    made = changed(made, "size: 1 minute", "size: 1 minute\n    change_feed: true")
+    land(tmp_path / "in_meter", 120, seed=3)
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        before = committed(made, "windows/per_minute")
+        folder = tmp_path / "warehouse" / "meter" / "windows" / "per_minute"
+        version = DeltaTable(folder).version()
+        made = changed(made, "change_feed: true", "change_feed: true\n    having: n > 3")
+        monkeypatch.setattr(Shadow, "discard", lambda _: None)
+        assert rebuild(made).exit_code == 0
+        fresh = elsewhere(made)
+        go(fresh, instance)
+    assert_same(made, fresh)
+    now = committed(made, "windows/per_minute")
+    assert 0 < len(now) < len(before)
+    feed = pa.table(DeltaTable(folder).load_cdf(starting_version=version + 1).read_all()).to_pylist()
+    assert [row["_change_type"] for row in feed] == ["delete"] * (len(before) - len(now))
+    assert (tmp_path / "warehouse" / "meter" / "_rebuild").exists(), "it died before it removed its tables"
+    tidy = CliRunner().invoke(main, ["maintain", str(made[0].path), "--warehouse", str(made[1].warehouse)])
+    assert tidy.exit_code == 0, tidy.output
+    assert not (tmp_path / "warehouse" / "meter" / "_rebuild").exists()
+
+
+@pytest.mark.long
+def test_columns_that_came_later_and_wider_types_are_in_the_tables_made_anew(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = pipeline(tmp_path, "meter", "drop", sparse=False, source="order: position")
+    land(tmp_path / "in_meter", 40, seed=3, prefix="a")
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        made = changed(made, "v INT", "v BIGINT, extra STRING")
+        made = changed(made, "group_by: [k]", "group_by: [k, extra]")
+        assert rebuild(made).exit_code == 0
+        fresh = elsewhere(made)
+        go(fresh, instance)
+        assert_same(made, fresh)
+        file = tmp_path / "in_meter" / "b.jsonl"
+        line = {"id": "late", "at": "2026-01-02T00:30:00Z", "got": "2026-01-02T00:30:00Z", "v": 2**40, "extra": "x"}
+        file.write_text(json.dumps(line) + "\n")
+        for one in (made, fresh):
+            go(one, instance)
+    assert_same(made, fresh)
+    assert [row["v"] for row in committed(made, "held_events") if row["extra"] == "x"] == [2**40]

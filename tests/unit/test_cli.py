@@ -72,6 +72,7 @@ def test_help_names_every_command() -> None:
         "accept",
         "backfill",
         "rebuild",
+        "rejudge",
         "init",
         "changes",
         "maintain",

@@ -50,7 +50,7 @@ def test_an_event_far_ahead_is_named_with_its_record_number(tmp_path: Path) -> N
     assert not found.is_error
     assert not found.expectation.blocking
     assert f"record 5 has the event time 2099-01-01 00:00:00 UTC, {ahead.days} days ahead of the" in found.message
-    assert "; limit 1 day. To do:" in found.message
+    assert '; limit 1 day. The log without it: `tidemark rejudge SPEC --exclude 5 --reason "…"`' in found.message
 
 
 @pytest.mark.parametrize("set_by", [7, None])

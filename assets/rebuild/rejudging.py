@@ -1,0 +1,111 @@
+"""Records that are taken out of the log, or back into it: the decision as a control item, and what its clock is then.
+
+Here: the item, and the clocks. Not here: the log without these records (../exclusions.py), the rebuild (switch.py).
+"""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tidemark.assets.exclusions import (
+    Numbers,
+    arrivals_of,
+    excluded,
+    ranges_of,
+)
+from tidemark.assets.log_control import EXCLUDE, INCLUDE
+from tidemark.assets.rebuild.shadow import ensure_can_begin
+from tidemark.assets.rebuild.switch import OPEN_END, rebuild
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Commit
+from tidemark.resources.lake.queries import numbers_where
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.errors import SpecError
+
+_MOST = 1_000_000
+"""Records that one decision may name."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Which records an operator takes out of the log, or back into it.
+
+    Attributes:
+        reason: Why.
+        exclude: Numbers of records to take out.
+        where: Take out those that meet this condition in SQL.
+        include: Numbers of records to take back.
+    """
+
+    reason: str
+    exclude: Collection[int] = ()
+    where: str | None = None
+    include: Collection[int] = ()
+
+
+def rejudge(workspace: Workspace, run_id: str, decision: Decision) -> tuple[Commit, int]:
+    """Judge the log anew without some records, or with them again; return the commit and the number of records.
+
+    Raises:
+        SpecError: There are no such records, or it is decided already.
+        TidemarkError: As of `switch.rebuild`.
+    """
+    ensure_can_begin(workspace)
+    kind, numbers = _asked(workspace, decision)
+    argument = {"records": ranges_of(numbers), "moved_clock": _moved_clock(workspace, numbers)}
+    item = {
+        "_after_seq": OPEN_END,
+        "kind": kind,
+        "argument": json.dumps(argument, separators=(",", ":")),
+        "reason": decision.reason,
+    }
+    return rebuild(workspace, run_id, decision.reason, items=[item]), len(numbers)
+
+
+def _asked(workspace: Workspace, decision: Decision) -> tuple[str, Numbers]:
+    """Return what is to become of which records."""
+    out, end = excluded(workspace), workspace.log_end()
+    if decision.where is not None:
+        numbers = numbers_where(
+            workspace.lake, tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS), decision.where, c.SEQ
+        )
+        numbers = np.setdiff1d(numbers, out.seqs)
+    else:
+        numbers = np.unique(np.array([*decision.exclude, *decision.include], np.int64))
+    kind = INCLUDE if decision.include else EXCLUDE
+    _refuse_unfit(workspace, numbers, end)
+    known = np.isin(numbers, out.seqs)
+    if kind == EXCLUDE and known.any():
+        raise SpecError(f"Record {numbers[known][0]} is excluded already", expected="records that are in the log")
+    if kind == INCLUDE and not known.all():
+        raise SpecError(f"Record {numbers[~known][0]} is not excluded", expected="records that are excluded")
+    return kind, numbers
+
+
+def _refuse_unfit(workspace: Workspace, numbers: Numbers, end: int) -> None:
+    if not len(numbers):
+        raise SpecError(f"No record of {workspace.spec.name} meets the condition", expected="some to take out")
+    beyond = numbers[(numbers < 0) | (numbers >= end)]
+    if len(beyond):
+        raise SpecError(
+            f"There is no record {beyond[0]} in the log of {workspace.spec.name}",
+            expected=f"an `_arrival_seq` from 0 to {end - 1}",
+            remedy="look it up with `tidemark show SPEC raw_events --where …`",
+        )
+    if len(numbers) > _MOST:
+        raise SpecError(
+            f"{len(numbers):,} records are too many for one decision",
+            expected=f"at most {_MOST:,}",
+            remedy="leave them out by a `where` of the windows, or read the input anew without them",
+        )
+
+
+def _moved_clock(workspace: Workspace, numbers: Numbers) -> bool:
+    """Return whether one of some records has moved the clock of the log, as it is stored."""
+    found = arrivals_of(workspace, int(numbers[0]), int(numbers[-1]) + 1, c.CLOCK)
+    own = found.filter(pa.array(np.isin(found[c.SEQ].to_numpy(), numbers)))
+    return bool((own[c.ARRIVAL].cast(pa.int64()).to_numpy() == own[c.CLOCK].cast(pa.int64()).to_numpy()).any())
