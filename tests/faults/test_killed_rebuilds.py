@@ -1,5 +1,6 @@
 """Rebuilds that are killed between two commits, with live runs between: in the end nothing shows of it."""
 
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.faults.killed import Death, Gateway, rebuild_and_die
-from tests.orchestration.landing import assert_tables_equal_the_oracle, land
+from tests.orchestration.landing import START, assert_tables_equal_the_oracle, land
 from tests.orchestration.rebuilt import Made, assert_same, changed, elsewhere, rebuild
 from tests.orchestration.running import go, pipeline
 from tidemark.pipelines.runner import RunOptions
@@ -18,8 +19,6 @@ SOME = ("beside held_events", "beside commit of process", "plan to rebuild", "or
 
 ORDER = (
     "beside log_control",
-    "plan to rebuild",
-    "commit of rebuild",
     "beside plan to process",
     "beside ordered_events",
     "beside held_events",
@@ -28,6 +27,8 @@ ORDER = (
     "beside _state/open_events",
     "beside dead_letters",
     "beside commit of process",
+    "plan to rebuild",
+    "commit of rebuild",
     "dead_letters",
     "watermarks",
     "ordered_events",
@@ -68,5 +69,5 @@ def test_a_rebuild_that_is_killed_again_and_again_ends_with_the_tables_of_a_new_
 def run_more(made: Made, instance: DagsterInstance, number: int) -> None:
     folder = made[0].path.parent / "in_faults"
     if not (folder / f"{number:03}0.jsonl").exists():
-        land(folder, 20, seed=number, files=1, prefix=f"{number:03}")
+        land(folder, 20, seed=number, files=1, prefix=f"{number:03}", start=START + number * timedelta(minutes=1))
     assert go(made, instance, RunOptions(max_events_per_batch=15)).batches
