@@ -182,7 +182,7 @@ def way_on(changes: Sequence[Change], file: SpecFile) -> str:
         return _OTHER_NAME
     name, undecided = file.path.name, [one for one in changes if one.needs_decision]
     what, options = "the tables", ""
-    if all(one.windows for one in undecided):
+    if all(one.windows for one in undecided) and not any(one.judges for one in changes):
         windows = dict.fromkeys(window for one in undecided for window in one.windows)
         what, options = "these windows", "".join(f" --window {window}" for window in windows)
     return (

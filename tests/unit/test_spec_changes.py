@@ -90,6 +90,12 @@ def call(*words: str) -> Result:
         ("[k]", "[k, n]", 'line 13, windows[0].group_by: was ["k"], is ["k", "n"]', f"{ANEW} --window w`"),
         ("size: 1 hour", "size: 2 hours", "line 12, windows[0].size: was ", f"{ANEW} --window w`"),
         (
+            "{timestamp_by: at}\nwindows:\n  - name: w\n    kind: tumbling\n    size: 1 hour",
+            "{timestamp_by: at, out_of_orderness: 1 s}\nwindows:\n  - name: w\n    kind: tumbling\n    size: 2 hours",
+            "line 12, windows[0].size: was ",
+            f"{ANEW}`",  # the past of the windows was judged by other rules
+        ),
+        (
             "timestamp_by: at",
             "timestamp_by: at, over: [k]",
             'line 8, time.over: was the default, is ["k"]',
