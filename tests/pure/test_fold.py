@@ -35,7 +35,7 @@ from tests.seeds import Dice
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.watermark import fold
-from tidemark.timeops.watermark.timelines import STATE, JudgedLog, LogPlace, judge
+from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, STATE, T_US, JudgedLog, LogPlace, judge
 
 CASES = 20  # logs of a setting
 SETTINGS = 25  # settings of a mode
@@ -219,3 +219,13 @@ def test_compiled_it_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
             with monkeypatch.context() as patched:
                 patched.setattr(fold, "COMPILED_FROM", 0)
                 assert_equal(log, one, parts)
+
+
+def test_the_arrival_clock_moves_the_watermark_by_a_microsecond() -> None:
+    late = {"tolerance": "5 us", "policy": "drop"}
+    time = TimeSpec(timestamp_by="e", out_of_orderness="60 us", late=late, idle={"advance": "arrival_clock"})
+    # The last event arrived before the clock of the log, so that it is not late, and behind the watermark all the same.
+    rows = {"_arrival_seq": [0, 1, 2], T_US: [100, 101, 95], CLOCK_US: [100, 101, 101]}
+    items = pa.table(rows | {ROLE: pa.array([fold.JUDGED] * 3, pa.int8())})
+    found = judge(items, STATE.empty_table(), TimeRules(time, (SourceTime("s", "e", "UTC", 60),)), LogPlace())
+    assert found.behind.select(["_arrival_seq", "watermark"]).to_pylist() == [{"_arrival_seq": 2, "watermark": 96}]
