@@ -224,7 +224,7 @@ def test_compiled_it_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_arrival_clock_moves_the_watermark_by_a_microsecond() -> None:
     late = {"tolerance": "5 us", "policy": "drop"}
     time = TimeSpec(timestamp_by="e", out_of_orderness="60 us", late=late, idle={"advance": "arrival_clock"})
-    # The last event arrived before the clock of the log, so that it is not late, and behind the watermark all the same.
+    # The last event arrived before the clock of the log, so it is not late, and is behind the watermark all the same.
     rows = {"_arrival_seq": [0, 1, 2], T_US: [100, 101, 95], CLOCK_US: [100, 101, 101]}
     items = pa.table(rows | {ROLE: pa.array([fold.JUDGED] * 3, pa.int8())})
     found = judge(items, STATE.empty_table(), TimeRules(time, (SourceTime("s", "e", "UTC", 60),)), LogPlace())
