@@ -69,16 +69,20 @@ def test_what_is_kept_of_a_batch_far_from_the_rest_stands_in_files_of_its_own(
     assert len(near.inputFiles()) == 1
 
 
-def test_another_key_or_reach_of_duplicates_is_refused_once_there_are_tables(
+def test_another_key_of_duplicates_is_refused_once_there_are_tables_and_another_reach_is_taken(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     file, settings = made = pipeline(tmp_path, "fixed", "keep", sparse=False, time=DUPLICATES)
     land(tmp_path / "in_fixed", 5, seed=34)
     with DagsterInstance.ephemeral() as instance:
         go(made, instance)
-        file.path.write_text(file.path.read_text().replace("within: 20 s", "within: 21 s"))
+        text = file.path.read_text().replace("within: 20 s", "within: 21 s")
+        file.path.write_text(text)
         (tmp_path / "in_fixed" / "g.jsonl").write_text('{"id": "more", "got": "2026-01-02T00:00:00Z"}\n')
-        with pytest.raises(SpecError, match=r"time\.within: was .*, is "):
+        assert go((read_spec(file.path), settings), instance).batches == 1
+        file.path.write_text(text.replace("[k, v]", "[k]"))
+        (tmp_path / "in_fixed" / "h.jsonl").write_text('{"id": "last", "got": "2026-01-03T00:00:00Z"}\n')
+        with pytest.raises(SpecError, match=r"time\.deduplicate_by: was .*, is "):
             go((read_spec(file.path), settings), instance)
 
 
