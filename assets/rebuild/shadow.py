@@ -127,8 +127,9 @@ class Shadow:
             SpecError: The spec does not go with the log.
             BusyError: Another rebuild is at work.
         """
-        workspace, beside = self.workspace, self.tables
+        workspace = self.workspace
         ensure_can_begin(workspace, [window.name for window in self.chosen] if self.windows else [])
+        beside = self.tables
         if self._is_begun() and not self._goes_on():
             workspace.tell("what another rebuild has left, which did not end, is thrown away")
             self.discard()
