@@ -33,6 +33,27 @@ sources:
 """
 """The source of a spec that reads what `land` writes."""
 
+SHIFTS = (
+    f"name: shifts\n{LINES}"
+    """\
+time:
+  timestamp_by: at
+  unit: millisecond
+  out_of_orderness: 10 s
+  out_of_order: keep
+windows:
+  - {name: revised, kind: tumbling, size: 1 minute, allowed_lateness: 1 minute, emit: on_time, revise_every: 20 s,
+     history: true, group_by: [k], aggregates: {n: count(*)}}
+  - {name: five, kind: tumbling, size: 5 minutes, closed: right, from: revised, allowed_lateness: 1 minute,
+     group_by: [k], aggregates: {n: sum(n)}}
+  - {name: quiet, kind: tumbling, size: 10 s, allowed_lateness: 3 s, empty: true, where: v > 2, group_by: [k],
+     aggregates: {n: count(*)}}
+  - {name: last_20_s, kind: sliding, size: 20 s, group_by: [k], aggregates: {n: count(*)}}
+  - {name: visits, kind: session, gap: 8 s, allowed_lateness: 5 s, group_by: [k], aggregates: {n: count(*)}}
+"""
+)
+"""A spec of these lines with a window of each kind of state: revised, chained, with empty rows, sliding, sessions."""
+
 
 def arrivals(rng: random.Random, count: int, start: datetime) -> Iterator[tuple[datetime, datetime]]:
     """Arrivals one after the other, each with the time of its event, which is up to some seconds earlier."""

@@ -15,7 +15,7 @@ from dagster import AssetKey, DagsterInstance
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from tests.orchestration.landing import LINES, START, assert_tables_equal_the_oracle, land, table
+from tests.orchestration.landing import LINES, SHIFTS, START, assert_tables_equal_the_oracle, land, table
 from tests.orchestration.rebuilt import (
     Made,
     assert_same,
@@ -64,25 +64,6 @@ def test_after_a_change_that_needs_the_past_the_tables_are_those_of_a_new_pipeli
     assert not (made[1].warehouse / "meter" / "_rebuild").exists()
 
 
-SHIFTS = (
-    f"name: shifts\n{LINES}"
-    """\
-time:
-  timestamp_by: at
-  unit: millisecond
-  out_of_orderness: 10 s
-  out_of_order: keep
-windows:
-  - {name: revised, kind: tumbling, size: 1 minute, allowed_lateness: 1 minute, emit: on_time, revise_every: 20 s,
-     history: true, group_by: [k], aggregates: {n: count(*)}}
-  - {name: five, kind: tumbling, size: 5 minutes, closed: right, from: revised, allowed_lateness: 1 minute,
-     group_by: [k], aggregates: {n: sum(n)}}
-  - {name: quiet, kind: tumbling, size: 10 s, allowed_lateness: 3 s, empty: true, where: v > 2, group_by: [k],
-     aggregates: {n: count(*)}}
-  - {name: last_20_s, kind: sliding, size: 20 s, group_by: [k], aggregates: {n: count(*)}}
-  - {name: visits, kind: session, gap: 8 s, allowed_lateness: 5 s, group_by: [k], aggregates: {n: count(*)}}
-"""
-)
 TICKS = (
     f"name: ticking\n{LINES}"
     """\

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, land, table
+from tests.orchestration.landing import SHIFTS, assert_tables_equal_the_oracle, land, table
 from tests.orchestration.running import backfill, go, pipeline
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
@@ -16,26 +16,7 @@ from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places.place import Place
 from tidemark.timeops.spec import Spec
 
-SPEC = (
-    f"name: shifts\n{LINES}"
-    """\
-time:
-  timestamp_by: at
-  unit: millisecond
-  out_of_orderness: 10 s
-  out_of_order: keep
-windows:
-  - {name: revised, kind: tumbling, size: 1 minute, allowed_lateness: 1 minute, emit: on_time, revise_every: 20 s,
-     history: true, group_by: [k], aggregates: {n: count(*)}}
-  - {name: five, kind: tumbling, size: 5 minutes, closed: right, from: revised, allowed_lateness: 1 minute,
-     group_by: [k], aggregates: {n: sum(n)}}
-  - {name: quiet, kind: tumbling, size: 10 s, allowed_lateness: 3 s, empty: true, where: v > 2, group_by: [k],
-     aggregates: {n: count(*)}}
-  - {name: last_20_s, kind: sliding, size: 20 s, group_by: [k], aggregates: {n: count(*)}}
-  - {name: visits, kind: session, gap: 8 s, allowed_lateness: 5 s, group_by: [k], aggregates: {n: count(*)}}
-partitions: {start: 2026-01-01}
-"""
-)
+SPEC = f"{SHIFTS}partitions: {{start: 2026-01-01}}\n"
 
 
 def call(*words: str) -> Result:

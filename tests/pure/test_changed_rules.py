@@ -20,7 +20,18 @@ from tests.properties.logs import (
     tick_after,
     with_ticks,
 )
-from tests.pure.test_fold import CASES, MODES, Setting, assert_rises, narrow, place_after, setting, stretched
+from tests.pure.test_fold import (
+    CASES,
+    MODES,
+    Setting,
+    assert_behind,
+    assert_watermarks,
+    behind_in,
+    narrow,
+    place_after,
+    setting,
+    stretched,
+)
 from tests.seeds import Dice
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec
@@ -75,20 +86,12 @@ def assert_equal(log: Log, settings: tuple[Setting, Setting], change: int) -> No
             state, policies.rules, done = under_other_rules(state, before, rules, place), of_oracle[1], done + 1
         tick, events = tick_after(log, part), list(arrived(log, part))
         judged = judge(narrow(log, part, one, policies), state, rules, replace(place, tick_us=tick))
-        columns = (judged.behind[name].to_pylist() for name in ("_arrival_seq", "watermark", "set_by"))
-        behind |= {seq: (watermark, set_by) for seq, watermark, set_by in zip(*columns, strict=True)}
+        behind |= behind_in(judged)
         count = len(events) + (tick is not None)
-        after = [known.get(log.timeline) for known in expected.watermarks[done : done + count]]
-        earlier = expected.watermarks[done - 1].get(log.timeline) if done else None
-        if log.timeline in judged.names.to_pylist():
-            assert_rises(judged, log.timeline, earlier, after)
+        assert_watermarks(judged, log.timeline, expected, done, count)
         clocks = [clock for _, clock in events if clock is not None] + ([] if tick is None else [tick])
         place, state, done = place_after(place, clocks, one.time.emit_every_us), judged.state, done + count
-    moved = {"out_of_order", "kept_out_of_order"}
-    wanted = {e.seq: e.watermark_us for e in (*expected.ordered, *expected.held) if moved & set(e.adjusted_by)}
-    letters = [letter for letter in expected.dead_letters if letter.reason == "out_of_order"]
-    assert {seq: found[0] for seq, found in behind.items()} == wanted | {one.seq: one.watermark_us for one in letters}
-    assert {one.seq: behind[one.seq][1] for one in letters} == {one.seq: one.watermark_set_by for one in letters}
+    assert_behind(behind, expected)
 
 
 def test_rules_that_change_in_the_midst_of_a_log_equal_the_oracle_that_is_told_of_it(dice: Dice) -> None:

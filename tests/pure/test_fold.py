@@ -6,7 +6,7 @@ product judges them in SQL, which the tests with Spark compare.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -165,15 +165,30 @@ def assert_equal(log: Log, one: Setting, parts: Sequence[int | None]) -> None:
     for part in parts:
         tick, events = tick_after(whole, part), list(arrived(log, part))
         judged = judge(narrow(log, part, one, policies), state, one.rules, replace(place, tick_us=tick))
-        columns = (judged.behind[name].to_pylist() for name in ("_arrival_seq", "watermark", "set_by"))
-        behind |= {seq: (watermark, set_by) for seq, watermark, set_by in zip(*columns, strict=True)}
+        behind |= behind_in(judged)
         count = len(events) + (tick is not None)
-        after = [known.get(log.timeline) for known in expected.watermarks[done : done + count]]
-        before = expected.watermarks[done - 1].get(log.timeline) if done else None
-        if log.timeline in judged.names.to_pylist():
-            assert_rises(judged, log.timeline, before, after)
+        assert_watermarks(judged, log.timeline, expected, done, count)
         clocks = [clock for _, clock in events if clock is not None] + ([] if tick is None else [tick])
         place, state, done = place_after(place, clocks, one.time.emit_every_us), judged.state, done + count
+    assert_behind(behind, expected)
+
+
+def behind_in(judged: JudgedLog) -> dict[int, tuple[int, int | None]]:
+    """By number the items that are behind the watermark, with it and with what set it."""
+    columns = (judged.behind[name].to_pylist() for name in ("_arrival_seq", "watermark", "set_by"))
+    return {seq: (watermark, set_by) for seq, watermark, set_by in zip(*columns, strict=True)}
+
+
+def assert_watermarks(judged: JudgedLog, timeline: str, expected: oracle.Outcome, done: int, count: int) -> None:
+    """The watermarks of a timeline after items of the log, of which so many were done before."""
+    after = [known.get(timeline) for known in expected.watermarks[done : done + count]]
+    before = expected.watermarks[done - 1].get(timeline) if done else None
+    if timeline in judged.names.to_pylist():
+        assert_rises(judged, timeline, before, after)
+
+
+def assert_behind(behind: Mapping[int, tuple[int, int | None]], expected: oracle.Outcome) -> None:
+    """The events that the oracle refuses, moves or keeps as they are out of order."""
     moved = {"out_of_order", "kept_out_of_order"}
     wanted = {e.seq: e.watermark_us for e in (*expected.ordered, *expected.held) if moved & set(e.adjusted_by)}
     letters = [letter for letter in expected.dead_letters if letter.reason == "out_of_order"]
