@@ -25,6 +25,7 @@ from tidemark.resources.lake.queries import pieces
 from tidemark.resources.workspace import FIRST_CLOCK, LAST_ARRIVAL, LOG_CLOCK, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.materialize import from_driver
+from tidemark.timeops.narrow import to_join
 from tidemark.timeops.utc import us_of
 
 Numbers = NDArray[np.int64]
@@ -100,7 +101,7 @@ def without_excluded(workspace: Workspace, records: DataFrame, first_seq: int, e
     if 0 < len(gone) <= _FEW:
         records = records.where(~F.col(c.SEQ).isin([int(seq) for seq in gone]))
     elif len(gone):
-        records = records.join(from_driver(workspace.spark, pa.table({c.SEQ: gone})), c.SEQ, "left_anti")
+        records = records.join(to_join(workspace.spark, pa.table({c.SEQ: gone})), c.SEQ, "left_anti")
     if first_seq >= out.clock_until:
         return records
     clocks = from_driver(workspace.spark, _clocks(workspace, first_seq, min(end_seq, out.clock_until), out))

@@ -6,7 +6,7 @@ Here: counts, dead letters of all stages, `log_control`, `watermarks`. Not here:
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -53,6 +53,9 @@ from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import instant_of
 from tidemark.timeops.windows.kinds import kind_of
 
+BySource = Mapping[tuple[str, str], int]
+"""Numbers of records by their source and by what moved or refused them."""
+
 
 @dataclass(frozen=True)
 class Met:
@@ -90,7 +93,8 @@ class TimeAdjusted:
 def adjust_time(batch: Batch) -> TimeAdjusted:
     """Judges a batch's segment of the log and writes `ordered_events`, `held_events`, `log_control`, `watermarks`."""
     outcomes = Outcomes.of(batch.outcome.judged)
-    counts, after = _counts(batch, outcomes), batch.after
+    moved, refused = outcomes.moved_by_source(), outcomes.refused_by_source()
+    counts, after = _counts(batch, outcomes, moved, refused), batch.after
     if batch.workspace.spec.outputs.ordered_events:
         released = write_released(batch, outcomes)
         counts |= {"released": released}
@@ -102,38 +106,38 @@ def adjust_time(batch: Batch) -> TimeAdjusted:
         _write_timelines(batch, after, counts)
     else:
         _write_watermarks(batch, after, counts)
-    return TimeAdjusted(counts, _met(outcomes), batch.before, after, outcomes)
+    return TimeAdjusted(counts, _met(outcomes.sources, moved, refused), batch.before, after, outcomes)
 
 
-def _counts(batch: Batch, outcomes: Outcomes) -> dict[str, int]:
+def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource) -> dict[str, int]:
     """Counts of the batch."""
     spec, outcome = batch.workspace.spec, batch.outcome
-    moved = Counter(dict.fromkeys(MOVED, 0))
-    for (_, name), n in outcomes.moved_by_source().items():
-        moved[name] += n
+    by_mover = Counter(dict.fromkeys(MOVED, 0))
+    for (_, name), n in moved.items():
+        by_mover[name] += n
     windows = counts_by_window(
         outcome.judged.accepted, outcomes.accepted, spec.time, spec.event_windows, outcome.before.drained
     )
     late = {window.name: outcome.late_for(window) for window in outcome.may_be_late_for if kind_of(window).merges}
     by_reason: Counter[str] = Counter()
-    for (_, reason), n in sorted(outcomes.refused_by_source().items(), key=lambda known: known[0][1]):
+    for (_, reason), n in sorted(refused.items(), key=lambda known: known[0][1]):
         by_reason[f"{REFUSED}{reason}"] += n
-    accepted = {"accepted": outcomes.accepted, **moved, **without_late(windows, late_counts(late))}
+    accepted = {"accepted": outcomes.accepted, **by_mover, **without_late(windows, late_counts(late))}
     counts = {"records": len(outcomes), **accepted, **by_reason}
     ahead = outcomes.furthest_ahead()
     return counts | (ahead if ahead.get(FURTHEST_US, 0) > micros(spec.alerts.far_ahead) else {})
 
 
-def _met(outcomes: Outcomes) -> dict[str, Met]:
+def _met(sources: Sequence[str], moved: BySource, refused: BySource) -> dict[str, Met]:
     """What was early, late and out of order by source."""
-    found = Counter(outcomes.moved_by_source()) + Counter(outcomes.refused_by_source())
+    found = Counter(moved) + Counter(refused)
     return {
         name: Met(
             early=found[name, "early"],
             late=found[name, "late"] + found[name, "late_arrival"],
             out_of_order=found[name, "out_of_order"] + found[name, KEPT],
         )
-        for name in outcomes.sources
+        for name in sources
     }
 
 

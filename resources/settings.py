@@ -34,6 +34,11 @@ KAFKA_PREFIX = "KAFKA_"
 """What the names of variables begin with that a spec may have sent to brokers."""
 
 
+def cache_folder() -> Path:
+    """Return the folder of the user for what later starts need not find, fetch or make again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tidemark")
+
+
 @dataclass(frozen=True)
 class Settings:
     """Where things are.

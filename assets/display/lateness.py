@@ -150,11 +150,10 @@ Integers = NDArray[np.int64]
 
 def lateness_of_batch(batch: Batch, outcomes: Outcomes) -> Lateness:
     """What the records of a batch tell of lateness and of the watermark."""
-    width = math.ceil(len(outcomes) / BINS) or 1
     bins, histogram, longest = [], Counter[tuple[int, str]](), None
-    for start in range(0, len(outcomes), width):  # a piece at a time, as each asks for arrays of its own
-        log = _judged(outcomes.part(slice(start, start + width)))
-        bins.append(_bin(log, start))
+    for part in _parts(len(outcomes)):  # one at a time, as each asks for arrays of its own
+        log = _judged(outcomes.part(part))
+        bins.append(_bin(log, part.start))
         histogram.update(_histogram(log))
         longest = _largest(longest, _some(log.lateness.max()))
     carried = carried_on(bins, batch.before, follows_us(batch.outcome.judged.rules))
@@ -171,7 +170,7 @@ def _judged(outcomes: Outcomes) -> "_Log":
         time=outcomes.event,
         moving=outcomes.t,
         watermark=outcomes.watermark,
-        lateness=np.where(has_time, outcomes.arrival - np.where(has_time, outcomes.event, 0), _NONE),
+        lateness=_lateness(outcomes.arrival, outcomes.event),
         outcome=np.where(has_time, outcome, -1),
     )
 
@@ -261,7 +260,19 @@ def _read(lake: Lake, versions: Mapping[str, int], first: int, end: int) -> _Log
 def _put(log: _Log, at: Integers, piece: pa.RecordBatch, outcome: Integers) -> None:
     time = _integers(piece, _TIME)
     log.time[at], log.outcome[at] = time, outcome
-    log.lateness[at] = np.where(time == _NONE, _NONE, _integers(piece, _ARRIVAL) - np.where(time == _NONE, 0, time))
+    log.lateness[at] = _lateness(_integers(piece, _ARRIVAL), time)
+
+
+def _lateness(arrival: Integers, time: Integers) -> Integers:
+    """Arrival minus event time, where there is one."""
+    return np.where(time == _NONE, _NONE, arrival - np.where(time == _NONE, 0, time))
+
+
+def _parts(records: int) -> Iterator[slice]:
+    """The places of so many records, in at most BINS pieces."""
+    width = math.ceil(records / BINS) or 1
+    for start in range(0, records, width):
+        yield slice(start, start + width)
 
 
 def _histogram(log: _Log) -> dict[tuple[int, str], int]:
@@ -276,11 +287,8 @@ def _histogram(log: _Log) -> dict[tuple[int, str], int]:
 
 def _bins(log: _Log) -> Iterator[Bin]:
     """Cut the log in pieces, each by its own records."""
-    records = len(log.clock)
-    width = math.ceil(records / BINS) or 1
-    for start in range(0, records, width):
-        part = {name: value[start : start + width] for name, value in vars(log).items()}
-        yield _bin(_Log(**part), start)
+    for part in _parts(len(log.clock)):
+        yield _bin(_Log(**{name: value[part] for name, value in vars(log).items()}), part.start)
 
 
 def _bin(log: _Log, start: int) -> Bin:

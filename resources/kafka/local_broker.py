@@ -22,6 +22,7 @@ from uuid import uuid4
 import pyspark
 from filelock import FileLock
 
+from tidemark.resources.settings import cache_folder
 from tidemark.timeops.errors import MachineError
 
 VERSION = "4.3.1"
@@ -177,7 +178,7 @@ def fetch_jars(name: str, artifact: tuple[str, str, str], *, alone: bool = False
     Raises:
         MachineError: They cannot be fetched.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tidemark")
+    cache = cache_folder()
     _, module, version = artifact
     jars = cache / f"{name}-{version}"
     if jars.is_dir():

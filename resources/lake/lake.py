@@ -92,19 +92,7 @@ class Lake(Once):
         Raises:
             ConflictError: It changed under every try.
         """
-        said = CommitProperties(max_commit_retries=0, custom_metadata={"userMetadata": RESHAPING})
-        for _ in range(TRIES):
-            delta = self.open(table)
-            self._committing(table)
-            try:
-                delta.alter.add_columns(list(fields), commit_properties=said)
-            except CommitFailedError as error:
-                failed = error
-                continue
-            self._committed(table, delta.version())
-            self.opened.keep(table, delta)
-            return
-        raise self._moved(table, delta.version()) from failed
+        self._reshaped(table, lambda delta, said: delta.alter.add_columns(list(fields), commit_properties=said))
 
     def append(self, table: str, df: "DataFrame", *, attempt: int, expect: int, are_few: bool = False) -> Written:
         """Append rows that Spark computes, in one commit. Repeated by the same attempt, it writes nothing.
@@ -333,14 +321,22 @@ class Lake(Once):
         Raises:
             ConflictError: It changed under every try.
         """
+
+        def write(delta: DeltaTable, said: CommitProperties) -> None:
+            rows = self.opened.known(table, delta).dataset.scanner(columns=dict(columns)).to_reader()
+            with writing(self.path(table)):
+                write_deltalake(delta, rows, mode="overwrite", schema_mode="overwrite", commit_properties=said)
+
+        self._reshaped(table, write)
+
+    def _reshaped(self, table: str, change: Callable[[DeltaTable, CommitProperties], None]) -> None:
+        """Change the columns of a table in one commit of maintenance, on the newest version that there is."""
         said = CommitProperties(max_commit_retries=0, custom_metadata={"userMetadata": RESHAPING})
         for _ in range(TRIES):
             delta = self.open(table)
-            rows = self.opened.known(table, delta).dataset.scanner(columns=dict(columns)).to_reader()
             self._committing(table)
             try:
-                with writing(self.path(table)):
-                    write_deltalake(delta, rows, mode="overwrite", schema_mode="overwrite", commit_properties=said)
+                change(delta, said)
             except CommitFailedError as error:
                 failed = error
                 continue

@@ -5,8 +5,9 @@ Here: bounded memory by Arrow; SQL by DuckDB. Not here: tables as a batch reads 
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,9 @@ from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.reading import unreadable_file
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import did_you_mean
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 _PIECE_ROWS = 65_536
 _NAME = "rows_of_table"  # of the table inside the query
@@ -153,10 +157,7 @@ def select(
 
     by = ", ".join(f"{_quoted(one.column)} {'DESC' if one.descending else 'ASC'} NULLS LAST" for one in order)
     condition = f" WHERE (\n{where}\n)" if where is not None else ""  # a comment at its end ends with its line
-    with duckdb.connect(config=_SHUT) as connection:
-        for statement in _PREPARED:
-            connection.execute(statement)
-        connection.register(_NAME, lake.dataset(table, version))
+    with _asking(lake, table, version) as connection:
         rows = f"SELECT * FROM {_NAME}{condition}{f' ORDER BY {by}' if by else ''} LIMIT {most}"
         try:
             found: pa.Table = connection.sql(rows).to_arrow_table()
@@ -170,14 +171,23 @@ def select(
     return Found(found, counted["n"][0].as_py())
 
 
-def numbers_where(lake: Lake, table: str, version: int, where: str, column: str) -> NDArray[np.int64]:
-    """Return the numbers that a column has where a condition in SQL is met, in order; errors as of `select`."""
+@contextmanager
+def _asking(lake: Lake, table: str, version: int | None) -> "Iterator[DuckDBPyConnection]":
+    """Open a connection that reads one table, as _NAME, and nothing else."""
     import duckdb  # noqa: PLC0415 - see above
 
     with duckdb.connect(config=_SHUT) as connection:
         for statement in _PREPARED:
             connection.execute(statement)
         connection.register(_NAME, lake.dataset(table, version))
+        yield connection
+
+
+def numbers_where(lake: Lake, table: str, version: int, where: str, column: str) -> NDArray[np.int64]:
+    """Return the numbers that a column has where a condition in SQL is met, in order; errors as of `select`."""
+    import duckdb  # noqa: PLC0415 - see above
+
+    with _asking(lake, table, version) as connection:
         rows = f"SELECT {_quoted(column)} FROM {_NAME} WHERE (\n{where}\n) ORDER BY 1"
         try:
             found: pa.Table = connection.sql(rows).to_arrow_table()

@@ -22,7 +22,8 @@ from filelock import FileLock, Timeout
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.resources.spark.delta_jars import cache_folder, delta_package, known_jars
+from tidemark.resources.settings import cache_folder
+from tidemark.resources.spark.delta_jars import delta_package, known_jars
 
 OLDEST_JAVA = 25
 _SILENT = "-Xlog:aot=off -Xlog:cds=off"  # a cache that does not fit is passed over

@@ -18,6 +18,7 @@ from urllib.parse import urlparse
 
 import pyspark
 
+from tidemark.resources.settings import cache_folder
 from tidemark.timeops.errors import MachineError
 
 _HADOOP = "hadoop-client-api-"
@@ -119,12 +120,7 @@ def on_class_path(jars: Sequence[str]) -> Iterator[None]:
             del os.environ[_CLASS_PATH]
 
 
-def cache_folder() -> Path:
-    """The folder of the user for what later starts need not find again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tidemark")
-
-
 def _note(package: str) -> Path:
     first, _, more = package.partition(",")
     others = f"_and_{hashlib.sha256(more.encode()).hexdigest()[:8]}" if more else ""
-    return cache_folder() / (f"jars_{first.replace(':', '_')}{others}_{version('pyspark')}.json")
+    return cache_folder() / f"jars_{first.replace(':', '_')}{others}_{version('pyspark')}.json"

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import cache
 from pathlib import Path
 from socketserver import BaseServer
 from typing import IO, Any
@@ -240,7 +241,7 @@ def check_java(environment: Mapping[str, str] = os.environ) -> Java:
             remedy=f"{_INSTALL_JAVA}and run again.",
         )
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
+        said = _version_of(java)
     except (OSError, subprocess.SubprocessError) as error:
         raise MachineError(
             f"{java} does not run" + (", and JAVA_HOME points there." if home else "."),
@@ -255,6 +256,12 @@ def check_java(environment: Mapping[str, str] = os.environ) -> Java:
             remedy=f"{_INSTALL_JAVA}and let JAVA_HOME point to it.",
         )
     return Java(java, major, said)
+
+
+@cache
+def _version_of(java: str) -> str:
+    """What a Java says of itself: each start of Spark asks for it twice."""
+    return subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
 
 
 def local_session(config: Mapping[str, str]) -> SparkSession:
