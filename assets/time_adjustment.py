@@ -42,8 +42,6 @@ from tidemark.timeops.counts import (
     Outcomes,
     counts_by_window,
     dead_letters_by_reason,
-    late_counts,
-    without_late,
 )
 from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import KEPT
@@ -51,7 +49,6 @@ from tidemark.timeops.materialize import computed, from_driver
 from tidemark.timeops.rules import waiters_to_json
 from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import instant_of
-from tidemark.timeops.windows.kinds import kind_of
 
 BySource = Mapping[tuple[str, str], int]
 """Numbers of records by their source and by what moved or refused them."""
@@ -92,7 +89,7 @@ class TimeAdjusted:
 
 def adjust_time(batch: Batch) -> TimeAdjusted:
     """Judges a batch's segment of the log and writes `ordered_events`, `held_events`, `log_control`, `watermarks`."""
-    outcomes = Outcomes.of(batch.outcome.judged)
+    outcomes = batch.take_outcomes()
     moved, refused = outcomes.moved_by_source(), outcomes.refused_by_source()
     counts, after = _counts(batch, outcomes, moved, refused), batch.after
     if batch.workspace.spec.outputs.ordered_events:
@@ -111,21 +108,17 @@ def adjust_time(batch: Batch) -> TimeAdjusted:
 
 def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource) -> dict[str, int]:
     """Counts of the batch."""
-    spec, outcome = batch.workspace.spec, batch.outcome
     by_mover = Counter(dict.fromkeys(MOVED, 0))
     for (_, name), n in moved.items():
         by_mover[name] += n
-    windows = counts_by_window(
-        outcome.judged.accepted, outcomes.accepted, spec.time, spec.event_windows, outcome.before.drained
-    )
-    late = {window.name: outcome.late_for(window) for window in outcome.may_be_late_for if kind_of(window).merges}
+    windows = counts_by_window(batch.outcome, outcomes.accepted)
     by_reason: Counter[str] = Counter()
     for (_, reason), n in sorted(refused.items(), key=lambda known: known[0][1]):
         by_reason[f"{REFUSED}{reason}"] += n
-    accepted = {"accepted": outcomes.accepted, **by_mover, **without_late(windows, late_counts(late))}
+    accepted = {"accepted": outcomes.accepted, **by_mover, **windows}
     counts = {"records": len(outcomes), **accepted, **by_reason}
     ahead = outcomes.furthest_ahead()
-    return counts | (ahead if ahead.get(FURTHEST_US, 0) > micros(spec.alerts.far_ahead) else {})
+    return counts | (ahead if ahead.get(FURTHEST_US, 0) > micros(batch.workspace.spec.alerts.far_ahead) else {})
 
 
 def _met(sources: Sequence[str], moved: BySource, refused: BySource) -> dict[str, Met]:

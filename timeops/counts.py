@@ -5,14 +5,14 @@ adjusted alike). Not here: the decisions.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
 import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.timeops.engine import Outcome
 from tidemark.timeops.events.adjustment import (
     ARRIVAL_US,
     EVENT_US,
@@ -23,9 +23,8 @@ from tidemark.timeops.events.adjustment import (
     WHY,
     Adjusted,
 )
-from tidemark.timeops.narrow import integers
-from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.watermark.fold import JUDGED, NONE, Array
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.watermark.fold import JUDGED, NONE, Array, Items
 from tidemark.timeops.windows.drained import told_of
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import DRAINED, ENDS, FILTERED, MISSED, unfit
@@ -37,6 +36,9 @@ FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US = "furthest_ahead_us", "furthest_ahead_
 """How far the accepted event that was furthest ahead of the clock as it came was ahead of it, its `_arrival_seq` and
 its time, microseconds."""
 
+PART = 1_000_000
+"""Records whose instants are held at once."""
+
 REFUSED = "refused."  # how the count of a reason begins
 _OUT_OF_ORDER = 1 + REASONS.index("out_of_order")
 _PLACES = ("in_windows", "in_gap", "filtered", "bad_expression", "window_closed", "missed_some")
@@ -46,27 +48,26 @@ _PLACES = ("in_windows", "in_gap", "filtered", "bad_expression", "window_closed"
 class Outcomes:
     """What became of each record of a segment, in the order of the log; instants are microseconds, NONE for none.
 
+    Of a large segment each array of instants is a good part of the memory of a run. So those that the loop has not
+    are made when they are asked for, see `parts`.
+
     Attributes:
-        seq: `_arrival_seq`.
+        items: What the loop was told, of the whole segment.
+        behind: BEHIND: the events that are behind the watermark, with the watermark.
+        instants: ARRIVAL_US and EVENT_US of the whole segment; empty where arrival is the event time.
+        place: Which items these are.
         reason: Which of REASONS refused the record, counted from 1; 0 of an accepted event.
         moved: Which of MOVED did so to an accepted event, bit by bit.
-        arrival: When it arrived.
-        event: Its event time. Where arrival is the event time, both are NONE.
-        t: What rule 3 judged; NONE of a record that it did not judge.
-        clock: The clock of the log.
-        watermark: The watermark that the event was behind.
         source: The place of its source in `sources`; their number for another source.
         sources: The names of the sources of the spec.
     """
 
-    seq: Array
+    items: Items
+    behind: Array
+    instants: Mapping[str, Array]
+    place: range
     reason: Array
     moved: Array
-    arrival: Array
-    event: Array
-    t: Array
-    clock: Array
-    watermark: Array
     source: Array
     sources: tuple[str, ...]
 
@@ -76,42 +77,72 @@ class Outcomes:
         assert judged.told is not None
         told, [log] = judged.told, judged.watermarks.logs
         items, behind = log.rises.items, log.rises.found.behind
-        codes = {
-            name: np.array(told[name].to_numpy()) if name in told.column_names else np.zeros(len(told), np.int8)
-            for name in (WHY, MOVED_BY, SOURCE_PLACE)
-        }
-        instants = {
-            name: integers(told[name]) if name in told.column_names else np.full(len(told), NONE)
-            for name in (ARRIVAL_US, EVENT_US)
-        }
+        none = np.zeros(len(items.seq), np.int8)
+        codes = {name: told.get(name, none).copy() for name in (WHY, MOVED_BY, SOURCE_PLACE)}
         policy = judged.rules.time.out_of_order
         if policy == "drop":
             codes[WHY][behind["item"]] = _OUT_OF_ORDER
         else:
             codes[MOVED_BY][behind["item"]] |= 1 << MOVED.index("out_of_order" if policy == "adjust" else KEPT)
-        watermark = np.full(len(told), NONE)
-        watermark[behind["item"]] = behind["watermark"]
         return Outcomes(
-            seq=items.seq,
+            items=items,
+            behind=behind,
+            instants={name: told[name] for name in (ARRIVAL_US, EVENT_US) if name in told},
+            place=range(len(items.seq)),
             reason=codes[WHY],
             moved=codes[MOVED_BY],
-            arrival=instants[ARRIVAL_US],
-            event=instants[EVENT_US],
-            t=np.where(items.role == JUDGED, items.t, NONE),
-            clock=items.clock,
-            watermark=watermark,
             source=codes[SOURCE_PLACE],
             sources=tuple(source.name for source in judged.rules.sources),
         )
 
     def __len__(self) -> int:
         """Return the number of records."""
-        return len(self.seq)
+        return len(self.reason)
 
     def part(self, some: slice) -> "Outcomes":
         """Return records that follow one another."""
-        arrays = {name: value[some] for name, value in vars(self).items() if name != "sources"}
-        return replace(self, **arrays)
+        place = self.place[some]
+        ends = np.searchsorted(self.behind["item"], (place.start, place.stop))
+        arrays = {name: getattr(self, name)[some] for name in ("reason", "moved", "source")}
+        return replace(self, behind=self.behind[slice(*ends)], place=place, **arrays)
+
+    def parts(self) -> Iterator["Outcomes"]:
+        """Return all records, so many at a time that their instants take little memory."""
+        return (self.part(slice(first, first + PART)) for first in range(0, len(self), PART))
+
+    @property
+    def arrival(self) -> Array:
+        """When each arrived; NONE where arrival is the event time."""
+        return self._instants(ARRIVAL_US)
+
+    @property
+    def event(self) -> Array:
+        """The event time of each; NONE where arrival is the event time."""
+        return self._instants(EVENT_US)
+
+    @property
+    def t(self) -> Array:
+        """What rule 3 judged; NONE of a record that it did not judge."""
+        return np.where(self._of_items(self.items.role) == JUDGED, self._of_items(self.items.t), NONE)
+
+    @property
+    def clock(self) -> Array:
+        """The clock of the log."""
+        return self._of_items(self.items.clock)
+
+    @property
+    def watermark(self) -> Array:
+        """The watermark that the event was behind."""
+        found = np.full(len(self), NONE)
+        found[self.behind["item"] - self.place.start] = self.behind["watermark"]
+        return found
+
+    def _instants(self, name: str) -> Array:
+        known = self.instants.get(name)
+        return np.full(len(self), NONE) if known is None else self._of_items(known)
+
+    def _of_items(self, values: Array) -> Array:
+        return values[self.place.start : self.place.stop]
 
     @property
     def accepted(self) -> int:
@@ -150,54 +181,57 @@ class Outcomes:
 
     def furthest_ahead(self) -> dict[str, int]:
         """Return FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US: of several events the first one's; empty without any."""
-        own = np.flatnonzero(self.reason == 0)
-        if not len(own):
-            return {}
-        ahead = self.t[own] - self.clock[own]
-        place = np.argmax(ahead)
-        told = (ahead[place], self.seq[own[place]], self.t[own[place]])
-        return dict(zip((FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US), map(int, told), strict=True))
+        found: dict[str, int] = {}
+        for part in self.parts():
+            own, t = np.flatnonzero(part.reason == 0), part.t
+            ahead = t[own] - part.clock[own]
+            if not len(own) or (found and ahead.max() <= found[FURTHEST_US]):
+                continue
+            item = own[np.argmax(ahead)]
+            seq = self.items.seq[part.place.start + item]
+            found = {FURTHEST_US: int(ahead.max()), FURTHEST_SEQ: int(seq), FURTHEST_T_US: int(t[item])}
+        return found
 
 
-def counts_by_window(
-    events: DataFrame, accepted: int, time: TimeSpec, windows: Sequence[WindowSpec], drained: Mapping[str, DataFrame]
-) -> dict[str, int]:
-    """Count what became of the accepted events of a segment in each window, by a job if some window asks for one.
+def counts_by_window(outcome: Outcome, accepted: int) -> dict[str, int]:
+    """Count what became of the accepted events of a segment in each window of events.
+
+    Spark is asked, by one job, only where the loops have not said it: of windows with a filter or with gaps, and
+    where some event is kept behind the watermark.
 
     Args:
-        events: The accepted events.
-        accepted: How many they are.
-        time: The spec's `time`.
-        windows: The spec's windows of events.
-        drained: By window those that an earlier flush closed, see windows/drained.py.
+        outcome: The segment.
+        accepted: How many events are accepted.
 
     Returns:
         Per window `<window>.in_windows`, `.in_gap`, `.filtered`, `.bad_expression` (an aggregate fails on the event),
         `.window_closed` (these five are all that are accepted) and `.missed_some` (in some window, late for another).
-        Where windows merge, only beside others an event shows late: there `late_counts` tells how many of
-        `.in_windows` are `.window_closed`.
     """
-    placed, conditions = _with_places(events, time, windows, drained)
+    windows = [window for window in outcome.windows if window.input is None]
+    placed, conditions = _with_places(outcome, windows)
     names = [f"{window.name}.{place}" for window in windows for place in _PLACES]
     found = {name: accepted if name.endswith(".in_windows") else 0 for name in names}
     if conditions:
         numbered = {f"n{number}": name for number, name in enumerate(conditions)}
         sums = [F.count_if(conditions[name]).alias(n) for n, name in numbered.items()]
         found |= {numbered[n]: count for n, count in placed.agg(*sums).collect()[0].asDict().items()}
+    for name, late in outcome.late_for_sessions().items():
+        found[f"{name}.in_windows"] -= late
+        found[f"{name}.window_closed"] = late
     return found
 
 
-def _with_places(
-    accepted: DataFrame, time: TimeSpec, windows: Sequence[WindowSpec], drained: Mapping[str, DataFrame]
-) -> tuple[DataFrame, dict[str, Column]]:
+def _with_places(outcome: Outcome, windows: Sequence[WindowSpec]) -> tuple[DataFrame, dict[str, Column]]:
     """The events with what conditions on them need, and these by the name of their count; none of a window of all."""
     counts: dict[str, Column] = {}
-    placed = accepted
+    placed = accepted = outcome.judged.accepted
+    some_are_kept = outcome.time.out_of_order == "keep" and len(outcome.judged.watermarks.behind) > 0
     for number, window in enumerate(windows):
         names = {name: f"{name}{number}" for name in (ENDS, MISSED, FILTERED)}
         kind, fails = kind_of(window), unfit(accepted, window)
-        of_window = None if kind.merges else drained.get(window.name)  # else `late_counts` says it
-        if of_window is None and fails is None and _holds_all(window, time):
+        of_window = None if kind.merges else outcome.before.drained.get(window.name)  # else the loop says it
+        may_miss = of_window is not None or (some_are_kept and not kind.merges)
+        if fails is None and window.where is None and not may_miss and not _has_gaps(window):
             continue
         told = kind.place(told_of(placed, of_window, window))
         placed = told.drop(DRAINED).withColumnsRenamed(names)
@@ -211,32 +245,9 @@ def _with_places(
     return placed, counts
 
 
-def late_counts(late: Mapping[str, DataFrame]) -> dict[str, int]:
-    """How many events came too late for each window of a kind that merges, by one job if there are such windows.
-
-    Args:
-        late: By window the events; under drop and adjust there are some only where a flush had closed windows before.
-    """
-    if not late:
-        return {}
-    names = [events.select(F.lit(window).alias("window")) for window, events in late.items()]
-    found = reduce(DataFrame.unionByName, names).groupBy("window").agg(F.count("*").alias("n")).collect()
-    return dict.fromkeys(late, 0) | {row["window"]: row["n"] for row in found}
-
-
-def without_late(counts: Mapping[str, int], late: Mapping[str, int]) -> dict[str, int]:
-    """Counts of accepted events with those that `late_counts` found moved to where they belong."""
-    moved = dict(counts)
-    for window, n in late.items():
-        moved[f"{window}.in_windows"] -= n
-        moved[f"{window}.window_closed"] = n
-    return moved
-
-
-def _holds_all(window: WindowSpec, time: TimeSpec) -> bool:
-    """Whether a window of every accepted event holds it, or can tell by others alone that it is late."""
-    has_gaps = window.kind == "hopping" and window.end_step_us > window.size_us
-    return time.out_of_order != "keep" and window.where is None and not has_gaps
+def _has_gaps(window: WindowSpec) -> bool:
+    """Whether some event is between its windows."""
+    return window.kind == "hopping" and window.end_step_us > window.size_us
 
 
 def _of_window(names: dict[str, str]) -> dict[str, Column]:

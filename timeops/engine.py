@@ -31,6 +31,7 @@ from tidemark.timeops.windows.results import (
     window_results,
 )
 from tidemark.timeops.windows.segment import WindowSegment, as_events, with_results
+from tidemark.timeops.windows.sessions import PlacedInSessions
 
 EARLIER = "__tm_earlier"
 """Of an event that a window needs: true if it came in an earlier segment, null in this one."""
@@ -107,7 +108,7 @@ class Outcome:
     execution: Execution = field(default_factory=Execution)
     _segments: dict[str, Adjusted] = field(default_factory=dict, repr=False, compare=False)
     _results: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
-    _placed: dict[str, object] = field(default_factory=dict, repr=False, compare=False)
+    _placed: dict[str, PlacedInSessions | None] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def timelines(self) -> DataFrame:
@@ -193,7 +194,7 @@ class Outcome:
             )
         return self._results[window.name]
 
-    def _placed_in(self, window: WindowSpec) -> object:
+    def _placed_in(self, window: WindowSpec) -> PlacedInSessions | None:
         """What is found on the driver of the segment's events; results, late events and open windows ask for it."""
         if window.name not in self._placed:
             self._placed[window.name] = kind_of(window).placed(self._beside_others(window))
@@ -212,6 +213,12 @@ class Outcome:
         """Accepted events that come when all their windows have closed, see `late_for_windows`."""
         segment = replace(self._beside_others(window), placed=self._placed_in(window))
         return late_for_windows(segment, window)
+
+    def late_for_sessions(self) -> dict[str, int]:
+        """Count the events of `late_for` by window, of those whose windows merge: a loop has placed their events."""
+        merging = [window for window in self.may_be_late_for if kind_of(window).merges]
+        placed = {window.name: self._placed_in(window) for window in merging}
+        return {name: own.late for name, own in placed.items() if own is not None}
 
     def _beside_others(self, window: WindowSpec) -> WindowSegment:
         """The segment with the known events only where windows merge, as these may have to be loaded."""

@@ -38,7 +38,8 @@ def fetched(narrow: DataFrame, seqs: range | None) -> pa.Table:
     pieces = []
     for start, end in zip([None, *ends], ends, strict=False):
         own = narrow if start is None else narrow.where(F.col(SEQ) >= start)
-        pieces.append((own if end is None else own.where(F.coalesce(F.col(SEQ) < end, F.lit(True)))).toArrow())
+        piece = (own if end is None else own.where(F.coalesce(F.col(SEQ) < end, F.lit(True)))).toArrow()
+        pieces.append(piece.combine_chunks())  # copied, as what Spark sends together is freed together
     return pa.concat_tables(pieces)
 
 

@@ -7,7 +7,7 @@ attempt: each write is one commit of a table, stamped, counted, and safe to repe
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -33,6 +33,7 @@ from tidemark.resources.sources.files import SPARK_FAILURES, cause_of, file_that
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import Position, Workspace, plan_end, records_in
 from tidemark.timeops import columns as c
+from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import TimeRules
@@ -108,6 +109,8 @@ class BatchWriter:
                 if is_of_a_file(error):  # of a table, as the batch reads nothing else
                     raise unreadable_file(file_that_failed(error), cause_of(error)) from error
                 raise
+            finally:
+                pa.default_memory_pool().release_unused()  # else Arrow keeps what it has freed for itself
 
     def tuned(self) -> AbstractContextManager[None]:
         """Spark, set for the size of the batch."""
@@ -168,6 +171,8 @@ class BatchWriter:
 class Batch(BatchWriter):
     """One batch of a run. Its segment of the log is judged when a stage first asks for it."""
 
+    _outcomes: list[Outcomes] = field(default_factory=list, init=False)
+
     @cached_property
     def before(self) -> Position:
         """The pipeline's position before the batch."""
@@ -182,6 +187,11 @@ class Batch(BatchWriter):
     def outcome(self) -> Outcome:
         """What the segment gives."""
         return self._judged[0]
+
+    def take_outcomes(self) -> Outcomes:
+        """Hand over what became of each record, once: it is as long as the segment, and asked for by one stage."""
+        _ = self._judged
+        return self._outcomes.pop()
 
     @cached_property
     def was_reopened(self) -> bool:
@@ -225,7 +235,8 @@ class Batch(BatchWriter):
             seen_groups=seen_by_windows(workspace),
             drained=drained_before(self),
         )
-        return replace(judged, before=stored), after
+        self._outcomes.append(Outcomes.of(judged.judged))
+        return replace(judged, judged=replace(judged.judged, told=None), before=stored), after
 
     @property
     def _keeps_records(self) -> bool:

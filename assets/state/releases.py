@@ -108,12 +108,11 @@ def _released_us(batch: "Batch", outcomes: Outcomes) -> Array:
     workspace, where = batch.workspace, _no_longer_held(batch.after)
     if where is None:
         return np.zeros(0, np.int64)
-    fresh = outcomes.final[(outcomes.reason == 0) & ~outcomes.is_kept]
-    if not batch.flushes:
-        fresh = fresh[fresh < batch.after.watermark_us]
+    own = (part.final[(part.reason == 0) & ~part.is_kept] for part in outcomes.parts())
+    fresh = [us if batch.flushes else us[us < batch.after.watermark_us] for us in own]
     rows = pieces(workspace.lake, tables.HELD_EVENTS, workspace.base_of(tables.HELD_EVENTS), [c.TIMESTAMP], where)
     held = [np.asarray(piece[c.TIMESTAMP].cast(pa.int64())) for piece in rows]
-    return np.concatenate([*held, fresh])
+    return np.concatenate([*held, *fresh])
 
 
 def _no_longer_held(after: Position) -> Filters | None:

@@ -8,6 +8,7 @@ is parsed (csv_files.py, json_files.py, parquet_files.py), where records are sto
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
@@ -176,12 +177,18 @@ def _check_types(spark: SparkSession, source: Source, schema: StructType) -> Non
             raise _wrong_schema(source, f"column `{field.name}`: {form} has no {kind}")
         if not is_storable(field.dataType):
             raise _wrong_schema(source, f"column `{field.name}` is {kind.upper()}, which no table can hold")
-    parser = F.from_json if form == "json" else F.from_csv
     ddl = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema)
     try:
-        _ = spark.range(1).select(parser(F.lit(""), ddl)).schema
+        _let_parse(spark, ddl, is_json=form == "json")
     except PySparkException as error:
         raise _wrong_schema(source, first_sentence(error)) from error
+
+
+@lru_cache(maxsize=256)
+def _let_parse(spark: SparkSession, ddl: str, *, is_json: bool) -> None:
+    """Let Spark's parser say that it knows the types: once, as each stage of a batch asks for the columns."""
+    parser = F.from_json if is_json else F.from_csv
+    _ = spark.range(1).select(parser(F.lit(""), ddl)).schema
 
 
 def _names_inside(kind: DataType) -> Iterator[str]:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from tests.properties.logs import Log, items, places_of
 from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops.columns import to_us
-from tidemark.timeops.counts import counts_by_window, late_counts, without_late
+from tidemark.timeops.counts import counts_by_window
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.events.adjustment import Released
 from tidemark.timeops.events.event_time import timeline
@@ -23,7 +23,6 @@ from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import SourceTime, TimeRules, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA
-from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.revisions import PASSES
 
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -91,12 +90,9 @@ def run(
 def _gather(outcome: Outcome, out: Gathered) -> None:
     _gather_released(outcome.released, out)
     _gather_letters(outcome, out)
-    of_events = tuple(window for window in outcome.windows if window.input is None)
-    late = {w.name: outcome.late_for(w) for w in outcome.may_be_late_for if kind_of(w).merges}
     accepted = outcome.judged.accepted.count()
-    counts = counts_by_window(outcome.judged.accepted, accepted, outcome.time, of_events, outcome.before.drained)
     out.tally["accepted"] = out.tally.get("accepted", 0) + accepted
-    for name, count in without_late(counts, late_counts(late)).items():
+    for name, count in counts_by_window(outcome, accepted).items():
         out.tally[name] = out.tally.get(name, 0) + count
     for window in outcome.windows:
         _gather_results(outcome.results(window).localCheckpoint(), window, out)

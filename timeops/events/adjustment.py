@@ -41,10 +41,10 @@ from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import REFUSED_AT_INGESTION, extract
 from tidemark.timeops.grid import close_asked
 from tidemark.timeops.materialize import Execution, from_driver
-from tidemark.timeops.narrow import BROADCAST, fetched, to_join
+from tidemark.timeops.narrow import BROADCAST, fetched, integers, to_join
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
-from tidemark.timeops.watermark.fold import ACTIVE, JUDGED, OUTSIDE
+from tidemark.timeops.watermark.fold import ACTIVE, JUDGED, OUTSIDE, Array
 from tidemark.timeops.watermark.timelines import (
     CLOCK_US,
     CLOSE,
@@ -114,7 +114,7 @@ class Adjusted:
         state: The same after it.
         watermarks: How the watermarks rose in it.
         told: With `Execution.counts` what counts ask of each record, in the order of the log: WHY, and as far
-            as the rules make a difference MOVED_BY, SOURCE_PLACE, ARRIVAL_US and EVENT_US.
+            as the rules make a difference MOVED_BY, SOURCE_PLACE, ARRIVAL_US and EVENT_US, NONE for null.
         seqs: The numbers of its records, where they are so many that they are fetched piece by piece.
     """
 
@@ -125,7 +125,7 @@ class Adjusted:
     before: DataFrame
     state: DataFrame
     watermarks: Watermarks
-    told: pa.Table | None = None
+    told: Mapping[str, Array] | None = None
     seqs: range | None = None
 
 
@@ -190,8 +190,9 @@ def time_adjustment(
     elif isinstance(place, LogPlace):
         asked = _asked_by_counts(rules) if execution.counts else []
         rows = in_order(fetched(judged.select(*_narrow(rules), *asked), place.seqs))
+        told = _copied(rows)
+        rows = rows.drop_columns(list(told))
         found = Watermarks((judge(rows, state.select(*STATE.names).toArrow().cast(STATE), rules, place),))
-        told = rows.select([name for name in _COUNTED if name in rows.column_names])
     else:
         found = _watermarks_of_logs(judged, state, rules, place)
     after = from_driver(items.sparkSession, found.state) if found.has_items else state.select(*STATE.names)
@@ -264,6 +265,13 @@ def _asked_by_counts(rules: TimeRules) -> list[Column]:
     if any(source.timestamp_by is not None for source in rules.sources):
         found += [to_us(ARRIVAL).alias(ARRIVAL_US), to_us(EVENT_TIME).alias(EVENT_US)]
     return found
+
+
+def _copied(rows: pa.Table) -> dict[str, Array]:
+    """The columns that counts ask for, which else would keep all of the rows in memory."""
+    names = [name for name in _COUNTED if name in rows.column_names]
+    instants = (ARRIVAL_US, EVENT_US)
+    return {n: integers(rows[n]).copy() if n in instants else rows[n].to_numpy().copy() for n in names}
 
 
 def _refused_seqs(found: Watermarks, rules: TimeRules) -> np.ndarray | None:

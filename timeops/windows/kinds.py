@@ -13,7 +13,7 @@ from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aligned import AlignedWindows
 from tidemark.timeops.windows.membership import Rank
 from tidemark.timeops.windows.segment import WindowSegment
-from tidemark.timeops.windows.sessions import Sessions
+from tidemark.timeops.windows.sessions import PlacedInSessions, Sessions
 from tidemark.timeops.windows.sliding import SlidingWindows
 
 
@@ -47,7 +47,7 @@ class WindowKind(Protocol):
         those that had closed when it came, by the watermark or, where the events have `__tm_drained`, by a flush.
         """
 
-    def placed(self, segment: WindowSegment, /) -> object:
+    def placed(self, segment: WindowSegment, /) -> PlacedInSessions | None:
         """What is found on the driver of the segment's events, once for all who ask; None where nothing is."""
 
     # What a segment gives.

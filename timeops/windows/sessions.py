@@ -73,6 +73,7 @@ class PlacedInSessions:
         keys: The columns of `rows` by which they are found again.
         found: What the loop says.
         watermark: Just after the item that closed the session of each; NONE where no item of the segment did.
+        late: How many accepted events of the segment are in none.
         flushed: The segment ends with a flush, which closes them all.
     """
 
@@ -80,6 +81,7 @@ class PlacedInSessions:
     keys: tuple[str, ...]
     found: Found
     watermark: Array
+    late: int
     flushed: bool
 
     @property
@@ -149,7 +151,8 @@ class Sessions:
         if not self.window.revises:  # only the keys are asked for again
             rows = rows.select(dict.fromkeys([*keys, *({TIMELINE} & set(rows.column_names))]))
         found = sessions(came, closed, rules_of_sessions(self.window, keeps=keeps))
-        return PlacedInSessions(rows, keys, found, self._closing(rows, found, segment), segment.flushed)
+        closing, late = self._closing(rows, found, segment), int(((found.session < 0) & ~came.is_known).sum())
+        return PlacedInSessions(rows, keys, found, closing, late, segment.flushed)
 
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
         """Events of the sessions that close in the segment, with `__tm_start`, `__tm_end` and `_watermark`."""
