@@ -32,6 +32,7 @@ from tidemark.assets.display.time_metadata import of_time_adjustment
 from tidemark.assets.held_back import held_back_check, held_back_result
 from tidemark.assets.ingestion import Ingested, ingest
 from tidemark.assets.planning import LogSegment, next_segment
+from tidemark.assets.rebuild.former_windows import rename_windows
 from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, run_tags, say_who_runs, told_to_dagster
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.spec_changes import ensure_taken
@@ -145,8 +146,9 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         workspace.tell("looking for new input")
         workspace.ensure_whole()
         ensure_taken(workspace)
-        show_days_first(context.instance, workspace)
         create_tables(workspace)
+        rename_windows(workspace, context.run.run_id)
+        show_days_first(context.instance, workspace)
         keep_names(workspace)  # of a commit that a dead run left; and nothing is begun where they cannot be kept
         done = _read(context, workspace, tidemark_batch)
         if tidemark_batch.live and (why := why_never(spec)):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemark.assets.planning import next_segment
-from tidemark.assets.spec_changes import ensure_taken
+from tidemark.assets.spec_changes import ensure_taken, renamed
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.resources import tables
 from tidemark.resources.batches.published import committed_versions
@@ -99,6 +99,8 @@ def has_unprocessed(
     pending = workspace.batches.pending()
     if pending is not None and pending.kind != "rebuild":  # which has changed nothing that a run needs
         return True
+    if renamed(workspace):
+        return True
     return not next_segment(workspace, None, flush=flush, tick_us=tick_us, reopen=reopen).is_empty
 
 
@@ -115,6 +117,8 @@ def _unprocessed(workspace: Workspace) -> str:
     pending = workspace.batches.pending("process")
     if pending is not None:
         return f"batch {pending.batch_id} was not committed"
+    if names := renamed(workspace):
+        return f"{' and '.join(names)} is the new name of a window"
     records = workspace.log_end() - workspace.processed_end()
     return f"{records:,} records of the log are not processed" if records else ""
 

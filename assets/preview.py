@@ -19,6 +19,7 @@ from tidemark.assets.batch.clocks import clocks_behind, place_of
 from tidemark.assets.log_control import recorded
 from tidemark.assets.rebuild.replay import REPLAYED_KINDS, pieces_left
 from tidemark.assets.schemas import log_schema, payload_of, table_schemas
+from tidemark.assets.spec_changes import renamed
 from tidemark.resources import tables
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Position, Workspace
@@ -158,7 +159,7 @@ def _letters_now(workspace: Workspace) -> dict[str, int]:
 
 def _compared(workspace: Workspace, window: WindowSpec, after: DataFrame) -> WindowRows:
     """Compare rows by window and group."""
-    table = tables.window_table(window.name)
+    table = tables.window_table(renamed(workspace).get(window.name, window.name))
     before = workspace.read_base(table).drop(c.BATCH) if workspace.lake.exists(table) else after.limit(0)
     if set(window.key_columns) - {*before.columns}:  # it groups by others: no row is one that there is
         before = before.select("window_start", "window_end")

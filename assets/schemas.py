@@ -58,6 +58,8 @@ _LOG_TYPES = {
 }
 _BATCH_FIELD = StructField(c.BATCH, LongType())
 RELEASED = "released"  # events of the timeline that have a _release_seq
+ENDED = "Ended:"
+"""First word of the description of a table whose window is gone."""
 TIMELINE_SCHEMA = StructType([*STATE_SCHEMA.fields, StructField(RELEASED, LongType())])
 """The state of a timeline between two batches."""
 EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
@@ -224,10 +226,28 @@ def fit_tables(workspace: Workspace) -> None:
     """
     if workspace.is_prepared:
         return
+    end_tables(workspace)
     zone = workspace.rules.sources[0].time_zone  # of all sources, where dates become instants: see spec/changes.py
     for table, schema in table_schemas(workspace).items():
         if fit(workspace.lake, table, schema, zone):
             workspace.tell(f"{table}: its rows were written anew with the wider types of the spec")
+
+
+def end_tables(workspace: Workspace) -> None:
+    """Write into the tables of windows that the spec has no more that they have ended, and take it back of others."""
+    last = workspace.batches.last_commit()
+    for table in last.table_versions if last else ():
+        folder, _, name = table.partition("/")
+        if folder not in ("windows", "history") or not workspace.lake.exists(table):
+            continue
+        heir = next((window.name for window in workspace.spec.windows if window.was == name), None)
+        if table in workspace.result_tables:
+            said = ""
+        elif heir is not None:
+            said = f"{ENDED} it goes on as {folder}/{heir}"
+        else:
+            said = f"{ENDED} {workspace.spec.name} has no window {name} any more"
+        workspace.lake.describe(table, said)
 
 
 def _made_for_another(workspace: Workspace, error: OtherColumnsError) -> SpecError:

@@ -15,7 +15,7 @@ from tidemark.resources import tables
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec import Spec, parse_spec
-from tidemark.timeops.spec.changes import Change, Meaning, changes_between
+from tidemark.timeops.spec.changes import Change, Meaning, changes_between, renamed_windows
 
 EXPECTED = (
     "changes that hold from here on, such as of columns, time settings, aggregates and file paths: others would mix "
@@ -89,6 +89,13 @@ def changes_of_spec(workspace: Workspace) -> list[Change]:
     has_items = workspace.exists and workspace.lake.exists(tables.LOG_CONTROL)
     recorded_specs = _recorded_specs(workspace) if has_items else []
     return changes_between(recorded_specs[-1], json.loads(workspace.spec.canonical_json())) if recorded_specs else []
+
+
+def renamed(workspace: Workspace) -> dict[str, str]:
+    """The windows that the log was last processed with under other names: the old name by the new one."""
+    has_items = workspace.exists and not workspace.is_prepared and workspace.lake.exists(tables.LOG_CONTROL)
+    before = _recorded_specs(workspace) if has_items else []
+    return renamed_windows(before[-1], json.loads(workspace.spec.canonical_json())) if before else {}
 
 
 def spec_before(workspace: Workspace) -> Spec | None:

@@ -28,7 +28,7 @@ from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace
 from tidemark.pipelines import wrong_specs
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
-from tidemark.pipelines.rebuilding import rebuild_job
+from tidemark.pipelines.rebuilding import rebuild_job, rejudge_job
 from tidemark.pipelines.spec_files import SpecFolder, read_specs
 from tidemark.pipelines.upkeep import upkeep_job
 from tidemark.resources.counted_warehouse import note_code_location
@@ -54,7 +54,7 @@ def definitions(
     """Make Dagster definitions of pipelines, to merge into those of a project.
 
     Each pipeline brings its assets, whose keys and group are the pipeline's name, their checks, the jobs
-    `<pipeline>_live`, `<pipeline>_maintain` and `<pipeline>_rebuild`, and the schedule or sensor that its spec asks
+    `<pipeline>_live`, `_maintain`, `_rebuild` and `_rejudge`, and the schedule or sensor that its spec asks
     for. All share two
     resources: `tidemark_spark`, and `tidemark_batch`, which tells a run what to process. No Spark is started before a
     run needs it.
@@ -137,7 +137,12 @@ def _definitions_of(looks: Workspace, settings: Settings, choice: SparkChoice, r
     return Definitions(
         assets=[*live, *window_assets(spec, run.workspace)],
         asset_checks=live_checks(spec, run, settings.data_docs),
-        jobs=[job, upkeep_job(file, settings), rebuild_job(file, settings, choice)],
+        jobs=[
+            job,
+            upkeep_job(file, settings),
+            rebuild_job(file, settings, choice),
+            rejudge_job(file, settings, choice),
+        ],
         schedules=[live_schedule(looks, job.name)] if isinstance(given, str) else [],
         sensors=[live_sensor(looks, job.name, given)] if isinstance(given, OnNewInput) else [],
     )

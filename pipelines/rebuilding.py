@@ -1,10 +1,11 @@
-"""Rebuilds of a pipeline: its derived tables made anew from the log, and the job that does it.
+"""Rebuilds of a pipeline: its derived tables made anew from the log, and the jobs that do it.
 
-Here: the Spark that it needs, what Dagster is told of it, the job. Not here: the rebuild itself (assets/rebuild/),
+Here: the Spark that it needs, what Dagster is told of it, the jobs. Not here: the rebuild itself (assets/rebuild/),
 the command's words (commands/operating.py).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
@@ -24,8 +25,11 @@ from pydantic import Field
 
 from tidemark.assets.day_partitions import show_days_held
 from tidemark.assets.display import metadata as show
+from tidemark.assets.rebuild.former_windows import drop_windows
 from tidemark.assets.rebuild.rejudging import Decision, rejudge
+from tidemark.assets.rebuild.shadow import ensure_can_begin
 from tidemark.assets.rebuild.switch import rebuild
+from tidemark.assets.rebuild.to_spec import asked_by_spec
 from tidemark.assets.runs import RETRIES, key, lasts
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import WINDOWS, Commit
@@ -59,12 +63,13 @@ def rebuild_pipeline(
     windows: Sequence[str] = (),
     decision: Decision | None = None,
     *,
+    to_spec: bool = False,
     instance: DagsterInstance,
     choice: SparkChoice | None = None,
     run_id: str | None = None,
     tell: Callable[[str], None] = silent,
-) -> Rebuilt:
-    """Make all derived tables of a pipeline anew from its log.
+) -> Rebuilt | None:
+    """Make all derived tables of a pipeline anew from its log; return None where nothing had to be.
 
     Args:
         file: The spec.
@@ -72,6 +77,7 @@ def rebuild_pipeline(
         reason: Why; kept in `batches` and `log_control`.
         windows: Make these windows alone anew, and those over them; by default all tables.
         decision: Take records out of the log, or back into it, and make all tables anew.
+        to_spec: Make anew no more than the spec asks for.
         instance: Dagster's instance, which is told of it.
         choice: Where it computes; by default as the settings say.
         run_id: Names who does it; by default a name of its own.
@@ -83,6 +89,13 @@ def rebuild_pipeline(
     names = chosen_windows(file.spec, windows) if windows else ()
     session = partial(open_session, choice or choose_spark(settings, file.inputs), tell)
     workspace = Workspace(file, settings.warehouse, session, tell=tell)
+    if to_spec:
+        ensure_can_begin(workspace)
+        asked = asked_by_spec(workspace)
+        if asked is None:
+            return None
+        names = asked
+        tell(f"the spec asks for the past of {' and '.join(asked) or 'all tables'}")
     own_id, taken = run_id or str(uuid4()), 0
     if decision is None:
         commit = rebuild(workspace, own_id, reason, names)
@@ -97,6 +110,22 @@ def rebuild_pipeline(
         instance.report_runless_asset_event(AssetMaterialization(key(spec, name), metadata=about))
     shown = (*made, *(name for name in workspace.result_tables if not names or _is_of(name, commit)))
     return Rebuilt(commit, {name: lake.row_count(name, commit.table_versions[name]) for name in shown}, taken)
+
+
+def drop_tables(
+    file: SpecFile,
+    settings: Settings,
+    names: Sequence[str],
+    reason: str | None = None,
+    *,
+    tell: Callable[[str], None] = silent,
+) -> Commit:
+    """Delete the tables of windows that the spec has no more; needs no Spark.
+
+    Raises:
+        TidemarkError: As of `assets.rebuild.former_windows.drop_windows`.
+    """
+    return drop_windows(Workspace(file, settings.warehouse, tell=tell), str(uuid4()), names, reason)
 
 
 def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
@@ -125,11 +154,40 @@ class RebuildSettings(Config):
 
     reason: str | None = Field(None, description="Why; kept in `batches` and `log_control`.")
     windows: list[str] = Field([], description="These windows alone, and those over them; by default all tables.")
+    to_spec: bool = Field(False, description="Only what the spec asks for: some windows, all tables, or nothing.")
 
 
 def rebuild_name(file: SpecFile) -> str:
     """Name of the job that makes the tables of a pipeline anew."""
     return f"{file.spec.name}_rebuild"
+
+
+def rejudge_name(file: SpecFile) -> str:
+    """Name of the job that judges the log of a pipeline anew without some records."""
+    return f"{file.spec.name}_rejudge"
+
+
+class RejudgeSettings(Config):
+    """Run config of the job that takes records out of the log, or back into it: one of three."""
+
+    exclude: list[int] = Field([], description="Take out the records with these `_arrival_seq`.")
+    where: str | None = Field(None, description="Take out the records that meet a condition, as of `tidemark show`.")
+    include: list[int] = Field([], description="Take records back that were taken out.")
+    reason: str = Field(description="Why; kept in `log_control` and `batches`.")
+
+    def decision(self) -> Decision:
+        """Return what is asked for.
+
+        Raises:
+            SpecError: None of the three, or several.
+        """
+        if sum(map(bool, (self.exclude, self.where, self.include))) != 1 or not self.reason.strip():
+            raise SpecError(
+                "The run config has none or several of `exclude`, `where` and `include`, or no `reason`",
+                expected="one of the three, and why",
+                remedy='write `{exclude: [4711], reason: "its clock lied"}`',
+            )
+        return Decision(self.reason.strip(), self.exclude, self.where, self.include)
 
 
 def rebuild_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobDefinition:
@@ -138,24 +196,10 @@ def rebuild_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobD
 
     @op(name=f"{name}__rebuild", description="Makes the derived tables anew from the log.", retry_policy=RETRIES)
     def make_anew(context: OpExecutionContext, config: RebuildSettings) -> None:
-        try:
-            done = rebuild_pipeline(
-                file,
-                settings,
-                config.reason,
-                config.windows,
-                instance=context.instance,
-                choice=choice,
-                run_id=context.run_id,
-                tell=context.log.info,
-            )
-        except TidemarkError as error:
-            if not lasts(error):
-                raise
-            raise Failure(str(error), allow_retries=False) from error
-        rows = {f"rows of {table}": n for table, n in done.rows.items()}
-        records = done.commit.plan.end_seq or 0
-        context.add_output_metadata({"batch": done.commit.batch_id, "records": records, **rows})
+        with _ends_if_it_lasts():
+            rebuild_in_run = _in_run(file, settings, choice, context)
+            done = rebuild_in_run(config.reason, config.windows, to_spec=config.to_spec)
+            _show_in_dagster(context, done)
 
     @job(
         name=rebuild_name(file),
@@ -166,3 +210,61 @@ def rebuild_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobD
         make_anew()
 
     return rebuilding
+
+
+def rejudge_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobDefinition:
+    """The job that judges the log of a pipeline anew without some records, or with them again."""
+    name = file.spec.name
+
+    @op(name=f"{name}__rejudge", description="Judges the log anew without some records.", retry_policy=RETRIES)
+    def judge_anew(context: OpExecutionContext, config: RejudgeSettings) -> None:
+        with _ends_if_it_lasts():
+            decision = config.decision()
+            done = _in_run(file, settings, choice, context)(decision.reason, decision=decision)
+            _show_in_dagster(context, done)
+
+    @job(
+        name=rejudge_name(file),
+        executor_def=in_process_executor,
+        description=f"Judges the log of {name} anew without some records: `exclude`, `where` or `include`, and why.",
+    )
+    def rejudging() -> None:
+        judge_anew()
+
+    return rejudging
+
+
+def _in_run(
+    file: SpecFile, settings: Settings, choice: SparkChoice, context: OpExecutionContext
+) -> Callable[..., Rebuilt | None]:
+    """Return `rebuild_pipeline` for a run of Dagster."""
+    return partial(
+        rebuild_pipeline,
+        file,
+        settings,
+        instance=context.instance,
+        choice=choice,
+        run_id=context.run_id,
+        tell=context.log.info,
+    )
+
+
+@contextmanager
+def _ends_if_it_lasts() -> Iterator[None]:
+    """Let Dagster try again only what may be another time otherwise."""
+    try:
+        yield
+    except TidemarkError as error:
+        if not lasts(error):
+            raise
+        raise Failure(str(error), allow_retries=False) from error
+
+
+def _show_in_dagster(context: OpExecutionContext, done: Rebuilt | None) -> None:
+    if done is None:
+        context.log.info("nothing needs the past")
+        return
+    rows = {f"rows of {table}": n for table, n in done.rows.items()}
+    taken = {"records taken out or back": done.taken} if done.taken else {}
+    about = {"batch": done.commit.batch_id, "records": done.commit.plan.end_seq or 0}
+    context.add_output_metadata({**about, **taken, **rows})

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from tidemark.assets.changes import changes_of
+from tidemark.assets.exclusions import excluded
 from tidemark.assets.pending_work import has_unprocessed
+from tidemark.assets.rebuild.shadow import begun
 from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.terminal import by_hand, changed_by_hand, sums
@@ -40,6 +42,9 @@ class Status:
         last: The last commit of a batch that processed records, else the last one; None before the first.
         at_work: The batch that a live process works on.
         waiting: What the sources have that the log does not.
+        ended: Tables of windows that the spec has no more.
+        excluded: How many records control items have taken out of the log.
+        rebuild_begun: How far a rebuild has come that was begun and has not ended, in words; empty for none.
         wrong: A sentence or two for each thing that somebody has to look at.
         reads_files_only: Whether all that waits are files.
     """
@@ -56,6 +61,9 @@ class Status:
     last: Commit | None
     at_work: Plan | None
     waiting: Waiting
+    ended: tuple[str, ...]
+    excluded: int
+    rebuild_begun: str
     wrong: tuple[str, ...]
     reads_files_only: bool
 
@@ -87,9 +95,19 @@ def status_of(workspace: Workspace) -> Status:
         last=(workspace.batches.last_commit("process") or last) if last else None,
         at_work=at_work,
         waiting=waiting,
+        ended=tuple(_ended(workspace)) if last else (),
+        excluded=len(excluded(workspace).seqs),
+        rebuild_begun=begun(workspace) if last else "",
         wrong=(*found, *_too_old(workspace, position, delay)),
         reads_files_only=workspace.spec.reads_files_only,
     )
+
+
+def _ended(workspace: Workspace) -> Iterator[str]:
+    last = workspace.batches.last_commit()
+    for table in sorted(last.table_versions if last else ()):
+        if table.startswith(("windows/", "history/")) and table not in workspace.result_tables:
+            yield table
 
 
 def _rows(workspace: Workspace, table: str) -> int:

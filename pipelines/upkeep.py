@@ -128,7 +128,7 @@ def maintain(
     pages = forget_pages(workspace.folder, before) if workspace.exists else 0
     tell("looking after Dagster's runs")
     show_days_held(instance, workspace)
-    jobs = (f"{spec.name}_live", f"{spec.name}_rebuild", upkeep_name(file), BY_HAND)
+    jobs = (f"{spec.name}_live", f"{spec.name}_rebuild", f"{spec.name}_rejudge", upkeep_name(file), BY_HAND)
     return Upkeep(kept, pages, forget_runs(spec, instance, jobs, before, settings.dagster_home))
 
 

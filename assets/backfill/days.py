@@ -20,6 +20,7 @@ from tidemark.assets.batch.batch import MATERIALIZED_RECORDS, BatchWriter, recor
 from tidemark.assets.batch.clocks import clocks_behind, place_of
 from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, waiters_of
 from tidemark.assets.planning import LogSegment, at_work, zone_data
+from tidemark.assets.rebuild.former_windows import rename_windows
 from tidemark.assets.schemas import create_tables, fit_tables
 from tidemark.assets.spec_changes import refuse_two_meanings_of_time
 from tidemark.assets.state.checkpoints import first_times_at, state_at, waits_at
@@ -51,8 +52,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
         SpecError: The spec judges the log in another way than it was judged, or an expression of it is wrong.
         BusyError: Another run is at work.
     """
-    done = workspace.batches.last_commit()
-    if done is None or workspace.processed_end() == 0:
+    if workspace.batches.last_commit() is None or workspace.processed_end() == 0:
         raise LakeError(
             f"Pipeline {workspace.spec.name} has processed nothing, so there is nothing to compute its days from.",
             expected="a live run before",
@@ -60,7 +60,10 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
         )
     refuse_two_meanings_of_time(workspace)
     keep_names(workspace)
-    create_tables(workspace)  # none is missing: this is where an aggregate that is new and wrong shows
+    create_tables(workspace)  # this is where an aggregate that is new and wrong shows
+    rename_windows(workspace, run_id)
+    done = workspace.batches.last_commit()
+    assert done is not None  # looked at above
     days = between_days(first, last, workspace.spec.partitions.time_zone)
     start, end = (us_of(instant) for _, _, instant in days)
     part = range_of_windows(workspace, window, start, end)

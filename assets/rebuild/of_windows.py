@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.assets.schemas import payload_of
+from tidemark.assets.spec_changes import renamed
 from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
@@ -59,10 +60,16 @@ def write_shared(shadow: Shadow, plan: Plan) -> None:
         sharing = [window for window in workspace.spec.event_windows if tables.needed_table(window) == table]
         others = [window.name for window in sharing if window.name not in names]
         (_merge_marked if has_marks(table) else _add_missing)(shadow, plan, table, others)
-    of_windows: Filters = [("stage", "=", "window"), ("window_name", "in", names)]
+    of_windows: Filters = [("stage", "=", "window"), ("window_name", "in", [*names, *_former_names(shadow)])]
     letters = shadow.tables.read_base(tables.DEAD_LETTERS, filters=of_windows)
     expect = workspace.ready(tables.DEAD_LETTERS, plan)
     workspace.lake.replace(tables.DEAD_LETTERS, letters, where=of_windows, attempt=plan.attempt, expect=expect)
+
+
+def _former_names(shadow: Shadow) -> list[str]:
+    """The names of the windows in the tables, where the spec calls them otherwise."""
+    names = renamed(shadow.workspace)
+    return [names[window.name] for window in shadow.chosen if window.name in names]
 
 
 def _add_missing(shadow: Shadow, plan: Plan, table: str, others: Collection[str]) -> None:
@@ -99,17 +106,14 @@ def _merge_marked(shadow: Shadow, plan: Plan, table: str, others: Collection[str
 
 def corrections(shadow: Shadow) -> Mapping[str, int]:
     """Return by how much the counts of the windows differ from those that batches have told of them."""
+    names = [*(window.name for window in shadow.chosen), *_former_names(shadow)]
     found: Counter[str] = Counter()
     for workspace, sign in ((shadow.tables, 1), (shadow.workspace, -1)):
         for commit in workspace.batches.counted():
             for name, n in commit.counts.items():
-                if _is_of(name, shadow.chosen):
+                if name.rpartition(".")[0] in names:
                     found[name] += sign * n
     return {name: n for name, n in found.items() if n}
-
-
-def _is_of(count: str, windows: Sequence[WindowSpec]) -> bool:
-    return any(count.startswith(f"{window.name}.") for window in windows)
 
 
 def ensure_others_whole(shadow: Shadow, broken: Mapping[str, LakeError]) -> None:

@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version as installed_version
 from typing import Any, TypeVar
 
@@ -23,13 +23,14 @@ from tidemark.assets.exclusions import items_of, log_clocks
 from tidemark.assets.log_control import SPEC, recorded
 from tidemark.assets.planning import at_work, input_of
 from tidemark.assets.rebuild.replay import REPLAYED_KINDS, Piece, pieces_left
+from tidemark.assets.rebuild.rescued import fill_from_rescued
 from tidemark.assets.schemas import create_tables, ensure_fits, log_schema, payload_of
 from tidemark.assets.spec_changes import ensure_one_file, ensure_rebuildable, ensure_windows_rebuildable
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.assets.windows import aggregate_windows
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import REPLAYED, RESERVES, Commit, Plan, this_process
+from tidemark.resources.batches.plans import DROPPED, REPLAYED, RESERVES, Commit, Plan, this_process
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.lake.reshaping import fit
 from tidemark.resources.lake.table_columns import delta_columns, differences
@@ -96,6 +97,8 @@ class Shadow:
         """First and last of the numbers that are kept for its batches, in order; none before it has begun."""
         found = []
         for commit in reversed(self.workspace.batches.history("rebuild")):
+            if DROPPED in commit.plan.input:
+                continue  # it has nothing to do with what is made anew
             if commit.plan.input.get(_WHAT) != self._what:
                 break
             found.append((commit.batch_id + 1, commit.batch_id + int(commit.plan.input[RESERVES])))
@@ -239,6 +242,9 @@ class Shadow:
         while left := self._left():
             progress.of(left)
             if not is_last:
+                if not self.windows:
+                    begin = partial(self._reserve, _SPARE)
+                    fill_from_rescued(self.workspace, left[0].segment.first_seq, begin)
                 self.keep_numbers()
             for piece in left:
                 ensure_not_stopped()
@@ -284,7 +290,8 @@ class Shadow:
 
 def discard_left_over(workspace: Workspace) -> None:
     """Remove the tables of a rebuild that has switched and died before it removed them."""
-    last = workspace.batches.last_commit("rebuild")
+    done = [one for one in workspace.batches.history("rebuild") if DROPPED not in one.plan.input]
+    last = done[-1] if done else None
     folder = workspace.folder / tables.REBUILD
     left = Lake(folder / workspace.spec.name)
     if last is None or _WHAT in last.plan.input or not left.exists(tables.BATCHES):
@@ -292,6 +299,18 @@ def discard_left_over(workspace: Workspace) -> None:
     if BatchLog(left).last_commit() is not None:  # else another one begins just now
         workspace.tell("removing what a rebuild has left")
         remove_tree(folder)
+
+
+def begun(workspace: Workspace) -> str:
+    """Return how far a rebuild has come that was begun and has not ended, in words; empty where there is none."""
+    left = Lake(workspace.folder / tables.REBUILD / workspace.spec.name)
+    done = [one for one in workspace.batches.history("rebuild") if DROPPED not in one.plan.input]
+    if not done or _WHAT not in done[-1].plan.input or not left.exists(tables.BATCHES):
+        return ""
+    last, what = BatchLog(left).last_commit(), done[-1].plan.input[_WHAT]
+    of = " and ".join(what["windows"]) or "all tables"
+    judged = plan_end(last.plan) if last else 0
+    return f"of {of}, {judged:,} of {workspace.processed_end():,} records judged anew"
 
 
 def _digest(spec: str) -> str:

@@ -27,7 +27,7 @@ from tidemark.assets.rebuild.of_windows import (
     write_shared,
 )
 from tidemark.assets.rebuild.shadow import Shadow, when_free
-from tidemark.assets.schemas import fit_tables
+from tidemark.assets.schemas import end_tables, fit_tables
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import NUMBERS, WINDOWS, Commit, Plan, this_process
 from tidemark.resources.catalog import keep_names
@@ -135,7 +135,8 @@ def _switch(shadow: Shadow, plan: Plan, broken: Collection[str], reason: str | N
     again = beside.lake.rows(tables.LOG_CONTROL, beside.base_of(tables.LOG_CONTROL)).sort_by("_control_seq")
     here = {"_after_seq": workspace.log_end() - 1, "_batch_id": plan.batch_id}
     decided = [item if "_batch_id" in item else {**item, **here} for item in items_of(beside)]
-    _write_log_control(workspace, plan, [_item(REBUILD, reason, plan), *decided, *again.to_pylist()])
+    add_items(workspace, plan, [item_of(REBUILD, reason, plan), *decided, *again.to_pylist()])
+    end_tables(workspace)
     versions = workspace.outputs(plan, but=broken) | of_broken | _emptied(workspace, plan, made)
     batches = beside.batches.history("process")
     counts = {"records": plan.end_seq or 0, "batches": len(batches)}
@@ -156,8 +157,8 @@ def _switch_windows(shadow: Shadow, plan: Plan, broken: Collection[str], reason:
     write_shared(shadow, plan)
     spec = workspace.spec.canonical_json()
     if recorded(workspace, SPEC)[-1]["argument"] != spec:
-        item = _item(SPEC, reason or "tidemark rebuild --window", plan) | {"argument": spec}
-        _write_log_control(workspace, plan, [item | {"_after_seq": (plan.end_seq or 0) - 1}])
+        item = item_of(SPEC, reason or "tidemark rebuild --window", plan) | {"argument": spec}
+        add_items(workspace, plan, [item | {"_after_seq": (plan.end_seq or 0) - 1}])
     counts, versions = corrections(shadow), workspace.outputs(plan, but=broken) | of_broken
     return workspace.batches.commit(plan, counts, versions, workspace.clock.now(), reason=reason)
 
@@ -215,11 +216,12 @@ def _take_over(shadow: Shadow, table: str, made: Version, plan: Plan, *, compare
     return lake.take_over(table, made, attempt=plan.attempt, expect=expect).version
 
 
-def _item(kind: str, reason: str | None, plan: Plan) -> dict[str, Any]:
+def item_of(kind: str, reason: str | None, plan: Plan) -> dict[str, Any]:
+    """Return a control item of a batch."""
     return {"_after_seq": -1, "kind": kind, "reason": reason or "tidemark rebuild", "_batch_id": plan.batch_id}
 
 
-def _write_log_control(workspace: Workspace, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
+def add_items(workspace: Workspace, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
     """Add items after those that are there."""
     there = workspace.base_rows(tables.LOG_CONTROL).num_rows
     items = [{**row, "_control_seq": there + number} for number, row in enumerate(rows)]

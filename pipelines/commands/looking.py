@@ -98,7 +98,13 @@ def _status_lines(found: "Status") -> "Iterator[tuple[str, str]]":
         yield "dead letters", f"{found.dead_letters:,}"
         if found.by_hand:
             yield "by hand", ", ".join(found.by_hand)
+        if found.excluded:
+            yield "excluded", f"{plural(found.excluded, 'record')}, which `tidemark rejudge` took out of the log"
+        if found.ended:
+            yield "ended", f"{', '.join(found.ended)}: the spec has no such window any more"
         yield "last batch", _last_batch(found)
+        if found.rebuild_begun:
+            yield "rebuild", f"{found.rebuild_begun}; the same `tidemark rebuild` goes on with it"
     if found.at_work is not None:
         plan = found.at_work
         yield "at work", f"batch {plan.batch_id} ({plan.kind}), {plan.owner}, since {second(plan.planned_at)} UTC"
@@ -157,6 +163,9 @@ def _as_json(found: "Status") -> dict[str, Any]:
         "held": found.held,
         "dead_letters": found.dead_letters,
         "by_hand": list(found.by_hand),
+        "excluded": found.excluded,
+        "ended": list(found.ended),
+        "rebuild_begun": found.rebuild_begun or None,
         "last_batch": last
         and {
             "batch": last.batch_id,

@@ -190,6 +190,15 @@ def backfill(
     multiple=True,
     help="Only this window, and those over its results; may be given several times.",
 )
+@click.option(
+    "--to-spec", is_flag=True, help="Only what `tidemark plan` names: some windows, all tables, or nothing."
+)
+@click.option(
+    "--drop",
+    metavar="NAME",
+    multiple=True,
+    help="Delete the tables of this window, which the spec has no more; may be given several times.",
+)
 @click.option("--reason", metavar="TEXT", help="Why; kept in `batches` and `log_control`.")
 @warehouse_option
 @overrides_option
@@ -199,6 +208,8 @@ def rebuild(
     *,
     spec: Path,
     windows: tuple[str, ...],
+    to_spec: bool,
+    drop: tuple[str, ...],
     reason: str | None,
     warehouse: "Place | None",
     overrides: tuple[str, ...],
@@ -214,14 +225,26 @@ def rebuild(
 
     Exit status: 0 done; 2 bad spec or usage; 1 a failure, or a failed blocking check.
     """
+    if sum(map(bool, (windows, to_spec, drop))) > 1:
+        raise click.UsageError("Found several of --window, --to-spec and --drop, expected one of them.")
     why = sentence(reason, "--reason") if reason is not None else None
-    from tidemark.pipelines.rebuilding import rebuild_pipeline
+    from tidemark.pipelines.rebuilding import drop_tables, rebuild_pipeline
     from tidemark.pipelines.terminal import telling
 
     [file] = read_specs([spec], overrides)
     settings, name = settings_of(warehouse, spark_ui=spark_ui), file.spec.name
+    if drop:
+        with telling(name) as tell:
+            dropped = drop_tables(file, settings, drop, why, tell=tell)
+        put(f"{name}: the tables of {' and '.join(drop)} are deleted, as batch {dropped.batch_id}")
+        return
     with dagster_instance(settings, name) as instance, telling(name) as tell:
-        done = rebuild_pipeline(file, settings, why, windows, instance=instance, tell=tell)
+        done = rebuild_pipeline(file, settings, why, windows, to_spec=to_spec, instance=instance, tell=tell)
+    if done is None:
+        put(
+            f"{name}: nothing needs the past, so nothing was made anew. `tidemark run` goes on with the spec as it is"
+        )
+        return
     _show_rebuilt(f"{name}: made anew from the {done.commit.plan.end_seq or 0:,} records of the log", done)
 
 
@@ -275,6 +298,7 @@ def rejudge(
     decision = Decision(why, out, where, back)
     with dagster_instance(settings, name) as instance, telling(name) as tell:
         done = rebuild_pipeline(file, settings, why, decision=decision, instance=instance, tell=tell)
+    assert done is not None  # a decision is about all tables
     what = f"{done.taken:,} record{'' if done.taken == 1 else 's'} {'taken back' if back else 'taken out'}"
     _show_rebuilt(f"{name}: {what}, all tables made anew", done)
 

@@ -16,7 +16,7 @@ from tidemark.pipelines.report.words import REASONS, STAGES
 from tidemark.pipelines.terminal import Counts, ordered
 from tidemark.pipelines.values import instant, length, plural, shortened
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import NUMBERS, WINDOWS, Commit
+from tidemark.resources.batches.plans import DROPPED, NUMBERS, RENAMED, WINDOWS, Commit
 from tidemark.resources.lake.queries import newest_rows, pieces
 from tidemark.resources.sources.known_offsets import Positions
 from tidemark.resources.tables import DEAD_LETTERS
@@ -198,6 +198,9 @@ def _batch(commit: Commit, state: State) -> BatchLine:
         why = f": {commit.reason}" if commit.reason else ""
         named = " and ".join(plan.input.get(WINDOWS, ()))
         done = f"{named or 'tables'} made anew from the log"
+        if former := [*plan.input.get(RENAMED, {}).values(), *plan.input.get(DROPPED, ())]:
+            what = "go on under new names" if RENAMED in plan.input else "were deleted"
+            return BatchLine(commit, 0, None, None, f"the tables of {' and '.join(former)} {what}{why}")
         done = done if named or NUMBERS in plan.input else "a rebuild was begun"
         return BatchLine(commit, 0, None, None, f"{done}{why}")
     dead_letters = dead_letters_by_reason(counts, [window.name for window in state.spec.windows]).total()

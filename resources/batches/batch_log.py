@@ -14,7 +14,7 @@ before, and all that others made of these.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -221,6 +221,7 @@ class BatchLog:
         reason: str | None = None,
         end_seq: int | None = None,
         made: Iterable[Commit] = (),
+        dropped: Collection[str] = (),
     ) -> Commit:
         """Commit a batch: from now on readers see its outputs. Repeated, it changes nothing.
 
@@ -234,6 +235,7 @@ class BatchLog:
             end_seq: End of the batch's range of the log, where the plan did not know it.
             made: Batches that a rebuild has made, committed at the same moment; the last of them left the tables as
                 they are now.
+            dropped: Tables that the pipeline has no more.
 
         Raises:
             FencedError: Another run has taken the batch over.
@@ -246,6 +248,7 @@ class BatchLog:
                 _fenced(plan, view)
             row = row_of(plan, "committed" if reason is None else "accepted")
             versions = {**(view.last.table_versions if view.last else {}), **table_versions}
+            versions = {table: version for table, version in versions.items() if table not in dropped}
             row |= {"committed_at": now, "counts": dict(counts), "table_versions": versions, "reason": reason}
             if of_rebuild:
                 of_rebuild[-1]["table_versions"] = versions

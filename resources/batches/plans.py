@@ -119,6 +119,9 @@ NUMBERS = "numbers"
 """Of it too, when the tables were switched: first and last of the numbers of batches that the rebuild made."""
 WINDOWS = "windows"
 """Of it too: the windows that it made anew, where these are not all tables."""
+RENAMED, DROPPED = "renamed", "dropped"
+"""Of the input of a batch of this kind that makes nothing anew: windows that have new names, the old ones by these;
+windows whose tables are deleted."""
 REPLAYED = "replayed"
 """Of the input of a batch that a rebuild made: how many control items of the log it and those before it replayed."""
 

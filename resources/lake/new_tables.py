@@ -73,6 +73,15 @@ class NewTables(Tables):
             self._committed(table, delta.version())
             self.opened.keep(table, delta)
 
+    def describe(self, table: str, said: str) -> None:
+        """Give a table a description that readers see, in one commit of maintenance unless it has it already."""
+        delta = self.opened.take(table)
+        if (delta.metadata().description or "") != said:
+            self._committing(table)
+            delta.alter.set_table_description(said)
+            self._committed(table, delta.version())
+        self.opened.keep(table, delta)
+
     def _committing(self, table: str) -> None:
         """Stand before every commit, for tests of faults to override."""
 

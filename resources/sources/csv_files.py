@@ -10,7 +10,7 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from tidemark.resources.sources.fitness import Dialect, Header, dialect, found_columns, read_header
 from tidemark.resources.sources.known_files import FileRange
@@ -31,6 +31,7 @@ from tidemark.timeops.expressions.text_values import EXACT
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.spec.expressions import all_names
 
+_SIGNS = ("sep", "delimiter", "quote", "escape")
 _MOST_COLUMNS = 20_480  # Spark's own limit; a line with more fails the job, so it must not reach the parser
 
 
@@ -206,11 +207,16 @@ def _records(
     )
 
 
+def text_as_csv(text: Column, kind: DataType, source: FilesSource) -> Column:
+    """Read the text of a field as a record has it: its value in `_c0`, and a text in `RAW` where it does not fit."""
+    signs = {name: str(source.options[name]) for name in _SIGNS if name in source.options}
+    ddl = f"_c0 {kind.simpleString()}, `{RAW}` STRING"
+    return F.from_csv(F.to_csv(F.struct(text), signs), ddl, parser_options(source))
+
+
 def _as_written(source: FilesSource, layout: Layout) -> Column:
     """The text of a record that Spark's reader could parse, which does not give it."""
-    signs = {
-        name: str(source.options[name]) for name in ("sep", "delimiter", "quote", "escape") if name in source.options
-    }
+    signs = {name: str(source.options[name]) for name in _SIGNS if name in source.options}
     return F.to_csv(F.col(layout.parsed).dropFields(RAW), signs)
 
 

@@ -13,6 +13,7 @@ from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, l
 from tests.orchestration.rebuilt import Made, rebuild, workspace_of
 from tests.orchestration.running import backfill, go
 from tidemark.pipelines.cli import main
+from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
@@ -153,3 +154,21 @@ def test_what_cannot_be_taken_out_is_refused(spark: SparkSession, tmp_path: Path
     ):
         done = rejudge(made, *words)
         assert (done.exit_code, said in done.output) == (2, True), (words, done.output)
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_job_in_dagster_takes_records_out_and_says_what_it_lacks(tmp_path: Path) -> None:
+    made = pipeline(tmp_path, PLAIN)
+    land(tmp_path / "in", 30, seed=3)
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        job = build_definitions(made[1], [made[0]]).resolve_job_def("shop_rejudge")
+        for given, said in (({}, "expected: one of the three"), ({"exclude": [99]}, "There is no record 99")):
+            config = {"ops": {"shop__rejudge": {"config": {**given, "reason": "a test device"}}}}
+            failed = job.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
+            [step] = [one for one in failed.all_events if one.is_step_failure]
+            assert said.lower() in str(step.step_failure_data.error).lower()
+        config = {"ops": {"shop__rejudge": {"config": {"exclude": [3, 5], "reason": "a test device"}}}}
+        assert job.execute_in_process(instance=instance, run_config=config).success
+    status = CliRunner().invoke(main, ["status", str(made[0].path), "--warehouse", str(made[1].warehouse)])
+    assert "2 records, which `tidemark rejudge` took out of the log" in " ".join(status.output.split())

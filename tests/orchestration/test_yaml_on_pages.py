@@ -17,9 +17,8 @@ from pyspark.sql import SparkSession
 
 from tests.kafka import Topic
 from tidemark.pipelines.cli import main
-from tidemark.pipelines.definitions import build_definitions, job_name
+from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.pipelines.upkeep import upkeep_name
 from tidemark.resources.kafka.local_broker import LocalBroker
 from tidemark.resources.settings import from_environment
 from tidemark.resources.workspace import Workspace
@@ -128,7 +127,8 @@ def configures_a_run(text: str, folder: Path) -> None:
     """Run config: of the job of the pipeline in the README that has its op, or of the live one."""
     (folder / "quakes.yaml").write_text(README)
     file, config = read_spec(folder / "quakes.yaml"), yaml.safe_load(text)
-    name = upkeep_name(file) if "quakes__maintain" in config.get("ops", {}) else job_name(file)
+    ops = list(config.get("ops", {"quakes__live": None}))
+    name = str(ops[0]).replace("__", "_")
     job = build_definitions(from_environment(folder), [file]).resolve_job_def(name)
     assert validate_run_config(job, config)
 

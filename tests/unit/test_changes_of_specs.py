@@ -5,6 +5,7 @@ from textwrap import dedent
 
 import pytest
 
+from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec import parse_spec
 from tidemark.timeops.spec.changes import Change, Meaning, changes_between
 
@@ -152,3 +153,44 @@ def test_a_change_names_its_place_in_the_file() -> None:
     assert found.keys(spec) == ("windows", 0, "size")
     (gone,) = changes(("  - {name: over_w, kind: tumbling, from: w, size: 1 day, aggregates: {c: sum(c)}}\n", ""))
     assert gone.keys(parse_spec(dedent(SPEC).rsplit("  - ", 1)[0], file="shop.yaml")) == ("windows",)
+
+
+def test_a_window_with_another_name_goes_on_and_what_else_it_changes_is_told_of_the_new_one() -> None:
+    named = (("name: w,", "name: v, was: w,"), ("from: w", "from: v"))
+    [found] = changes(*named)
+    assert (found.path, found.meaning, found.sentence) == ("windows[v].was", HERE, "`w` is `v` now")
+    assert (found.asks_for_the_past, found.needs_decision) == (False, False)
+    told = {one.path: one.meaning for one in changes(*named, ("size: 1 hour", "size: 2 hours"))}
+    assert told == {"windows[v].was": HERE, "windows[v].size": PAST}
+
+
+@pytest.mark.parametrize(
+    ("before", "replacements"),
+    [
+        (SPEC, (("name: w,", "name: w, was: long_ago,"),)),
+        (SPEC.replace("name: w,", "name: w, was: long_ago,"), ((", was: long_ago,", ","),)),
+    ],
+)
+def test_a_former_name_that_no_table_has_changes_nothing(
+    before: str, replacements: tuple[tuple[str, str], ...]
+) -> None:
+    [found] = changes(*replacements, before=before)
+    assert (found.meaning, found.judges) == (Meaning.NOTHING, False)
+
+
+def test_names_of_windows_judge_no_record_where_silence_closes_windows() -> None:
+    silent = SPEC.replace("time: {", "time: {idle: {timeout: 1 hour, advance: window_close}, ")
+    named = (("name: w,", "name: v, was: w,"), ("from: w", "from: v"))
+    assert [one.judges for one in changes(*named, before=silent)] == [False]
+
+
+@pytest.mark.parametrize("former", ["over_w", "W", "w"])
+def test_a_former_name_is_of_no_window_that_is_there(former: str) -> None:
+    with pytest.raises(SpecError, match=f"`{former}` is the name of a window of this spec"):
+        parse_spec(SPEC.replace("name: w,", f"name: w, was: {former},"), file="shop.yaml")
+
+
+def test_a_former_name_leads_to_one_window() -> None:
+    both = SPEC.replace("name: w,", "name: w, was: x,").replace("name: over_w,", "name: over_w, was: x,")
+    with pytest.raises(SpecError, match="two windows were `x`"):
+        parse_spec(both, file="shop.yaml")

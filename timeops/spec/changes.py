@@ -40,6 +40,7 @@ class Change:
         windows: The windows whose past it needs; none where it needs that of all tables.
         sentence: What changed, in words.
         judges: Records of the log are judged in another way.
+        fills: It is a column of which `_rescued` may have values.
     """
 
     path: str
@@ -50,6 +51,7 @@ class Change:
     windows: tuple[str, ...] = ()
     sentence: str = ""
     judges: bool = False
+    fills: bool = False
 
     @property
     def needs_decision(self) -> bool:
@@ -124,6 +126,7 @@ _OF_WINDOW: Mapping[str, Decision] = {
     "aggregates": _WHEN_CLOSED,
     "having": _WHEN_CLOSED,
     "empty_max": (_FROM_HERE_ON, "holds for the next batch"),
+    "was": _NOTHING,
     "change_feed": (_FROM_HERE_ON, "the feed begins, or ends, with the next batch"),
 }
 """What changes of a window mean; of keys that are not named here they need its past."""
@@ -136,14 +139,48 @@ def changes_between(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[C
         before: The canonical JSON of the spec that the tables were made with.
         now: That of the other one.
     """
+    names = renamed_windows(before, now)
+    before = with_new_names(before, names)
     old, new = Spec.model_validate(before), Spec.model_validate(now)
     found = [*_of_sources(before["sources"], now["sources"], old, new), *_of_time(before, now, old, new)]
     for name in sorted({*before, *now} - {"sources", "time", "windows"}):
         decided = _NOTHING if name == "partitions" else _ALL_ROWS
         found += _decided(before.get(name), now.get(name), name, decided)
+    found += [_renamed(*pair) for pair in names.items()]
     found += _of_windows(before.get("windows", []), now.get("windows", []), new)
     closes = old.closes_by_silence or new.closes_by_silence
     return [replace(one, judges=_judges(one.path, windows_close=closes)) for one in found]
+
+
+def renamed_windows(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """Return the windows that a spec calls otherwise than the one before: the old name by the new one."""
+    there, here = ([str(one["name"]) for one in spec.get("windows", [])] for spec in (before, now))
+    was = {str(one["name"]): str(one["was"]) for one in now.get("windows", []) if "was" in one}
+    return {name: old for name, old in was.items() if old in there and name not in there and old not in here}
+
+
+def with_new_names(spec: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return a spec whose windows have new names, and that says what they were.
+
+    Args:
+        spec: Its canonical JSON.
+        names: The old names by the new ones.
+    """
+    new_of = {old: new for new, old in names.items()}
+    windows = []
+    for one in spec.get("windows", []) if names else []:
+        window = dict(one)
+        if window["name"] in new_of:
+            window |= {"name": new_of[window["name"]], "was": window["name"]}
+        if "from" in window:
+            window["from"] = new_of.get(window["from"], window["from"])
+        windows.append(window)
+    return {**spec, "windows": sorted(windows, key=lambda one: str(one["name"]))} if names else spec
+
+
+def _renamed(name: str, old: str) -> Change:
+    effect = "its tables go on under the new name"
+    return Change(f"windows[{name}].was", None, old, _FROM_HERE_ON, effect, sentence=f"`{old}` is `{name}` now")
 
 
 def _judges(path: str, *, windows_close: bool) -> bool:
@@ -258,7 +295,10 @@ def _of_columns(name: str, before: Spec, now: Spec) -> Iterator[Change]:
             yield Change(path, None, f"{column} {kind}", *decision, sentence=f"{shown} new")
         elif there is None:
             effect = f"null in the records{_of_this_source(column, name, before)} before"
-            yield Change(path, None, f"{column} {kind}", _FROM_HERE_ON, effect, sentence=f"{shown} new")
+            fills = next(one.keep_unknown for one in before.sources if one.name == name)
+            effect += "; `tidemark rebuild SPEC` fills them from `_rescued`" if fills else ""
+            now_is = f"{column} {kind}"
+            yield Change(path, None, now_is, _FROM_HERE_ON, effect, sentence=f"{shown} new", fills=fills)
         elif there != kind:
             sentence = f"`{column}` was {there.upper()}, is {kind.upper()}"
             yield Change(

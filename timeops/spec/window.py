@@ -155,6 +155,11 @@ class WindowSpec(WindowEmission):
     """One window table: per window and group, one row of aggregates."""
 
     name: Name = Field(description="Name of the window; its table is windows/<name>.")
+    was: Name | None = Field(
+        default=None,
+        description="The window's name until now: its tables go on under the new one. It may stay in the spec.",
+        json_schema_extra={"since": "0.2.0"},
+    )
     input: Name | None = Field(
         default=None,
         alias="from",

@@ -1,0 +1,100 @@
+"""The past of columns that were added: older records of the log get the values that `_rescued` has kept of them.
+
+Here: which columns, and the one commit that fills them. Not here: the value of a column in `_rescued`
+(resources/sources/rescued.py), judging the log (shadow.py).
+"""
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField
+
+from tidemark.assets.planning import at_work
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.lake.filters import Filters
+from tidemark.resources.sources.files import schema_in_input
+from tidemark.resources.sources.lines import RESCUED
+from tidemark.resources.sources.rescued import FITS, HAS, with_column
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.spec import Source
+from tidemark.timeops.spec.expressions import all_names
+
+_FITS, _HAS = "__tm_fits_", "__tm_has_"  # and a number
+Kept = Sequence[tuple[Source, StructField]]
+
+
+def fill_from_rescued(workspace: Workspace, first_seq: int, begin: Callable[[], Plan]) -> None:
+    """Fill columns of the log that `schema` names now and did not when the records were read, in one commit.
+
+    A value that does not fit the type of its column stays in `_rescued`, and the column null.
+
+    Args:
+        workspace: The pipeline; its log has the columns.
+        first_seq: Look at the records from this one on.
+        begin: Takes on a batch of the pipeline.
+    """
+    if RESCUED not in workspace.lake.columns(tables.RAW_EVENTS):
+        return
+    kept = _kept(workspace, first_seq)
+    filled = _filled(workspace, _records(workspace, [(c.SEQ, ">=", first_seq)]), kept)
+    found = _counted(filled, kept) if kept else {}
+    if not found.get("any"):
+        return
+    span: Filters = [(c.SEQ, ">=", found["first"]), (c.SEQ, "<=", found["last"])]
+    counts: dict[str, int] = {}
+    for number, (_, field) in enumerate(kept):
+        fits, has = found[f"{_FITS}{number}"], found[f"{_HAS}{number}"]
+        counts |= {f"filled.{field.name}": fits, f"not_filled.{field.name}": has - fits}
+        wrong = (
+            f"; {has - fits:,} are no {field.dataType.simpleString().upper()} and stay there" if has > fits else ""
+        )
+        workspace.tell(f"{field.name}: {fits:,} values of records before are taken from {RESCUED}{wrong}")
+    plan = begin()
+    with at_work(workspace, plan):
+        rows = _filled(workspace, _records(workspace, span), kept)
+        rows = rows.select([f"`{name}`" for name in workspace.lake.columns(tables.RAW_EVENTS)])
+        expect = workspace.ready(tables.RAW_EVENTS, plan)
+        done = workspace.lake.replace(tables.RAW_EVENTS, rows, where=span, attempt=plan.attempt, expect=expect)
+        workspace.batches.commit(plan, counts, {tables.RAW_EVENTS: done.version}, workspace.clock.now())
+
+
+def _records(workspace: Workspace, part: Filters) -> DataFrame:
+    return workspace.read_base(tables.RAW_EVENTS, filters=part)
+
+
+def _kept(workspace: Workspace, first_seq: int) -> Kept:
+    """Return the columns of which `_rescued` has values."""
+    records = _records(workspace, [(c.SEQ, ">=", first_seq)]).where(F.col(RESCUED).isNotNull())
+    keys = records.select(c.SOURCE, F.explode(F.json_object_keys(RESCUED)).alias("key")).distinct().collect()
+    by_source: dict[str, set[str]] = {}
+    for row in keys:
+        by_source.setdefault(row[c.SOURCE], set()).add(row["key"])
+    return [
+        (source, field)
+        for source in workspace.spec.sources
+        for field in schema_in_input(workspace.spark, source)
+        if by_source.get(source.name, set()).intersection(all_names(field.name, source.rename))
+    ]
+
+
+def _filled(workspace: Workspace, records: DataFrame, kept: Kept) -> DataFrame:
+    """Return records with the values of these columns, and for each whether there was one, and whether it fits."""
+    zone, found = workspace.spec.time.time_zone, records
+    for number, (source, field) in enumerate(kept):
+        found = with_column(found, source, field, F.col(c.SOURCE) == source.name, zone)
+        found = found.withColumnsRenamed({HAS: f"{_HAS}{number}", FITS: f"{_FITS}{number}"})
+    return found
+
+
+def _counted(filled: DataFrame, kept: Kept) -> dict[str, int]:
+    flags = [f"{flag}{number}" for number in range(len(kept)) for flag in (_HAS, _FITS)]
+    fits: Column = F.lit(False)
+    for number in range(len(kept)):
+        fits |= F.col(f"{_FITS}{number}")
+    own = F.when(fits, F.col(c.SEQ))
+    asked = [F.min(own).alias("first"), F.max(own).alias("last"), F.count_if(fits).alias("any")]
+    [row] = filled.agg(*asked, *[F.count_if(flag).alias(flag) for flag in flags]).collect()
+    return row.asDict()
