@@ -54,13 +54,15 @@ _JAVA = re.compile(r"java\.(?:\w+\.)+(\w+(?:Exception|Error): .*)")
 
 def faults_of(frame: DataFrame, expressions: Iterable[str]) -> dict[str, str]:
     """Return the expressions over the columns of a frame that fail on every record, with what Spark says of them."""
+    may_fail = [text for text in dict.fromkeys(expressions) if not cannot_fail(frame, text)]
+    if not may_fail:
+        return {}
     columns = [_value(field.dataType, number).alias(field.name) for number, field in enumerate(frame.schema)]
     records = frame.sparkSession.range(0, _RECORDS, numPartitions=1).select(F.col("id").alias(_ID), *columns)
     tried: dict[str, Column] = {}
-    for text in dict.fromkeys(expressions):
-        if not cannot_fail(frame, text):
-            with suppress(SpecError):  # a clock, which is refused with words of its own
-                tried[text] = F.expr(attempt_sql(records, text))
+    for text in may_fail:
+        with suppress(SpecError):  # a clock, which is refused with words of its own
+            tried[text] = F.expr(attempt_sql(records, text))
     if not tried:
         return {}
     failed = [F.min(F.when(F.size(one) == 0, F.col(_ID))) for one in tried.values()]
