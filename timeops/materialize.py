@@ -6,7 +6,9 @@ Here: the ways. Not here: which of them pays off, which depends on how many rows
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -51,6 +53,8 @@ class Execution:
         materialize: What is done with frames that are read several times.
         counts: The judged records tell what `counts.Outcomes` is made of.
         keeps_records: The judged records are computed once and kept; else who asks judges them again.
+        few: Returns the records of the segment that have these numbers, unless they are too large; by default they
+            are looked for among all.
         written: Returns the results of a window, by its name, from where they were written, for windows over it; by
             default they are computed again.
     """
@@ -58,4 +62,5 @@ class Execution:
     materialize: Materialize = as_it_is
     keeps_records: bool = False
     counts: bool = False
+    few: Callable[[NDArray[np.int64]], DataFrame | None] | None = None
     written: Callable[[str], DataFrame] | None = None

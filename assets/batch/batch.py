@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
@@ -28,6 +29,7 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.once import Written
+from tidemark.resources.lake.queries import pieces
 from tidemark.resources.lake.reading import unreadable_file
 from tidemark.resources.sources.files import SPARK_FAILURES, cause_of, file_that_failed, is_of_a_file
 from tidemark.resources.spark.session import tuned_for_few_rows
@@ -37,12 +39,16 @@ from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.watermark.fold import Array
 from tidemark.timeops.watermark.timelines import Watermarks, arrival_watermark
 
 FEW_RECORDS = 50_000
 """A batch of at most so many records takes longer to plan than to compute, on two cores as on many."""
 
 BASE_EVERY = 16  # batches
+
+FEW_BYTES = 256_000_000
+"""Records of no more bytes are read by this process for Spark."""
 
 MODERATE_RECORDS = 500_000
 """The released events of at most so large a batch are put in order by one task, and by one query: to plan and compile
@@ -224,6 +230,7 @@ class Batch(BatchWriter):
             computed,  # rather than a cache: what follows is planned from its rows, not from what gave them
             counts=True,
             keeps_records=self._keeps_records,
+            few=lambda seqs: some_records(workspace, plan.first_seq, plan_end(plan), seqs),
             written=self._results_of_batch,
         )
         judged = advance(self.items, start, rules, place_of(workspace, segment, before), execution)
@@ -282,6 +289,31 @@ def records_between(workspace: Workspace, first_seq: int, end_seq: int) -> DataF
     """The records of the log from one number on and before another; files without any are not opened."""
     segment = [(c.SEQ, ">=", first_seq), (c.SEQ, "<", end_seq)]
     records = workspace.read_base(tables.RAW_EVENTS, filters=segment)
+    return _as_of_now(workspace, records, first_seq, end_seq)
+
+
+def some_records(workspace: Workspace, first_seq: int, end_seq: int, seqs: Array) -> DataFrame | None:
+    """Some of these records, which Arrow finds in a fraction of the time that Spark takes.
+
+    None where they are too large for the memory of this process.
+    """
+    lake, table, wanted = workspace.lake, tables.RAW_EVENTS, np.sort(seqs)
+    version = workspace.base_of(table)
+    schema: pa.Schema = lake.dataset(table, version).schema
+    segment: Filters = [(c.SEQ, ">=", first_seq), (c.SEQ, "<", end_seq)]
+    found, size = list[pa.RecordBatch](), 0
+    for piece in pieces(lake, table, version, schema.names, segment) if len(wanted) else ():
+        own = piece[c.SEQ].to_numpy()
+        is_wanted = wanted[np.minimum(np.searchsorted(wanted, own), len(wanted) - 1)] == own
+        found.append(piece.filter(pa.array(is_wanted)))
+        size += found[-1].nbytes
+        if size > FEW_BYTES:
+            return None
+    return _as_of_now(workspace, lake.frame(table, pa.Table.from_batches(found, schema)), first_seq, end_seq)
+
+
+def _as_of_now(workspace: Workspace, records: DataFrame, first_seq: int, end_seq: int) -> DataFrame:
+    """Records as a batch judges them, without those that are excluded."""
     # The log may have been read by another spec: a column that came later is null, one that has gone is left out.
     records = records.to(log_schema(payload_of(workspace))) if workspace.log_of else records
     return without_excluded(workspace, records, first_seq, end_seq)

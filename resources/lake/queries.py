@@ -53,14 +53,20 @@ def pieces(
         version: Its version.
         columns: The columns that are read.
         filters: Which rows; not by BOOLEAN columns, see `filters.by_statistics`.
+
+    Raises:
+        LakeError: A file of the table cannot be read.
     """
-    yield from lake.dataset(table, version).to_batches(
-        columns=list(columns),
-        filter=arrow_condition(filters) if filters else None,
-        batch_size=_PIECE_ROWS,
-        batch_readahead=2,
-        fragment_readahead=1,
-    )
+    try:
+        yield from lake.dataset(table, version).to_batches(
+            columns=list(columns),
+            filter=arrow_condition(filters) if filters else None,
+            batch_size=_PIECE_ROWS,
+            batch_readahead=2,
+            fragment_readahead=1,
+        )
+    except (OSError, pa.ArrowInvalid) as error:
+        raise unreadable_file(lake.path(table), error) from error
 
 
 def newest_rows(

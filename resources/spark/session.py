@@ -67,6 +67,7 @@ SERVED_SETTINGS: Mapping[str, str] = {
     **SESSION_SETTINGS,
     # What delta-rs and DuckDB can read.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.execution.arrow.localRelationThreshold": "2m",
 }
 """What every session needs, also one of a server that somebody else has set up: all of it can be set in a session."""
 

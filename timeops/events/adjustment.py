@@ -188,11 +188,7 @@ def time_adjustment(
     if watermarks is not None:
         found = watermarks
     elif isinstance(place, LogPlace):
-        asked = _asked_by_counts(rules) if execution.counts else []
-        rows = in_order(fetched(judged.select(*_narrow(rules), *asked), place.seqs))
-        told = _copied(rows)
-        rows = rows.drop_columns(list(told))
-        found = Watermarks((judge(rows, state.select(*STATE.names).toArrow().cast(STATE), rules, place),))
+        found, told = _watermarks_of_log(judged, state, rules, place, counts=execution.counts)
     else:
         found = _watermarks_of_logs(judged, state, rules, place)
     after = from_driver(items.sparkSession, found.state) if found.has_items else state.select(*STATE.names)
@@ -208,7 +204,8 @@ def time_adjustment(
         rest = judged_alone(_without(items, seqs))
         drops_all = rules.time.out_of_order == "drop" and seqs is not None  # who is behind is not among the rest
         accepted = _with_rule_3(_beside(rest, None if drops_all else behind), rules)
-        refused = _with_rule_3(_beside(judged_alone(_only(items, seqs)), behind), rules)
+        few = execution.few(seqs) if execution.few is not None and seqs is not None else None
+        refused = _with_rule_3(_beside(judged_alone(_only(items, seqs) if few is None else few), behind), rules)
     return Adjusted(
         accepted=accepted.where(F.col(REASON).isNull()),
         refused=refused.where(F.col(REASON).isNotNull()),
@@ -220,6 +217,18 @@ def time_adjustment(
         told=told,
         seqs=place.seqs if isinstance(place, LogPlace) else None,
     )
+
+
+def _watermarks_of_log(
+    judged: DataFrame, state: DataFrame, rules: TimeRules, place: LogPlace, *, counts: bool
+) -> tuple[Watermarks, dict[str, Array]]:
+    """Let the loop judge a segment of one log; with what counts ask of its records."""
+    asked = _asked_by_counts(rules) if counts else []
+    rows = in_order(fetched(judged.select(*_narrow(rules), *asked), place.seqs))
+    told = _copied(rows)
+    narrow = rows.drop_columns(list(told))
+    del rows  # a good part of the memory of a run
+    return Watermarks((judge(narrow, state.select(*STATE.names).toArrow().cast(STATE), rules, place),)), told
 
 
 def _watermarks_of_logs(judged: DataFrame, state: DataFrame, rules: TimeRules, place: LogPlaces) -> Watermarks:
