@@ -1,7 +1,10 @@
-"""Records that are no part of the log: control items exclude them, and others include them again.
+"""The log as control items have changed it: records that are no part of it, and records in the places of others.
 
-Here: which these are, the log without them, and the clock that it has then. Not here: deciding on it
-(rebuild/rejudging.py).
+Here: which these are, the log as it is with them, and the clock that it has then. Not here: deciding on it
+(rebuild/rejudging.py, corrections.py).
+
+A record that takes the place of another one is judged there, with the number, the arrival and the clock of that
+place; where it was read it is no part of the log.
 
 The clock of a record is stored as it was read. A record with a wrong arrival may have moved it, so without that
 record the clock of later ones is computed again: the largest arrival so far, of records that count and of ticks.
@@ -9,7 +12,8 @@ record the clock of later ones is computed again: the largest arrival so far, of
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -19,11 +23,13 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.log_control import EXCLUDE, INCLUDE, TICK, recorded
+from tidemark.assets.log_control import CORRECTION, EXCLUDE, INCLUDE, TICK, recorded
+from tidemark.assets.schemas import log_schema, payload_of
 from tidemark.resources import tables
 from tidemark.resources.lake.queries import pieces
 from tidemark.resources.workspace import FIRST_CLOCK, LAST_ARRIVAL, LOG_CLOCK, Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.narrow import to_join
 from tidemark.timeops.utc import us_of
@@ -32,6 +38,9 @@ Numbers = NDArray[np.int64]
 _NONE = np.iinfo(np.int64).min
 _FEW = 1_000  # numbers that a condition may name
 _CLOCK = "__tm_clock"
+_RECORD = "__tm_record"
+_OF_PLACE = (c.SEQ, c.ARRIVAL, c.CLOCK)
+"""The columns that a record has from the place where it is judged."""
 
 
 def _no_numbers() -> Numbers:
@@ -40,15 +49,54 @@ def _no_numbers() -> Numbers:
 
 @dataclass(frozen=True, eq=False)
 class Excluded:
-    """The records that are excluded.
+    """What control items have changed of the log.
 
     Attributes:
-        seqs: Their numbers, in order.
+        by_hand: The records that an operator has taken out, in order.
+        corrected: Those that corrections have, and those that took a place: these are no part of the log where they
+            were read. In order.
+        places: The places whose record is another one now, in order.
+        records: The records that are there, by place.
         clock_until: Records before this one may have a stored clock that does not go by them as they are now.
     """
 
-    seqs: Numbers = field(default_factory=_no_numbers)
+    by_hand: Numbers = field(default_factory=_no_numbers)
+    corrected: Numbers = field(default_factory=_no_numbers)
+    places: Numbers = field(default_factory=_no_numbers)
+    records: Numbers = field(default_factory=_no_numbers)
     clock_until: int = 0
+
+    @cached_property
+    def seqs(self) -> Numbers:
+        """The places that have no record, in order."""
+        return np.union1d(self.by_hand, self.corrected)
+
+    def after(self, item: Mapping[str, Any]) -> "Excluded":
+        """Return what is changed after one more item."""
+        said = json.loads(item["argument"])
+        these, kind = numbers_in(said["records"]), item["kind"]
+        until = max(self.clock_until, int(item["_after_seq"]) + 1 if said["moved_clock"] else 0)
+        if kind != CORRECTION:
+            by_hand = (np.union1d if kind == EXCLUDE else np.setdiff1d)(self.by_hand, these)
+            return replace(self, by_hand=by_hand, clock_until=until)
+        places, records = pairs_in(said["replaced"])
+        corrected = np.union1d(self.corrected, np.concatenate([these, records]))
+        kept = ~np.isin(self.places, np.concatenate([these, places]))
+        all_places = np.concatenate([self.places[kept], places])
+        order = np.argsort(all_places, kind="stable")
+        all_records = np.concatenate([self.records[kept], records])
+        return Excluded(self.by_hand, corrected, all_places[order], all_records[order], until)
+
+    def is_taken(self, first_seq: int, end_seq: int) -> bool:
+        """Return whether a place from one number on and before another has another record than the one read there."""
+        first, end = np.searchsorted(self.places, [first_seq, end_seq])
+        return bool(first < end)
+
+    def places_of(self, records: Numbers) -> Numbers:
+        """Return where records are judged that were read, in order; some are no part of the log any more."""
+        moved = self.places[np.isin(self.records, records)]
+        left = np.setdiff1d(records, np.concatenate([self.corrected, self.places]))
+        return np.union1d(left, moved)
 
     def between(self, first_seq: int, end_seq: int) -> Numbers:
         """Return those from one number on and before another."""
@@ -61,25 +109,18 @@ class Excluded:
 
 
 def items_of(workspace: Workspace) -> list[Mapping[str, Any]]:
-    """Return the control items in force that exclude or include records, in order."""
-    return [*recorded(workspace.log_of or workspace, EXCLUDE, INCLUDE), *workspace.decided]
+    """Return the control items in force that exclude, include or correct records, in order."""
+    return [*recorded(workspace.log_of or workspace, EXCLUDE, INCLUDE, CORRECTION), *workspace.decided]
 
 
 def excluded(workspace: Workspace) -> Excluded:
-    """Return the records that are no part of the log."""
+    """Return what control items have changed of the log."""
     return excluded_by(items_of(workspace)) if workspace.exists or workspace.log_of else Excluded()
 
 
 def excluded_by(items: Iterable[Mapping[str, Any]]) -> Excluded:
-    """Return the records that are excluded after some items."""
-    found = Excluded()
-    for item in items:
-        said = json.loads(item["argument"])
-        these = numbers_in(said["records"])
-        seqs = np.union1d(found.seqs, these) if item["kind"] == EXCLUDE else np.setdiff1d(found.seqs, these)
-        until = int(item["_after_seq"]) + 1 if said["moved_clock"] else 0
-        found = Excluded(seqs, max(found.clock_until, until))
-    return found
+    """Return what some items change of the log."""
+    return reduce(Excluded.after, items, Excluded())
 
 
 def numbers_in(ranges: Sequence[Sequence[int]]) -> Numbers:
@@ -89,19 +130,78 @@ def numbers_in(ranges: Sequence[Sequence[int]]) -> Numbers:
 
 def ranges_of(numbers: Numbers) -> list[list[int]]:
     """Return numbers in order as ranges, each with its first and its last."""
+    if not len(numbers):
+        return []
     breaks = np.flatnonzero(np.diff(numbers) != 1)
     firsts, lasts = numbers[np.r_[0, breaks + 1]], numbers[np.r_[breaks, len(numbers) - 1]]
     return [[int(first), int(last)] for first, last in zip(firsts, lasts, strict=True)]
 
 
-def without_excluded(workspace: Workspace, records: DataFrame, first_seq: int, end_seq: int) -> DataFrame:
-    """Return records of a part of the log without those that are excluded, with the clock that it has then."""
-    out = excluded(workspace)
+def pairs_of(places: Numbers, records: Numbers) -> list[list[int]]:
+    """Return places and their records as runs of both, each with its first place, first record and length."""
+    if not len(places):
+        return []
+    firsts = np.r_[0, np.flatnonzero((np.diff(places) != 1) | (np.diff(records) != 1)) + 1]
+    lengths = np.diff(np.r_[firsts, len(places)])
+    runs = zip(places[firsts], records[firsts], lengths, strict=True)
+    return [[int(place), int(record), int(length)] for place, record, length in runs]
+
+
+def pairs_in(runs: Sequence[Sequence[int]]) -> tuple[Numbers, Numbers]:
+    """Return the places and the records of runs."""
+    places = [np.arange(place, place + length, dtype=np.int64) for place, _, length in runs]
+    records = [np.arange(record, record + length, dtype=np.int64) for _, record, length in runs]
+    return np.concatenate([_no_numbers(), *places]), np.concatenate([_no_numbers(), *records])
+
+
+def as_it_is(workspace: Workspace, out: Excluded, first_seq: int, end_seq: int) -> DataFrame:
+    """Return the records of a part of the log as it is with some changes."""
+    records = _stored(workspace, first_seq, end_seq)
     gone = out.between(first_seq, end_seq)
-    if 0 < len(gone) <= _FEW:
-        records = records.where(~F.col(c.SEQ).isin([int(seq) for seq in gone]))
-    elif len(gone):
-        records = records.join(to_join(workspace.spark, pa.table({c.SEQ: gone})), c.SEQ, "left_anti")
+    begin, end = np.searchsorted(out.places, [first_seq, end_seq])
+    places, there = out.places[begin:end], out.records[begin:end]
+    if len(places):
+        moved = pa.table({c.SEQ: places, _RECORD: there})
+        of_places = records.select(*_OF_PLACE).join(to_join(workspace.spark, moved), c.SEQ)
+        others = _stored(workspace, int(there.min()), int(there.max()) + 1)
+        taken = others.withColumnRenamed(c.SEQ, _RECORD).drop(c.ARRIVAL, c.CLOCK).join(of_places, _RECORD)
+        records = _without(workspace, records, places).unionByName(taken.select(*map(quoted, records.columns)))
+    return _without(workspace, records, gone)
+
+
+def _stored(workspace: Workspace, first_seq: int, end_seq: int) -> DataFrame:
+    """Return records as they were read, from one number on and before another; files without any are not opened."""
+    records = workspace.read_base(tables.RAW_EVENTS, filters=[(c.SEQ, ">=", first_seq), (c.SEQ, "<", end_seq)])
+    return _as_of_now(workspace, records)
+
+
+def _as_of_now(workspace: Workspace, records: DataFrame) -> DataFrame:
+    # The log may have been read by another spec: a column that came later is null, one that has gone is left out.
+    return records.to(log_schema(payload_of(workspace))) if workspace.log_of else records
+
+
+def _without(workspace: Workspace, records: DataFrame, numbers: Numbers) -> DataFrame:
+    if 0 < len(numbers) <= _FEW:
+        return records.where(~F.col(c.SEQ).isin([int(seq) for seq in numbers]))
+    if len(numbers):
+        return records.join(to_join(workspace.spark, pa.table({c.SEQ: numbers})), c.SEQ, "left_anti")
+    return records
+
+
+def records_between(workspace: Workspace, first_seq: int, end_seq: int) -> DataFrame:
+    """Return the records of the log from one number on and before another, as it is with all that was decided."""
+    out = excluded(workspace)
+    return _with_clock(workspace, as_it_is(workspace, out, first_seq, end_seq), out, first_seq, end_seq)
+
+
+def as_judged(workspace: Workspace, records: DataFrame, first_seq: int, end_seq: int) -> DataFrame:
+    """Return records that were read of a part of the log, in which no place is taken, as they are judged."""
+    out = excluded(workspace)
+    kept = _without(workspace, _as_of_now(workspace, records), out.between(first_seq, end_seq))
+    return _with_clock(workspace, kept, out, first_seq, end_seq)
+
+
+def _with_clock(workspace: Workspace, records: DataFrame, out: Excluded, first_seq: int, end_seq: int) -> DataFrame:
     if first_seq >= out.clock_until:
         return records
     clocks = from_driver(workspace.spark, _clocks(workspace, first_seq, min(end_seq, out.clock_until), out))
@@ -160,6 +260,13 @@ def _that_count(records: pa.Table | pa.RecordBatch, out: Excluded) -> tuple[Numb
     kept = ~np.isin(seqs, out.seqs)
     arrivals = np.asarray(records[c.ARRIVAL].cast(pa.int64()).fill_null(_NONE))
     return seqs[kept], arrivals[kept]
+
+
+def moved_clock(workspace: Workspace, numbers: Numbers) -> bool:
+    """Return whether one of some records has moved the clock of the log, as it is stored."""
+    found = arrivals_of(workspace, int(numbers[0]), int(numbers[-1]) + 1, c.CLOCK)
+    own = found.filter(pa.array(np.isin(found[c.SEQ].to_numpy(), numbers)))
+    return bool((own[c.ARRIVAL].cast(pa.int64()).to_numpy() == own[c.CLOCK].cast(pa.int64()).to_numpy()).any())
 
 
 def arrivals_of(workspace: Workspace, first_seq: int, end_seq: int, *more: str) -> pa.Table:

@@ -6,7 +6,7 @@ are found and parsed (resources/sources), what becomes of a record's event time.
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.assets.batch.batch import FEW_RECORDS, BatchWriter
+from tidemark.assets.corrections import PLACE, PLACE_ARRIVAL, Correction, correction_of, item_of
+from tidemark.assets.log_control import write_items
 from tidemark.assets.planning import at_work
 from tidemark.assets.schemas import fit_tables, payload_of
 from tidemark.assets.spec_changes import note_of
@@ -26,7 +28,7 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan, this_process
 from tidemark.resources.lake.data_files import Piece
 from tidemark.resources.places.place import Place
-from tidemark.resources.sources.delta_rows import read_versions, reading_place
+from tidemark.resources.sources.delta_rows import read_before, read_versions, reading_place
 from tidemark.resources.sources.files import (
     SPARK_FAILURES,
     cause_of,
@@ -47,7 +49,7 @@ from tidemark.resources.sources.parquet_copies import pieces_of
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.spark.numbering import PART, Counted, Numbered, numbered, numbered_as_they_lie
 from tidemark.resources.spark.session import tuned_for_few_rows
-from tidemark.resources.workspace import LAST_ARRIVAL, LAST_SEEN, LOST, POSITIONS, WAITS, Workspace
+from tidemark.resources.workspace import LAST_ARRIVAL, LAST_SEEN, LOST, POSITIONS, TAKEN, WAITS, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
@@ -59,6 +61,9 @@ from tidemark.timeops.watermark.ticks import LastArrival
 
 _A = "__tm_arrival_us"
 _CAME = "__tm_came_us"  # where tables are read: when a version was committed, of files the arrival of the record
+_NOT_ONE = pa.table(
+    {c.SOURCE: pa.array([], pa.string()), c.SEQ: pa.array([], pa.int64()), PLACE: pa.array([], pa.int64())}
+)
 _FEW_BYTES = 4_000_000  # of files: how many records they hold is not known before they are read
 
 
@@ -74,6 +79,7 @@ class Ingested:
         versions: Versions of tables that were read.
         offsets: Offsets of Kafka that were read; not each of them need have a record.
         first_met: A sentence for each source of which columns were met that no `schema` names.
+        corrections: A sentence for each version of a table that has corrected records of the log.
     """
 
     found: Waiting
@@ -83,6 +89,13 @@ class Ingested:
     versions: int = 0
     offsets: int = 0
     first_met: tuple[str, ...] = ()
+    corrections: tuple[str, ...] = ()
+
+    def then(self, more: "Ingested") -> "Ingested":
+        """Return what both this one and one after it did."""
+        names = [one.name for one in fields(self) if one.name != "found"]
+        both: dict[str, Any] = {name: getattr(self, name) + getattr(more, name) for name in names}
+        return Ingested(more.found, **both)
 
 
 def ingest(workspace: Workspace, run_id: str, *, reread: bool = False, end_of_input: str | None = None) -> Ingested:
@@ -132,12 +145,15 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
         needs_place = workspace.spec.reads_tables or any(file.long_lines for file in found.ready)
         reading = reading_place(workspace.folder) if needs_place else nullcontext(workspace.folder)
         with _naming_bad_files(workspace, found), reading as place:
-            records, states = _read_sources(workspace, found, payload, place)
+            records, states, corrections = _read_sources(workspace, found, payload, place)
             records, before_start = _from_start(records, workspace.spec.time.read_from_us)
-            rows, clocks = _write_log(workspace, plan, found, records, payload)
+            rows, clocks, taken = _write_log(workspace, plan, found, records, payload)
         write_states(workspace, plan, states)
+        items = [item_of(workspace, plan, one, taken, plan.first_seq + rows) for one in corrections]
+        if items:
+            write_items(workspace, plan, items)
         read = {"versions": len(found.full_versions), "offsets": offsets_in(found.offsets)}
-        others = {name: count for name, count in read.items() if count}
+        others = {name: count for name, count in (read | {TAKEN: len(taken)}).items() if count}
         counts = {"records": rows, "files": len(found.ready), **others, "before_start": before_start, **clocks}
         versions = workspace.outputs(plan)
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), end_seq=plan.first_seq + rows)
@@ -149,6 +165,7 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
         len(found.full_versions),
         offsets_in(found.offsets),
         tuple(first_met(workspace.spec, plan.input)),
+        tuple(item["reason"] for item in items),
     )
 
 
@@ -232,15 +249,21 @@ def _damaged(versions: Sequence[TableVersion], error: Exception) -> InputError:
 
 def _read_sources(
     workspace: Workspace, found: Waiting, payload: StructType, place: Place
-) -> tuple[DataFrame, list[tuple[str, FileState]]]:
-    """The records of all sources with arrival, source and split, and what to remember of their files."""
+) -> tuple[DataFrame, list[tuple[str, FileState]], list[Correction]]:
+    """The records of all sources with arrival, source and split, what to remember of their files, and corrections."""
     frames: list[DataFrame] = []
     states: list[tuple[str, FileState]] = []
+    corrections: list[Correction] = []
     reads_tables = workspace.spec.reads_tables
     for source, time in zip(workspace.spec.sources, workspace.rules.sources, strict=True):
         own = found.by_source[source.name]
         if isinstance(source, DeltaSource):
             read = read_versions(workspace.spark, source, own.versions, place, time.time_zone)
+            for version in own.versions:
+                if version.how == "corrected":  # it is read alone
+                    before = read_before(workspace.spark, source, version, place, time.time_zone)
+                    left, corrected = _corrected(workspace, source, version, read.records, before)
+                    read, corrections = replace(read, records=left), [*corrections, *corrected]
         elif isinstance(source, KafkaSource):
             read = read_offsets(workspace.spark, source, own.offsets, workspace.file.folder, time.time_zone)
         else:
@@ -252,7 +275,16 @@ def _read_sources(
     records = frames[0]
     for frame in frames[1:]:
         records = records.unionByName(frame)
-    return records, states
+    return records, states, corrections
+
+
+def _corrected(
+    workspace: Workspace, source: DeltaSource, version: TableVersion, after: DataFrame, before: DataFrame
+) -> tuple[DataFrame, list[Correction]]:
+    """The records of a version that were not there before, and what they correct."""
+    workspace.tell(f"comparing {version.path} with the log")
+    found = correction_of(workspace, source, version, after, before)
+    return found.of(after), [] if found.is_none else [found]
 
 
 def _of_source(records: DataFrame, source: Source, payload: StructType, *, reads_tables: bool) -> DataFrame:
@@ -261,6 +293,8 @@ def _of_source(records: DataFrame, source: Source, payload: StructType, *, reads
         split = F.when(F.col(c.MALFORMED).isNull(), split)
     missing = {field.name: F.lit(None).cast(field.dataType) for field in payload if field.name not in records.columns}
     came = {_CAME: c.to_us("_modified") if isinstance(source, DeltaSource) else F.col(_A)} if reads_tables else {}
+    if reads_tables:
+        came[PLACE] = F.col(PLACE) if PLACE in records.columns else F.lit(None).cast("bigint")
     whole = records.withColumns({c.SOURCE: F.lit(source.name), c.SPLIT: split, **missing, **came})
     return whole.select(*payload.names, _A, *came, c.SOURCE, c.SPLIT, c.POSITION, c.FILE, c.MALFORMED)
 
@@ -275,8 +309,12 @@ def _from_start(records: DataFrame, from_us: int | None) -> tuple[DataFrame, int
 
 def _write_log(
     workspace: Workspace, plan: Plan, found: Waiting, records: DataFrame, payload: StructType
-) -> tuple[int, dict[str, int]]:
-    """Writes the records, numbered; returns how many, and the first and the last clock of the log if there is one."""
+) -> tuple[int, dict[str, int], pa.Table]:
+    """Writes the records, numbered.
+
+    Returns:
+        How many, the first and the last clock of the log if there is one, and which of them take places of others.
+    """
     spec = workspace.spec
     before_us, first_us = workspace.log_clock_us(), workspace.first_clock_us()
     stretches = _stretches(workspace, found)
@@ -302,9 +340,19 @@ def _write_log(
                 few = log.rows <= FEW_RECORDS
                 workspace.lake.append(tables.RAW_EVENTS, rows, attempt=plan.attempt, expect=expect, are_few=few)
             _ensure_unchanged(found)  # they were read once more
-        arrivals = _last_arrivals(workspace, plan, log, stretches)
+        corrects = any(one.how == "corrected" for one in found.versions)
+        new = replace(log, frame=log.frame.where(F.col(PLACE).isNull())) if corrects else log
+        arrivals = _last_arrivals(workspace, plan, new, stretches, is_whole=not corrects)
+        taken = _taken(log) if corrects else _NOT_ONE
     clocks = {"clock_us": clock_us, "first_clock_us": first_us}
-    return log.rows, {name: us for name, us in clocks.items() if us is not None} | arrivals
+    return log.rows, {name: us for name, us in clocks.items() if us is not None} | arrivals, taken
+
+
+def _taken(log: Numbered) -> pa.Table:
+    """The records that take places of others: their source, their number and the place."""
+    if not log.rows:
+        return _NOT_ONE
+    return log.frame.where(F.col(PLACE).isNotNull()).select(c.SOURCE, c.SEQ, PLACE).toArrow()
 
 
 def _pieces(
@@ -377,7 +425,10 @@ def _numbered(
         texts = [source for source in spec.sources if isinstance(source, FilesSource) and source.format != "parquet"]
         return numbered(
             records,
-            (*([F.col(_CAME).asc_nulls_last()] if spec.reads_tables else []), *log_order(order)),
+            (
+                *([F.col(_CAME).asc_nulls_last(), F.col(PLACE).asc_nulls_last()] if spec.reads_tables else []),
+                *log_order(order),
+            ),
             start=plan.first_seq,
             name=c.SEQ,
             instant_us=F.col(came) if order == "arrival_time" else None,
@@ -393,7 +444,7 @@ def _numbered(
 
 
 def _last_arrivals(
-    workspace: Workspace, plan: Plan, log: Numbered, stretches: Sequence[Stretch] | None
+    workspace: Workspace, plan: Plan, log: Numbered, stretches: Sequence[Stretch] | None, *, is_whole: bool
 ) -> dict[str, int]:
     """The last arrival of each source and when it was seen: of this ingestion, else as an earlier one left it.
 
@@ -406,7 +457,7 @@ def _last_arrivals(
         came: dict[str, int | None] = {
             one.source: one.last_us for one in sorted(stretches, key=lambda one: one.last_us)
         }
-    elif len(sources) == 1:
+    elif len(sources) == 1 and is_whole:
         came = {sources[0].name: max((us for us in log.highest.values() if us is not None), default=None)}
     else:
         by_source = log.frame.groupBy(c.SOURCE).agg(F.max(_A).alias("arrival_us"))
@@ -426,6 +477,14 @@ def _with_arrival(records: DataFrame, source: Source, time_zone: str, versions: 
     So it is where the expression gives none or the record is malformed, and where a broker, the log of a table or a
     file system says a time of no such year.
     """
+    found = _own_arrival(records, source, time_zone, versions)
+    if PLACE not in records.columns:
+        return found
+    # With the place of another record it takes its arrival: so it moves no clock, and is not late where that was not.
+    return found.withColumn(_A, F.when(F.col(PLACE).isNull(), F.col(_A)).otherwise(F.col(PLACE_ARRIVAL)))
+
+
+def _own_arrival(records: DataFrame, source: Source, time_zone: str, versions: Sequence[TableVersion]) -> DataFrame:
     if source.arrival_time is None:
         came = c.to_us("_modified")
         is_told = came.between(c.MIN_US, c.MAX_US)

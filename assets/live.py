@@ -26,13 +26,15 @@ from pydantic import Field
 
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.batch.clocks import clock_of_tick, why_never
-from tidemark.assets.day_partitions import show_days, show_days_first
+from tidemark.assets.corrections import due
+from tidemark.assets.day_partitions import show_days, show_days_first, show_days_held
 from tidemark.assets.display import metadata as show
 from tidemark.assets.display.time_metadata import of_time_adjustment
 from tidemark.assets.held_back import held_back_check, held_back_result
 from tidemark.assets.ingestion import Ingested, ingest
 from tidemark.assets.planning import LogSegment, next_segment
 from tidemark.assets.rebuild.former_windows import rename_windows
+from tidemark.assets.rebuild.switch import rebuild
 from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, run_tags, say_who_runs, told_to_dagster
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.spec_changes import ensure_taken
@@ -64,6 +66,7 @@ class BatchSettings(ConfigurableResource[None]):
     )
 
 
+_MOST_NAMED = 3  # corrections in the reason of a rebuild; `log_control` has all
 StageResult = MaterializeResult[None] | AssetCheckResult
 
 NOTHING_ASKED = BatchSettings()
@@ -150,11 +153,16 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         rename_windows(workspace, context.run.run_id)
         show_days_first(context.instance, workspace)
         keep_names(workspace)  # of a commit that a dead run left; and nothing is begun where they cannot be kept
+        _settle(context, workspace)  # what a dead run has left: nothing is read before
         done = _read(context, workspace, tidemark_batch)
+        while done is not None and _may_settle_later(workspace):
+            more = _read(context, workspace, tidemark_batch)
+            done = done if more is None else done.then(more)
+        _settle(context, workspace)
         if tidemark_batch.live and (why := why_never(spec)):
             context.log.info("live has no effect: %s", why)
         yield held_back_result(spec, done.found.held_back if done else held_back_now(workspace))
-        has_read = done is not None and bool(done.records or done.found.copies)
+        has_read = done is not None and bool(done.records or done.found.copies or done.corrections)
         if not has_read and _next(workspace, tidemark_batch).is_empty:
             context.log.info("nothing new")
             return
@@ -176,6 +184,11 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
                 **show.table(workspace.lake, tables.RAW_EVENTS),
                 **show.numbers(numbers),
                 **({"read_before": show.sentences(found.read_before, of="file")} if found.copies else {}),
+                **(
+                    {"corrections": show.sentences(done.corrections, of="version")}
+                    if done and done.corrections
+                    else {}
+                ),
                 **({"new_columns": show.sentences(done.first_met, of="source")} if done and done.first_met else {}),
             }
         )
@@ -195,9 +208,28 @@ def _read(context: AssetExecutionContext, workspace: Workspace, asked: BatchSett
     done = ingest(workspace, context.run.run_id, reread=asked.reread, end_of_input=asked.end_of_input)
     found = done.found
     errors = (error.found for error in found.errors)
-    for sentence in (*errors, *found.read_before, *found.passed_over, *done.first_met):
+    for sentence in (*errors, *found.read_before, *found.passed_over, *done.first_met, *done.corrections):
         context.log.warning(printable(sentence))
     return done
+
+
+def _may_settle_later(workspace: Workspace) -> bool:
+    """Whether versions are waiting that may correct more of the log: then all is computed anew once."""
+    corrected = due(workspace)
+    if not corrected.sentences or corrected.moves_clock or must_process_first(workspace):
+        return False
+    return any(not version.is_empty for version in waiting_input(workspace).versions)
+
+
+def _settle(context: AssetExecutionContext, workspace: Workspace) -> None:
+    """Make the derived tables anew where records were corrected that they were computed from."""
+    corrected = due(workspace).sentences
+    if not corrected:
+        return
+    for sentence in corrected:
+        workspace.tell(sentence)
+    rebuild(workspace, context.run.run_id, "; ".join(corrected[:_MOST_NAMED]))
+    show_days_held(context.instance, workspace)
 
 
 def _ordered_events(spec: Spec, run: LiveRun) -> AssetsDefinition:

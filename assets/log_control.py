@@ -1,14 +1,14 @@
 """The control items of the log, `log_control`: what was committed of them, and the waits of aligned sources.
 
-Here: their kinds, whether the log was flushed and reopened, which sources wait at a batch. Not here: the items that a
-batch writes (time_adjustment.py), which source waits (waiting_input.py), what a wait means for idleness
+Here: their kinds, adding some, whether the log was flushed and reopened, which sources wait at a batch. Not here: the
+items that a batch writes (time_adjustment.py), which source waits (waiting_input.py), what a wait means for idleness
 (timeops/watermark/fold.py).
 
 A wait is an item so that idleness can be told from waiting ever after (F).
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,9 @@ SPEC, END_OF_INPUT, TICK, REOPEN = "spec", "end_of_input", "tick", "reopen"
 DATA_LOSS = "data_loss"  # behind this record offsets of Kafka are missing: they were gone before they were read
 WAIT = "wait"  # from here on the sources and splits in its argument wait, and no others
 EXCLUDE, INCLUDE = "exclude", "include"  # the records in its argument are no part of the log, or are again
+CORRECTION = (
+    "correction"  # the records in its argument take the places of others, or leave the log: upstream they did
+)
 REBUILD = "rebuild"  # the log was judged anew from its beginning: the items after this one are all of it
 
 
@@ -36,6 +39,18 @@ def recorded(workspace: Workspace, *kinds: str) -> list[dict[str, Any]]:
     items = items.filter(pc.is_in(items["kind"], value_set=pa.array(kinds)))
     found = sorted(items.to_pylist(), key=lambda item: int(item["_control_seq"]))
     return found if anew is None else [item for item in found if item["_control_seq"] > anew]
+
+
+def write_items(workspace: Workspace, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add items after those that are there."""
+    there = workspace.base_rows(tables.LOG_CONTROL).num_rows
+    items = [{**row, "_control_seq": there + number} for number, row in enumerate(rows)]
+    workspace.lake.append_rows(
+        tables.LOG_CONTROL,
+        pa.Table.from_pylist(items, schema=tables.LOG_CONTROL_SCHEMA),
+        expect=workspace.ready(tables.LOG_CONTROL, plan),
+        attempt=plan.attempt,
+    )
 
 
 def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:

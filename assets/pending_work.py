@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidemark.assets.corrections import due
 from tidemark.assets.planning import next_segment
 from tidemark.assets.spec_changes import ensure_taken, renamed
 from tidemark.assets.waiting_input import Waiting, waiting_input
@@ -93,13 +94,16 @@ def _seen(source: FilesSource | DeltaSource | KafkaSource, base: Path) -> list[o
 def has_unprocessed(
     workspace: Workspace, *, flush: bool, tick_us: int | None = None, reopen: str | None = None
 ) -> bool:
-    """Whether a batch was left uncommitted, or the log has records, an end or a tick that no batch has processed."""
+    """Whether a batch was left uncommitted, or the log has what no batch has processed: records, an end, a tick.
+
+    So it is where records were corrected that batches had processed.
+    """
     if not workspace.exists:
         return False
     pending = workspace.batches.pending()
     if pending is not None and pending.kind != "rebuild":  # which has changed nothing that a run needs
         return True
-    if renamed(workspace):
+    if due(workspace).sentences or renamed(workspace):
         return True
     return not next_segment(workspace, None, flush=flush, tick_us=tick_us, reopen=reopen).is_empty
 
@@ -119,6 +123,8 @@ def _unprocessed(workspace: Workspace) -> str:
         return f"batch {pending.batch_id} was not committed"
     if names := renamed(workspace):
         return f"{' and '.join(names)} is the new name of a window"
+    if corrected := due(workspace).sentences:
+        return f"corrected, and not computed anew: {corrected[0]}"
     records = workspace.log_end() - workspace.processed_end()
     return f"{records:,} records of the log are not processed" if records else ""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark.resources.batches.plans import Plan, this_process
-from tidemark.resources.workspace import WAITS, Workspace, plan_end, tick_of, waits_in
+from tidemark.resources.workspace import TAKEN, WAITS, Workspace, plan_end, tick_of, waits_in
 from tidemark.timeops.errors import BusyError, LakeError
 from tidemark.timeops.rules import Waiter, waiters_to_json
 from tidemark.timeops.zones import java_release, zone_problems, zones_of
@@ -100,7 +100,9 @@ def next_segment(
     if reopen is not None:
         _check_may_reopen(workspace, flushed=flushed)
     if flushed and end > first and reopen is None:
-        raise flushed_already(workspace)
+        if _has_new_records(workspace, first):
+            raise flushed_already(workspace)
+        return LogSegment(first, first, flushes=False)
     why = reopen if end > first else None
     most = min(max_events or MOST_RECORDS, MOST_RECORDS)
     waits = _who_waits(workspace)
@@ -137,6 +139,12 @@ def _who_waits(workspace: Workspace) -> frozenset[Waiter]:
     """Whom the latest ingestion left waiting: a batch of aligned sources has records of that one only."""
     read = workspace.batches.last_commit("ingest")
     return waits_in(read.plan) if read else frozenset()
+
+
+def _has_new_records(workspace: Workspace, first_seq: int) -> bool:
+    """Whether records came after some that do not just take the places of others."""
+    reads = [one for one in workspace.batches.history("ingest") if one.plan.first_seq >= first_seq]
+    return any(one.counts["records"] > one.counts.get(TAKEN, 0) for one in reads)
 
 
 def _check_may_reopen(workspace: Workspace, *, flushed: bool) -> None:

@@ -14,8 +14,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, DoubleType, FloatType, StructType, TimestampType
 
-from tidemark.assets.batch.batch import MATERIALIZED_RECORDS, records_between
+from tidemark.assets.batch.batch import MATERIALIZED_RECORDS
 from tidemark.assets.batch.clocks import clocks_behind, place_of
+from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import recorded
 from tidemark.assets.rebuild.replay import REPLAYED_KINDS, pieces_left
 from tidemark.assets.schemas import log_schema, payload_of, table_schemas

@@ -231,7 +231,12 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
     show_report(Workspace(file, settings.warehouse), done)
     if options.reopen is not None and not done.batches:
         say(f"{name}: it stays flushed, as there is no new input: --reopen noted nothing.")
-    _say_all([f"{name}: {sentence}" for sentence in (*done.alerts, *done.passed_over, *done.new_columns)])
+    _say_all(
+        [
+            f"{name}: {sentence}"
+            for sentence in (*done.alerts, *done.passed_over, *done.new_columns, *done.corrections)
+        ]
+    )
     if done.waiting:
         say(f"{name}: {len(done.waiting)} file(s) are younger than `settle`: run again to take them.")
     if done.read_before:

@@ -24,6 +24,7 @@ from dagster import (
 )
 
 from tidemark.assets.batch.clocks import clock_of_tick
+from tidemark.assets.corrections import corrections_after
 from tidemark.assets.day_partitions import show_days_first
 from tidemark.assets.held_back import NAME as HELD_BACK
 from tidemark.assets.held_back import tell_dagster
@@ -94,6 +95,7 @@ class RunReport:
         passed_over: One sentence for each version of a table whose changes were not read.
         read_before: One sentence for each file that was not read because another one with the same bytes was.
         alerts: What checks that hold nothing back have found, a sentence for each.
+        corrections: A sentence for each version of a table that has corrected the log.
         new_columns: A sentence for each source that has columns which no `schema` names, and had none of them before.
     """
 
@@ -105,6 +107,7 @@ class RunReport:
     passed_over: tuple[str, ...] = ()
     alerts: tuple[str, ...] = ()
     new_columns: tuple[str, ...] = ()
+    corrections: tuple[str, ...] = ()
 
 
 def run_pipeline(
@@ -150,6 +153,7 @@ def run_pipeline(
         report.read_before += tuple(copy.copy_sentence for copy in copies_after(workspace, before))
         for read in workspace.batches.history("ingest", after=before):
             report.new_columns += tuple(first_met(file.spec, read.plan.input))
+        report.corrections += tuple(corrections_after(workspace, before))
         _add(report, workspace, after=before)
         if options.live and _ended_with_tick(workspace):  # by now the wall clock has gone on
             return report
@@ -198,6 +202,8 @@ def _last_batch(workspace: Workspace) -> int:
 
 def _add(report: RunReport, workspace: Workspace, *, after: int) -> None:
     for commit in workspace.batches.history("process", after=after):
+        if commit.plan.is_replayed:  # its records were judged before
+            continue
         report.batches += 1
         for name, count in commit.counts.items():
             report.counts[name] = report.counts.get(name, 0) + count

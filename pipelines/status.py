@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from tidemark.assets.changes import changes_of
+from tidemark.assets.corrections import corrections_after, due
 from tidemark.assets.exclusions import excluded
 from tidemark.assets.pending_work import has_unprocessed
 from tidemark.assets.rebuild.shadow import begun
@@ -43,7 +44,8 @@ class Status:
         at_work: The batch that a live process works on.
         waiting: What the sources have that the log does not.
         ended: Tables of windows that the spec has no more.
-        excluded: How many records control items have taken out of the log.
+        excluded: How many records an operator has taken out of the log.
+        corrected: What a table that is read has corrected last, in a sentence; empty where nothing was.
         rebuild_begun: How far a rebuild has come that was begun and has not ended, in words; empty for none.
         wrong: A sentence or two for each thing that somebody has to look at.
         reads_files_only: Whether all that waits are files.
@@ -63,6 +65,7 @@ class Status:
     waiting: Waiting
     ended: tuple[str, ...]
     excluded: int
+    corrected: str
     rebuild_begun: str
     wrong: tuple[str, ...]
     reads_files_only: bool
@@ -96,7 +99,8 @@ def status_of(workspace: Workspace) -> Status:
         at_work=at_work,
         waiting=waiting,
         ended=tuple(_ended(workspace)) if last else (),
-        excluded=len(excluded(workspace).seqs),
+        excluded=len(excluded(workspace).by_hand),
+        corrected=next(reversed(corrections_after(workspace, -1)), "") if last else "",
         rebuild_begun=begun(workspace) if last else "",
         wrong=(*found, *_too_old(workspace, position, delay)),
         reads_files_only=workspace.spec.reads_files_only,
@@ -148,6 +152,8 @@ def _wrong_with_batches(workspace: Workspace, left: Plan | None) -> Iterator[str
         yield str(error)
     if changes := changes_of(workspace):
         yield str(foreign_error(workspace.lake, changes))
+    for correction in due(workspace).sentences:
+        yield f"{correction}: the tables are not made anew for it yet. To do: `tidemark run` does so."
     if left is not None:
         yield from _left_over(workspace, left)
         return

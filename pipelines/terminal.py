@@ -120,7 +120,7 @@ def show_report(workspace: Workspace, report: "RunReport") -> None:
     on = console()
     name = workspace.spec.name
     if report.batches == 0:
-        on.print(f"{name}: nothing new.")
+        on.print(f"{name}: {'corrected' if report.corrections else 'nothing new'}.")
         return
     on.print(f"{name}: {report.batches} batch{'es' if report.batches > 1 else ''}")
     commits = workspace.batches.history("process")
@@ -141,9 +141,10 @@ def lines_of(workspace: Workspace, commits: list[Commit], latest: int) -> list[L
     Args:
         workspace: The pipeline.
         commits: Its committed processing batches, in order.
-        latest: How many of them, from the end, are of this run.
+        latest: How many of them, from the end, are of this run; those that a rebuild made are not.
     """
-    added, in_all = sums(commits[-latest:]), sums(workspace.batches.counted())
+    own = [commit for commit in commits if not commit.plan.is_replayed][-latest:]
+    added, in_all = sums(own), sums(workspace.batches.counted())
     lines = [Line("records in", added.get("records", 0), in_all.get("records", 0))]
     if workspace.spec.outputs.ordered_events:
         lines.append(Line("ordered", ordered(added), ordered(in_all)))
@@ -162,8 +163,8 @@ def lines_of(workspace: Workspace, commits: list[Commit], latest: int) -> list[L
     for window in workspace.spec.windows:
         table = window_table(window.name)
         batches = workspace.lake.rows(table, workspace.base_of(table), columns=["_batch_id"])["_batch_id"].to_pylist()
-        first = commits[-latest].batch_id
-        lines.append(Line(f"rows of {table}", sum(batch >= first for batch in batches), len(batches)))
+        written = sum(batch >= own[0].batch_id for batch in batches) if own else 0
+        lines.append(Line(f"rows of {table}", written, len(batches)))
     return lines
 
 

@@ -167,7 +167,10 @@ LOG_CONTROL_SCHEMA = pa.schema(
     [
         ("_after_seq", pa.int64()),  # the item stands behind this record of the log; -1 before the first
         ("_control_seq", pa.int64()),  # 0, 1, 2, ... over the whole log: orders items behind the same record
-        ("kind", pa.string()),  # spec, tick, wait, data_loss, end_of_input, reopen, rebuild, exclude, include
+        (
+            "kind",
+            pa.string(),
+        ),  # spec, tick, wait, data_loss, end_of_input, reopen, rebuild, exclude, include, correction
         ("clock", _INSTANT),
         ("argument", pa.string()),  # JSON
         ("reason", pa.string()),

@@ -53,6 +53,8 @@ LAST_ARRIVAL, LAST_SEEN = "last_arrival_us", "last_seen_us"
 """Counts of an ingestion, with the name of a source behind a dot: when its last record arrived, and when it was read
 by the wall clock."""
 
+TAKEN = "taken"  # of the counts of an ingestion: records that took the places of others
+
 POSITIONS = "positions"  # of the input of an ingestion's plan: where each source of Kafka stands behind it
 LOST = "lost"  # of it too: by source of Kafka the offsets that were gone before they were read
 LOST_TABLES = "lost_tables"  # of the input of a rebuild's plan: tables that it makes anew in empty folders

@@ -16,8 +16,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from tidemark.assets.backfill.log_range import LogRange, range_of_windows
-from tidemark.assets.batch.batch import MATERIALIZED_RECORDS, BatchWriter, records_between
+from tidemark.assets.batch.batch import MATERIALIZED_RECORDS, BatchWriter
 from tidemark.assets.batch.clocks import clocks_behind, place_of
+from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, waiters_of
 from tidemark.assets.planning import LogSegment, at_work, zone_data
 from tidemark.assets.rebuild.former_windows import rename_windows

@@ -17,10 +17,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.clocks import clocks_behind, place_of
-from tidemark.assets.exclusions import without_excluded
+from tidemark.assets.exclusions import as_judged, excluded, records_between
 from tidemark.assets.log_control import waits_of, was_reopened
 from tidemark.assets.planning import segment_of
-from tidemark.assets.schemas import log_schema, payload_of
 from tidemark.assets.state.dedup import Span, known_first_times, spans_of
 from tidemark.assets.state.releases import held_before
 from tidemark.assets.state.timelines import timelines_before
@@ -285,18 +284,13 @@ class Batch(BatchWriter):
         return self.workspace.lake.read(tables.window_table(window), filters=of_batch)
 
 
-def records_between(workspace: Workspace, first_seq: int, end_seq: int) -> DataFrame:
-    """The records of the log from one number on and before another; files without any are not opened."""
-    segment = [(c.SEQ, ">=", first_seq), (c.SEQ, "<", end_seq)]
-    records = workspace.read_base(tables.RAW_EVENTS, filters=segment)
-    return _as_of_now(workspace, records, first_seq, end_seq)
-
-
 def some_records(workspace: Workspace, first_seq: int, end_seq: int, seqs: Array) -> DataFrame | None:
     """Some of these records, which Arrow finds in a fraction of the time that Spark takes.
 
-    None where they are too large for the memory of this process.
+    None where they are too large for the memory of this process, or others have taken the places of some.
     """
+    if excluded(workspace).is_taken(first_seq, end_seq):
+        return None
     lake, table, wanted = workspace.lake, tables.RAW_EVENTS, np.sort(seqs)
     version = workspace.base_of(table)
     schema: pa.Schema = lake.dataset(table, version).schema
@@ -309,11 +303,4 @@ def some_records(workspace: Workspace, first_seq: int, end_seq: int, seqs: Array
         size += found[-1].nbytes
         if size > FEW_BYTES:
             return None
-    return _as_of_now(workspace, lake.frame(table, pa.Table.from_batches(found, schema)), first_seq, end_seq)
-
-
-def _as_of_now(workspace: Workspace, records: DataFrame, first_seq: int, end_seq: int) -> DataFrame:
-    """Records as a batch judges them, without those that are excluded."""
-    # The log may have been read by another spec: a column that came later is null, one that has gone is left out.
-    records = records.to(log_schema(payload_of(workspace))) if workspace.log_of else records
-    return without_excluded(workspace, records, first_seq, end_seq)
+    return as_judged(workspace, lake.frame(table, pa.Table.from_batches(found, schema)), first_seq, end_seq)

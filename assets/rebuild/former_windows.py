@@ -16,10 +16,10 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidemark.assets.log_control import SPEC, recorded
+from tidemark.assets.log_control import SPEC, recorded, write_items
 from tidemark.assets.planning import at_work
 from tidemark.assets.rebuild.shadow import when_free
-from tidemark.assets.rebuild.switch import add_items, item_of
+from tidemark.assets.rebuild.switch import item_of
 from tidemark.assets.schemas import end_tables, payload_of
 from tidemark.assets.spec_changes import renamed
 from tidemark.assets.state.windows import has_marks, live_events
@@ -76,7 +76,7 @@ def rename_windows(workspace: Workspace, run_id: str) -> None:
         said = json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         why = ", ".join(f"{old} is {new} now" for new, old in names.items())
         item = item_of(SPEC, why, plan) | {"argument": said, "_after_seq": (plan.end_seq or 0) - 1}
-        add_items(workspace, plan, [item])
+        write_items(workspace, plan, [item])
         end_tables(workspace)
         versions, now = workspace.outputs(plan), workspace.clock.now()
         workspace.batches.commit(plan, _counts(workspace, names), versions, now, reason=why)

@@ -8,12 +8,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from tidemark.assets.exclusions import (
+    Excluded,
     Numbers,
-    arrivals_of,
     excluded,
+    moved_clock,
     ranges_of,
 )
 from tidemark.assets.log_control import EXCLUDE, INCLUDE
@@ -56,7 +56,7 @@ def rejudge(workspace: Workspace, run_id: str, decision: Decision) -> tuple[Comm
     """
     ensure_can_begin(workspace)
     kind, numbers = _asked(workspace, decision)
-    argument = {"records": ranges_of(numbers), "moved_clock": _moved_clock(workspace, numbers)}
+    argument = {"records": ranges_of(numbers), "moved_clock": moved_clock(workspace, numbers)}
     item = {
         "_after_seq": OPEN_END,
         "kind": kind,
@@ -73,12 +73,13 @@ def _asked(workspace: Workspace, decision: Decision) -> tuple[str, Numbers]:
         numbers = numbers_where(
             workspace.lake, tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS), decision.where, c.SEQ
         )
-        numbers = np.setdiff1d(numbers, out.seqs)
+        numbers = np.setdiff1d(out.places_of(numbers), out.by_hand)
     else:
         numbers = np.unique(np.array([*decision.exclude, *decision.include], np.int64))
     kind = INCLUDE if decision.include else EXCLUDE
     _refuse_unfit(workspace, numbers, end)
-    known = np.isin(numbers, out.seqs)
+    _refuse_corrected(out, numbers)
+    known = np.isin(numbers, out.by_hand)
     if kind == EXCLUDE and known.any():
         raise SpecError(f"Record {numbers[known][0]} is excluded already", expected="records that are in the log")
     if kind == INCLUDE and not known.all():
@@ -104,8 +105,12 @@ def _refuse_unfit(workspace: Workspace, numbers: Numbers, end: int) -> None:
         )
 
 
-def _moved_clock(workspace: Workspace, numbers: Numbers) -> bool:
-    """Return whether one of some records has moved the clock of the log, as it is stored."""
-    found = arrivals_of(workspace, int(numbers[0]), int(numbers[-1]) + 1, c.CLOCK)
-    own = found.filter(pa.array(np.isin(found[c.SEQ].to_numpy(), numbers)))
-    return bool((own[c.ARRIVAL].cast(pa.int64()).to_numpy() == own[c.CLOCK].cast(pa.int64()).to_numpy()).any())
+def _refuse_corrected(out: Excluded, numbers: Numbers) -> None:
+    gone = numbers[np.isin(numbers, out.corrected)]
+    if not len(gone):
+        return
+    place = out.places[out.records == gone[0]]
+    raise SpecError(
+        f"Record {gone[0]} " + (f"is in the place of record {place[0]}" if len(place) else "was corrected upstream"),
+        expected="the number that derived tables have" if len(place) else "records that are in the log",
+    )

@@ -109,8 +109,17 @@ class Shadow:
         """What makes it another rebuild: of what was begun for one, another one takes nothing."""
         made_by = installed_version("tidemark")
         spec = self.workspace.spec.fingerprint()
-        taken = _digest(json.dumps([[item["kind"], item["argument"]] for item in self.items]))
-        return {"spec": spec, "tidemark": made_by, "windows": sorted(self.windows), "items": taken}
+        return {"spec": spec, "tidemark": made_by, "windows": sorted(self.windows), "items": self._taken}
+
+    @property
+    def _taken(self) -> str:
+        """What is decided on the log: corrections come while a rebuild is at work."""
+        return _digest(json.dumps([[item["kind"], item["argument"]] for item in items_of(self.tables)]))
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the log was corrected since the rebuild began."""
+        return self._taken != str(self._what["items"])
 
     @property
     def is_superseded(self) -> bool:

@@ -13,11 +13,10 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from tidemark.assets.exclusions import items_of, log_clocks
-from tidemark.assets.log_control import REBUILD, SPEC, recorded
+from tidemark.assets.log_control import REBUILD, SPEC, recorded, write_items
 from tidemark.assets.planning import at_work
 from tidemark.assets.rebuild.of_windows import (
     corrections,
@@ -65,11 +64,14 @@ def rebuild(
         SpecError: The spec does not go with the log.
         BusyError: Another rebuild is at work.
     """
-    shadow = Shadow(workspace, run_id, tuple(windows), tuple(items))
-    shadow.begin()
-    shadow.catch_up()
-    shadow.keep_numbers()
-    plan, broken = when_free(workspace, partial(_plan, shadow))
+    planned = None
+    while planned is None:  # else the log was corrected while it was judged
+        shadow = Shadow(workspace, run_id, tuple(windows), tuple(items))
+        shadow.begin()
+        shadow.catch_up()
+        shadow.keep_numbers()
+        planned = when_free(workspace, partial(_plan, shadow))
+    plan, broken = planned
     with at_work(workspace, plan):
         shadow.catch_up(is_last=True)
         committed = (_switch_windows if windows else _switch)(shadow, plan, broken, reason)
@@ -78,8 +80,11 @@ def rebuild(
     return committed
 
 
-def _plan(shadow: Shadow) -> tuple[Plan, Mapping[str, LakeError]]:
+def _plan(shadow: Shadow) -> tuple[Plan, Mapping[str, LakeError]] | None:
     """Take on the batch that switches the tables; return it, and the tables that are broken.
+
+    Returns:
+        None where the log is another one than when the rebuild began.
 
     Raises:
         BusyError: A run is at work.
@@ -93,6 +98,8 @@ def _plan(shadow: Shadow) -> tuple[Plan, Mapping[str, LakeError]]:
             expected="one spec until a rebuild ends",
             remedy="Run `tidemark rebuild SPEC` again: it begins anew. The tables are as they were",
         )
+    if shadow.is_outdated:
+        return None
     broken = workspace.broken_tables()
     # Those whose log is gone or cannot be read begin in an empty folder.
     given: dict[str, Any] = {LOST_TABLES: [table for table in broken if not _has_log(workspace, table)]}
@@ -135,7 +142,7 @@ def _switch(shadow: Shadow, plan: Plan, broken: Collection[str], reason: str | N
     again = beside.lake.rows(tables.LOG_CONTROL, beside.base_of(tables.LOG_CONTROL)).sort_by("_control_seq")
     here = {"_after_seq": workspace.log_end() - 1, "_batch_id": plan.batch_id}
     decided = [item if "_batch_id" in item else {**item, **here} for item in items_of(beside)]
-    add_items(workspace, plan, [item_of(REBUILD, reason, plan), *decided, *again.to_pylist()])
+    write_items(workspace, plan, [item_of(REBUILD, reason, plan), *decided, *again.to_pylist()])
     end_tables(workspace)
     versions = workspace.outputs(plan, but=broken) | of_broken | _emptied(workspace, plan, made)
     batches = beside.batches.history("process")
@@ -158,7 +165,7 @@ def _switch_windows(shadow: Shadow, plan: Plan, broken: Collection[str], reason:
     spec = workspace.spec.canonical_json()
     if recorded(workspace, SPEC)[-1]["argument"] != spec:
         item = item_of(SPEC, reason or "tidemark rebuild --window", plan) | {"argument": spec}
-        add_items(workspace, plan, [item | {"_after_seq": (plan.end_seq or 0) - 1}])
+        write_items(workspace, plan, [item | {"_after_seq": (plan.end_seq or 0) - 1}])
     counts, versions = corrections(shadow), workspace.outputs(plan, but=broken) | of_broken
     return workspace.batches.commit(plan, counts, versions, workspace.clock.now(), reason=reason)
 
@@ -219,18 +226,6 @@ def _take_over(shadow: Shadow, table: str, made: Version, plan: Plan, *, compare
 def item_of(kind: str, reason: str | None, plan: Plan) -> dict[str, Any]:
     """Return a control item of a batch."""
     return {"_after_seq": -1, "kind": kind, "reason": reason or "tidemark rebuild", "_batch_id": plan.batch_id}
-
-
-def add_items(workspace: Workspace, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add items after those that are there."""
-    there = workspace.base_rows(tables.LOG_CONTROL).num_rows
-    items = [{**row, "_control_seq": there + number} for number, row in enumerate(rows)]
-    workspace.lake.append_rows(
-        tables.LOG_CONTROL,
-        pa.Table.from_pylist(items, schema=tables.LOG_CONTROL_SCHEMA),
-        expect=workspace.ready(tables.LOG_CONTROL, plan),
-        attempt=plan.attempt,
-    )
 
 
 def _emptied(workspace: Workspace, plan: Plan, made: Collection[str]) -> dict[str, int]:

@@ -100,6 +100,8 @@ def _status_lines(found: "Status") -> "Iterator[tuple[str, str]]":
             yield "by hand", ", ".join(found.by_hand)
         if found.excluded:
             yield "excluded", f"{plural(found.excluded, 'record')}, which `tidemark rejudge` took out of the log"
+        if found.corrected:
+            yield "corrected", found.corrected
         if found.ended:
             yield "ended", f"{', '.join(found.ended)}: the spec has no such window any more"
         yield "last batch", _last_batch(found)
@@ -164,6 +166,7 @@ def _as_json(found: "Status") -> dict[str, Any]:
         "dead_letters": found.dead_letters,
         "by_hand": list(found.by_hand),
         "excluded": found.excluded,
+        "corrected": found.corrected or None,
         "ended": list(found.ended),
         "rebuild_begun": found.rebuild_begun or None,
         "last_batch": last

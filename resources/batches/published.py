@@ -1,18 +1,77 @@
-"""Which versions of a table other pipelines may read: those that a batch of its own pipeline committed.
+"""Tables of other pipelines: which versions their batches committed, which batch that was, and under which spec.
 
 Here: finding the pipeline that a table is of. Not here: reading its tables consistently (snapshot.py).
 """
 
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow.compute as pc
+
 from tidemark.resources.batches.batch_log import BatchLog
+from tidemark.resources.batches.plans import Commit
 from tidemark.resources.lake.lake import Lake
 from tidemark.resources.places.place import Place, relative
-from tidemark.resources.tables import BATCHES, RAW_EVENTS
+from tidemark.resources.tables import BATCHES, LOG_CONTROL, RAW_EVENTS
+
+
+@dataclass(frozen=True)
+class Published:
+    """A table of a pipeline.
+
+    Attributes:
+        root: Folder of the pipeline.
+        table: Name of the table.
+    """
+
+    root: Place
+    table: str
+
+    @cached_property
+    def _commits(self) -> list[Commit]:
+        return BatchLog(Lake(self.root)).every_commit()
+
+    @property
+    def versions(self) -> list[int]:
+        """The versions that batches committed, in order.
+
+        Between them stand what a batch has written that is not committed yet, or that was taken back.
+
+        Raises:
+            LakeError: The pipeline's log of batches cannot be read.
+        """
+        found = {commit.table_versions.get(self.table) for commit in self._commits}
+        return sorted(version for version in found if version is not None)
+
+    def commit_of(self, version: int) -> Commit | None:
+        """Return the first commit that names a version, which is the batch that made it."""
+        found = (one for one in self._commits if one.table_versions.get(self.table) == version)
+        return next((one for one in found if not one.plan.is_replayed), None)
+
+    @property
+    def spec(self) -> str | None:
+        """The spec that the pipeline was last processed with, as JSON; None before the first batch."""
+        lake = Lake(self.root)
+        if not lake.exists(LOG_CONTROL):
+            return None
+        version = max((one.table_versions.get(LOG_CONTROL, 0) for one in self._commits), default=0)
+        items = lake.rows(LOG_CONTROL, version, columns=["_control_seq", "kind", "argument"])
+        specs = items.filter(pc.equal(items["kind"], "spec")).sort_by("_control_seq")
+        return specs["argument"][-1].as_py() if specs.num_rows else None
+
+
+def pipeline_of(folder: Place) -> Published | None:
+    """Return the table of a pipeline that is in a folder; None where it is of no pipeline."""
+    above: list[Place] = [*folder.parents]
+    for root in above[:2]:  # `<pipeline>/<table>` and `<pipeline>/windows/<name>`
+        lake = Lake(root)
+        if all((lake.path(table) / "_delta_log").is_dir() for table in (BATCHES, RAW_EVENTS)):
+            return Published(root, relative(folder, root))
+    return None
 
 
 def committed_versions(folder: Place) -> list[int] | None:
     """The versions of a table that batches committed, in order; None of a table that is of no pipeline.
-
-    Between them stand what a batch has written that is not committed yet, or that was taken back.
 
     Args:
         folder: Folder of the table.
@@ -20,11 +79,5 @@ def committed_versions(folder: Place) -> list[int] | None:
     Raises:
         LakeError: The pipeline's log of batches cannot be read.
     """
-    above: list[Place] = [*folder.parents]
-    for root in above[:2]:  # `<pipeline>/<table>` and `<pipeline>/windows/<name>`
-        lake = Lake(root)
-        if all((lake.path(table) / "_delta_log").is_dir() for table in (BATCHES, RAW_EVENTS)):
-            table = relative(folder, root)
-            found = {commit.table_versions.get(table) for commit in BatchLog(lake).every_commit()}
-            return sorted(version for version in found if version is not None)
-    return None
+    of = pipeline_of(folder)
+    return None if of is None else of.versions

@@ -87,7 +87,7 @@ class DataFile:
         path: As the log spells it: a URL, from the folder of the table unless it is absolute.
         size: Bytes.
         rows: How many it has; 0 where the log does not say.
-        partition: Values of the partition columns, as JSON.
+        partition: Values of the partition columns, as JSON; of a removed file none where the log does not say.
         has_vector: Some of its rows are marked as deleted.
     """
 
@@ -116,7 +116,7 @@ class Commit:
         at_us: When, by its own word, microseconds since the epoch; None outside the years 0001 to 9999.
         operation: What was done, as the writer names it.
         added: Files with new rows.
-        removed: Paths of files whose rows it took away.
+        removed: Files whose rows it took away, as far as the entry tells of them.
         feed: Files that say which rows it changed.
         metadata: The new layout as JSON; None where it is the old one.
         protocol: The new protocol as JSON; None where it is the old one.
@@ -127,7 +127,7 @@ class Commit:
     at_us: int | None
     operation: str
     added: tuple[DataFile, ...]
-    removed: tuple[str, ...]
+    removed: tuple[DataFile, ...]
     feed: tuple[DataFile, ...]
     metadata: str | None
     protocol: str | None
@@ -206,7 +206,7 @@ def _parsed(path: Place, version: int, entry: tuple[int, int]) -> Commit:
         at_us=at_us if is_instant(at_us) else None,
         operation=str(info.get("operation", "a commit that does not say what it did")),
         added=tuple(_data_file(action) for action in found.get("add", ()) if action.get("dataChange", True)),
-        removed=tuple(action["path"] for action in found.get("remove", ()) if action.get("dataChange", True)),
+        removed=tuple(_removed(action) for action in found.get("remove", ()) if action.get("dataChange", True)),
         feed=tuple(map(_data_file, found.get("cdc", ()))),
         metadata=None if metadata is None else json.dumps(metadata),
         protocol=None if protocol is None else _protocol(protocol),
@@ -218,6 +218,10 @@ def _protocol(action: Mapping[str, Any]) -> str:
     """What a reader has to know, in one spelling."""
     known = {name: action[name] for name in ("minReaderVersion", "minWriterVersion")}
     return json.dumps({**known, "readerFeatures": sorted(action.get("readerFeatures") or ())})
+
+
+def _removed(action: Mapping[str, Any]) -> DataFile:
+    return _data_file({**action, "size": action.get("size") or 0})  # a writer need not say it
 
 
 def _data_file(action: Mapping[str, Any]) -> DataFile:

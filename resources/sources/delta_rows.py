@@ -8,9 +8,9 @@ no others. Delta then does what the table asks for: partitions, column mapping, 
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
 from pathlib import Path
@@ -105,13 +105,40 @@ def read_versions(
         own = list(group)
         if how == "whole":
             frames.extend(_records(_whole(spark, one, place), source, schema, zone) for one in own)
-        elif how == "added":
+        elif how == "added" or (how == "corrected" and _tells_files(own[0])):
             frames.append(_records(_added(spark, own, layout, place), source, schema, zone))
+        elif how == "corrected":
+            frames.extend(_records(_whole(spark, one, place), source, schema, zone) for one in own)
         else:
             frames.append(_records(_changed(spark, own), source, schema, zone))
     records = reduce(DataFrame.unionByName, frames) if frames else no_records(spark, source)
     ensure_same_table(versions)
     return FilesRead(records, tuple(version.state for version in versions))
+
+
+def _tells_files(version: TableVersion) -> bool:
+    return version.before is not None and version.before.files is not None
+
+
+def read_before(
+    spark: SparkSession, source: DeltaSource, version: TableVersion, place: Place, time_zone: str = "UTC"
+) -> DataFrame:
+    """Read the rows that a version may have changed as they were before it, as records; arguments as `read_versions`.
+
+    A column that the table did not have then, or with a type that does not fit, is null.
+    """
+    before, schema = version.before, schema_in_input(spark, source)
+    assert before is not None
+    old = replace(version, version=before.version, layout=before.layout, files=before.files or ())
+    rows = _whole(spark, old, place) if before.files is None else _added(spark, [old], before.layout, place)
+    there = StructType.fromJson(json.loads(before.layout.schema))
+    names = names_there(version.path, source, schema.names, there.names, of="table")
+    fits = [
+        field.name
+        for field in schema
+        if names[field.name] in there.names and is_lossless(there[names[field.name]].dataType, field.dataType)
+    ]
+    return _records(rows, source, schema, source.time_zone or time_zone, fits)
 
 
 def _check_types(versions: Sequence[TableVersion], source: DeltaSource, schema: StructType) -> None:
@@ -164,8 +191,10 @@ class _Rows:
         return cls(rows.select(*values, *place), names)
 
 
-def _records(rows: _Rows, source: DeltaSource, schema: StructType, time_zone: str) -> DataFrame:
-    """Rows as records; what `changes: rows` adds is a column as any other."""
+def _records(
+    rows: _Rows, source: DeltaSource, schema: StructType, time_zone: str, fits: Collection[str] | None = None
+) -> DataFrame:
+    """Rows as records; what `changes: rows` adds is a column as any other, and columns that do not fit are null."""
     values = {name: F.col(f"{_VALUE}{number}") for number, name in enumerate(rows.names)}
     if source.changes == "rows":
         values.setdefault(CHANGE_TYPE, F.lit("insert"))
@@ -174,6 +203,8 @@ def _records(rows: _Rows, source: DeltaSource, schema: StructType, time_zone: st
     names = names_there(source.path, source, schema.names, list(values), of="table")
     columns = {
         field.name: converted(values[names[field.name]], found[names[field.name]], field.dataType, time_zone)
+        if fits is None or field.name in fits
+        else F.lit(None).cast(field.dataType)
         for field in schema
     }
     others = [value.alias(name) for name, value in values.items() if name not in names.values()]

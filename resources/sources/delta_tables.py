@@ -9,7 +9,7 @@ Versions are read in order and none is left out, so an error at one stops the so
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
@@ -230,12 +230,28 @@ class _Walk:
         layout, before_us = None, self.last.modified_us if self.last is not None else None
         for first, version in steps:
             commits = [self._commit(one) for one in range(first, version + 1)]
+            layout_before = partial(self._layout_before, commits, layout)
             if layout is None:
                 layout = self._layout_at(commits[0])
             for commit in commits:
                 layout = self._layout_after(layout, commit)
             before_us = _order_of(commits[-1], before_us)
-            yield judged(self.source, self.folder, commits, layout, before_us, is_of_pipeline=is_of_pipeline)
+            yield judged(
+                self.source,
+                self.folder,
+                commits,
+                layout,
+                before_us,
+                layout_before=layout_before,
+                is_of_pipeline=is_of_pipeline,
+            )
+
+    def _layout_before(self, commits: Sequence[Commit], known: Layout | None, version: int) -> Layout:
+        """The layout of the table before some commits, of which the version before is known."""
+        if known is not None:
+            return known
+        is_as_after = all(commit.metadata is None and commit.protocol is None for commit in commits)
+        return self._layout_at(commits[0]) if is_as_after else open_table(self.folder, version).layout
 
     def _layout_at(self, commit: Commit) -> Layout:
         if commit.metadata is not None and commit.protocol is not None:
@@ -305,4 +321,6 @@ class _Walk:
             alignment is None or version.committed_us - ready[0].committed_us <= alignment.update_interval_us
         )
         room = self.source.max_bytes - sum(one.size for one in ready)
-        return len(ready) < most and version.size <= room and in_interval
+        # What a correction replaces is looked up in the log, which has all that came before it by then.
+        is_alone = "corrected" in (version.how, ready[-1].how)
+        return len(ready) < most and version.size <= room and in_interval and not is_alone

@@ -16,7 +16,23 @@ from tidemark.resources.sources.delta_log import DataFile, Layout, entry_path
 from tidemark.resources.sources.known_files import FileState
 from tidemark.timeops.errors import InputError
 
-How = Literal["whole", "added", "changed", "nothing"]
+How = Literal["whole", "added", "changed", "corrected", "nothing"]
+
+
+@dataclass(frozen=True)
+class Before:
+    """What was in a table before a version that changes rows.
+
+    Attributes:
+        version: The version before.
+        layout: The table's layout then.
+        files: The files whose rows the version took away, whole or in part; None where the whole tables before and
+            after it have to be compared, as the log marks single rows of files as deleted.
+    """
+
+    version: int
+    layout: Layout
+    files: tuple[DataFile, ...] | None
 
 
 @dataclass(frozen=True)
@@ -26,8 +42,10 @@ class TableVersion:
     Attributes:
         folder: Folder of the table.
         version: Its number.
-        how: The whole table as it is, the rows that were added, the rows that were changed, or nothing.
+        how: The whole table as it is, the rows that were added, the rows that the change feed tells, the rows that
+            differ from those before, or nothing.
         committed_us: When it was committed, microseconds since the epoch: later than the version before.
+        before: With `corrected` what was there before.
         is_timed: The time is the commit's own; else that was in no year of 0001 to 9999, and this one only orders.
         size: Bytes to be read.
         rows: Rows to be read, as far as the log of the table says.
@@ -48,6 +66,7 @@ class TableVersion:
     entry: tuple[int, int]
     passed_over: str = ""
     is_timed: bool = True
+    before: Before | None = None
 
     @property
     def path(self) -> str:

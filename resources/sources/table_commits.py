@@ -4,12 +4,13 @@ Here: judging commits, and the files and columns that reading them needs. Not he
 which versions are looked at (delta_tables.py).
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.delta_log import Commit, DataFile, Layout, place_of
 from tidemark.resources.sources.fitness import check_names, names_there
-from tidemark.resources.sources.known_versions import How, TableVersion, path_of
+from tidemark.resources.sources.known_versions import Before, How, TableVersion, path_of
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.spec import DeltaSource
@@ -17,11 +18,10 @@ from tidemark.timeops.spec.expressions import names_in_files
 from tidemark.timeops.utc import instant_of
 
 ANEW = "to read the table anew, give the pipeline another name or warehouse"
-_AS_IT_IS = "as it is now, in a pipeline of another `name` without `start_version` and `start_timestamp`"
-_BY_HISTORY = ". Of a window that revises its results read `history/<name>`, to which rows are only added"
+_FOLLOW = "take them in with `changes: follow`: the log is corrected, and what was computed of it is made anew"
 _BY_FEED = (
-    "; `changes: rows` in such a pipeline reads what later commits change, as rows with `_change_type`, where the "
-    "table keeps a change data feed"
+    "; in a pipeline of another `name`, `changes: rows` reads what later commits change, as rows with "
+    "`_change_type`, where the table keeps a change data feed"
 )
 
 
@@ -32,6 +32,7 @@ def judged(
     layout: Layout,
     at_us: int,
     *,
+    layout_before: Callable[[int], Layout],
     is_of_pipeline: bool = False,
 ) -> TableVersion:
     """What is to be read of one commit, or of those of one batch of another pipeline.
@@ -42,6 +43,7 @@ def judged(
         commits: One, or several that follow each other.
         layout: The layout of the table behind them.
         at_us: When the last one counts as committed, microseconds since the epoch.
+        layout_before: Returns the layout of the table at a version.
         is_of_pipeline: The table is one of a Tidemark pipeline.
 
     Raises:
@@ -50,8 +52,14 @@ def judged(
     last = commits[-1]
     added, lost = _net(commits)
     how: How = "added" if added else "nothing"
-    said, files, size = "", tuple(added), 0
-    if lost or any(file.has_vector for file in added):
+    said, files, size, before = "", tuple(added), 0, None
+    is_changed = bool(lost) or any(file.has_vector for file in added)
+    if is_changed and source.changes == "follow":
+        before = _before(commits[0].version - 1, layout_before, lost, added)
+        how, files = "corrected", () if before.files is None else files
+        size = sum(file.size for file in (*lost.values(), *(added if before.files is None else ())))
+        check_files(folder, [file.path for file in (*added, *lost.values())], last.version, "changed")
+    elif is_changed:
         how, files, said = _changed(source, folder, commits, layout, is_of_pipeline=is_of_pipeline)
         size = sum(file.size for file in (*last.feed, *last.added)) if how == "changed" else 0
     elif added:
@@ -60,7 +68,19 @@ def judged(
         check_fits(source, folder, layout, last.version)
     size, rows = size + sum(file.size for file in files), sum(file.rows for file in files)
     is_timed = last.at_us is not None
-    return TableVersion(folder, last.version, how, at_us, size, rows, files, layout, last.entry, said, is_timed)
+    about = (at_us, size, rows, files, layout, last.entry, said, is_timed)
+    return TableVersion(folder, last.version, how, *about, before)
+
+
+def _before(
+    version: int, layout_at: Callable[[int], Layout], lost: Mapping[str, DataFile], added: Sequence[DataFile]
+) -> Before:
+    """What was there before commits that took rows away."""
+    layout = layout_at(version)
+    untold = bool(layout.partitions) and any(not json.loads(file.partition) for file in lost.values())
+    if untold or any(file.has_vector for file in (*lost.values(), *added)):
+        return Before(version, layout, None)
+    return Before(version, layout, tuple(lost.values()))
 
 
 def _changed(
@@ -85,15 +105,15 @@ def _changed(
         raise InputError(
             what,
             expected="commits that only add rows, as `changes` is fail",
-            remedy=f"to go on without them, set `start_version: {last.version + 1}`: this commit is passed over, "
-            f"also rows that it adds, and what was computed from the old rows stays. To take them in, read the table "
-            f"{_AS_IT_IS}{_BY_HISTORY if is_of_pipeline else _BY_FEED}",
+            remedy=f"{_FOLLOW}. To go on without them, set `start_version: {last.version + 1}`: this commit is "
+            f"passed over, also rows that it adds, and what was computed from the old rows stays"
+            f"{'' if is_of_pipeline else _BY_FEED}",
         )
     if len(commits) > 1 and layout.has_change_feed:
         raise InputError(
             f"{what}, and so do other commits of the same batch: of several, the change data feed is not read",
             expected="windows of another pipeline that only ever give final rows",
-            remedy="read `history/<name>` of that pipeline, where its window has `history: true`",
+            remedy="set `changes: follow`, or read `history/<name>`, where its window has `history: true`",
         )
     if not layout.has_change_feed:
         raise InputError(
@@ -102,7 +122,7 @@ def _changed(
             remedy="set this property before rows are changed, or read `history/<name>` of a Tidemark pipeline; "
             "`changes: ignore` in a pipeline of another name passes over such commits",
         )
-    needed = [file.path for file in last.feed or last.added] + ([] if last.feed else list(last.removed))
+    needed = [file.path for file in last.feed or (*last.added, *last.removed)]
     check_files(folder, needed, last.version, "changed")
     return "changed", (), ""
 
@@ -135,21 +155,21 @@ def check_files(folder: Place, paths: Sequence[str], version: int, what: str) ->
             )
 
 
-def _net(commits: Sequence[Commit]) -> tuple[list[DataFile], set[str]]:
+def _net(commits: Sequence[Commit]) -> tuple[list[DataFile], dict[str, DataFile]]:
     """The files that commits added together, and those of before that they removed.
 
     What one of them added and a later one took back is neither: so an attempt that was undone leaves no trace.
     """
     added: dict[str, DataFile] = {}
-    lost: set[str] = set()
+    lost: dict[str, DataFile] = {}
     for commit in commits:
         gone = set(lost)
-        for path in commit.removed:
-            if added.pop(path, None) is None:
-                lost.add(path)
+        for file in commit.removed:
+            if added.pop(file.path, None) is None:
+                lost[file.path] = file
         for file in commit.added:
             if file.path in gone and not file.has_vector:
-                lost.discard(file.path)
+                lost.pop(file.path, None)
             else:
                 added[file.path] = file
     return list(added.values()), lost

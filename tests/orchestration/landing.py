@@ -103,12 +103,11 @@ def expected(warehouse: Place, spec: Spec, *, flush: bool, without: Collection[i
 
     Some records may be no part of it.
     """
-    log = sorted(table(warehouse, spec, "raw_events"), key=lambda row: row["_arrival_seq"])
-    assert [row["_arrival_seq"] for row in log] == list(range(len(log)))
-    log_end, log = len(log), [row for row in log if row["_arrival_seq"] not in without]
+    log = corrected_log(warehouse, spec)
+    end, log = log[-1]["_arrival_seq"] if log else -1, [row for row in log if row["_arrival_seq"] not in without]
     items: list[oracle.Record | oracle.Control] = [_record(row, spec.time) for row in log]
     controls = _controls(warehouse, spec)
-    assert (controls[-1:] == [oracle.Control(log_end - 1, "flush")]) == flush
+    assert (controls[-1:] == [oracle.Control(end, "flush")]) == flush
     for control in reversed(controls):
         items.insert(sum(row["_arrival_seq"] <= control.after_seq for row in log), control)
     first = _specs(warehouse, spec)[0][1]
@@ -117,6 +116,23 @@ def expected(warehouse: Place, spec: Spec, *, flush: bool, without: Collection[i
     )
     give_results_over(outcome, items, spec.windows)
     return outcome
+
+
+def corrected_log(warehouse: Place, spec: Spec) -> list[dict[str, Any]]:
+    """The log in order, row by row as it is with all corrections."""
+    raw = sorted(table(warehouse, spec, "raw_events"), key=lambda row: row["_arrival_seq"])
+    assert [row["_arrival_seq"] for row in raw] == list(range(len(raw)))
+    log = dict(enumerate(raw))
+    for item in _items(warehouse, spec):
+        said = json.loads(item["argument"]) if item["kind"] == "correction" else {"replaced": [], "records": []}
+        for place, record, count in said["replaced"]:
+            for n in range(count):
+                of_place = {name: raw[place + n][name] for name in ("_arrival_seq", "_arrival_time", "_clock")}
+                log[place + n] = log.pop(record + n) | of_place
+        for first, last in said["records"]:
+            for seq in range(first, last + 1):
+                del log[seq]
+    return [log[seq] for seq in sorted(log)]
 
 
 def _rules(warehouse: Place, spec: Spec) -> oracle.TimeRules:
@@ -164,6 +180,8 @@ def _record(row: Mapping[str, Any], time: TimeSpec) -> oracle.Record:
     event, bad = None, "malformed" if row["_malformed"] is not None else None
     if bad is None and row.get("ms") is not None:
         event = row["ms"] * 1_000
+    elif bad is None and isinstance(row["at"], datetime):
+        event = us(row["at"])
     elif bad is None and row["at"] is not None:
         try:
             event = us(datetime.fromisoformat(row["at"].replace("Z", "+00:00")))

@@ -255,7 +255,7 @@ def test_a_correction_in_another_pipelines_table_is_passed_over_or_read_anew(tmp
     said = only_error(look(tmp_path, read=first, committed=[0, 2]))
     assert "its pipeline has computed results anew, as a backfill or a revision does" in said
     assert "set `start_version: 3`" in said
-    assert "read `history/<name>`" in said
+    assert "take them in with `changes: follow`" in said
     add(tmp_path, 3)
     assert shown(look(tmp_path, source(start_version=3), first, committed=[0, 2, 3])) == [(3, "added", 1)]
     assert shown(look(tmp_path, committed=[0, 2, 3])) == [(3, "whole", 3)]  # under another name

@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidemark.assets.exclusions import excluded_by, numbers_in, ranges_of
+from tidemark.assets.exclusions import excluded_by, numbers_in, pairs_in, pairs_of, ranges_of
 
 
 def item(kind: str, *ranges: list[int], after: int = 99, moved: bool = False) -> dict[str, Any]:
     argument = json.dumps({"records": ranges, "moved_clock": moved})
     return {"kind": kind, "argument": argument, "_after_seq": after}
+
+
+def correction(*replaced: list[int], removed: list[list[int]] | None = None) -> dict[str, Any]:
+    argument = json.dumps({"records": removed or [], "replaced": replaced, "moved_clock": False})
+    return {"kind": "correction", "argument": argument, "_after_seq": 99}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -36,3 +41,26 @@ def test_what_moved_the_clock_concerns_all_that_was_read_until_then() -> None:
     out = excluded_by([item("exclude", [7, 7], moved=True), item("include", [7, 7], after=120, moved=True)])
     assert (out.seqs.tolist(), out.clock_until) == ([], 121)
     assert [out.concerns(100, 110), out.concerns(121, 130)] == [True, False]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_runs_hold_the_places_and_the_records_that_they_were_made_of(seed: int) -> None:
+    rng = random.Random(seed)
+    places = np.array(sorted(rng.sample(range(20), rng.randint(0, 20))), np.int64)
+    records = np.array(sorted(rng.sample(range(20, 45), len(places))), np.int64)
+    runs = pairs_of(places, records)
+    assert [numbers.tolist() for numbers in pairs_in(runs)] == [places.tolist(), records.tolist()]
+    assert all((b[0], b[1]) != (a[0] + a[2], a[1] + a[2]) for a, b in pairwise(runs))
+
+
+def test_a_record_that_took_a_place_gives_it_to_the_next_and_leaves_the_log_with_it() -> None:
+    first = correction([3, 10, 2], [7, 12, 1])
+    out = excluded_by([first])
+    assert (out.places.tolist(), out.records.tolist(), out.seqs.tolist()) == ([3, 4, 7], [10, 11, 12], [10, 11, 12])
+    out = excluded_by([first, correction([4, 13, 1]), item("exclude", [4, 4])])
+    assert (out.places.tolist(), out.records.tolist()) == ([3, 4, 7], [10, 13, 12])
+    assert out.seqs.tolist() == [4, 10, 11, 12, 13]
+    assert out.places_of(np.array([0, 4, 10, 11, 13])).tolist() == [0, 3, 4]
+    out = excluded_by([first, correction([4, 13, 1], removed=[[3, 3]])])
+    assert (out.places.tolist(), out.records.tolist(), out.seqs.tolist()) == ([4, 7], [13, 12], [3, 10, 11, 12, 13])
+    assert out.between(0, 10).tolist() == [3]

@@ -5,7 +5,7 @@ Here: the keys of `kind: delta`. Not here: the keys that every source has
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
@@ -17,6 +17,8 @@ from tidemark.timeops.utc import us_of
 
 CHANGE_TYPE = "_change_type"
 """With `changes: rows` what a record does: insert, delete, update_preimage or update_postimage."""
+
+Changes = Literal["fail", "follow", "ignore", "rows"]
 
 
 def _folder(path: str) -> str:
@@ -46,10 +48,11 @@ class DeltaSource(StoredSource):
         description="Folder of the table, relative to the spec file, such as ../bronze/orders, or its URL in a "
         "store, such as s3://bucket/bronze/orders."
     )
-    changes: Annotated[Literal["fail", "ignore", "rows"], one_of("fail", "ignore", "rows")] = Field(
+    changes: Annotated[Changes, one_of(*get_args(Changes))] = Field(
         default="fail",
-        description="A commit that updates or deletes rows: fail (nothing behind it is read), ignore (it is passed "
-        "over whole), or rows (the table's change data feed is read, with `_change_type` as a column).",
+        description="A commit that updates or deletes rows: fail (nothing after it is read), follow (the log is "
+        "corrected, and what was computed of it is made anew; best for results of another pipeline), ignore (it is "
+        "passed over whole), or rows (the table's change data feed is read, with `_change_type` as a column).",
     )
     start_version: (
         Annotated[
