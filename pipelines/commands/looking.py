@@ -96,14 +96,11 @@ def _status_lines(found: "Status") -> "Iterator[tuple[str, str]]":
         if found.held is not None:
             yield "held", f"{plural(found.held, 'event')}, which the watermark has not passed"
         yield "dead letters", f"{found.dead_letters:,}"
-        if found.by_hand:
-            yield "by hand", ", ".join(found.by_hand)
-        if found.excluded:
-            yield "excluded", f"{plural(found.excluded, 'record')}, which `tidemark rejudge` took out of the log"
-        if found.corrected:
-            yield "corrected", found.corrected
-        if found.ended:
-            yield "ended", f"{', '.join(found.ended)}: the spec has no such window any more"
+        taken = f"{plural(found.excluded, 'record')}, which `tidemark rejudge` took out of the log"
+        ended = f"{', '.join(found.ended)}: the spec has no such window any more"
+        said = {"by hand": ", ".join(found.by_hand), "excluded": taken if found.excluded else ""}
+        said |= {"corrected": found.corrected, "ended": ended if found.ended else ""}
+        yield from ((label, text) for label, text in said.items() if text)
         yield "last batch", _last_batch(found)
         if found.rebuild_begun:
             yield "rebuild", f"{found.rebuild_begun}; the same `tidemark rebuild` goes on with it"
