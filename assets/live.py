@@ -46,7 +46,7 @@ from tidemark.resources.batches.plans import Plan
 from tidemark.resources.catalog import keep_names
 from tidemark.resources.quality.checks import import_ahead
 from tidemark.resources.workspace import Workspace, plan_end, records_in
-from tidemark.timeops.errors import TidemarkError
+from tidemark.timeops.errors import BusyError, TidemarkError
 from tidemark.timeops.printable import printable
 from tidemark.timeops.spec import Spec
 
@@ -223,12 +223,17 @@ def _may_settle_later(workspace: Workspace) -> bool:
 
 def _settle(context: AssetExecutionContext, workspace: Workspace) -> None:
     """Make the derived tables anew where records were corrected that they were computed from."""
-    corrected = due(workspace).sentences
-    if not corrected:
+    corrected = due(workspace)
+    if not corrected.sentences:
         return
-    for sentence in corrected:
+    for sentence in corrected.sentences:
         workspace.tell(sentence)
-    rebuild(workspace, context.run.run_id, "; ".join(corrected[:_MOST_NAMED]))
+    try:
+        rebuild(workspace, context.run.run_id, "; ".join(corrected.sentences[:_MOST_NAMED]))
+    except BusyError as error:
+        if corrected.moves_clock:  # what is read now would get a wrong one
+            raise
+        workspace.tell(f"{error.found} It takes in what is corrected: it begins again when it comes to its end.")
     show_days_held(context.instance, workspace)
 
 

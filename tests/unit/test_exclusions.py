@@ -64,3 +64,32 @@ def test_a_record_that_took_a_place_gives_it_to_the_next_and_leaves_the_log_with
     out = excluded_by([first, correction([4, 13, 1], removed=[[3, 3]])])
     assert (out.places.tolist(), out.records.tolist(), out.seqs.tolist()) == ([4, 7], [13, 12], [3, 10, 11, 12, 13])
     assert out.between(0, 10).tolist() == [3]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_items_leave_the_log_that_a_table_of_places_has_after_them(seed: int) -> None:
+    rng = random.Random(seed)
+    log = {place: place for place in range(15)}
+    end, out_by_hand, items = 15, set[int](), []
+    for _ in range(rng.randint(1, 8)):
+        if rng.random() < 0.3:
+            place = rng.randrange(15)
+            kind = rng.choice(["exclude", "include"])
+            (out_by_hand.add if kind == "exclude" else out_by_hand.discard)(place)
+            items.append(item(kind, [place, place]))
+            continue
+        touched = sorted(rng.sample(sorted(log), rng.randint(0, min(4, len(log)))))
+        replaced = [place for place in touched if rng.random() < 0.6]
+        removed = [place for place in touched if place not in replaced]
+        records = list(range(end, end + len(replaced)))
+        new = list(range(end + len(replaced), end + len(replaced) + rng.randint(0, 2)))
+        end += len(replaced) + len(new)
+        pairs = pairs_of(np.array(replaced, np.int64), np.array(records, np.int64))
+        items.append(correction(*pairs, removed=ranges_of(np.array(removed, np.int64))))
+        log |= dict(zip(replaced, records, strict=True)) | {seq: seq for seq in new}
+        log = {place: record for place, record in log.items() if place not in removed}
+    found = excluded_by(items)
+    moved = dict(zip(found.places.tolist(), found.records.tolist(), strict=True))
+    there = {seq: moved.get(seq, seq) for seq in range(end) if seq not in set(found.seqs.tolist())}
+    assert there == {place: record for place, record in log.items() if place not in out_by_hand}
+    assert found.places.tolist() == sorted(moved)
