@@ -155,7 +155,8 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         keep_names(workspace)  # of a commit that a dead run left; and nothing is begun where they cannot be kept
         _settle(context, workspace)  # what a dead run has left: nothing is read before
         done = _read(context, workspace, tidemark_batch)
-        while done is not None and _may_settle_later(workspace):
+        more = done
+        while done is not None and more is not None and _may_settle_later(workspace):
             more = _read(context, workspace, tidemark_batch)
             done = done if more is None else done.then(more)
         _settle(context, workspace)

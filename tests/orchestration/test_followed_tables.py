@@ -17,6 +17,7 @@ from tests.orchestration.landing import LINES, START, assert_tables_equal_the_or
 from tests.orchestration.running import command, log_of, run
 from tests.orchestration.test_delta_sources import add, made, rows
 from tidemark.assets.pending_work import look
+from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.plans import NUMBERS
@@ -256,17 +257,23 @@ def test_a_run_that_dies_before_tables_are_made_anew_leaves_that_to_the_next(
     file, settings = made(tmp_path, "killed", SOURCE)
     table = add(tmp_path, rows(1, 30))
     run(tmp_path, "killed")
+    begun = Shadow(Workspace(file, settings.warehouse, lambda: spark), "begun")
+    begun.begin()
+    begun.keep_numbers()
+    begun.catch_up()
+    outdated = [begun.is_outdated]
     table.update(updates={"v": "v + 100"}, predicate="v > 5")
     assert (
         run_and_die(file.path, settings.warehouse, Death("commit of ingest", "python"), Gateway.of(spark)) == KILLED
     )
     workspace = Workspace(file, settings.warehouse)
+    assert [*outdated, begun.is_outdated] == [False, True]
     assert "corrected, and not computed anew: orders: version 1 takes away" in look(workspace).sentence
     status = command(tmp_path, "killed", "status")
     assert "the tables are not made anew for it yet. To do: `tidemark run` does so." in " ".join(
         status.output.split()
     )
-    run(tmp_path, "killed")
+    assert "what another rebuild has left, which did not end, is thrown away" in run(tmp_path, "killed").output
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
     assert len([one for one in workspace.batches.every_commit() if one.plan.input.get(NUMBERS)]) == 1
     assert not look(Workspace(file, settings.warehouse)).is_there
