@@ -119,7 +119,7 @@ def test_a_delta_table_is_a_source_with_keys_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("keys", "place", "words"),
     [
-        ({"changes": "skip"}, "sources[0].changes", "fail or ignore or rows"),
+        ({"changes": "skip"}, "sources[0].changes", "fail or follow or ignore or rows"),
         ({"start_version": -1}, "sources[0].start_version", "a version of the table, from 0"),
         (
             {"start_version": 1, "start_timestamp": "2026-01-01"},
