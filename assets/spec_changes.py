@@ -187,7 +187,7 @@ def way_on(changes: Sequence[Change], file: SpecFile) -> str:
     """What to do where tables cannot go on with a changed spec."""
     if any(one.meaning is Meaning.REFUSED for one in changes):
         return _OTHER_NAME
-    name, undecided = file.path.name, [one for one in changes if one.needs_decision]
+    name, undecided = file.in_command, [one for one in changes if one.needs_decision]
     what, options = "the tables", ""
     if all(one.windows for one in undecided) and not any(one.judges for one in changes):
         windows = dict.fromkeys(window for one in undecided for window in one.windows)

@@ -4,6 +4,7 @@ Here: opening these for one pipeline. Not here: what was read of them and is kep
 them (assets/), the rules (timeops/).
 """
 
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -83,6 +84,11 @@ class SpecFile:
     def name(self) -> str:
         """How messages name the file."""
         return self.shown or self.path.name
+
+    @property
+    def in_command(self) -> str:
+        """How a command names it: the path as it was given, with the keys that were set beside it."""
+        return " --set ".join(map(shlex.quote, self.name.split(" --set ")))
 
     def error(self, problems: Sequence[Problem]) -> SpecError:
         """The error that lists problems of this file by their lines."""

@@ -5,7 +5,6 @@ Here: what a person types and reads. Not here: what a change means (timeops/spec
 """
 # ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
 
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -195,7 +194,7 @@ def _what_to_do(file: "SpecFile", found: "SpecPlan") -> "Iterator[str]":
     if any(change.needs_decision for change in found.changes):
         yield f"\nTo do: {way_on(found.changes, file)}"
     elif found.changes and found.batch is not None:
-        name = shlex.quote(file.path.name)
+        name = file.in_command
         past = f" `tidemark rebuild {name}` gives the past the same." if found.rebuild is not None else ""
         yield f"\n`tidemark run {name}` goes on with the spec as it is.{past}"
 

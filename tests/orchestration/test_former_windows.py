@@ -142,7 +142,7 @@ def test_a_window_that_is_renamed_and_changed_is_made_anew_under_its_new_name(
             made, "{name: visits, kind: session, gap: 8 s", "{name: calls, was: visits, kind: session, gap: 5 s"
         )
         refused = asked(made, "plan")
-        assert (refused.exit_code, "tidemark rebuild shifts.yaml --window calls" in refused.output) == (3, True)
+        assert (refused.exit_code, f"tidemark rebuild {made[0].path} --window calls" in refused.output) == (3, True)
         done = rebuild(made, "--to-spec")
         assert done.exit_code == 0, done.output
         assert "the spec asks for the past of calls" in done.output

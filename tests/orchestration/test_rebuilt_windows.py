@@ -69,7 +69,7 @@ def test_windows_alone_are_made_anew_and_all_goes_on_as_in_a_new_pipeline(
         refused = command(tmp_path, "shop")
         options = " ".join(f"--window {name}" for name in names)
         assert refused.exit_code == 2
-        assert f"`tidemark rebuild shop.yaml {options}`" in refused.output
+        assert f"`tidemark rebuild {made[0].path} {options}`" in refused.output
         done = rebuild(made, "--window", names[0], "--reason", "we looked again")
         assert done.exit_code == 0, done.output
         mine = {f"{folder}/{name}" for name in names for folder in ("windows", "history")}
