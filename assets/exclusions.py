@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.log_control import CORRECTION, EXCLUDE, INCLUDE, TICK, recorded
-from tidemark.assets.schemas import log_schema, payload_of
+from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.resources import tables
 from tidemark.resources.lake.queries import pieces
 from tidemark.resources.workspace import FIRST_CLOCK, LAST_ARRIVAL, LOG_CLOCK, Workspace
@@ -165,8 +165,8 @@ def as_it_is(workspace: Workspace, out: Excluded, first_seq: int, end_seq: int) 
         of_places = records.select(*_OF_PLACE).join(to_join(workspace.spark, moved), c.SEQ)
         others = _stored(workspace, int(there.min()), int(there.max()) + 1)
         taken = others.withColumnRenamed(c.SEQ, _RECORD).drop(c.ARRIVAL, c.CLOCK).join(of_places, _RECORD)
-        records = _without(workspace, records, places).unionByName(taken.select(*map(quoted, records.columns)))
-    return _without(workspace, records, gone)
+        records = without(workspace, records, places).unionByName(taken.select(*map(quoted, records.columns)))
+    return without(workspace, records, gone)
 
 
 def _stored(workspace: Workspace, first_seq: int, end_seq: int) -> DataFrame:
@@ -176,11 +176,14 @@ def _stored(workspace: Workspace, first_seq: int, end_seq: int) -> DataFrame:
 
 
 def _as_of_now(workspace: Workspace, records: DataFrame) -> DataFrame:
-    # The log may have been read by another spec: a column that came later is null, one that has gone is left out.
-    return records.to(log_schema(payload_of(workspace))) if workspace.log_of else records
+    # The log may have been read by another spec: a column that came later is null, one of another type is cast.
+    if workspace.log_of is None:
+        return records
+    return as_declared(records, payload_of(workspace), workspace.rules.sources[0].time_zone)
 
 
-def _without(workspace: Workspace, records: DataFrame, numbers: Numbers) -> DataFrame:
+def without(workspace: Workspace, records: DataFrame, numbers: Numbers) -> DataFrame:
+    """Return records of the log but those with some numbers."""
     if 0 < len(numbers) <= _FEW:
         return records.where(~F.col(c.SEQ).isin([int(seq) for seq in numbers]))
     if len(numbers):
@@ -197,7 +200,7 @@ def records_between(workspace: Workspace, first_seq: int, end_seq: int) -> DataF
 def as_judged(workspace: Workspace, records: DataFrame, first_seq: int, end_seq: int) -> DataFrame:
     """Return records that were read of a part of the log, in which no place is taken, as they are judged."""
     out = excluded(workspace)
-    kept = _without(workspace, _as_of_now(workspace, records), out.between(first_seq, end_seq))
+    kept = without(workspace, _as_of_now(workspace, records), out.between(first_seq, end_seq))
     return _with_clock(workspace, kept, out, first_seq, end_seq)
 
 

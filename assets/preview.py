@@ -12,14 +12,14 @@ from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, DoubleType, FloatType, StructType, TimestampType
+from pyspark.sql.types import DoubleType, FloatType, StructType
 
 from tidemark.assets.batch.batch import MATERIALIZED_RECORDS
 from tidemark.assets.batch.clocks import clocks_behind, place_of
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import recorded
 from tidemark.assets.rebuild.replay import REPLAYED_KINDS, pieces_left
-from tidemark.assets.schemas import log_schema, payload_of, table_schemas
+from tidemark.assets.schemas import as_declared, payload_of, table_schemas
 from tidemark.assets.spec_changes import renamed
 from tidemark.resources import tables
 from tidemark.resources.spark.frames import small_frame
@@ -120,33 +120,13 @@ def _outcomes(workspace: Workspace, payload: StructType) -> Iterator[Outcome]:
         waits = waits.from_here(position.clock_us, piece.waits)
         rules = replace(workspace.rules, waits=waits)
         records = records_between(workspace, piece.first_seq, piece.end_seq)
-        items = _as_now(records, payload, rules.sources[0].time_zone)
+        items = as_declared(records, payload, rules.sources[0].time_zone)
         execution = Execution(computed, keeps_records=count <= MATERIALIZED_RECORDS)
         outcome = advance(items, state, rules, place_of(workspace, piece, position), execution)
         yield outcome
         if number + 1 < len(pieces):
             position = clocks_behind(workspace, piece, items, position, rules)
             state = outcome.state(outcome.windows).materialized(computed)
-
-
-def _as_now(records: DataFrame, payload: StructType, zone: str) -> DataFrame:
-    """Records of the log with the columns that they have under the spec."""
-    there = {field.name: field.dataType for field in records.schema}
-
-    def value(name: str, kind: object) -> Column:
-        found = F.col(quoted(name))
-        if isinstance(there[name], DateType) and isinstance(kind, TimestampType):
-            return F.to_utc_timestamp(found.cast("timestamp_ntz"), zone)
-        return found
-
-    return records.select(
-        *[
-            (value(field.name, field.dataType) if field.name in there else F.lit(None))
-            .cast(field.dataType)
-            .alias(field.name)
-            for field in log_schema(payload)
-        ]
-    )
 
 
 def _together(pieces: Sequence[DataFrame], window: WindowSpec) -> DataFrame:

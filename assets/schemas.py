@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import DataType, DateType, LongType, StringType, StructField, StructType, TimestampType
 
 from tidemark.assets.planning import ensure_zones
 from tidemark.resources import tables
@@ -30,10 +30,12 @@ from tidemark.timeops.events.adjustment import Adjusted, time_adjustment
 from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA
 from tidemark.timeops.events.event_time import with_instant
 from tidemark.timeops.expressions.refusals import first_sentence
+from tidemark.timeops.expressions.text_values import EXACT, value_sql
 from tidemark.timeops.expressions.tokens import WORKING, quoted
 from tidemark.timeops.materialize import Execution, Materialize
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec, is_reserved
+from tidemark.timeops.spec.column_types import is_wider
 from tidemark.timeops.spec.window import input_of
 from tidemark.timeops.spec_check import Columns, expression_problems
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace, Watermarks
@@ -120,6 +122,45 @@ def _two_columns(one: StructField, of: str, other: StructField, of_other: str) -
 def log_schema(payload: StructType) -> StructType:
     """Columns of `raw_events`."""
     return StructType([*payload.fields, *[StructField(name, kind) for name, kind in _LOG_TYPES.items()]])
+
+
+def as_declared(records: DataFrame, payload: StructType, zone: str) -> DataFrame:
+    """Return records of the log with the columns and types that they have under the spec.
+
+    A value that does not fit its type is null; a column that the log lacks is null too.
+
+    Args:
+        records: Records as they were read, maybe by another spec.
+        payload: The payload columns of the spec.
+        zone: The zone of times that have none.
+    """
+    there = {field.name: field.dataType for field in records.schema}
+
+    def value(field: StructField) -> Column:
+        if field.name not in there:
+            return F.lit(None).cast(field.dataType)
+        return value_as(field.name, there[field.name], field.dataType, zone)
+
+    return records.select(*[value(field).alias(field.name) for field in log_schema(payload)])
+
+
+def value_as(name: str, there: DataType, kind: DataType, zone: str) -> Column:
+    """Return the values of a column of the log as another type, null where one does not fit."""
+    found, words = F.col(quoted(name)), kind.simpleString()
+    if there == kind:
+        return found
+    if isinstance(there, DateType) and isinstance(kind, TimestampType):
+        return F.to_utc_timestamp(found.cast("timestamp_ntz"), zone)
+    if is_wider(there.simpleString(), words) or isinstance(kind, StringType):
+        return found.cast(kind)
+    if isinstance(there, StringType):
+        return F.expr(value_sql(quoted(name), kind, zone) if isinstance(kind, EXACT) else _tried(name, words))
+    fits = F.expr(_tried(name, words))
+    return F.when(fits.cast(there) == found, fits)
+
+
+def _tried(name: str, words: str) -> str:
+    return f"try_cast({quoted(name)} AS {words})"
 
 
 def ordered_columns(payload: StructType) -> list[str]:

@@ -56,7 +56,8 @@ def _sentences(sources: tuple[Source, ...], met: Met) -> Iterator[str]:
     for source in sources:
         if columns := unknown_of(source, met.get(source.name, {}).items()):
             names = ", ".join(f"`{name}`" for name, _ in columns)
-            kept = "; until then `_rescued` keeps the values" if source.keep_unknown else ""
+            later = "; until then `_rescued` keeps the values, and a rebuild then fills the past"
+            kept = later if source.keep_unknown else ""
             yield (
                 f"source {source.name} has {names}, which `schema` does not name. "
                 f"To take {'it' if len(columns) == 1 else 'them'} from here on, {line_to_add(source, columns)}{kept}."

@@ -22,6 +22,7 @@ from tidemark.assets.checks import CHECKS, check_rows
 from tidemark.assets.exclusions import items_of, log_clocks
 from tidemark.assets.log_control import SPEC, recorded
 from tidemark.assets.planning import at_work, input_of
+from tidemark.assets.rebuild.casts import ensure_all_fit, with_types_of_log
 from tidemark.assets.rebuild.replay import REPLAYED_KINDS, Piece, pieces_left
 from tidemark.assets.rebuild.rescued import fill_from_rescued
 from tidemark.assets.schemas import create_tables, ensure_fits, log_schema, payload_of
@@ -159,10 +160,11 @@ class Shadow:
         """Give the log the columns of the spec, as a batch of live runs does; it changes no rows.
 
         Raises:
-            SpecError: It has a column of a type that no row before can get.
+            SpecError: It has a column of a type that no row before can get, or a value that cannot be cast.
         """
         workspace = self.workspace
-        wanted = log_schema(payload_of(self.tables))
+        ensure_all_fit(self.tables)
+        wanted = with_types_of_log(self.tables, log_schema(payload_of(self.tables)))
         ensure_fits(workspace, tables.RAW_EVENTS, wanted)
         there = workspace.lake.schema(tables.RAW_EVENTS)
         if any(one.wanted for one in differences(there, delta_columns(wanted))):

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from tidemark.assets.exclusions import items_of, log_clocks
 from tidemark.assets.log_control import REBUILD, SPEC, recorded, write_items
 from tidemark.assets.planning import at_work
+from tidemark.assets.rebuild.casts import cast_log, ensure_all_fit
 from tidemark.assets.rebuild.of_windows import (
     corrections,
     ensure_judged_alike,
@@ -139,6 +140,8 @@ def _switch(shadow: Shadow, plan: Plan, broken: Collection[str], reason: str | N
     workspace.prepare(plan, but=broken)
     workspace.tell(f"switching {len(made)} tables to what was made anew")
     of_broken = _take_all(shadow, plan, made, broken)
+    ensure_all_fit(beside)  # also of records that live runs have read meanwhile
+    cast_log(beside, plan)
     again = beside.lake.rows(tables.LOG_CONTROL, beside.base_of(tables.LOG_CONTROL)).sort_by("_control_seq")
     here = {"_after_seq": workspace.log_end() - 1, "_batch_id": plan.batch_id}
     decided = [item if "_batch_id" in item else {**item, **here} for item in items_of(beside)]

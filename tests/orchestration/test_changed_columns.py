@@ -169,7 +169,7 @@ def test_columns_that_nobody_names_are_proposed_once(
     (said,) = go(made, instance).new_columns
     assert said == (
         "source lines has `who`, `n`, which `schema` does not name. To take them from here on, add `who STRING, "
-        "n DOUBLE` to `schema`; until then `_rescued` keeps the values."
+        "n DOUBLE` to `schema`; until then `_rescued` keeps the values, and a rebuild then fills the past."
     )
     land(tmp_path, "c.jsonl", 10, 5, who="me", **{"a b": 2})
     (said,) = go(made, instance).new_columns

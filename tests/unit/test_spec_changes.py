@@ -82,9 +82,15 @@ def call(*words: str) -> Result:
     [
         (
             "n BIGINT",
-            "n INT",
-            "line 7, sources[0].schema: `n` was BIGINT, is INT: values that are there may not fit",
+            "n DATE",
+            "line 7, sources[0].schema: `n` was BIGINT, is DATE: values that are there may not fit",
             OTHER,
+        ),
+        (
+            "n BIGINT",
+            "n INT",
+            "line 7, sources[0].schema: `n` was BIGINT, is INT: the values of the log are cast",
+            f"{ANEW}`",
         ),
         ("n BIGINT", "N BIGINT", "line 7, sources[0].schema: `N` BIGINT new: the tables have it as `n`", OTHER),
         ("[k]", "[k, n]", 'line 13, windows[0].group_by: was ["k"], is ["k", "n"]', f"{ANEW} --window w`"),

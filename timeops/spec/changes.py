@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from tidemark.timeops.problems import Path
-from tidemark.timeops.spec.column_types import is_wider, types_in_tables
+from tidemark.timeops.spec.column_types import is_wider, may_be_cast, types_in_tables
 from tidemark.timeops.spec.pipeline import Spec
 
 _LONGEST = 160
@@ -110,7 +110,8 @@ _OF_TIME: Mapping[str, Decision] = {
 
 _OF_RECORDS = ("timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
 _OF_SOURCE: Mapping[str, Decision] = {
-    **dict.fromkeys(("path", "arrival_time", "live", "max_bytes", "alignment", "format", "keep_unknown"), _NEW_INPUT),
+    "path": (_FROM_HERE_ON, "files and versions that were read are known where they were moved to; others are read"),
+    **dict.fromkeys(("arrival_time", "live", "max_bytes", "alignment", "format", "keep_unknown"), _NEW_INPUT),
     **dict.fromkeys(("options", "order", "settle", "max_files", "missing", "on_rewrite"), _NEW_INPUT),
     **dict.fromkeys(("changes", "start_version", "start_timestamp", "max_versions"), _NEW_INPUT),
     **dict.fromkeys(("bootstrap_servers", "topics", "topic_pattern", "max_records", "on_data_loss"), _NEW_INPUT),
@@ -325,11 +326,13 @@ def _of_this_source(column: str, name: str, spec: Spec) -> str:
 
 
 def _of_type(before: str, now: str, spec: Spec) -> Decision:
-    is_day = before == "date" and now == "timestamp"
-    if is_day and len({source.time_zone or spec.time.time_zone for source in spec.sources}) > 1:
-        return Meaning.REFUSED, "days begin at other instants in each source's `time_zone`: give it a name of its own"
+    gets_zone = before in ("date", "string") and now == "timestamp"
+    if gets_zone and len({source.time_zone or spec.time.time_zone for source in spec.sources}) > 1:
+        return Meaning.REFUSED, "times are others in each source's `time_zone`: give it a name of its own"
     if is_wider(before, now):
         return _FROM_HERE_ON, "the rows before get the wider type, with the values that they have"
+    if may_be_cast(before, now):
+        return Meaning.NEEDS_THE_PAST, "the values of the log are cast; a rebuild names the first that does not fit"
     return Meaning.REFUSED, "values that are there may not fit: give the new column another name with `rename`"
 
 

@@ -71,6 +71,17 @@ def is_wider(before: str, now: str) -> bool:
     return digits[0] >= known[0] and digits[1] >= known[1]
 
 
+def may_be_cast(before: str, now: str) -> bool:
+    """Whether values of a type can be those of another one, each of them or not."""
+    texts = ("float", "double", "date", "timestamp")
+    if before == "string":
+        return now in texts or _digits(now) is not None
+    if now == "string":
+        return before in _INTEGERS
+    numbers = ("float", "double")
+    return all(kind in numbers or _digits(kind) is not None for kind in (before, now))
+
+
 def _element(kind: str) -> str | None:
     found = re.fullmatch(r"array<(.+)>", kind)
     return found[1] if found else None

@@ -1,0 +1,116 @@
+"""A rebuild against the first run over the same records: `python -m benchmarks.rebuilds`.
+
+Here: making the log, the rebuilds of all tables and of one window, what each uses. Not here: the pipeline.
+
+Counted are CPU seconds and bytes read, of this process and its JVM: a busy machine changes neither.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from dagster import DagsterInstance
+
+from benchmarks.logs import land_busy_keys
+from benchmarks.timing import INTO, Figure, Report
+from tidemark.pipelines.rebuilding import rebuild_pipeline
+from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import SpecFile, Workspace
+
+SPEC = """
+name: {name}
+sources:
+  - {{name: rows, kind: files, path: {name}/*.parquet, format: parquet, schema: "at TIMESTAMP, k STRING, v BIGINT",
+     arrival_time: at, settle: 0 s, order: position}}
+time: {{timestamp_by: at, out_of_orderness: 5 s, out_of_order: keep}}
+windows:
+  - {{name: by_minute, kind: tumbling, size: 1 minute, group_by: [k],
+     aggregates: {{n: count(*), total: sum(v), least: min(v), most: max(v)}}}}
+  - {{name: hops, kind: hopping, size: 10 minutes, hop: 1 minute, aggregates: {{n: count(*)}}}}
+  - {{name: by_session, kind: session, gap: 20 s, group_by: [k], aggregates: {{n: count(*)}}}}
+"""
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Used:
+    """CPU seconds and bytes read, of this process and those that it has started, which are still there."""
+
+    cpu_s: float
+    read: int
+
+    @classmethod
+    def now(cls) -> "Used":
+        """What was used so far."""
+        cpu = read = 0
+        for pid in _family(os.getpid()):
+            fields = (
+                Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            )
+            cpu += int(fields[11]) + int(fields[12])
+            counts = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
+            read += next(int(line.split()[1]) for line in counts if line.startswith("rchar"))
+        return cls(cpu / _TICKS, read)
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text(encoding="ascii").split():
+            yield from _family(int(child))
+
+
+def used_by(work: Callable[[], object]) -> Used:
+    """What a piece of work uses."""
+    before = Used.now()
+    work()
+    after = Used.now()
+    return Used(after.cpu_s - before.cpu_s, after.read - before.read)
+
+
+def pieces(root: Path, name: str, events: int, instance: DagsterInstance) -> tuple[list[Used], int]:
+    """First run, rebuild of all tables, rebuild of a window; bytes of the log."""
+    (root / f"{name}.yaml").write_text(SPEC.format(name=name))
+    land_busy_keys(root / name, 0, events, "0.parquet")
+    file, settings = read_spec(root / f"{name}.yaml"), Settings(root / "warehouse", root, root / "home")
+    used = [
+        used_by(lambda: run_pipeline(file, settings, RunOptions(), instance=instance)),
+        used_by(lambda: rebuild_pipeline(file, settings, instance=instance)),
+        used_by(lambda: rebuild_pipeline(file, settings, None, ["by_minute"], instance=instance)),
+    ]
+    return used, _bytes_of_log(file, settings)
+
+
+def _bytes_of_log(file: SpecFile, settings: Settings) -> int:
+    workspace = Workspace(file, settings.warehouse)
+    version = workspace.lake.opened.seen("raw_events", workspace.base_of("raw_events"))
+    return sum(size or 0 for size in version.sizes.values())
+
+
+@click.command()
+@click.option("--events", default=2_000_000, help="How many records the log has.")
+@INTO
+def main(events: int, into: Path | None) -> None:
+    """Runs a small rehearsal of all pieces, then these."""
+    with tempfile.TemporaryDirectory() as folder, DagsterInstance.ephemeral() as instance:
+        pieces(Path(folder), "rehearsal", 50_000, instance)
+        (first, whole, window), log = pieces(Path(folder), "rebuilt", events, instance)
+    figures = [
+        Figure("first run", [first.cpu_s], "CPU s"),
+        Figure("rebuild", [whole.cpu_s], "CPU s", against="first run", aim=1.2),
+        Figure("rebuild --window by_minute", [window.cpu_s], "CPU s", against="first run", aim=1.2),
+        Figure("the log", [log / 1e6], "MB"),
+        Figure("first run", [first.read / 1e6], "MB"),
+        Figure("rebuild", [whole.read / 1e6], "MB", against="the log"),
+        Figure("rebuild --window by_minute", [window.read / 1e6], "MB", against="the log"),
+    ]
+    Report(f"{events:,} records, made anew", figures).save(into)
+
+
+if __name__ == "__main__":
+    main()
