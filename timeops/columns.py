@@ -36,7 +36,7 @@ WATERMARK = "_watermark"
 # with tokens.WORKING.
 T = "__tm_t"  # event time cut to the unit and adjusted by rules 1 and 2; null when the record has none
 T_FINAL = "__tm_timestamp"  # what becomes _timestamp
-W_BEFORE = "__tm_w_before"  # the watermark just before an event that is behind it; else null
+W_BEFORE = "__tm_w_before"  # the watermark just before an event that is out of order; else null
 LOG = "__tm_log"  # which log a row is of
 W_SET_BY = "__tm_w_set_by"  # lowest _arrival_seq after which the watermark had that value
 REASON = "__tm_reason"  # STRING: why rules 0 to 2 or ingestion refused the record
@@ -48,28 +48,28 @@ ONE_TIMELINE = "[]"
 
 
 def to_us(instant: Column | str) -> Column:
-    """Microseconds since the epoch of a TIMESTAMP column."""
+    """Return the microseconds since the epoch of a TIMESTAMP column."""
     return F.unix_micros(instant)
 
 
 def to_instant(us: Column | str) -> Column:
-    """TIMESTAMP of a column of microseconds since the epoch."""
+    """Return the TIMESTAMP of a column of microseconds since the epoch."""
     return F.timestamp_micros(us)
 
 
 def same_in(left: str, right: str, names: Iterable[str]) -> Column:
-    """BOOLEAN, never null: two aliased frames of a join have the same in these columns, or both null."""
+    """Return BOOLEAN, never null: two aliased frames of a join have the same in these columns, or both null."""
     each = [F.col(f"{left}.`{name}`").eqNullSafe(F.col(f"{right}.`{name}`")) for name in names]
     return reduce(and_, each, F.lit(True))
 
 
 def computed_once(value: Column, use: Callable[[Column], Column]) -> Column:
-    """What `use` makes of a value that is computed once, however often it is named."""
+    """Return what `use` makes of a value that is computed once, however often it is named."""
     return F.get(F.transform(F.array(value), use), F.lit(0))
 
 
 def floor_to(value: Column, step_us: int, offset_us: int = 0) -> Column:
-    """The largest `offset + k * step` that is at most `value` (microseconds, floor towards minus infinity)."""
+    """Return the largest `offset + k * step` that is at most `value` (microseconds, floor towards minus infinity)."""
     if step_us == 1:
         return value
     return value - F.pmod(value - F.lit(offset_us), F.lit(step_us))

@@ -30,11 +30,11 @@ from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import DRAINED, ENDS, FILTERED, MISSED, unfit
 
 MOVED = ("early", "late", "out_of_order", KEPT)
-"""What `_adjusted_by` may hold, in the order of the bits of `Outcomes.moved`."""
+"""The values that `_adjusted_by` may hold, in the order of the bits of `Outcomes.moved`."""
 
 FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US = "furthest_ahead_us", "furthest_ahead_seq", "furthest_ahead_t_us"
-"""How far the accepted event that was furthest ahead of the clock as it came was ahead of it, its `_arrival_seq` and
-its time, microseconds."""
+"""Of the accepted event that came furthest ahead of the clock: how far ahead it was, its `_arrival_seq` and its time;
+instants and lengths are microseconds."""
 
 PART = 1_000_000
 """Records whose instants are held at once."""
@@ -46,10 +46,10 @@ _PLACES = ("in_windows", "in_gap", "filtered", "bad_expression", "window_closed"
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What became of each record of a segment, in the order of the log; instants are microseconds, NONE for none.
+    """The outcomes of the records of a segment, in the order of the log; instants are microseconds, NONE for none.
 
-    Of a large segment each array of instants is a good part of the memory of a run. So those that the loop has not
-    are made when they are asked for, see `parts`.
+    In a large segment each array of instants takes a good part of the memory of a run. So the arrays that
+    the loop does not have are made when they are asked for, see `parts`.
 
     Attributes:
         items: What the loop was told, of the whole segment.
@@ -112,7 +112,7 @@ class Outcomes:
 
     @property
     def arrival(self) -> Array:
-        """When each arrived; NONE where arrival is the event time."""
+        """The arrival of each; NONE where arrival is the event time."""
         return self._instants(ARRIVAL_US)
 
     @property
@@ -122,7 +122,7 @@ class Outcomes:
 
     @property
     def t(self) -> Array:
-        """What rule 3 judged; NONE of a record that it did not judge."""
+        """The time that rule 3 judged; NONE of a record that it did not judge."""
         return np.where(self._of_items(self.items.role) == JUDGED, self._of_items(self.items.t), NONE)
 
     @property
@@ -132,7 +132,7 @@ class Outcomes:
 
     @property
     def watermark(self) -> Array:
-        """The watermark that the event was behind."""
+        """The watermark that an event out of order found."""
         found = np.full(len(self), NONE)
         found[self.behind["item"] - self.place.start] = self.behind["watermark"]
         return found
@@ -146,12 +146,12 @@ class Outcomes:
 
     @property
     def accepted(self) -> int:
-        """How many events are accepted."""
+        """The number of accepted events."""
         return int((self.reason == 0).sum())
 
     @property
     def is_kept(self) -> Array:
-        """BOOLEAN: it is accepted out of order, with its own time."""
+        """True if it is accepted out of order, with its own time."""
         return np.asarray((self.moved & (1 << MOVED.index(KEPT)) != 0) & (self.reason == 0))
 
     @property
@@ -196,12 +196,12 @@ class Outcomes:
 def counts_by_window(outcome: Outcome, accepted: int) -> dict[str, int]:
     """Count what became of the accepted events of a segment in each window of events.
 
-    Spark is asked, by one job, only where the loops have not said it: of windows with a filter or with gaps, and
-    where some event is kept behind the watermark.
+    Spark is asked, by one job, only where the loops have not said it. That is so for windows with a filter or with
+    gaps, and where some event is kept behind the watermark.
 
     Args:
         outcome: The segment.
-        accepted: How many events are accepted.
+        accepted: The number of accepted events.
 
     Returns:
         Per window `<window>.in_windows`, `.in_gap`, `.filtered`, `.bad_expression` (an aggregate fails on the event),
@@ -222,7 +222,10 @@ def counts_by_window(outcome: Outcome, accepted: int) -> dict[str, int]:
 
 
 def _with_places(outcome: Outcome, windows: Sequence[WindowSpec]) -> tuple[DataFrame, dict[str, Column]]:
-    """The events with what conditions on them need, and these by the name of their count; none of a window of all."""
+    """Return the events with what the conditions of counts need, and the conditions by count.
+
+    A window whose events all count has no condition.
+    """
     counts: dict[str, Column] = {}
     placed = accepted = outcome.judged.accepted
     some_are_kept = outcome.time.out_of_order == "keep" and len(outcome.judged.watermarks.behind) > 0
@@ -246,7 +249,7 @@ def _with_places(outcome: Outcome, windows: Sequence[WindowSpec]) -> tuple[DataF
 
 
 def _has_gaps(window: WindowSpec) -> bool:
-    """Whether some event is between its windows."""
+    """Return whether an event may lie between its windows."""
     return window.kind == "hopping" and window.end_step_us > window.size_us
 
 
@@ -263,19 +266,19 @@ def _of_window(names: dict[str, str]) -> dict[str, Column]:
 
 
 def refused(counts: Mapping[str, int]) -> dict[str, int]:
-    """Dead letters of the stages `ingest` and `time`, by reason, as the stored counts of a batch have them."""
+    """Return the dead letters of the stages `ingest` and `time`, by reason, as in the stored counts of a batch."""
     found = {name.removeprefix(REFUSED): n for name, n in counts.items() if name.startswith(REFUSED)}
     return {reason: n for reason, n in found.items() if n}
 
 
 def of_windows(outcome: str, counts: Mapping[str, int], windows: Iterable[str]) -> dict[str, int]:
-    """By window how many events had an outcome, such as `window_closed`; of windows that had some."""
+    """Return by window how many events had an outcome, such as `window_closed`; windows without any are left out."""
     found = {name: counts.get(f"{name}.{outcome}", 0) for name in windows}
     return {name: n for name, n in found.items() if n}
 
 
 def dead_letters_by_reason(counts: Mapping[str, int], windows: Iterable[str]) -> Counter[str]:
-    """Dead letters of records in all stages, by reason."""
+    """Count the dead letters of records in all stages, by reason."""
     found = Counter(refused(counts))
     names = tuple(windows)
     for reason in ("window_closed", "bad_expression"):

@@ -40,19 +40,19 @@ from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import BY_FLUSH, MISSED, MISSED_FROM, unfit
 
 FLUSH_HAD_CLOSED = "a flush did so before the pipeline was reopened"
-"""How the sentence ends of a dead letter that no allowed lateness would have let in, as a flush closed its window."""
+"""The end of the sentence of a dead letter whose window a flush closed: no allowed lateness would have let it in."""
 
 LONG_LINE = r"… \(the line has [\d,]+ bytes\)$"
-"""How the text of a malformed record ends of which the beginning is kept, as its line was too long."""
+"""The end of the text of a malformed record that is cut off, as its line was too long."""
 LARGE_VALUE = r"… \(the value of `(.*)` has [\d,]+ bytes\)$"
-"""How it ends where a value was too large."""
+"""The end of such a text where a value was too large."""
 _IN_ARRAY = " is a JSON array or a part of one, and a line is one JSON object"
 _SPANS = "array<struct<start: timestamp, end: timestamp>>"
 _MOST_SHOWN = 200  # characters of a value in a sentence; `payload` has all of it
 
 
 def time_letters(refused: DataFrame, payload: Sequence[str], rules: TimeRules) -> DataFrame:
-    """Dead letters of the stages `ingest` and `time`.
+    """Return the dead letters of the stages `ingest` and `time`.
 
     Args:
         refused: `Adjusted.refused`.
@@ -78,7 +78,7 @@ def time_letters(refused: DataFrame, payload: Sequence[str], rules: TimeRules) -
 
 
 def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) -> DataFrame:
-    """Dead letters `window_closed` of one window.
+    """Return the dead letters `window_closed` of one window.
 
     Args:
         late: Rows of `results.late_for_windows`.
@@ -116,7 +116,7 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
 
 
 def unfit_letters(events: DataFrame, payload: Sequence[str], window: WindowSpec) -> DataFrame | None:
-    """Dead letters `bad_expression` of one window: events on which one of its aggregates fails; None where none can.
+    """Return the dead letters `bad_expression` of one window, whose aggregates fail on events; None where none can.
 
     Args:
         events: Accepted events.
@@ -153,7 +153,7 @@ def unfit_letters(events: DataFrame, payload: Sequence[str], window: WindowSpec)
 
 
 def unfit_results(results: DataFrame, window: WindowSpec) -> DataFrame | None:
-    """The same of a window over another one: results on which it fails, which have no place in the log.
+    """Return the same for a window over another one: for results on which it fails, which have no place in the log.
 
     Args:
         results: Rows of `segment.as_events`.
@@ -203,13 +203,13 @@ def _time_detail(rules: TimeRules, refused: DataFrame) -> Column:
     late = format_duration(time.late.tolerance) if time.late else ""
     sentences = {
         "malformed": F.concat(place, _misfit(rules), F.lit(": "), _shortened(F.col(MALFORMED))),
-        "no_arrival_time": F.concat(F.lit("nothing gives an arrival time of the years 0001 to 9999 for "), place),
-        "no_timestamp": F.concat(rule, F.lit(" gives null")),
+        "no_arrival_time": F.concat(F.lit("there is no arrival time of the years 0001 to 9999 for "), place),
+        "no_timestamp": F.concat(rule, F.lit(" is null")),
         "bad_timestamp": F.concat(
             rule,
-            F.lit(" gives '"),
+            F.lit(" is '"),
             _shortened(_event_text(rules, refused)),
-            F.lit("', no time from year 0001 to 9999"),
+            F.lit("', which is not a time from year 0001 to 9999"),
         ),
         "bad_expression": F.concat(rule, F.lit(" fails on this record")),
         "duplicate": F.concat(F.lit("the event is a duplicate of the one with _arrival_seq "), first, F.lit(apart)),
@@ -224,7 +224,7 @@ def _time_detail(rules: TimeRules, refused: DataFrame) -> Column:
 
 
 def _misfit(rules: TimeRules) -> Column:
-    """What is wrong with a malformed record, as far as its text says more than that it does not fit."""
+    """Return what is wrong with a malformed record, as far as its text says more than that it does not fit."""
     text = F.trim(MALFORMED)
     shape = "array<struct<`__tm_nothing`: int>>"
     apart = F.regexp_replace(text, r"\}\s*[,;]?\s*\{", "},{")
@@ -251,7 +251,7 @@ def _misfit(rules: TimeRules) -> Column:
 
 
 def _repeats_header(text: Column, rules: TimeRules) -> Column:
-    """Whether a line of csv has the names of columns for values."""
+    """Return whether a line of csv has the names of columns for values."""
     fields = F.transform(F.split(text, r"[,;|\t]"), lambda one: F.trim(one, F.lit(" \"'")))
     found = F.lit(False)
     for source, header in rules.headers.items():
@@ -262,7 +262,7 @@ def _repeats_header(text: Column, rules: TimeRules) -> Column:
 
 
 def _event_text(rules: TimeRules, refused: DataFrame) -> Column:
-    """The text of what `timestamp_by` gives."""
+    """Return the text of the value of `timestamp_by`."""
     found = F.lit("")
     for one in rules.event_times:
         if one.timestamp_by is not None:
@@ -278,7 +278,7 @@ def _shortened(text: Column) -> Column:
 
 
 def _by_source(rules: TimeRules, text: Callable[[SourceTime], str], default: str) -> Column:
-    """A text that may differ by source."""
+    """Return a text that may differ by source."""
     texts = {source.name: text(source) for source in rules.sources}
     if len(set(texts.values())) <= 1:
         return F.lit(next(iter(texts.values()), default))

@@ -43,7 +43,7 @@ _ISO = (
     rf"(?:T(?=[0-9])(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?"
 )
 DURATION_PATTERN = rf"^ *(?:{_WORDS}|{_ISO}) *$"
-"""What `parse_duration` reads, as a regular expression that JSON Schema (ECMA 262) and Python read alike."""
+"""The texts of `parse_duration`, as a regular expression that JSON Schema (ECMA 262) and Python read alike."""
 
 _CALENDAR = re.compile(r"^ *(?:.*[0-9] *(?:months?|mo|years?|y|quarters?)\b|P[0-9.]+[YM])", re.IGNORECASE)
 _LONGEST = timedelta(days=3_652_059)  # the years 0001 to 9999, all the time there is
@@ -61,7 +61,7 @@ def parse_duration(text: object) -> timedelta:
             ISO 8601 with weeks, days, hours, minutes and seconds. A day is 24 hours.
 
     Raises:
-        SpecError: It is no text, has no unit, is negative, a calendar size (months, years), or not a whole
+        SpecError: It is not a text, has no unit, is negative, a calendar size (months, years), or not a whole
             number of microseconds.
     """
     if isinstance(text, bool) or not isinstance(text, str | int | float):
@@ -113,7 +113,7 @@ def micros(duration: timedelta) -> int:
 def format_duration(duration: timedelta) -> str:
     """Write a length of time so that `parse_duration` reads it back: `1 hour 30 minutes`.
 
-    Equal lengths give equal texts; zero is `0 seconds`.
+    Equal lengths have equal texts; zero is `0 seconds`.
 
     Raises:
         ValueError: The length is negative.
@@ -130,7 +130,7 @@ def format_duration(duration: timedelta) -> str:
 
 
 def roughly(duration: timedelta) -> str:
-    """Write a length of time for a person to read; of a long one nobody wants the seconds.
+    """Write a length of time for a person to read: a long one without its seconds.
 
     Raises:
         ValueError: The length is negative.

@@ -1,6 +1,6 @@
-"""The engine: a segment of the log, from the state before it to what it gives and the state behind it.
+"""The engine: a segment of the log, from the state before it to its results and the state after it.
 
-Here: in which order the rules of time and of windows apply. Whoever runs a pipeline runs this: micro-batches,
+Here: in which order the rules of time and of windows apply. Every run of a pipeline uses it: micro-batches,
 backfills, `tidemark test`, the library. Not here: the rules (events/, windows/), where a state is stored.
 """
 
@@ -34,14 +34,14 @@ from tidemark.timeops.windows.segment import WindowSegment, as_events, with_resu
 from tidemark.timeops.windows.sessions import PlacedInSessions
 
 EARLIER = "__tm_earlier"
-"""Of an event that a window needs: true if it came in an earlier segment, null in this one."""
+"""BOOLEAN of an event that a window needs: true if it came in an earlier segment, null in this one."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What is carried from one segment of the log to the next.
+    """The state that is carried from one segment of the log to the next.
 
-    A mapping goes by the name of a window, and lacks a window of which nothing is carried. It may load a frame when
+    A mapping goes by the name of a window, and lacks a window that carries nothing. It may load a frame when
     it is asked for it, and only the rows that matter for the segment at hand.
 
     Attributes:
@@ -61,7 +61,7 @@ class State:
     drained: Mapping[str, DataFrame] = field(default_factory=dict)
 
     def materialized(self, materialize: Materialize) -> "State":
-        """The same state, each of its frames computed once."""
+        """Return the same state, each of its frames computed once."""
 
         def each(frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
             shared = {id(frame): frame for frame in frames.values()}  # windows of one kind share a frame
@@ -79,10 +79,10 @@ class State:
 
 
 def sharing(windows: Iterable[WindowSpec]) -> list[tuple[WindowSpec, ...]]:
-    """The windows in groups that need the same kind of rows, so that one frame holds those of all of a group.
+    """Return the windows in groups that need the same kind of rows, so that one frame holds those of all of a group.
 
-    These are windows of which each event is kept with the names of those that need it, and all others; of both those
-    that revise their results are apart. A window over another one is alone, as its rows are the results of that one.
+    Windows whose events are kept with the names of the windows that need them are apart from all others. In both
+    groups the windows that revise their results are apart. A window over another one is alone: its rows are results.
     """
     groups: dict[object, tuple[WindowSpec, ...]] = {}
     for window in windows:
@@ -93,7 +93,7 @@ def sharing(windows: Iterable[WindowSpec]) -> list[tuple[WindowSpec, ...]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a segment of the log gives. Frames are planned when they are asked for, and not computed here.
+    """The outcome of a segment of the log. Frames are planned when they are asked for, and not computed here.
 
     Attributes:
         judged: Its records, accepted and refused, with the timelines after it.
@@ -112,11 +112,11 @@ class Outcome:
 
     @property
     def timelines(self) -> DataFrame:
-        """The timelines behind the segment, timelines.STATE_SCHEMA."""
+        """The timelines after the segment, timelines.STATE_SCHEMA."""
         return self.judged.state
 
     def with_timelines(self, state: DataFrame) -> "Outcome":
-        """The same with the timelines behind the segment as they are to be joined: computed, or known elsewhere."""
+        """Return the same outcome with its timelines after the segment as they are joined: computed, or known."""
         return replace(self, judged=replace(self.judged, state=state), _segments={}, _results={}, _placed={})
 
     @property
@@ -148,7 +148,7 @@ class Outcome:
         return release(self.accepted, self.judged.state, self.time, flushed=self.flushed)
 
     def segment_of(self, window: WindowSpec) -> Adjusted:
-        """The segment as a window sees it: of a window over another one the events are the results of that one."""
+        """Return the segment as a window sees it: a window over another one has its results for events."""
         if window.input is None:
             return self.judged
         if window.name not in self._segments:
@@ -163,18 +163,18 @@ class Outcome:
         return self._segments[window.name]
 
     def known_to(self, window: WindowSpec) -> DataFrame | None:
-        """The events of earlier segments that a window goes on from, marked EARLIER; None for none."""
+        """Return the events of earlier segments that a window goes on from, marked EARLIER; None for none."""
         known = self.before.events.get(window.name)
         return None if known is None else known.withColumn(EARLIER, F.lit(True))
 
     def results(
         self, window: WindowSpec, *, only: Span | None = None, materialize: Materialize | None = None
     ) -> DataFrame:
-        """What `window_results` gives in the segment, computed once where other windows go over it.
+        """Return the `window_results` of the segment, computed once where other windows go over them.
 
         Args:
             window: The window.
-            only: Of windows with no event, those that are asked for; by default all.
+            only: The windows with no event that are asked for; by default all.
             materialize: For the frames in between; by default that of the segment.
         """
         if window.name not in self._results:
@@ -195,7 +195,7 @@ class Outcome:
         return self._results[window.name]
 
     def _placed_in(self, window: WindowSpec) -> PlacedInSessions | None:
-        """What is found on the driver of the segment's events; results, late events and open windows ask for it."""
+        """Return what the driver finds of the segment's events, for results, late events and open windows."""
         if window.name not in self._placed:
             self._placed[window.name] = kind_of(window).placed(self._beside_others(window))
         return self._placed[window.name]
@@ -210,18 +210,18 @@ class Outcome:
         return tuple(w for w in of_events if self.time.out_of_order == "keep" or w.name in self.before.drained)
 
     def late_for(self, window: WindowSpec) -> DataFrame:
-        """Accepted events that come when all their windows have closed, see `late_for_windows`."""
+        """Return the accepted events that come when all their windows have closed, see `late_for_windows`."""
         segment = replace(self._beside_others(window), placed=self._placed_in(window))
         return late_for_windows(segment, window)
 
     def late_for_sessions(self) -> dict[str, int]:
-        """Count the events of `late_for` by window, of those whose windows merge: a loop has placed their events."""
+        """Count the events of `late_for` by window, for windows that merge: a loop has placed their events."""
         merging = [window for window in self.may_be_late_for if kind_of(window).merges]
         placed = {window.name: self._placed_in(window) for window in merging}
         return {name: own.late for name, own in placed.items() if own is not None}
 
     def _beside_others(self, window: WindowSpec) -> WindowSegment:
-        """The segment with the known events only where windows merge, as these may have to be loaded."""
+        """Return the segment with the known events only where windows merge, as these may have to be loaded."""
         return WindowSegment(
             self.segment_of(window),
             known=self.known_to(window) if kind_of(window).merges else None,
@@ -230,13 +230,13 @@ class Outcome:
         )
 
     def unfit_results(self) -> list[DataFrame]:
-        """Dead letters of results that a window over them cannot add up."""
+        """Return the dead letters of results that a window over them cannot add up."""
         over_results = [window for window in self.windows if window.input is not None]
         found = [unfit_results(self.segment_of(window).accepted, window) for window in over_results]
         return [frame for frame in found if frame is not None]
 
     def dead_letters(self, payload: Sequence[str]) -> DataFrame:
-        """Every record that is refused, by a rule of time or by a window.
+        """Return every record that is refused, by a rule of time or by a window.
 
         Args:
             payload: The columns of a record that a dead letter holds.
@@ -249,7 +249,7 @@ class Outcome:
         return reduce(DataFrame.unionByName, [*frames, *self.unfit_results()])
 
     def needed_after(self, windows: Sequence[WindowSpec], known: DataFrame | None) -> DataFrame:
-        """Events that some windows still need behind the segment.
+        """Return the events that some windows still need after the segment.
 
         A flush closes all windows; events still count at later instants of a sliding one, if the log is reopened.
 
@@ -272,7 +272,7 @@ class Outcome:
         return still_needed(events, list(zip(needing, segments, strict=True)), named=named)
 
     def drained_after(self, window: WindowSpec) -> DataFrame | None:
-        """The windows that stay closed behind the segment since a flush closed them; None where there was none."""
+        """Return the windows that stay closed after the segment since a flush closed them; None without a flush."""
         segment = WindowSegment(
             self.segment_of(window),
             known=self.known_to(window) if self.flushed else None,
@@ -284,19 +284,19 @@ class Outcome:
         return drained_after(segment, window)
 
     def seen_after(self, window: WindowSpec) -> DataFrame:
-        """The groups that a window with `empty` has seen up to the end of the segment."""
+        """Return the groups that a window with `empty` has seen up to the end of the segment."""
         segment = WindowSegment(self.segment_of(window), seen=self.before.seen_groups.get(window.name))
         return seen_after(segment, window)
 
     def fresh_first_times(self) -> DataFrame:
-        """The records of the segment of which later ones may be duplicates."""
+        """Return the records of the segment that later ones may be duplicates of."""
         return first_times(self.judged.accepted, self.judged.refused)
 
     def state(self, windows: Sequence[WindowSpec] | None = None) -> State:
-        """The state behind the segment, whole.
+        """Return the whole state after the segment.
 
         Args:
-            windows: Those that are asked for, without the events that are held for release; by default everything.
+            windows: The windows that are asked for, without the events held for release; by default everything.
         """
         held = self.released.held if windows is None else None
         windows = self.windows if windows is None else windows
@@ -335,7 +335,7 @@ def advance(
         execution: How it is computed; by default nothing is kept.
 
     Returns:
-        What the segment gives, and the state after it.
+        The outcome of the segment, and the state after it.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns.

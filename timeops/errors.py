@@ -1,4 +1,4 @@
-"""The tree of errors a person may meet.
+"""The tree of errors that a user may meet.
 
 Here: what went wrong, in the words of the field. Not here: exit codes, tracebacks, logging (see pipelines/cli.py).
 """
@@ -48,10 +48,10 @@ class InputError(TidemarkError):
 
 
 class UnfitFilesError(InputError):
-    """Some files of those that were to be read together cannot be read; nothing is said of the others.
+    """Some of the files that were to be read together cannot be read; nothing is said of the others.
 
     Args:
-        found: What was found, for whoever does not go by the files.
+        found: What was found, for a reader who does not go by the files.
         errors: What is wrong with each file, by its absolute path.
     """
 

@@ -24,7 +24,7 @@ LONGEST_DAY_US = 2 * 86_400_000_000  # of a zone that moved to the other side of
 
 
 def ends_of(timestamp_us: Column, window: WindowSpec) -> Column:
-    """ARRAY<BIGINT>: ends of the windows of a grid that hold an instant, earliest first; empty in a gap."""
+    """Return ARRAY<BIGINT>: ends of the windows of a grid that hold an instant, earliest first; empty in a gap."""
     within = timestamp_us - F.lit(window.ends_inside_us)
     if window.kind == "cumulative":
         return F.sequence(end_after(within, window), _full_end(within, window), F.lit(window.end_step_us))
@@ -38,7 +38,7 @@ def ends_of(timestamp_us: Column, window: WindowSpec) -> Column:
 
 
 def start_of(end_us: Column, window: WindowSpec) -> Column:
-    """Start of the window of a grid with this end."""
+    """Return the start of the window of a grid with this end."""
     if window.calendar is not None:
         return _local_first(end_us - F.lit(1), window)
     if window.kind == "cumulative":
@@ -47,7 +47,7 @@ def start_of(end_us: Column, window: WindowSpec) -> Column:
 
 
 def last_end_of(timestamp_us: Column, window: WindowSpec) -> Column:
-    """End of the last window that an event needs; null in a gap.
+    """Return the end of the last window that an event needs; null in a gap.
 
     Of sliding windows this is where it is gone, which makes a result of the events that stay; of sessions where its
     own would end.
@@ -64,12 +64,12 @@ def last_end_of(timestamp_us: Column, window: WindowSpec) -> Column:
 
 
 def close_time(end_us: Column, window: WindowSpec) -> Column:
-    """The lowest watermark at which a window is closed: its end and the allowed lateness (M), or just behind."""
+    """Return the lowest watermark at which a window is closed: its end and allowed lateness (M), or just after."""
     return end_us + F.lit(window.allowed_lateness_us + window.ends_inside_us)
 
 
 def close_asked(timestamp_us: Column, window: WindowSpec, unit_us: int) -> Column:
-    """The watermark with which the clock closes the last window that holds an instant (M); null in a gap.
+    """Return the watermark with which the clock closes the last window that holds an instant (M); null in a gap.
 
     Where the end is inside, a window closes only after its end and lateness: the next watermark of the clock, which
     is a whole number of units, is one unit later.
@@ -79,12 +79,12 @@ def close_asked(timestamp_us: Column, window: WindowSpec, unit_us: int) -> Colum
 
 
 def last_closed(watermark_us: Column, window: WindowSpec) -> Column:
-    """End of the last window of the grid that is closed at a watermark."""
+    """Return the end of the last window of the grid that is closed at a watermark."""
     return last_end(watermark_us - F.lit(window.allowed_lateness_us + window.ends_inside_us), window)
 
 
 def last_end(limit_us: Column, window: WindowSpec) -> Column:
-    """The latest end on the grid that is at most a limit."""
+    """Return the latest end on the grid that is at most a limit."""
     if window.calendar is not None:
         return _local_first(limit_us, window)
     if window.end_step_us == 1:  # every instant is an end
@@ -93,14 +93,14 @@ def last_end(limit_us: Column, window: WindowSpec) -> Column:
 
 
 def end_after(limit_us: Column, window: WindowSpec) -> Column:
-    """The first end on the grid behind a limit."""
+    """Return the first end on the grid after a limit."""
     if window.calendar is not None:
         return _local_first_after(limit_us, window)
     return last_end(limit_us, window) + F.lit(window.end_step_us)
 
 
 def ends_between(after_us: Column, limit_us: Column, window: WindowSpec) -> Column:
-    """ARRAY<BIGINT>: the ends on the grid behind one limit and at most another, earliest first; null for none.
+    """Return ARRAY<BIGINT>: the ends on the grid after one limit and at most another, earliest first; null for none.
 
     There may be very many: see `count_between`.
     """
@@ -111,7 +111,7 @@ def ends_between(after_us: Column, limit_us: Column, window: WindowSpec) -> Colu
 
 
 def count_between(after_us: Column, limit_us: Column, window: WindowSpec) -> Column:
-    """BIGINT: how many ends on the grid lie behind one limit and are at most another; below zero for none.
+    """Return BIGINT: how many ends on the grid are after one limit and are at most another; below zero for none.
 
     Days that a zone left out, in the whole of history a few, count as well.
     """
@@ -126,7 +126,7 @@ def count_between(after_us: Column, limit_us: Column, window: WindowSpec) -> Col
 
 
 def may_close_between(before_us: int | None, after_us: int | None, window: WindowSpec) -> bool:
-    """Whether some window may close when the watermark rises from one value to another; None is before the first."""
+    """Return whether some window may close when the watermark rises between two values; None is before the first."""
     if after_us is None or before_us == after_us:
         return False
     if before_us is None or not window.closes_on_grid:
@@ -140,9 +140,9 @@ def may_close_between(before_us: int | None, after_us: int | None, window: Windo
 
 
 def needed_from(watermark_us: int, window: WindowSpec) -> int:
-    """An instant, microseconds: no event before it is in a window of a grid that is open at the watermark.
+    """Return an instant, microseconds: no event before it is in a window of a grid that is open at the watermark.
 
-    Events in a gap of hopping windows may be before or behind it.
+    Events in a gap of hopping windows may be before or after it.
     """
     reached = watermark_us - window.allowed_lateness_us - window.ends_inside_us
     if window.calendar is not None:
@@ -155,7 +155,7 @@ def needed_from(watermark_us: int, window: WindowSpec) -> int:
 
 
 def closed_from(before_us: int, window: WindowSpec) -> int:
-    """A watermark, microseconds, at which every window of a grid that starts before an instant is closed."""
+    """Return a watermark, microseconds, at which every window of a grid that starts before an instant is closed."""
     if window.calendar is not None:
         longest_us = LONGEST_MONTH_US if window.calendar[0] == "month" else LONGEST_DAY_US
     else:
@@ -164,15 +164,15 @@ def closed_from(before_us: int, window: WindowSpec) -> int:
 
 
 def _full_end(within: Column, window: WindowSpec) -> Column:
-    """End of the longest cumulative window around an instant."""
+    """Return the end of the longest cumulative window around an instant."""
     return floor_to(within, window.size_us, window.offset_us) + F.lit(window.size_us)
 
 
 def _local_first(limit_us: Column, window: WindowSpec) -> Column:
-    """The latest local midnight, of any day or of the first of a month, that is at most a limit.
+    """Return the latest local midnight, of any day or of the first of a month, that is at most a limit.
 
-    A midnight that the clocks skip is when they are moved; of one that comes twice the first counts, so that where
-    they go back over it the local date may be that of the day before.
+    A midnight that the clocks skip is when they are moved. Of one that comes twice the first counts: where the clocks
+    go back over it, the local date may be that of the day before.
     """
     following = _local_midnight(limit_us, window, 1)
     return F.when(following <= limit_us, following).otherwise(_local_midnight(limit_us, window, 0))
@@ -184,7 +184,7 @@ def _local_first_after(limit_us: Column, window: WindowSpec) -> Column:
 
 
 def _local_firsts(after_us: Column, limit_us: Column, window: WindowSpec) -> Column:
-    """The midnights behind one limit and at most another; a day that a zone left out has that of the next."""
+    """Return the midnights after one limit and at most another; a day that a zone left out has that of the next."""
     unit, zone = window.calendar or ("day", "UTC")
     first, last = (F.date_trunc(unit, _local(limit, window)) for limit in (after_us, limit_us))
     step = F.expr(f"INTERVAL 1 {unit}")  # one more than asked for, as the clocks may go back over midnight
@@ -194,12 +194,12 @@ def _local_firsts(after_us: Column, limit_us: Column, window: WindowSpec) -> Col
 
 
 def _local(instant_us: Column, window: WindowSpec) -> Column:
-    """An instant as the clocks of the window's zone show it."""
+    """Return an instant as the clocks of the window's zone show it."""
     return F.from_utc_timestamp(to_instant(instant_us), (window.calendar or ("day", "UTC"))[1])
 
 
 def _local_midnight(limit_us: Column, window: WindowSpec, later: int) -> Column:
-    """The midnight with which the local day or month of a limit begins, or a later one."""
+    """Return the midnight with which the local day or month of a limit begins, or a later one."""
     unit, zone = window.calendar or ("day", "UTC")
     first = F.date_trunc(unit, _local(limit_us, window))
     shifted = first + F.expr(f"INTERVAL {later} {unit}")

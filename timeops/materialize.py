@@ -17,11 +17,11 @@ from pyspark.sql.types import StructType
 from tidemark.timeops.session import is_local
 
 Materialize = Callable[[DataFrame], DataFrame]
-"""Gives a frame with the same rows, computed once, or leaves it as it is."""
+"""Returns a frame with the same rows, computed once, or leaves it as it is."""
 
 
 def computed(frame: DataFrame) -> DataFrame:
-    """The same rows, computed now: else they are planned and computed anew each time.
+    """Return the same rows, computed now: else they are planned and computed anew each time.
 
     Nothing remembers how to compute them again. On a cluster two executors keep each row, as one may go away.
     """
@@ -31,7 +31,7 @@ def computed(frame: DataFrame) -> DataFrame:
 
 
 def as_it_is(frame: DataFrame) -> DataFrame:
-    """The frame itself: many rows are cheaper to compute again than to materialize."""
+    """Return the frame itself: many rows are cheaper to compute again than to materialize."""
     return frame
 
 
@@ -51,8 +51,8 @@ class Execution:
 
     Attributes:
         materialize: What is done with frames that are read several times.
-        counts: The judged records tell what `counts.Outcomes` is made of.
-        keeps_records: The judged records are computed once and kept; else who asks judges them again.
+        counts: The judged records hold what `counts.Outcomes` is made of.
+        keeps_records: The judged records are computed once and kept; else each reader judges them again.
         few: Returns the records of the segment that have these numbers, unless they are too large; by default they
             are looked for among all.
         written: Returns the results of a window, by its name, from where they were written, for windows over it; by

@@ -44,7 +44,7 @@ def fetched(narrow: DataFrame, seqs: range | None) -> pa.Table:
 
 
 def as_flat(frame: DataFrame, name: str) -> Column:
-    """A column whose values are equal for Arrow where they are for a group of Spark: what is nested as text."""
+    """Return a column whose values are equal for Arrow where a group of Spark takes them for one: nested as text."""
     kind = frame.schema[name].dataType
     value = without_minus_zero(F.col(name), kind)
     is_nested = kind.typeName() in ("array", "struct", "map", "variant")
@@ -52,13 +52,13 @@ def as_flat(frame: DataFrame, name: str) -> Column:
 
 
 def integers(column: pa.ChunkedArray) -> Array:
-    """A column of BIGINT, with NONE for null."""
+    """Return a column of BIGINT, with NONE for null."""
     filled = pc.fill_null(column, NONE) if column.null_count else column
     return np.asarray(filled.to_numpy(), np.int64)
 
 
 def numbers(rows: pa.Table, names: Sequence[str]) -> Array:
-    """A number from 0 up for each combination of values that rows have in some columns."""
+    """Return a number from 0 up for each combination of values that rows have in some columns."""
     found, count = np.zeros(len(rows), np.int64), 1
     for name in names:
         chunks = rows[name].dictionary_encode().unify_dictionaries().chunks
@@ -111,7 +111,7 @@ def _is_dense(found: pa.Table) -> bool:
 
 
 def _in_blocks(found: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The same, one row for a block of numbers: an array for each column, null where nothing was found."""
+    """Return the same, one row for a block of numbers: an array for each column, null where nothing was found."""
     seq = found[SEQ].to_numpy()
     first = int(seq.min()) // _BLOCK
     count = int(seq.max()) // _BLOCK - first + 1

@@ -1,4 +1,4 @@
-"""What is wrong with a spec file, said so that the reader can put it right.
+"""The problems of a spec file, said so that the reader can put it right.
 
 Here: one problem, several of them, and the one error that lists them. Not here: the rules themselves.
 """
@@ -49,7 +49,7 @@ def raise_any(problems: Iterable[Problem]) -> None:
 
 
 def show(value: object) -> str:
-    """Write a value of a YAML file as it may stand there, shortened."""
+    """Write a value of a YAML file as it may be written there, shortened."""
     match value:
         case None:
             return "nothing"
@@ -122,8 +122,8 @@ def spec_error(file: str, problems: Sequence[Problem], lines: Mapping[Path, int]
 
     Args:
         file: Name of the spec file.
-        problems: At least one; the same one is told once.
-        lines: Line of each path that stands in the file, from 1.
+        problems: At least one; the same one is reported once.
+        lines: Line of each path that is in the file, from 1.
     """
     told = sorted(dict.fromkeys(problems), key=lambda problem: _line(problem.at, lines))
     if len(told) == 1:
@@ -145,14 +145,14 @@ def told(problem: Problem, where: str) -> SpecError:
 
 
 def _line(path: Path, lines: Mapping[Path, int]) -> int:
-    """Return the line of the nearest part of the path that stands in the file; 0 when none does."""
+    """Return the line of the nearest part of the path that is in the file; 0 when none does."""
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, 0)
 
 
 def place_text(path: Path, lines: Mapping[Path, int]) -> str:
-    """Write where a path stands, as `line 3, time.unit: `."""
+    """Write where a path is, as `line 3, time.unit: `."""
     line = _line(path, lines)
     parts = [f"line {line}"] if line else []
     parts += [path_text(path)] if path else []
@@ -164,7 +164,7 @@ def problems_of(error: ValidationError, models: Mapping[Path, type[BaseModel]]) 
 
     Args:
         error: The failed validation of a whole spec.
-        models: The model that stands at each path (list positions left out).
+        models: The model that is at each path (list positions left out).
     """
     return [problem for detail in error.errors() for problem in _translate(detail, models)]
 
@@ -173,7 +173,7 @@ def _translate(detail: ErrorDetails, models: Mapping[Path, type[BaseModel]]) -> 
     steps = [step for step in detail["loc"] if step != "[key]"]
     at = tuple(step for i, step in enumerate(steps) if not _is_kind(steps, i))
     if detail["input"] is None and detail["type"] != "extra_forbidden":
-        return []  # read_yaml tells of every key without a value
+        return []  # read_yaml reports every key without a value
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, ProblemsError):
         return [replace(problem, at=at + problem.at) for problem in cause.problems]
@@ -193,7 +193,7 @@ def _translate(detail: ErrorDetails, models: Mapping[Path, type[BaseModel]]) -> 
 
 
 def _is_kind(steps: Sequence[str | int], i: int) -> bool:
-    """Whether a step is no key but says which of several models an item of a list is, as `[files]`."""
+    """Return whether a step is no key but says which of several models an item of a list is, as `[files]`."""
     step = steps[i]
     return i > 0 and isinstance(steps[i - 1], int) and isinstance(step, str) and step[:1] + step[-1:] == "[]"
 

@@ -13,25 +13,25 @@ from typing import Any
 from tidemark.timeops.spec import FilesSource, Source, Spec, TimeSpec, WindowSpec
 
 Waiter = str | tuple[str, str]
-"""Who waits for others: a source as a whole, by its name, or one split of it, as (source, split)."""
+"""A waiter for others: a source as a whole, by its name, or one split of it, as (source, split)."""
 
 
 def waiters_to_json(waiters: Iterable[Waiter]) -> list[Waiter]:
-    """Who waits, in an order, for a plan or a control item; a split is a list of two there."""
+    """Return the waiters in an order, for a plan or a control item; a split is a list of two there."""
     return sorted(waiters, key=lambda one: (one,) if isinstance(one, str) else one)
 
 
 def waiters_from_json(values: Iterable[Any]) -> frozenset[Waiter]:
-    """What `waiters_to_json` gave."""
+    """Return the waiters that `waiters_to_json` wrote."""
     return frozenset(one if isinstance(one, str) else (one[0], one[1]) for one in values)
 
 
 @dataclass(frozen=True)
 class Waits:
-    """The waits of sources as they are in a segment of the log, which has no record of those that wait.
+    """The waits of sources in a segment of the log, which has no record of the sources that wait.
 
     Attributes:
-        sources: Those that wait throughout the segment. A split does not wait by itself while its source does.
+        sources: The waiters throughout the segment. A split does not wait by itself while its source does.
         since_us: The clock of the log at which this began, microseconds; None where none waits.
         waited_us: By source or split how long it had waited before that; a split's wait with its source is not in
             its own.
@@ -47,16 +47,16 @@ class Waits:
 
     @property
     def never(self) -> bool:
-        """Whether no source has ever waited."""
+        """True if no source has ever waited."""
         return not self.sources and not self.any_waited_us
 
     def from_here(self, clock_us: int | None, sources: Iterable[Waiter]) -> "Waits":
-        """The waits from a place of the log on.
+        """Return the waits from a place of the log on.
 
         Args:
             clock_us: The clock of the log there, microseconds. Before the first timed record no source has a
                 watermark, so none can be ahead of another.
-            sources: Those that wait from there on.
+            sources: The waiters from there on.
         """
         waiting = frozenset(sources)
         if clock_us is None or waiting == self.sources:
@@ -78,7 +78,7 @@ class SourceTime:
         name: Its name, as in `_source`.
         timestamp_by: Event time as Spark SQL; None is arrival time.
         time_zone: IANA name of the zone of times written without one.
-        out_of_orderness_us: How far its splits hold the watermark behind their largest t, microseconds.
+        out_of_orderness_us: How far its splits hold the watermark below their largest t, microseconds.
         idle_timeout_us: After how long without an event its splits are idle, microseconds; None for never.
         splits: The splits that count before they have an event.
     """
@@ -102,7 +102,7 @@ class EventTime:
 
 @dataclass(frozen=True)
 class TimeRules:
-    """All that decides over the time of events.
+    """The rules that decide over the time of events.
 
     Attributes:
         time: The spec's `time` section.
@@ -122,11 +122,11 @@ class TimeRules:
 
     @staticmethod
     def of(spec: Spec, splits: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> "TimeRules":
-        """The rules of a spec.
+        """Return the rules of a spec.
 
         Args:
             spec: The spec.
-            splits: By source the splits that are known beside those that the spec lists.
+            splits: By source the splits that are known beside the ones that the spec lists.
         """
         sources = tuple(_source_time(source, spec.time, splits.get(source.name, ())) for source in spec.sources)
         files = [source for source in spec.sources if isinstance(source, FilesSource)]
@@ -146,27 +146,27 @@ class TimeRules:
 
     @property
     def clock_moves(self) -> bool:
-        """Whether the clock raises watermarks."""
+        """True if the clock raises watermarks."""
         return self.time.idle is not None
 
     @property
     def excludes_idle_splits(self) -> bool:
-        """Whether a split that is long without an event leaves the minimum (F)."""
+        """True if a split that is long without an event leaves the minimum (F)."""
         return self.time.idle is not None and self.time.idle.advance == "exclude_split"
 
     @property
     def closes_windows(self) -> bool:
-        """Whether the clock closes the windows of a timeline that is long without an event (M)."""
+        """True if the clock closes the windows of a timeline that is long without an event (M)."""
         return self.time.idle is not None and self.time.idle.advance == "window_close"
 
     @property
     def follows_activity(self) -> bool:
-        """Whether the watermark depends on more of a timeline's events than the largest t."""
+        """True if the watermark depends on more of a timeline's events than the largest t."""
         return self.uses_splits or self.closes_windows
 
     @property
     def publishes_silences(self) -> bool:
-        """Whether periods of emission publish what the clock gave."""
+        """True if periods of emission publish how far the clock raised watermarks."""
         return self.clock_moves and self.time.emit_every_us is not None
 
     @property

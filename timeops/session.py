@@ -19,16 +19,16 @@ SESSION_SETTINGS: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
 }
-"""What an expression means must not depend on where it runs."""
+"""The settings that make an expression mean the same wherever it runs."""
 
 
 def is_local(master: str) -> bool:
-    """Whether the threads of one process compute, by what Spark calls a master."""
+    """Return whether the threads of one process compute, by what Spark calls a master."""
     return master == "local" or master.startswith("local[")
 
 
 def check_session(session: SparkSession) -> None:
-    """Check that a session that somebody else made means the same by an expression as a pipeline's.
+    """Check that a session made elsewhere means the same by an expression as a pipeline's.
 
     Raises:
         TidemarkError: A setting differs.
@@ -46,7 +46,7 @@ def check_session(session: SparkSession) -> None:
 
 
 def is_utc(zone: str) -> bool:
-    """Tell whether Spark takes a zone for UTC: under any of its names, or as an offset of nothing.
+    """Return whether Spark takes a zone for UTC: under any of its names, or as an offset of nothing.
 
     A session takes its zone from the machine, which may say Etc/UTC.
     """

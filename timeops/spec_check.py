@@ -1,6 +1,6 @@
 """Every expression of a spec against the columns that it may name, before any table is made.
 
-Here: the places of expressions, what each may name and give. Not here: the words for what Spark refuses
+Here: the places of expressions, what each may name and return. Not here: the words for what Spark refuses
 (expressions/refusals.py), what can be told without Spark (spec/expressions.py, expressions/determinism.py).
 
 All expressions of one place are read by Spark at once, which takes milliseconds; one by one only where that fails, to
@@ -56,9 +56,9 @@ class Place:
     """An expression of the spec.
 
     Args:
-        at: Where it stands.
+        at: Where it is in the spec.
         text: Spark SQL.
-        judge: Says what is wrong with the type that it gives.
+        judge: Says what is wrong with its type.
         name: The column that it becomes; empty for none.
         hints: See `spark_words.Asked`.
     """
@@ -86,7 +86,7 @@ class Columns:
 
 
 def expression_problems(spec: Spec, columns: Columns) -> list[Problem]:
-    """What is wrong with the expressions of a spec; Spark reads them, and tries on made-up records what may fail."""
+    """Return what is wrong with the expressions of a spec; Spark reads them, and tries them on made-up records."""
     zones = (spec.time.time_zone, *(source.time_zone for source in spec.sources))
     check = _Check(columns.log, next((zone for zone in zones if zone not in (None, "UTC")), None) or "UTC")
     for source, own, number in zip(spec.sources, columns.sources, range(len(spec.sources)), strict=True):
@@ -117,7 +117,7 @@ def expression_problems(spec: Spec, columns: Columns) -> list[Problem]:
 
 
 def is_storable(kind: DataType) -> bool:
-    """Whether a table can have a column of this type."""
+    """Return whether a table can have a column of this type."""
     if isinstance(kind, ArrayType):
         return is_storable(kind.elementType)
     if isinstance(kind, MapType):
@@ -128,7 +128,7 @@ def is_storable(kind: DataType) -> bool:
 
 
 def _is_collated(kind: DataType) -> bool:
-    """Whether values of a type may be equal and yet differ, such as 'a' and 'A': which of them is kept is chance."""
+    """Return whether values of a type may be equal and yet differ, such as 'a' and 'A', so that chance keeps one."""
     if isinstance(kind, ArrayType):
         return _is_collated(kind.elementType)
     if isinstance(kind, MapType):
@@ -143,7 +143,7 @@ def _given(paths: Iterable[Path], texts: Iterable[str | None], judge: Judge) -> 
 
 
 class _Check:
-    """Gathers the problems of a spec."""
+    """The problems of a spec, as they are gathered."""
 
     def __init__(self, any_frame: DataFrame, time_zone: str) -> None:
         self.problems: list[Problem] = []
@@ -155,15 +155,15 @@ class _Check:
         return functions_of(self._any.sparkSession)
 
     def rows(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, DataType]:
-        """Judges expressions over one row each; the types of those that have one."""
-        beside = F.col(quoted(frame.columns[0]))  # an aggregate cannot stand beside a column
+        """Judge expressions over one row each; return the types of the expressions that have one."""
+        beside = F.col(quoted(frame.columns[0]))  # an aggregate cannot be beside a column
         alone = [replace(place, name="") for place in places]  # none of them may name another
         kinds = self._types(frame, alone, lambda found: frame.select(beside, *found))
         self._try_out(frame, {place.text: place for place in places if place.at in kinds})
         return kinds
 
     def aggregates(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, DataType]:
-        """Judges expressions over all rows of a group; each may name those before it."""
+        """Judge expressions over all rows of a group; each may name those before it."""
         grouped = frame.withColumn(_KEY, F.lit(0)).groupBy(_KEY)
         kinds = self._types(frame, places, lambda found: grouped.agg(*found))
         cuts = [(place, cut(place.text)) for place in places if place.at in kinds]
@@ -175,14 +175,14 @@ class _Check:
         return kinds
 
     def _try_out(self, frame: DataFrame, places: Mapping[str, Place]) -> None:
-        """Notes the expressions that fail on every made-up record."""
+        """Note the expressions that fail on every made-up record."""
         for text, said in faults_of(frame, places).items():
             found = f"`{places[text].text}` fails on every record: {said}"
             remedy = "correct the pattern, the format or the name in it"
             self._note(Problem(found, "an expression that has a value on some record", remedy), places[text])
 
     def window(self, events: DataFrame, window: WindowSpec, at: Path) -> DataFrame:
-        """Judges the expressions of a window; the columns of its results, as events of another window."""
+        """Judge the expressions of a window; return the columns of its results, as events of another window."""
         outer = {name.lower(): f"`{name}` is a result: filter results with `having`" for name in window.aggregates}
         as_having = "write it among `aggregates`, and its name here"
         only_where: Mapping[str, str] = {**outer, "": "filter results with `having`"}
@@ -232,7 +232,7 @@ class _Check:
         return kinds
 
     def _text_time_problem(self, frame: DataFrame, place: Place) -> Problem | None:
-        """What is wrong with the way in which an expression takes texts for times."""
+        """Return what is wrong with the way in which an expression takes texts for times."""
         session, types = frame.sparkSession, types_of(frame)
         problem = constant_time_problem(session, place.text, types) or hidden_time_problem(session, place.text, types)
         if problem is not None or place.judge is instant_problem:  # its local times are in `time_zone`
@@ -270,7 +270,7 @@ def _column(place: Place) -> Column:
 
 
 def _problem(error: Exception, asked: Asked, frame: DataFrame) -> Problem:
-    """The problem, in words that do not speak of the brackets that were put around the expression."""
+    """Return the problem, in words that do not speak of the brackets that were put around the expression."""
     problem = problem_of(error, asked)
     if "`)`" not in problem.found:
         return problem
@@ -280,12 +280,12 @@ def _problem(error: Exception, asked: Asked, frame: DataFrame) -> Problem:
         return problem_of(plainly, asked)
     except AnalysisException:
         pass  # it can be read, which is all that was asked
-    found = f"`{asked.text}` ends in a word that only gives it a name"
+    found = f"`{asked.text}` ends in a word that only names it"
     return Problem(found, "one expression, with an operator or brackets between its words")
 
 
 def _empty(frame: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
-    """A frame with other columns, of any types."""
+    """Return a frame with other columns, of any types."""
     return frame.select(*[F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()])
 
 
@@ -294,7 +294,7 @@ def _shown(kind: DataType) -> str:
 
 
 def _kept_by(aggregate: str) -> list[str]:
-    """The arguments of an aggregate of which it may keep one of several equal values.
+    """Return the arguments of an aggregate for which it may keep one of several equal values.
 
     A rank may be collated: what settles its ties is asked for elsewhere. No column is collated, so an aggregate that
     does not speak of collations has no such argument.
@@ -324,7 +324,7 @@ def _truth_problem(kind: DataType, text: str) -> Problem | None:
         remedy = f"compare it, such as `{text} = 'a'` or `{text} IS NOT NULL`"
     elif isinstance(kind, StructType):
         remedy = "put AND or OR between several conditions"
-    return Problem(f"`{text}` gives {_shown(kind)}, which is neither true nor false", "a condition", remedy)
+    return Problem(f"`{text}` has the type {_shown(kind)}, which is neither true nor false", "a condition", remedy)
 
 
 def _text_problem(kind: DataType, text: str) -> Problem | None:
@@ -332,7 +332,7 @@ def _text_problem(kind: DataType, text: str) -> Problem | None:
         return None
     if _is_collated(kind):
         return _plain_problem(kind, text)
-    return Problem(f"`{text}` gives {_shown(kind)}, which has no plain text", "text, a number or an instant")
+    return Problem(f"`{text}` has the type {_shown(kind)}, which has no plain text", "text, a number or an instant")
 
 
 def _result_problem(kind: DataType, text: str) -> Problem | None:
@@ -345,5 +345,5 @@ def _result_problem(kind: DataType, text: str) -> Problem | None:
     if "INTERVAL" in shown:
         remedy = "write it as a number: of two instants `timestampdiff(SECOND, first, last)` makes one"
     elif isinstance(kind, NullType):
-        remedy = "give it a type, such as `cast(null AS BIGINT)`"
-    return Problem(f"`{text}` gives {shown}, which no table can hold", "a type of Delta tables", remedy)
+        remedy = "add a type, such as `cast(null AS BIGINT)`"
+    return Problem(f"`{text}` has the type {shown}, which no table can hold", "a type of Delta tables", remedy)

@@ -19,7 +19,7 @@ _CYCLE_YEARS, _CYCLE_US = 400, 146_097 * 86_400_000_000  # after which the calen
 
 @dataclass(frozen=True, order=True)
 class Instant:
-    """An instant of any year: windows around the events of the years 1 and 9999 begin before, or end behind them.
+    """An instant of any year: windows around the events of the years 1 and 9999 begin before, or end after them.
 
     Attributes:
         us: Microseconds since the epoch.
@@ -29,12 +29,12 @@ class Instant:
 
     @classmethod
     def in_year(cls, year: int, read: Callable[[int], datetime]) -> "Instant":
-        """An instant of any year, read in a year of Python's with the same calendar."""
+        """Return an instant of any year, read in a year of Python's with the same calendar."""
         cycles = (year - 2000) // _CYCLE_YEARS
         return cls(us_of(read(year - cycles * _CYCLE_YEARS)) + cycles * _CYCLE_US)
 
     def __str__(self) -> str:
-        """UTC without its zone, and with no more of a fraction than there is."""
+        """Return UTC without its zone, and with no more of a fraction than there is."""
         cycles = (self.us - us_of(datetime(2000, 1, 1, tzinfo=UTC))) // _CYCLE_US
         like = instant_of(self.us - cycles * _CYCLE_US)
         year = like.year + cycles * _CYCLE_YEARS
@@ -48,15 +48,15 @@ def is_instant(us: int) -> bool:
 
 
 def instant_of(us: int) -> datetime:
-    """The aware UTC instant of microseconds since the epoch; OverflowError outside the years 1 to 9999."""
+    """Return the aware UTC instant of microseconds since the epoch; OverflowError outside the years 1 to 9999."""
     return EPOCH + timedelta(microseconds=us)
 
 
 def us_of(instant: datetime) -> int:
-    """Microseconds since the epoch of an aware instant."""
+    """Return the microseconds since the epoch of an aware instant."""
     return (instant - EPOCH) // timedelta(microseconds=1)
 
 
 def begin_of(day: date, zone: str) -> datetime:
-    """The instant with which a day begins, aware UTC."""
+    """Return the instant with which a day begins, aware UTC."""
     return datetime.combine(day, time(0), ZoneInfo(zone)).astimezone(UTC)

@@ -3,7 +3,7 @@
 Here: Java's rules of a zone, asked through Spark, beside Python's. Not here: arithmetic with zones (grid.py, utc.py).
 
 Each has a database of its own, of another release. Where their rules differ, a window of a local day would begin at
-one instant and be looked for at another, and whether it is found would depend on how the log is cut.
+one instant and be looked for at another. Whether it is found would depend on how the log is cut.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -62,7 +62,7 @@ def problems_of_zone(session: SparkSession, zone: str | None, at: Path) -> list[
 
 @lru_cache
 def _problem(session: SparkSession, zone: str) -> Problem | None:
-    """What is wrong with a zone that Python knows: Java does not, or has other rules for it."""
+    """Return what is wrong with a zone that Python knows: Java does not, or has other rules for it."""
     release = java_release(session)
     try:
         java = _java_offsets(session, zone)

@@ -74,7 +74,7 @@ def test_a_time_that_is_far_off_is_refused_before_a_row_is_made(spark: SparkSess
     with pytest.raises(TidemarkError) as caught, told_in_words():
         run(spark, [Log("c", events)], time, (window,))
     assert caught.value.found.startswith(
-        'The window `w` gives to the group {"case":"c","v":2} 248299999999999998 rows for windows with no event, '
+        'The window `w` adds to the group {"case":"c","v":2} 248299999999999998 rows for windows with no event, '
         "more than its `empty_max`, 10000, in one batch: they end from 2023-11-14 22:13:20.000001 to "
     )
     assert "raise `empty_max`" in caught.value.remedy

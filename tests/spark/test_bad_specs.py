@@ -23,7 +23,7 @@ COUNT = {"c": "count(*)", "total": "sum(n)"}
 # What stands at `key` of a window of its own, and what is said of it.
 IN_WINDOWS: list[tuple[str, Any, str]] = [
     ("where", "nn > 1", "`nn > 1` names `nn`, which is no column here"),
-    ("where", "n", "`n` gives BIGINT, which is neither true nor false"),
+    ("where", "n", "`n` has the type BIGINT, which is neither true nor false"),
     ("where", "k", "compare it, such as `k = 'a'`"),
     ("where", "n > 1, k = 'a'", "put AND or OR between several conditions"),
     ("where", "count(*) > 1", "is an aggregate, and this expression is computed row by row"),
@@ -41,10 +41,10 @@ IN_WINDOWS: list[tuple[str, Any, str]] = [
     ("where", "x -> x", "Spark cannot compute `x -> x`"),
     ("group_by", ["kk"], "`kk` is no column here"),
     ("group_by", ["max(n) AS g"], "is an aggregate, and"),
-    ("group_by", ["null AS g"], "`null` gives VOID, which no table can hold"),
+    ("group_by", ["null AS g"], "`null` has the type VOID, which no table can hold"),
     ("aggregates", {"c": "n"}, "`n` is no aggregate: a window holds many values of it"),
     ("aggregates", {"c": "sum(nn)"}, "`sum(nn)` names `nn`, which is no column here"),
-    ("aggregates", {"c": "sum n"}, "`sum n` ends in a word that only gives it a name"),
+    ("aggregates", {"c": "sum n"}, "`sum n` ends in a word that only names it"),
     ("aggregates", {"c": "summ(n)"}, "did you mean `sum`?"),
     ("aggregates", {"c": "sum(tags)"}, "`sum(tags)`: `tags` is ARRAY<STRING>"),
     ("aggregates", {"c": "sum(n, x)"}, "`sum(n, x)` calls `sum()` with 2 argument(s)"),
@@ -54,7 +54,7 @@ IN_WINDOWS: list[tuple[str, Any, str]] = [
     (
         "aggregates",
         {"c": "max(_timestamp) - min(_timestamp)"},
-        "gives INTERVAL DAY TO SECOND, which no table can hold",
+        "has the type INTERVAL DAY TO SECOND, which no table can hold",
     ),
     ("aggregates", {"c": "max(k COLLATE UTF8_LCASE)"}, "of texts that it takes for equal, the order of rows decides"),
     ("aggregates", {"c": "length(mode(collate(k, 'UNICODE_CI'), true))"}, "write `lower(x)`"),

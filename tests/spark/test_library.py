@@ -103,7 +103,7 @@ def test_events_without_an_arrival_come_last_and_are_dead_letters(events: DataFr
     letters = tm.adjust(one_lost, {"timestamp_by": "at", "out_of_order": "keep"}, arrival_time="came").dead_letters
     [letter] = letters.collect()
     assert (letter["_arrival_seq"], letter["stage"], letter["reason"]) == (2, "ingest", "no_arrival_time")
-    assert letter["detail"] == "nothing gives an arrival time of the years 0001 to 9999 for record 2 of events"
+    assert letter["detail"] == "there is no arrival time of the years 0001 to 9999 for record 2 of events"
 
 
 def test_numbers_are_enough_where_no_rule_goes_by_arrival(events: DataFrame) -> None:

@@ -117,7 +117,7 @@ def test_what_is_wrong_with_a_case_is_said_with_its_place(case: str, said: str) 
         ("- name: c", "a mapping with `cases`"),
         ("cases: []", "found no case"),
         ("case: []", "unknown key `case`"),
-        ("cases:\n  - {name: c, records: [], expect: {watermark: none}}\n" * 2, "stands twice"),
+        ("cases:\n  - {name: c, records: [], expect: {watermark: none}}\n" * 2, "occurs twice"),
     ],
 )
 def test_a_file_that_holds_no_cases_is_refused(text: str, said: str) -> None:

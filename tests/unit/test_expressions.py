@@ -130,7 +130,7 @@ def test_what_is_no_function_of_the_record_is_refused_with_another_way(expressio
     why, instead = REFUSED[expression]
     problem = determinism_problems(expression)[0]
     assert why in problem.found
-    assert "the same log gives the same tables" in problem.expected
+    assert "the same log leads to the same tables" in problem.expected
     assert instead in problem.remedy
 
 

@@ -82,7 +82,7 @@ def test_what_kafka_says_of_a_record_stands_behind_the_columns() -> None:
         ({"topics": None}, "sources[0]", "nothing says what to read"),
         ({"topic_pattern": "o.*"}, "sources[0].topic_pattern", "both say what to read"),
         ({"topics": ["orders*"]}, "sources[0].topics[0]", "use `topic_pattern`"),
-        ({"topics": ["a", "a"]}, "sources[0].topics[1]", "stands twice"),
+        ({"topics": ["a", "a"]}, "sources[0].topics[1]", "occurs twice"),
         ({"topics": None, "topic_pattern": "("}, "sources[0].topic_pattern", "no regular expression"),
         ({"format": "csv"}, "sources[0].format", "json or avro or raw"),
         ({"format": "avro"}, "sources[0].format", "needs `avro_schema`"),

@@ -577,7 +577,7 @@ BAD_FOR_SCHEMA_TOO = [
     ("windows.0", {**WINDOW, "empty": True, "empty_max": 0}, "windows[0].empty_max", "a whole number, at least 1"),
     ("windows.0", {**session(gap="1 s"), "empty": True}, "windows[0].empty", "which lies on no grid"),
     ("windows.0", {**WINDOW, "kind": "sliding", "empty": True}, "windows[0].empty", "which lies on no grid"),
-    ("windows.0.history", True, "windows[0].history", "no effect on a window that gives one result"),
+    ("windows.0.history", True, "windows[0].history", "no effect on a window that has one result"),
     ("windows.0.revise_every", "1 s", "windows[0].revise_every", "no effect without `emit: on_time`"),
     ("windows.1", over_w(emit={"early": "1 s"}), "windows[1].emit", "its input is final"),
     ("windows.1", over_w(kind="sliding", emit={"early": "1 s"}), "windows[1].emit", "its input is final"),
@@ -618,8 +618,8 @@ BAD_FOR_PARSER_ONLY = [
     ("windows.0.aggregates", {"_late_events": "count(*)"}, "windows[0].aggregates._late_events", "is reserved"),
     ("windows.0.where", "explode(x) = 1", "windows[0].where", "makes several rows of one"),
     ("windows.0.where", "window(t, '1 h').start > t", "windows[0].where", "write `kind`, `size` and `hop`"),
-    ("windows.0", cumulative(step="7 min"), "windows[0].step", "of which 1 hour is no whole number"),
-    ("windows.0", cumulative(step="2 h"), "windows[0].step", "of which 1 hour is no whole number"),
+    ("windows.0", cumulative(step="7 min"), "windows[0].step", "and 1 hour is not a multiple of it"),
+    ("windows.0", cumulative(step="2 h"), "windows[0].step", "and 1 hour is not a multiple of it"),
     ("windows.0.time_zone", "UTC", "windows[0].time_zone", "only windows of a day or a month follow a `time_zone`"),
     ("windows.0.size", "-1 h", "windows[0].size", "which is negative\nExpected: a duration longer than zero"),
     ("windows.0.offset", "-1 h", "windows[0].offset", "which is negative\nExpected: a duration of zero or more"),
@@ -633,7 +633,7 @@ BAD_FOR_PARSER_ONLY = [
     ("sources.0", LIVE, "sources[0].live", "no rule follows the clock alone"),
     ("sources", [LIVE, {**LIVE, "name": "o", "live": False}], "sources[0].live", "source `o` has an `arrival_time`"),
     ("sources.0.split", "rand()", "sources[0].split", "is random"),
-    ("sources.0.splits", ["a", "a"], "sources[0].splits[1]", "stands twice"),
+    ("sources.0.splits", ["a", "a"], "sources[0].splits[1]", "occurs twice"),
     ("time.idle", {"advance": "exclude_split", "timeout": "1 s"}, "time.idle.advance", "several splits"),
     ("time.idle", {"advance": "exclude_split"}, "time.idle.timeout", "no idle timeout for source `s`"),
     ("sources.0.alignment", aligned(), "sources[0].alignment.group", "the group of this source only"),
@@ -642,7 +642,7 @@ BAD_FOR_PARSER_ONLY = [
     ("sources", two_sources(out_of_orderness="1500 us"), "sources[1].out_of_orderness", "whole number of millis"),
     ("sources.0.arrival_time", "now()", "sources[0].arrival_time", "reads the clock"),
     ("time", {"deduplicate_by": ["uuid()"], "within": "1 s"}, "time.deduplicate_by[0]", "is random"),
-    ("time", {"deduplicate_by": ["x", "X"], "within": "1 s"}, "time.deduplicate_by[1]", "stands twice"),
+    ("time", {"deduplicate_by": ["x", "X"], "within": "1 s"}, "time.deduplicate_by[1]", "occurs twice"),
     ("time", {"deduplicate_by": ["user"], "within": "1 s"}, "time.deduplicate_by[0]", "`user`"),
     ("sources.0.arrival_time", "_arrival_time", "sources[0].arrival_time", "what this expression defines"),
     ("sources.0.rename", {"x": "_clock"}, "sources[0].rename.x", "reserved"),
@@ -667,7 +667,7 @@ BAD_FOR_PARSER_ONLY = [
     ("time.over", ["rand()"], "time.over[0]", "is random"),
     ("time.over", ["x"], "windows[0].group_by", "add `x` to `group_by`"),
     ("time.over", ["f(x)"], "windows[0].group_by", "add `f(x) AS name`"),
-    ("time.over", ["x", "X"], "time.over[1]", "stands twice"),
+    ("time.over", ["x", "X"], "time.over[1]", "occurs twice"),
     ("windows.0.offset", "1 hour", "windows[0].offset", "less than 1 hour"),
     ("windows.0", hopping(hop="5 s", offset="5 s"), "windows[0].offset", "less than 5 seconds"),
     ("windows.0.where", "x > rand()", "windows[0].where", "is random"),
@@ -817,7 +817,7 @@ def test_a_problem_names_its_line() -> None:
 
 def test_a_key_given_twice_is_refused_with_both_lines() -> None:
     text = "name: a\ntime:\n  unit: second\n  unit: second\n" + yaml.safe_dump({"sources": SMALL["sources"]})
-    assert "time.unit: the key `unit` stands twice, in lines 3 and 4" in parse_message(text)
+    assert "time.unit: the key `unit` occurs twice, in lines 3 and 4" in parse_message(text)
 
 
 def test_a_key_without_a_value_is_refused_once() -> None:
@@ -853,7 +853,7 @@ def test_merge_keys_cannot_grow_without_bound() -> None:
     keys = ", ".join(f"k{number}: {number}" for number in range(10))
     merging = [f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 10)}]}}" for level in range(1, 10)]
     text = parse_message("\n".join([f"a0: &a0 {{{keys}}}", *merging]))
-    assert text.startswith("small.yaml, line 5: the merge keys `<<` give a mapping of 100,000 keys")
+    assert text.startswith("small.yaml, line 5: the merge keys `<<` make a mapping of 100,000 keys")
     assert "Expected: at most 10,000" in text
 
 

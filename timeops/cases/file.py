@@ -33,7 +33,7 @@ Row = Mapping[str, Any]
 
 ORDERED, HELD, DEAD_LETTERS, WINDOWS = "ordered_events", "held_events", "dead_letters", "windows/"
 NONE, FINAL = "none", "final"
-"""What stands for no watermark yet, and for one that a flush moved past every event."""
+"""The words for no watermark yet, and for one that a flush moved past every event."""
 
 _TABLES = f"{ORDERED}, {HELD}, {DEAD_LETTERS}, {WINDOWS}<name>, watermark or watermarks"
 _WATERMARK = f"an instant such as 2026-01-31T12:00:00Z, {NONE} (no event has come), or {FINAL} (flushed)"
@@ -42,7 +42,7 @@ _GIVEN_BESIDE_PAYLOAD = (ARRIVAL, SOURCE, SPLIT, FILE)
 
 @dataclass(frozen=True)
 class Expected:
-    """What should stand in the tables after a step.
+    """The rows and watermarks that are expected after a step.
 
     Attributes:
         tables: Rows by table; of each row only the columns that are written.
@@ -82,7 +82,7 @@ def _watermarks(value: object) -> dict[str, datetime | str]:
 
 
 def _within(at: Path, read: Any, value: object) -> Any:
-    """Read a part, so that what is wrong with it is told at its place."""
+    """Read a part, so that a problem in it is reported at its place."""
     try:
         return read(value)
     except ProblemsError as error:
@@ -114,7 +114,7 @@ class Step(SpecModel):
     """A segment of a case's log, and what is expected after it."""
 
     records: Records = Field(default=(), description="a list of records, each a mapping of columns to values")
-    tick: Instant | None = Field(default=None, description="the clock of a tick behind the records, an instant")
+    tick: Instant | None = Field(default=None, description="the clock of a tick after the records, an instant")
     expect: Expect | None = Field(default=None, description="what the tables should hold after this step")
     end_of_input: EndOfInput | None = Field(default=None, description="flush or hold, after the last step")
 
@@ -151,7 +151,7 @@ class Case(SpecModel):
 
     @property
     def segments(self) -> tuple[Step, ...]:
-        """The steps; of a case without, its records are the only one."""
+        """The steps; a case without steps has one, its records."""
         steps = self.steps or (Step(records=self.records or ()),)
         last = steps[-1].model_copy(
             update={
@@ -163,12 +163,12 @@ class Case(SpecModel):
 
     @property
     def ticks(self) -> tuple[tuple[int, datetime], ...]:
-        """The ticks in their order: behind how many of the case's records, and the clock of each."""
+        """The ticks in their order: after how many of the case's records each comes, and its clock."""
         ends = accumulate(len(step.records) for step in self.segments)
         return tuple((end, step.tick) for end, step in zip(ends, self.segments, strict=True) if step.tick is not None)
 
     def places(self) -> Iterator[tuple[Path, Row]]:
-        """Each record with the keys that lead to it from the case."""
+        """Return each record with the keys that lead to it from the case."""
         if self.steps is None:
             yield from ((("records", i), record) for i, record in enumerate(self.records or ()))
             return
@@ -176,7 +176,7 @@ class Case(SpecModel):
             yield from ((("steps", s, "records", i), record) for i, record in enumerate(step.records))
 
     def expectations(self) -> Iterator[tuple[Path, Expected]]:
-        """Each `expect` with the keys that lead to it from the case."""
+        """Return each `expect` with the keys that lead to it from the case."""
         for s, step in enumerate(self.steps or ()):
             if step.expect is not None:
                 yield ("steps", s, "expect"), step.expect
@@ -210,7 +210,7 @@ class CasesFile:
     lines: Mapping[Path, int] = field(repr=False)
 
     def complain(self, problems: Sequence[Problem]) -> None:
-        """Raise SpecError with what was found out about the file later on, if anything was."""
+        """Raise SpecError with the problems that were found in the file later on, if there are any."""
         if problems:
             raise spec_error(self.file, problems, self.lines)
 
@@ -237,7 +237,7 @@ def parse_cases(text: str, spec: Spec, *, file: str) -> CasesFile:
 
 
 def _is_value(path: Path) -> bool:
-    """Whether a place of the file holds values of rows, which may be null."""
+    """Return whether a place of the file holds values of rows, which may be null."""
     return bool({"records", "expect"} & set(path[:-1]))
 
 
@@ -255,7 +255,7 @@ def _case_problems(cases: Sequence[Case], spec: Spec) -> Iterator[Problem]:
 
 
 def payload_names(source: Source) -> list[str]:
-    """The payload columns of a source as they are called in the tables."""
+    """Return the payload columns of a source as they are called in the tables."""
     return [*source.columns_in_tables, *(["_rescued"] if source.keep_unknown else [])]
 
 

@@ -41,13 +41,13 @@ _TEXTS = (StringType, DateType, TimestampType, TimestampNTZType)
 
 
 def read_row(text: str, columns: StructType) -> dict[str, Any]:
-    """A row that Spark wrote as JSON, see `values.as_json`."""
+    """Return a row that Spark wrote as JSON, see `values.as_json`."""
     found = json.loads(text, parse_float=Decimal)
     return {field.name: read_value(found[field.name], field.dataType) for field in columns}
 
 
 def read_value(value: object, kind: DataType) -> Any:
-    """A value of a cases file, or of Spark's JSON, as what Python has for a type.
+    """Return a value of a cases file, or of Spark's JSON, as Python's value of a type.
 
     Instants are aware UTC. Of types that are not known here the value stays as it is.
 
@@ -80,10 +80,10 @@ def _scalar(value: object, kind: DataType) -> Any:
 
 
 def equal(expected: Any, found: Any) -> bool:
-    """Whether two values of one kind are equal: floats to a relative 1e-12, structs as far as written.
+    """Return whether two values of one kind are equal: floats to a relative 1e-12, structs as far as written.
 
     Args:
-        expected: What `read_value` gave for the value of a file.
+        expected: What `read_value` returned for the value of a file.
         found: The same for that of a table.
     """
     if isinstance(expected, float) and isinstance(found, float):
@@ -96,7 +96,7 @@ def equal(expected: Any, found: Any) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """A value as a cases file writes it, instants as short as they can be."""
+    """Return a value as a cases file writes it, instants as short as they can be."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, datetime):
@@ -112,7 +112,7 @@ def text_of(value: Any) -> str:
 
 
 def is_written_as_text(kind: DataType) -> bool:
-    """Whether a record writes values of a type as text, which YAML would otherwise read as something else."""
+    """Return whether a record writes values of a type as text, which YAML would otherwise read as something else."""
     return isinstance(kind, _TEXTS)
 
 
@@ -151,7 +151,7 @@ def _text(value: object) -> Any:
 
 
 def _instant(value: object) -> Any:
-    """An aware UTC datetime; windows may also begin or end where Python's calendar does not reach."""
+    """Return an aware UTC datetime; windows may also begin or end where Python's calendar does not reach."""
     year = re.match(r"([+-]?\d{4,6})(?=-)", value) if isinstance(value, str) else None
     if year is None or 1 <= int(year[1]) <= 9999:
         return read_instant(value)

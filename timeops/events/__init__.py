@@ -1,4 +1,4 @@
-"""What becomes of one event: event time, duplicates, arrival policies, adjustment, release.
+"""The rules for one event: event time, duplicates, arrival policies, adjustment, release.
 
 Here: rules 0 to 3 and the order of release. Not here: windows (windows/), the texts of dead letters
 (dead_letters.py).

@@ -63,7 +63,7 @@ REASONS = (
     *REFUSED_AT_INGESTION,
     *("no_timestamp", "bad_timestamp", "bad_expression", "duplicate", "early", "late_arrival", "out_of_order"),
 )
-"""Why a record may be refused by ingestion or a rule of time."""
+"""The reasons for which ingestion or a rule of time refuses a record."""
 
 WHY = "__tm_why"
 """TINYINT of a record: the place in REASONS, counted from 1, of what refused it before rule 3; else 0."""
@@ -94,13 +94,13 @@ class LogPlaces:
 
     @property
     def flushed(self) -> bool:
-        """Whether the segment of each ends with a flushing end of input."""
+        """True if the segment of each ends with a flushing end of input."""
         return any(place.flushed for place in self.places.values())
 
 
 @dataclass(frozen=True)
 class Adjusted:
-    """What a segment of the log becomes.
+    """A segment of the log that was judged.
 
     Attributes:
         accepted: The events that go on: `_timestamp`, `_event_time`, `_timeline`, `_adjusted_by`, `__tm_timestamp`,
@@ -109,7 +109,7 @@ class Adjusted:
         refused: Records that do not: `__tm_reason`, `__tm_lateness_us`, `__tm_w_before` and `__tm_w_set_by`; with
             `deduplicate_by` also `__tm_key` and `__tm_first_seq`.
         together: Both in one frame that is kept; None where none is.
-        rules: What it was judged by.
+        rules: The rules that it was judged by.
         before: timelines.STATE_SCHEMA before the segment.
         state: The same after it.
         watermarks: How the watermarks rose in it.
@@ -202,7 +202,7 @@ def time_adjustment(
         # The few that are refused are read again by themselves, and the others without them.
         seqs = _refused_seqs(found, rules)
         rest = judged_alone(_without(items, seqs))
-        drops_all = rules.time.out_of_order == "drop" and seqs is not None  # who is behind is not among the rest
+        drops_all = rules.time.out_of_order == "drop" and seqs is not None  # the rest has no event out of order
         accepted = _with_rule_3(_beside(rest, None if drops_all else behind), rules)
         few = execution.few(seqs) if execution.few is not None and seqs is not None else None
         refused = _with_rule_3(_beside(judged_alone(_only(items, seqs) if few is None else few), behind), rules)
@@ -222,7 +222,7 @@ def time_adjustment(
 def _watermarks_of_log(
     judged: DataFrame, state: DataFrame, rules: TimeRules, place: LogPlace, *, counts: bool
 ) -> tuple[Watermarks, dict[str, Array]]:
-    """Let the loop judge a segment of one log; with what counts ask of its records."""
+    """Let the loop judge a segment of one log; return what counts ask of its records as well."""
     asked = _asked_by_counts(rules) if counts else []
     rows = in_order(fetched(judged.select(*_narrow(rules), *asked), place.seqs))
     told = _copied(rows)
@@ -245,7 +245,7 @@ def _watermarks_of_logs(judged: DataFrame, state: DataFrame, rules: TimeRules, p
 
 
 def _narrow(rules: TimeRules) -> list[Column]:
-    """The columns of a judged record that the loop asks for."""
+    """Return the columns of a judged record that the loop asks for."""
     role = F.when(F.col(REASON).isNull(), JUDGED)
     if rules.follows_activity:  # an event that is refused still ends the silence of its timeline and split
         role = role.when(~F.col(REASON).isin(*REFUSED_AT_INGESTION), ACTIVE)
@@ -260,7 +260,7 @@ def _narrow(rules: TimeRules) -> list[Column]:
 
 
 def _asked_by_counts(rules: TimeRules) -> list[Column]:
-    """The columns of a judged record that counts and pictures ask for, see `Adjusted.told`."""
+    """Return the columns of a judged record that counts and pictures ask for, see `Adjusted.told`."""
     why = F.array_position(F.array(*map(F.lit, REASONS)), F.col(REASON))
     found = [F.coalesce(why, F.lit(0)).cast("tinyint").alias(WHY)]
     if any(policy is not None and policy.policy == "adjust" for policy in (rules.time.early, rules.time.late)):
@@ -277,14 +277,14 @@ def _asked_by_counts(rules: TimeRules) -> list[Column]:
 
 
 def _copied(rows: pa.Table) -> dict[str, Array]:
-    """The columns that counts ask for, which else would keep all of the rows in memory."""
+    """Copy the columns that counts ask for, which else would keep all of the rows in memory."""
     names = [name for name in _COUNTED if name in rows.column_names]
     instants = (ARRIVAL_US, EVENT_US)
     return {n: integers(rows[n]).copy() if n in instants else rows[n].to_numpy().copy() for n in names}
 
 
 def _refused_seqs(found: Watermarks, rules: TimeRules) -> np.ndarray | None:
-    """The records that rules 0 to 3 refuse; None where they are too many to be named."""
+    """Return the records that rules 0 to 3 refuse; None where they are too many to be named."""
     refused = [log.rises.items.seq[log.rises.items.role != JUDGED] for log in found.logs]
     if rules.time.out_of_order == "drop":
         refused.append(found.behind[SEQ].to_numpy())
@@ -305,7 +305,7 @@ def _only(items: DataFrame, seqs: np.ndarray | None) -> DataFrame:
 
 
 def _beside(judged: DataFrame, behind: pa.Table | None) -> DataFrame:
-    """Judged records with `__tm_w_before` and `__tm_w_set_by`, null where they are not behind the watermark."""
+    """Return judged records with `__tm_w_before` and `__tm_w_set_by`, null where they are in order."""
     if behind is None or not len(behind):
         nothing = F.lit(None).cast("bigint")
         return judged.withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
@@ -314,7 +314,7 @@ def _beside(judged: DataFrame, behind: pa.Table | None) -> DataFrame:
 
 
 def _with_rule_3(rows: DataFrame, rules: TimeRules) -> DataFrame:
-    """What rule 3 makes of records, by its policy: one that is behind the watermark is dropped, adjusted or kept."""
+    """Apply rule 3 to records by its policy: one that is behind the watermark is dropped, adjusted or kept."""
     policy, behind = rules.time.out_of_order, F.col(W_BEFORE).isNotNull()
     final, more = F.col(T), dict[str, Column]()
     if policy == "drop":
@@ -335,9 +335,9 @@ def _with_rule_3(rows: DataFrame, rules: TimeRules) -> DataFrame:
 
 
 def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
-    """Rules 1 and 2: drops or adjusts events that are early or late against their arrival, in that order (A2).
+    """Apply rules 1 and 2: drop or adjust events that are early or late against their arrival, in that order (A2).
 
-    They know no timeline and no watermark.
+    Neither rule knows a timeline or a watermark.
 
     Args:
         events: Rows of `extract`.
@@ -374,12 +374,12 @@ def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
 
 
 def _early_limit(time: TimeSpec) -> Column:
-    """Tolerance of the early policy in microseconds, 0 without one."""
+    """Return the tolerance of the early policy in microseconds, 0 without one."""
     return F.lit(time.early.tolerance_us if time.early else 0)
 
 
 def _late_limit(time: TimeSpec) -> Column:
-    """Tolerance of the late policy in microseconds, 0 without one."""
+    """Return the tolerance of the late policy in microseconds, 0 without one."""
     return F.lit(time.late.tolerance_us if time.late else 0)
 
 
@@ -388,7 +388,7 @@ def _beyond(difference_us: Column, tolerance_us: int) -> Column:
 
 
 def release(accepted: DataFrame, state: DataFrame, time: TimeSpec, *, flushed: bool = False) -> Released:
-    """Splits accepted events, those held before included, by the watermark after the segment.
+    """Split accepted events, those held before included, by the watermark after the segment.
 
     An event is held while `_timestamp >= W` and released when `_timestamp < W`; with no watermark yet all are
     held, and the end of input releases everything.
@@ -399,7 +399,7 @@ def release(accepted: DataFrame, state: DataFrame, time: TimeSpec, *, flushed: b
         time: The spec's `time`.
         flushed: The end of input was reached and the spec (or the operator) flushes.
     """
-    # Under another policy there is none, and nobody need look for it.
+    # Under another policy there is none: a search is not needed.
     kept_late = F.array_contains(ADJUSTED_BY, KEPT) if time.out_of_order == "keep" else F.lit(False)
     rest = accepted.where(~kept_late)
     known = rest.join(state.select(TIMELINE, "watermark"), TIMELINE, "left")

@@ -5,10 +5,10 @@ batches (assets/state/dedup.py).
 
 Records of a key whose event times follow each other at most `within` apart are a chain, and no chain knows of the
 others. Nearly every chain has one time: then its first record is the first one, and the rest are duplicates. In a
-chain of several times only one record after the other shows who is a first one: a fold over its times, in the order
-of the log. First ones are more than `within` apart, so a span of time of that length holds one at most: a chain is an
-array of such spans, in rows of as many places as there are rows, and a record asks its own span and the two beside
-it. Spark copies the state of a fold at every step: a chain costs its records times its spans, so it should be short.
+chain of several times a fold over these, in the order of the log, finds which records are first ones. First ones are
+more than `within` apart, so a span of time of that length holds one at most. So a chain is an array of such spans, in
+rows of as many places as there are rows. A record asks its own span and the two beside it. Spark copies the state of
+a fold at every step: a chain costs its records times its spans, so it should be short.
 """
 
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ _RECORD = f"struct<{SEQ}:bigint,{_EVENT_US}:bigint>"
 
 
 def with_duplicates(events: DataFrame, known: DataFrame | None, time: TimeSpec) -> DataFrame:
-    """Marks the records that are duplicates.
+    """Mark the records that are duplicates.
 
     Args:
         events: Rows of `extract`.
@@ -92,10 +92,10 @@ def with_duplicates(events: DataFrame, known: DataFrame | None, time: TimeSpec) 
 
 
 def key_of(events: DataFrame, expressions: Sequence[str]) -> Column:
-    """The values of `deduplicate_by` as a JSON array of strings; null where one of them is null or fails.
+    """Return the values of `deduplicate_by` as a JSON array of strings; null where one of them is null or fails.
 
     Raises:
-        SpecError: An expression does not fit the columns, or gives no plain value.
+        SpecError: An expression does not fit the columns, or is not a plain value.
     """
     for position, expression in enumerate(expressions):
         _check(events, expression, f"time.deduplicate_by[{position}]")
@@ -105,14 +105,14 @@ def key_of(events: DataFrame, expressions: Sequence[str]) -> Column:
 
 
 def first_times(accepted: DataFrame, refused: DataFrame) -> DataFrame:
-    """The first times that a segment adds, FIRST_TIMES_SCHEMA; arguments as of `adjustment.JudgedRows`."""
+    """Return the first times that a segment adds, FIRST_TIMES_SCHEMA; arguments as of `adjustment.Adjusted`."""
     columns = (F.col(KEY).alias("key"), to_us(EVENT_TIME).alias("event_us"), F.col(SEQ))
     both = accepted.select(*columns).unionByName(refused.where(F.col(REASON) != "duplicate").select(*columns))
     return both.where(F.col("key").isNotNull())
 
 
 def event_times(items: DataFrame, rules: TimeRules, width_us: int) -> DataFrame:
-    """The event times of a segment: the first and the last, `first_us` and `last_us`, of each piece of time."""
+    """Return the event times of a segment: the first and last, `first_us` and `last_us`, of each piece of time."""
     us = to_us(EVENT_TIME)
     timed = extract(items, rules).where(F.col(REASON).isNull())
     pieces = timed.groupBy(F.floor(us / F.lit(width_us)).alias("piece"))
@@ -120,7 +120,7 @@ def event_times(items: DataFrame, rules: TimeRules, width_us: int) -> DataFrame:
 
 
 def _chained(rows: DataFrame, within_us: int) -> DataFrame:
-    """Adds the chain of each row, whether it is the first of its time, the chain's last time and first record."""
+    """Add the chain of each row, whether it is the first of its time, the chain's last time and first record."""
     in_time = Window.partitionBy(KEY, _ALONE).orderBy(_EVENT_US, SEQ)
     step = F.col(_EVENT_US) - F.lag(_EVENT_US).over(in_time)
     stepped = rows.withColumn("__tm_step", step)
@@ -132,7 +132,7 @@ def _chained(rows: DataFrame, within_us: int) -> DataFrame:
 
 
 def _first_of_several(chains: DataFrame, within_us: int) -> DataFrame:
-    """Finds the first ones of chains with several times.
+    """Find the first ones of chains with several times.
 
     Args:
         chains: Records with `__tm_key`, `__tm_event_us`, `__tm_chain_us`, `__tm_is_new_time`.
@@ -159,7 +159,7 @@ def _first_of_several(chains: DataFrame, within_us: int) -> DataFrame:
 
 
 def _fold(within_us: int) -> Column:
-    """ARRAY<STRUCT<_arrival_seq, __tm_event_us>> of the first ones of a chain, from its `records` and `side`."""
+    """Return ARRAY<STRUCT<_arrival_seq, __tm_event_us>>: the first ones of a chain, from its `records` and `side`."""
     side = F.col("side")
 
     def at(known: Column, span: Column) -> Column:
@@ -197,11 +197,11 @@ def _div(value: Column, by: Column) -> Column:
 
 
 def key_problem(kind: DataType, expression: str) -> Problem | None:
-    """What is wrong with an expression of this type where a part of a key is asked for."""
+    """Return what is wrong with an expression of this type where a part of a key is asked for."""
     if isinstance(kind, AtomicType) and not isinstance(kind, BinaryType | VariantType):
         return None
     return Problem(
-        f"`{expression}` gives {kind.simpleString().upper()}, which has no plain text",
+        f"`{expression}` has the type {kind.simpleString().upper()}, which has no plain text",
         expected="text, a number, an instant, a day or a truth value",
         remedy=f"name the parts that are the key, or write `hex({expression})` or `to_json({expression})`",
     )

@@ -1,4 +1,4 @@
-"""Event time: the instant that an expression gives, and from a record of the log to an event with a time.
+"""Event time: the instant of an expression, and the way from a record of the log to an event with a time.
 
 Here: strings, instants, local times, dates; unit, timeline, and who has no time: what one row says by itself. Not
 here: tolerances and watermarks (adjustment.py). Sources of the rules: A1 (TIMESTAMP BY takes any expression), F
@@ -39,7 +39,7 @@ _TEXT, _LOCAL, _RAW = "__tm_instant_text", "__tm_instant_local", "__tm_instant_r
 
 
 def extract(items: DataFrame, rules: TimeRules) -> DataFrame:
-    """Adds event time, unit, timeline and, where there is none, the reason.
+    """Add event time, unit, timeline and, where there is none, the reason.
 
     Args:
         items: Records of the arrival log.
@@ -68,7 +68,7 @@ def extract(items: DataFrame, rules: TimeRules) -> DataFrame:
 
 
 def timeline(items: DataFrame, over: tuple[str, ...]) -> Column:
-    """`_timeline`: the `over` values as a compact JSON array of strings or null, `[]` without (A1 substreams)."""
+    """Return `_timeline`: the `over` values as a compact JSON array of strings or null; `[]` without it (A1)."""
     if not over:
         return F.lit(ONE_TIMELINE)
     return F.to_json(F.array(*[text_of(items, e) for e in over]))
@@ -92,7 +92,7 @@ def _with_event_time(items: DataFrame, rules: TimeRules) -> DataFrame:
 
 
 def _is_of(sources: tuple[str, ...]) -> str:
-    """SQL: the record is of one of these sources, whose names are plain words."""
+    """Return SQL of a BOOLEAN: the record is of one of these sources, whose names are plain words."""
     return f"{SOURCE} IN ({', '.join(repr(name) for name in sources)})"
 
 
@@ -103,10 +103,10 @@ def _of_expression(items: DataFrame, timestamp_by: str | None, time_zone: str) -
 
 
 def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: str) -> DataFrame:
-    """Adds the instant that `expression` gives on every row of `frame`.
+    """Add the instant of `expression` on every row of `frame`.
 
-    Strings are ISO 8601, with or without an offset; those without one, and TIMESTAMP_NTZ and DATE values, are
-    local times in `time_zone` (in an overlap the earlier offset, in a gap moved forward by its length).
+    Strings are ISO 8601, with or without an offset. Those without one, and TIMESTAMP_NTZ and DATE values, are local
+    times in `time_zone`: in an overlap of the earlier offset, in a gap moved forward by its length.
 
     Args:
         frame: The rows.
@@ -116,12 +116,12 @@ def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: st
 
     Returns:
         `frame` with `__tm_instant_us` BIGINT (microseconds; null when there is no usable instant),
-        `__tm_instant_failed` BOOLEAN (the expression failed on this row) and `__tm_instant_bad` BOOLEAN (it gave a
-        string that is no time, or an instant outside the years 0001 to 9999). Each step is a projection of its own,
-        so that Spark evaluates the expression once.
+        `__tm_instant_failed` BOOLEAN (the expression failed on this row) and `__tm_instant_bad` BOOLEAN (it is a
+        string that is not a time, or an instant outside the years 0001 to 9999). Each step is a projection of its
+        own, so that Spark evaluates the expression once.
 
     Raises:
-        SpecError: The expression does not fit the columns, or gives neither a time nor a string.
+        SpecError: The expression does not fit the columns, or is neither a time nor a string.
     """
     try:
         kind = type_of(frame, expression)
@@ -145,11 +145,11 @@ def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: st
 
 
 def instant_problem(kind: DataType, expression: str) -> Problem | None:
-    """What is wrong with an expression of this type where an instant is asked for."""
+    """Return what is wrong with an expression of this type where an instant is asked for."""
     if isinstance(kind, StringType | TimestampType | TimestampNTZType | DateType):
         return None
     return Problem(
-        f"`{expression}` gives {kind.simpleString().upper()}, which is no time",
+        f"`{expression}` has the type {kind.simpleString().upper()}, which is not a time",
         expected="an ISO 8601 string, a TIMESTAMP, a TIMESTAMP_NTZ or a DATE",
         remedy=f"for a number say its unit: timestamp_seconds({expression}), timestamp_millis({expression}) "
         f"or timestamp_micros({expression})",

@@ -36,7 +36,7 @@ AGGREGATES = frozenset(
     skewness some std stddev stddev_pop stddev_samp string_agg sum theta_intersection_agg theta_sketch_agg
     theta_union_agg try_avg try_sum var_pop var_samp variance""".split()  # noqa: SIM905
 )
-"""Spark's aggregate functions, but for those that a spec may not call."""
+"""Spark's aggregate functions, except for the ones that a spec may not call."""
 
 # What some functions themselves refuse of a row, as SQL over their arguments that fails on it.
 _REFUSED = {
@@ -80,10 +80,10 @@ class AggregateCall:
     Attributes:
         function: Its name.
         arguments: What it takes, without DISTINCT; of `*` an empty text.
-        is_distinct: Whether DISTINCT stands before them.
+        is_distinct: Whether DISTINCT is before them.
         order: What WITHIN GROUP orders by.
         condition: The condition of its FILTER; empty without one.
-        clauses: All that stands behind its brackets, such as ` FILTER (WHERE …)`, with a blank before it.
+        clauses: All that follows its brackets, such as ` FILTER (WHERE …)`, with a blank before it.
         start: Where it begins in the text.
         stop: Where it ends, with its clauses.
     """
@@ -105,7 +105,7 @@ class AggregateCall:
 
 
 def aggregate_calls(expression: str) -> list[AggregateCall]:
-    """The calls of aggregate functions in an expression, in the order of the text; none that is part of another."""
+    """Return the calls of aggregate functions in an expression, in the order of the text; none is part of another."""
     tokens = tokenize(expression)
     every = calls(tokens)
     found: list[AggregateCall] = []
@@ -132,7 +132,7 @@ def aggregate_calls(expression: str) -> list[AggregateCall]:
 
 
 def calls_of(aggregate: str, functions: Collection[str]) -> list[AggregateCall]:
-    """The calls of some aggregates of one argument in an expression, in the order of the text."""
+    """Return the calls of some aggregates of one argument in an expression, in the order of the text."""
     found = [one for one in aggregate_calls(aggregate) if one.function in functions]
     return [one for one in found if len(one.arguments) == 1 and one.argument]
 
@@ -150,7 +150,7 @@ def cut(aggregate: str, name: str = "__tm_sum") -> Cut:
 
 
 def _on_rows(call: AggregateCall) -> list[str]:
-    """What a call evaluates on each row."""
+    """Return what a call evaluates on each row."""
     values = [text for text in (*call.arguments, *call.order) if text]
     values += _refused_by(call.function, values)
     if not call.condition:
@@ -159,14 +159,14 @@ def _on_rows(call: AggregateCall) -> list[str]:
 
 
 def _refused_by(function: str, values: Sequence[str]) -> list[str]:
-    """SQL that fails on a row whose values an aggregate function itself refuses; none where it takes all."""
+    """Return SQL that fails on a row whose values an aggregate function itself refuses; none where it takes all."""
     refused = _REFUSED.get(function)
     takes = 3 if function == "percentile" else 1
     return [refused.format(*values)] if refused is not None and len(values) >= takes else []
 
 
 def on_rows(aggregates: Iterable[str]) -> tuple[str, ...]:
-    """What some aggregates evaluate on each row, each expression once."""
+    """Return what some aggregates evaluate on each row, each expression once."""
     return tuple(dict.fromkeys(text for aggregate in aggregates for text in cut(aggregate).on_rows))
 
 
@@ -175,13 +175,13 @@ def _text(expression: str, tokens: Sequence[Token]) -> str:
 
 
 def _argument(expression: str, tokens: Sequence[Token]) -> str:
-    """The text of an argument, without DISTINCT and its name; empty for `*`."""
+    """Return the text of an argument, without DISTINCT and its name; empty for `*`."""
     tokens = _without_name(tokens)
     return "" if len(tokens) == 1 and tokens[0].lower == "*" else _text(expression, tokens)
 
 
 def _without_name(tokens: Sequence[Token]) -> Sequence[Token]:
-    """What an argument gives, without DISTINCT and its name."""
+    """Return the tokens of an argument, without DISTINCT and its name."""
     if len(tokens) > 1 and tokens[0].lower in ("distinct", "all"):
         tokens = tokens[1:]
     if len(tokens) > 3 and [token.lower for token in tokens[1:3]] == ["=", ">"]:
@@ -190,7 +190,7 @@ def _without_name(tokens: Sequence[Token]) -> Sequence[Token]:
 
 
 def _without_direction(tokens: Sequence[Token]) -> Sequence[Token]:
-    """What an order is by, without `DESC NULLS LAST`."""
+    """Return the tokens of what an order is by, without `DESC NULLS LAST`."""
     last = len(tokens)
     while last > 1 and tokens[last - 1].kind == "word" and tokens[last - 1].lower in _ORDERING:
         last -= 1
@@ -200,7 +200,7 @@ def _without_direction(tokens: Sequence[Token]) -> Sequence[Token]:
 def _with_clauses(
     tokens: Sequence[Token], call: Call, every: Sequence[Call]
 ) -> tuple[int, list[tuple[Token, ...]], tuple[Token, ...]]:
-    """Where a call ends with its WITHIN GROUP and FILTER, the order of the one and the condition of the other."""
+    """Find where a call ends, the order of its WITHIN GROUP and the condition of its FILTER."""
     end = call.end
     order: list[tuple[Token, ...]] = []
     condition: tuple[Token, ...] = ()
@@ -209,10 +209,10 @@ def _with_clauses(
         word = tokens[end].lower
         if word == "within" and end + 1 in by_place and by_place[end + 1].arguments:
             group = by_place[end + 1]
-            order = [group.arguments[0][2:], *group.arguments[1:]]  # behind ORDER BY
+            order = [group.arguments[0][2:], *group.arguments[1:]]  # after ORDER BY
             end = group.end
         elif word == "filter" and end in by_place and by_place[end].arguments:
-            condition = by_place[end].arguments[0][1:]  # behind WHERE
+            condition = by_place[end].arguments[0][1:]  # after WHERE
             end = by_place[end].end
         elif word in ("ignore", "respect") and end + 1 < len(tokens) and tokens[end + 1].lower == "nulls":
             end += 2
@@ -222,12 +222,12 @@ def _with_clauses(
 
 
 def argument_type(one: AggregateCall, frame: DataFrame) -> DataType:
-    """The type of what a call takes."""
+    """Return the type of what a call takes."""
     return _type_of(one.argument, frame)
 
 
 def _type_of(text: str, frame: DataFrame) -> DataType:
-    """The type of an expression; of a column without asking Spark to look at the whole query once more."""
+    """Return the type of an expression; for a column, Spark need not look at the whole query once more."""
     name = plain_column(text)
     columns = [field.dataType for field in frame.schema if name is not None and field.name.lower() == name.lower()]
     return columns[0] if len(columns) == 1 else type_of(frame, text)
@@ -271,14 +271,14 @@ def without_minus_zeros(aggregate: str, frame: DataFrame) -> str:
 
 
 def overflow_in(aggregate: str, frame: DataFrame) -> str | None:
-    """SQL of a BOOLEAN aggregate, never null: a sum or an average in it does not fit; None where all of them do."""
+    """Return SQL of a BOOLEAN aggregate, never null: a sum or average in it does not fit; None where all do."""
     wholes = [(one, _whole(one, kind, in_decimals=True)) for one, kind in _sums(aggregate, frame)]
     each = [f"(count({one.argument}){one.clauses} > 0 AND {whole} IS NULL)" for one, whole in wholes if whole]
     return " OR ".join(each) if each else None
 
 
 def _whole(one: AggregateCall, kind: DataType, *, in_decimals: bool) -> str | None:
-    """SQL of a sum or an average that is the same in any order of rows; None where Spark's own is."""
+    """Return SQL of a sum or an average that is the same in any order of rows; None where Spark's own is."""
     if isinstance(kind, DecimalType):
         return _of_decimals(one, kind)
     if isinstance(kind, DayTimeIntervalType):
@@ -316,24 +316,24 @@ def _distinct(one: AggregateCall) -> str:
 
 
 def _of_whole_numbers(one: AggregateCall, number: str, kind: str) -> str:
-    """SQL of the sum or the average of whole numbers that an argument is made into, null where it does not fit."""
+    """Return SQL of the sum or average of the whole numbers that an argument becomes, null where it does not fit."""
     of_numbers = replace(one, arguments=(number,))
     total = _exact(of_numbers)
     return f"try_cast({total if one.function in SUMS else whole_mean(total, _count(of_numbers))} AS {kind})"
 
 
 def wrapped_away(total: str, approximate: str) -> str:
-    """SQL of a BIGINT: a sum that may have wrapped, null where it has, told by the same sum in floating point."""
+    """Return SQL of a BIGINT: a sum that may have wrapped, null where it has, by the same sum in floating point."""
     return f"CASE WHEN abs({total} - {approximate}) < {_APART} THEN {total} END"
 
 
 def _sums(aggregate: str, frame: DataFrame) -> list[tuple[AggregateCall, DataType]]:
-    """The sums and averages in an aggregate, and the types of what they add up."""
+    """Return the sums and averages in an aggregate, and the types of what they add up."""
     return [(one, argument_type(one, frame)) for one in calls_of(aggregate, (*SUMS, *MEANS))]
 
 
 def _whole_sum(one: AggregateCall) -> str:
-    # Not of DISTINCT numbers: those that differ may be one in floating point.
+    # Not of DISTINCT numbers: numbers that differ may be one in floating point.
     return f"({wrapped_away(f'sum({one.argument}){one.clauses}', _approximate(one))})"
 
 

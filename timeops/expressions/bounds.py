@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
 
 
 def unknown_field(_entries: str) -> str | None:
-    """Say of no array of structs how their first field is called."""
+    """Return None: the first field of no array of structs is known."""
     return None
 
 
@@ -70,7 +70,7 @@ def size_problems(expression: str) -> list[Problem]:
 
 
 Sizes = Callable[[Sequence[str]], str | None]
-"""SQL of a BOOLEAN over the arguments of a call: it would make too much; null or None where there is no telling."""
+"""SQL of a BOOLEAN over the arguments of a call: it would make too much; null or None where that is not known."""
 
 
 def _double(value: str) -> str:
@@ -78,7 +78,7 @@ def _double(value: str) -> str:
 
 
 def _number(position: int, most: int) -> Sizes:
-    """An argument says how long the value is."""
+    """Return the check of a call whose argument says how long the value is."""
 
     def is_too_large(arguments: Sequence[str]) -> str | None:
         return f"abs({_double(arguments[position])}) > {most}" if len(arguments) > position else None
@@ -100,7 +100,7 @@ def _repeated_items(arguments: Sequence[str]) -> str | None:
 
 
 def _replaced(arguments: Sequence[str]) -> str | None:
-    """A text in the place of each part, of each character at most, of another one."""
+    """Check `replace` and `regexp_replace`: each part, each character at most, becomes another text."""
     if len(arguments) < 3 or _is_short(arguments[2]):
         return None
     text, _, other = arguments[:3]
@@ -114,17 +114,17 @@ def _joined(arguments: Sequence[str]) -> str | None:
 
 
 def _separated(arguments: Sequence[str]) -> str | None:
-    """The items may be those of arrays."""
+    """Check `concat_ws`, whose items may be those of arrays."""
     return f"length({arguments[0]}) > {_MOST_PLACES}" if len(arguments) > 1 and not _is_short(arguments[0]) else None
 
 
 def _is_short(argument: str) -> bool:
-    """Whether an argument is a text that stands in the expression."""
+    """Return whether an argument is a text that is written in the expression."""
     return re.fullmatch(r"\(\s*'[^']{0,1000}'\s*\)", argument) is not None
 
 
 def _sequence(arguments: Sequence[str]) -> str | None:
-    """Of numbers, or of any type by the value that the step reaches at last."""
+    """Check `sequence`: of numbers, or of any type by the value that the step reaches at last."""
     if len(arguments) == 2:
         first, last = arguments
         return f"abs({_double(last)} - {_double(first)}) > {MOST_ITEMS}"
@@ -136,7 +136,7 @@ def _sequence(arguments: Sequence[str]) -> str | None:
 
 
 def _formatted(arguments: Sequence[str]) -> str | None:
-    """A width in a format, such as `%99999d`."""
+    """Check formats: one may hold a width such as `%99999d`."""
     return f"CAST({arguments[0]} AS STRING) RLIKE '%[^a-zA-Z%]*[0-9]{{5}}'" if arguments else None
 
 

@@ -32,21 +32,21 @@ _known: dict[str, str | None] = {}
 
 
 def is_clock(text: str) -> bool:
-    """Whether Spark takes a text for an instant that is not written in it."""
+    """Return whether Spark takes a text for an instant that is not written in it."""
     return _CLOCK.fullmatch(text) is not None
 
 
 def why(text: str) -> str:
-    """What Spark does with such a text."""
+    """Say what Spark does with such a text."""
     is_epoch = text.strip().lower().startswith("epoch")
     return f"is read as {'1970-01-01' if is_epoch else 'the clock'} where a time is needed"
 
 
 def written_texts(expression: str, tokens: Sequence[Token]) -> Iterator[tuple[Token, str]]:
-    """The constant texts of an expression with the token before each: literals side by side are one text.
+    """Return the constant texts of an expression with the token before each: literals side by side are one text.
 
     Literals that `||` or `concat` join are one as well. Left out is `epoch`
-    behind `TIMESTAMP` or `DATE`, which says what it means, and as the key of a map.
+    after `TIMESTAMP` or `DATE`, which says what it means, and as the key of a map.
     """
     nothing = Token("symbol", "", 0, 0)
     for start, end in _joined(tokens):
@@ -61,7 +61,7 @@ def written_texts(expression: str, tokens: Sequence[Token]) -> Iterator[tuple[To
 
 
 def _joined(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
-    """Where literals stand, and where calls of `concat` with no other arguments do."""
+    """Find where literals are, and calls of `concat` with no other arguments."""
     at = 0
     while at < len(tokens):
         end = at
@@ -79,7 +79,7 @@ def _joined(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
 
 
 def literal_value(expression: str, token: Token) -> str:
-    """A literal without its escapes, as Spark reads it."""
+    """Return a literal without its escapes, as Spark reads it."""
     if expression[token.start] in "rR":
         return token.text
     quote = expression[token.start]
@@ -113,21 +113,21 @@ def check_built_texts(session: "SparkSession", expression: str, columns: Iterabl
         text = constant_text(session, part)
         if text is not None and is_clock(text):
             raise SpecError(
-                f"`{expression}`: `{part}` gives '{text}', which {why(text)}",
-                expected="a result that is a function of the arrival log: the same log gives the same tables",
+                f"`{expression}`: `{part}` is '{text}', which {why(text)}",
+                expected="a result that is a function of the arrival log: the same log leads to the same tables",
                 remedy="use `_arrival_time`, the instant at which the record arrived, or write the time itself",
             )
 
 
 def constant_text(session: "SparkSession", part: str) -> str | None:
-    """The text that a constant part gives; None where it gives none, or is no expression by itself."""
+    """Return the text of a constant part; None where it has none, or is no expression by itself."""
     if part not in _known:
         _known[part] = _computed(session, part)
     return _known[part]
 
 
 def _computed(session: "SparkSession", part: str) -> str | None:
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - the reason stands above
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - the reason is above
     from pyspark.sql.types import StringType  # noqa: PLC0415
 
     try:
@@ -138,7 +138,7 @@ def _computed(session: "SparkSession", part: str) -> str | None:
 
 
 def constant_parts(expression: str, columns: Collection[str]) -> Iterator[str]:
-    """Segments of an expression that may be a part of it, name no column, and do more than to write a constant."""
+    """Find segments of an expression that may be a part of it, name no column, and are more than a constant."""
     tokens = tokenize(expression)
     hidden = lambda_names(tokens)
     called = {call.position for call in calls(tokens)}
@@ -170,7 +170,7 @@ def constant_parts(expression: str, columns: Collection[str]) -> Iterator[str]:
 
 
 def _may_join(tokens: Sequence[Token], place: int, called: Collection[int]) -> bool:
-    """Whether what is in no brackets may be a part of one text: literals, calls, `||`, the key of an array, `::`."""
+    """Return whether what is in no brackets may be part of one text: literals, calls, `||`, an array's key, `::`."""
     token = tokens[place]
     if token.kind == "symbol":
         return token.text in "()[]|:"
@@ -179,7 +179,7 @@ def _may_join(tokens: Sequence[Token], place: int, called: Collection[int]) -> b
 
 
 def _is_bytes(tokens: Sequence[Token], place: int) -> bool:
-    """Whether a literal such as X'6E6F77' stands there."""
+    """Return whether a literal such as X'6E6F77' is there."""
     behind = tokens[place + 1 : place + 2]
     return tokens[place].lower == "x" and bool(behind) and behind[0].kind == "string"
 

@@ -1,4 +1,4 @@
-"""Which Spark SQL expressions give results that are a function of the arrival log, and how to write the others so.
+"""Which Spark SQL expressions have results that are a function of the arrival log, and how to write the others so.
 
 Here: checks on the words of an expression: clocks, randomness, subqueries, windows over rows, and aggregates that
 depend on the order in which Spark meets the rows. Not here: types and columns: Spark may still refuse an expression
@@ -27,7 +27,7 @@ from tidemark.timeops.problems import Problem
 _USE_ARRIVAL = "use `_arrival_time`, the instant at which the record arrived"
 _USE_LOG = "use `_arrival_seq`, the record's place in the log, or a hash of its columns such as `xxhash64(id)`"
 _USE_VALUE = "write the value itself as text"
-_USE_NULL = "filter such rows with `where`, or give null for them"
+_USE_NULL = "filter such rows with `where`, or return null for them"
 _USE_ARRAY = "keep the array, or take one value of it, such as `array_max(x)` or `element_at(x, 1)`"
 _USE_WINDOWS = "write `kind`, `size` and `hop` of the window, or `date_trunc('HOUR', x)` for a part of a time"
 _USE_AGGREGATE = "write the aggregate itself, such as `sum(n)`"
@@ -82,7 +82,7 @@ _REASONS = {
             "stack",
             "json_tuple",
         ),
-        ("makes several rows of one, but an expression gives one value", _USE_ARRAY),
+        ("makes several rows of one, but an expression has one value", _USE_ARRAY),
     ),
     **dict.fromkeys(
         ("window", "session_window", "window_time"),
@@ -97,7 +97,7 @@ _REASONS = {
         (f"tuple_{kind}_agg_{of}" for kind in ("sketch", "union", "intersection") for of in ("double", "integer")),
         ("makes a sketch whose bytes depend on the order of rows", _USE_THETA),
     ),
-    "identifier": ("hides the name that it stands for", "write the name itself"),
+    "identifier": ("hides the name that it means", "write the name itself"),
 }
 _BARE = frozenset(
     (
@@ -110,7 +110,7 @@ _BARE = frozenset(
         "user",
     )
 )
-_PRINCIPLE = "a result that is a function of the arrival log: the same log gives the same tables"
+_PRINCIPLE = "a result that is a function of the arrival log: the same log leads to the same tables"
 
 _INSTANT_LITERALS = frozenset({"timestamp", "timestamp_ltz"})
 _LIKE = frozenset({"like", "ilike", "rlike", "regexp"})
@@ -123,7 +123,7 @@ _HOLDERS = frozenset({"struct", "named_struct", "array"})
 
 
 def determinism_problems(expression: str, columns: Collection[str] = ()) -> list[Problem]:
-    """Find clocks, randomness, subqueries and window functions: what is no function of the record.
+    """Find clocks, randomness, subqueries and window functions: what is not a function of the record.
 
     Args:
         expression: Spark SQL.
@@ -200,7 +200,7 @@ def _queries(tokens: Sequence[Token]) -> Iterable[Problem]:
 
 
 def _opens_query(word: str, after: Token) -> bool:
-    """Whether these two words, behind a bracket, begin a query; `from` and `table` may be columns too."""
+    """Return whether these two words, after a bracket, begin a query; `from` and `table` may be columns too."""
     if word == "select":
         return after.text not in (")", ".", ",")
     if word in ("from", "table", "with"):
@@ -233,7 +233,7 @@ def order_problems(expression: str) -> list[Problem]:
 
 @dataclass(frozen=True)
 class _Use:
-    """One call, and the expression in which it stands."""
+    """One call, and the expression that it is in."""
 
     expression: str
     tokens: Sequence[Token]
@@ -256,18 +256,18 @@ class _Use:
         return re.sub(r"\s+(?:ignore|respect)\s+nulls$", "", text, flags=re.IGNORECASE)
 
     def is_distinct(self) -> bool:
-        """Whether `DISTINCT` stands before the first argument."""
+        """Return whether `DISTINCT` is before the first argument."""
         first = self.call.arguments[0] if self.call.arguments else ()
         return len(first) > 1 and first[0].lower == "distinct"
 
     def skips_nulls(self) -> bool:
-        """Whether `IGNORE NULLS` stands in or behind the call, or true as its second argument."""
+        """Return whether `IGNORE NULLS` is in or after the call, or true is its second argument."""
         end = self.call.end
         words = {token.lower for token in self.tokens[end - 3 : end + 2]}
         return {"ignore", "nulls"} <= words or self.argument(1).lower() == "true"
 
     def is_taken_by(self, functions: Collection[str]) -> bool:
-        """Whether the call, with a FILTER or not, is just what one of some functions takes.
+        """Return whether the call, with a FILTER or not, is just what one of some functions takes.
 
         A comparator as second argument of `array_sort` may leave ties, so it does not count as a sort.
         """
@@ -303,7 +303,7 @@ def _list(use: _Use) -> str:
     if use.is_distinct():
         return f"`array_sort(collect_set({use.argument(0)}))`"
     nulls = f"`FILTER (WHERE {use.argument(0)} IS NOT NULL)`"
-    return f"`{_in_event_order(use.argument(0))}`; {nulls} behind collect_list(...) leaves nulls out"
+    return f"`{_in_event_order(use.argument(0))}`; {nulls} after collect_list(...) leaves nulls out"
 
 
 def _set(use: _Use) -> str:
@@ -331,7 +331,7 @@ def _extreme(use: _Use) -> str:
 
 
 def _settles_ties(order: str, value: str) -> bool:
-    """Whether a rank is or holds the place in the log, or the value: rows of one rank then have one value."""
+    """Return whether a rank is or holds the place in the log, or the value: rows of one rank then have one value."""
     settling = {"_arrival_seq", "- _arrival_seq", normal_form(value)}
     if normal_form(split_alias(order)[0]) in settling:
         return True

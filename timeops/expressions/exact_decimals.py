@@ -49,7 +49,7 @@ def whole_mean(total: str, count: str) -> str:
 
 
 def _total(add_up: AddUp, kind: DecimalType) -> str:
-    """SQL of a DECIMAL(38, 0): the sum in units of the last place, null where it does not fit."""
+    """Return SQL of a DECIMAL(38, 0): the sum in units of the last place, null where it does not fit."""
     places = kind.scale
     unit = "" if places == 0 else f" / 0.{'1'.rjust(places, '0')}BD"
     if kind.precision <= _HALF:
@@ -59,7 +59,7 @@ def _total(add_up: AddUp, kind: DecimalType) -> str:
     low = add_up(lambda value: f"CAST({value} % {base}{unit} AS DECIMAL(20, 0))")
     halves = f"named_struct('h', CAST({high} AS DECIMAL(38, 0)), 'l', CAST({low} AS DECIMAL(38, 0)))"
     carried = f"named_struct('h', __tm_d.h + (__tm_d.l div {_BASE}), 'l', __tm_d.l % {_BASE})"
-    # Both halves get one sign, so that the first alone tells whether the whole fits.
+    # Both halves get one sign, so that the first alone shows whether the whole fits.
     borrowed = "CASE WHEN __tm_d.h > 0 AND __tm_d.l < 0 THEN 1 WHEN __tm_d.h < 0 AND __tm_d.l > 0 THEN -1 ELSE 0 END"
     even = _let("__tm_s", borrowed, f"named_struct('h', __tm_d.h - __tm_s, 'l', __tm_d.l + __tm_s * {_BASE})")
     whole = f"CAST(__tm_d.h AS DECIMAL(18, 0)) * {_BASE} + __tm_d.l"
@@ -67,7 +67,7 @@ def _total(add_up: AddUp, kind: DecimalType) -> str:
 
 
 def _mean(total: str, count: str, parts: int) -> str:
-    """SQL of a STRING: a quotient in so many parts of one, rounded half up, by long division in two steps."""
+    """Return SQL of a STRING: a quotient in so many parts of one, rounded half up, by long division in two steps."""
     # Spark's `abs` and its minus round to 34 digits.
     given = f"named_struct('t', if(__tm_t < 0, 0 - __tm_t, __tm_t), 'n', {count}, 's', if(__tm_t < 0, '-', ''))"
     high, low = f"(__tm_m.t div {_BASE})", f"__tm_m.t % {_BASE}"
@@ -82,10 +82,10 @@ def _mean(total: str, count: str, parts: int) -> str:
 
 
 def _scaled(digits: str, precision: int, scale: int) -> str:
-    """SQL of a decimal of a text of digits in units of its last place."""
+    """Return SQL of a decimal of a text of digits in units of its last place."""
     return f"CAST(concat({digits}, 'E-{scale}') AS DECIMAL({precision}, {scale}))"
 
 
 def _let(name: str, value: str, body: str) -> str:
-    """SQL of `body`, in which a name is a value that is computed once."""
+    """Return SQL of `body`, in which a name is a value that is computed once."""
     return f"get(transform(array({value}), {name} -> {body}), 0)"

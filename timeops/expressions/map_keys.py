@@ -21,7 +21,7 @@ def with_known_keys(name: str, arguments: Arguments, first_field: Callable[[str]
     Args:
         name: The function, in lower case.
         arguments: Its arguments, as SQL in brackets.
-        first_field: Given SQL of an ARRAY of structs, the name of their first field; None where nobody knows.
+        first_field: Given SQL of an ARRAY of structs, the name of their first field; None where it is not known.
     """
     if name == "map_from_entries":
         return _from_entries(arguments, first_field)
@@ -34,17 +34,17 @@ def _are_bad(keys: str) -> str:
 
 
 def _with(value: str, of_value: str) -> str:
-    """SQL that says `__tm_map` for a value, which is computed once."""
+    """Return SQL in which `__tm_map` is a value, which is computed once."""
     return f"get(transform(array({value}), __tm_map -> {of_value}), 0)"
 
 
 def _checked(name: str, value: str, keys: str = "__tm_map") -> str:
-    """A value, if the keys that a call finds in it are all different, and none is null."""
+    """Return a value, if the keys that a call finds in it are all different, and none is null."""
     return _with(value, f"if({_are_bad(keys)}, {_BAD.format(name=name)}, __tm_map)")
 
 
 def _map(arguments: Arguments) -> str | None:
-    """`map(key, value, …)`, whose values may fail after its first keys."""
+    """Check `map(key, value, …)`, whose values may fail after its first keys."""
     if not arguments or len(arguments) % 2:
         return None
     keys, values = (f"array({', '.join(arguments[first::2])})" for first in (0, 1))

@@ -1,4 +1,4 @@
-"""What Spark says of an expression that it refuses, as a problem of the spec.
+"""Spark's words for an expression that it refuses, as a problem of the spec.
 
 Here: Spark's error conditions in words of the spec. Not here: which expressions are asked about (spec_check.py).
 """
@@ -16,7 +16,7 @@ from tidemark.timeops.expressions.tokens import WORKING
 from tidemark.timeops.problems import Problem, did_you_mean
 
 REFUSALS = (PySparkException, Py4JJavaError)
-"""What Spark raises while it reads a query; PySpark has no class of its own for a failure inside of Spark."""
+"""The errors of Spark while it reads a query; PySpark has no class of its own for a failure inside of Spark."""
 
 _MOST_NAMES = 40
 
@@ -29,7 +29,7 @@ class Asked:
         text: The expression.
         columns: The columns that it may name.
         hints: What to do where it names something else, by this name.
-        functions: Gives the names of Spark's functions.
+        functions: Returns the names of Spark's functions.
     """
 
     text: str
@@ -46,14 +46,14 @@ class Asked:
 
 
 def problem_of(error: Exception, asked: Asked) -> Problem:
-    """Translates what Spark says of an expression.
+    """Translate what Spark says of an expression.
 
     Raises:
         Exception: The error itself, where it is no judgement of the expression: a Spark that is gone, say.
     """
     is_inside = isinstance(error, PySparkException) and _condition(error) == "INTERNAL_ERROR"
     if is_inside or isinstance(error, Py4JJavaError):
-        return Problem(f"Spark cannot compute `{asked.text}`", "a Spark SQL expression that gives a value")
+        return Problem(f"Spark cannot compute `{asked.text}`", "a Spark SQL expression that has a value")
     if not isinstance(error, AnalysisException):
         raise error
     condition, parameters = _condition(error), error.getMessageParameters() or {}
@@ -64,12 +64,12 @@ def problem_of(error: Exception, asked: Asked) -> Problem:
 
 
 def functions_of(spark: SparkSession) -> frozenset[str]:
-    """Names of the functions that Spark has."""
+    """Return the names of the functions that Spark has."""
     return frozenset(row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect())
 
 
 def first_sentence(error: PySparkException) -> str:
-    """What Spark says, without its condition, its state and its plan."""
+    """Return what Spark says, without its condition, its state and its plan."""
     said = error.getMessage() or str(error)
     whole = re.sub(r"^\s*(\[[A-Z_.]+\] *)+", "", said)
     line = first_line(whole)
@@ -82,7 +82,7 @@ def _condition(error: PySparkException) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name without backquotes or quotes."""
+    """Return a name without backquotes or quotes."""
     return name.replace("`", "").strip('"')
 
 

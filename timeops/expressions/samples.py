@@ -3,9 +3,9 @@
 Here: values of every type, and which failures are those of the expression and not of a value. Not here: failures on
 real records (try_expression.py).
 
-A failure is the expression's own if no made-up record gives a value, and Spark blames what the expression itself
-says: a pattern, a format, a regular expression, a zone; or if all of them fail by an index or a size. A function that
-wants values of a special form, such as `to_number`, may fail on all made-up records and be right.
+A failure is the expression's own if no made-up record has a value, and Spark blames what the expression itself says:
+a pattern, a format, a regular expression, a zone. It is so too if all records fail by an index or a size. A function
+that wants values of a special form, such as `to_number`, may fail on all made-up records and be right.
 """
 
 import re
@@ -83,7 +83,7 @@ def faults_of(frame: DataFrame, expressions: Iterable[str]) -> dict[str, str]:
 
 
 def _said(record: DataFrame, expression: str, *, always: bool) -> str:
-    """What Spark says of an expression that fails on a record; nothing where it blames the record."""
+    """Return what Spark says of an expression that fails on a record; nothing where it blames the record."""
     try:
         record.select(F.expr(f"({bounded(expression)}\n)")).collect()
     except REFUSALS as error:
@@ -99,7 +99,7 @@ def _said(record: DataFrame, expression: str, *, always: bool) -> str:
 
 
 def _value(kind: DataType, salt: int) -> Column:
-    """A made-up value of a type; which one of several depends on the record and the column."""
+    """Return a made-up value of a type; which one of several depends on the record and the column."""
     if isinstance(kind, ArrayType):
         return F.array(_value(kind.elementType, salt), _value(kind.elementType, salt + 1000))
     if isinstance(kind, MapType):

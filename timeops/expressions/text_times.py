@@ -1,6 +1,6 @@
 """Texts that an expression reads as times: by the product's rule where it says so, refused where Spark would do it.
 
-Here: conversions written in an expression (`CAST(t AS TIMESTAMP)`, `to_timestamp(t)`), those that Spark adds by
+Here: conversions written in an expression (`CAST(t AS TIMESTAMP)`, `to_timestamp(t)`), conversions that Spark adds by
 itself (`opened > t`), and times of day without a date, which Spark completes with the date of the machine. Not here:
 the rule (text_values.py), texts such as 'now' (clock_texts.py).
 
@@ -27,7 +27,7 @@ _SECONDS = frozenset({"unix_timestamp", "to_unix_timestamp"})
 _PARSERS = frozenset({"from_json", "from_csv", "from_xml", "variant_get", "try_variant_get"})
 _IS_TEXT = "RLIKE '^(string|variant)'"
 _DATED = ("date_add(", "date_sub(", "last_day(", "next_day(", "make_date(", "trunc(", "add_months(")
-_PRINCIPLE = "a result that is a function of the arrival log: the same log gives the same tables"
+_PRINCIPLE = "a result that is a function of the arrival log: the same log leads to the same tables"
 _TEXT = "__tm_text_"
 _TIMES = r"\b(date|timestamp|timestamp_ntz)\b"
 _PLAIN = frozenset(
@@ -43,7 +43,7 @@ _known: dict[tuple[object, ...], Sequence[str]] = {}
 
 
 def is_time_of_day(text: str) -> bool:
-    """Whether a text is a time without a date, which Spark takes for one of today."""
+    """Return whether a text is a time without a date, which Spark takes for one of today."""
     return re.match(TIME_OF_DAY, text) is not None
 
 
@@ -51,7 +51,7 @@ def with_rule(expression: str, time_zone: str) -> str:
     """Return the expression with its conversions of texts into instants by the rule of `timestamp_by`.
 
     A text without an offset is local time in `time_zone`. One that is a time of day alone fails, unless the
-    conversion is one of those that try, and gives null as any other text that is no time does. Constants stay as they
+    conversion only tries: it is then null, as for any other text that is no time. Constants stay as they
     are: `constant_time_problem` judges them.
     """
     tokens = tokenize(expression)
@@ -68,7 +68,7 @@ def with_rule(expression: str, time_zone: str) -> str:
 
 
 def _converted(expression: str, call: Call) -> tuple[str | None, str]:
-    """What a call converts into an instant, and the format that it names; None where it converts nothing."""
+    """Return what a call converts into an instant, and the format that it names; None where it converts nothing."""
     if not call.arguments or not call.arguments[0]:
         return None, ""
     first = call.arguments[0]
@@ -91,12 +91,12 @@ def _needs_rule(call: Call, form: str, time_zone: str) -> bool:
 
 
 def _names_zone(form: str) -> bool:
-    """Whether a constant pattern of Spark has the zone or the offset of the time."""
+    """Return whether a constant pattern of Spark has the zone or the offset of the time."""
     return bool(re.search("[VzOXxZ]", re.sub(r"'[^']*'", "", form[1:-1])))
 
 
 def _by_rule(call: Call, form: str, time_zone: str) -> str:
-    """SQL of what a call makes of `__tm_of`."""
+    """Return SQL of what a call makes of `__tm_of`."""
     if call.name in _CASTS:
         spark = f"{call.name}(__tm_of AS TIMESTAMP)"
     else:
@@ -138,7 +138,7 @@ def local_time_problem(expression: str, time_zone: str, is_text: Callable[[str],
     Args:
         expression: One that is evaluated without `time_zone`.
         time_zone: IANA name of the zone.
-        is_text: Whether a part of the expression gives a text.
+        is_text: Whether a part of the expression is a text.
     """
     tokens = tokenize(expression)
     for call in calls(tokens):
@@ -202,7 +202,7 @@ def hidden_time_problem(session: "SparkSession", expression: str, columns: Mappi
 
 
 def _probed(session: "SparkSession", expression: str, columns: Collection[str]) -> tuple[str, Mapping[str, str]]:
-    """The expression with a column in the place of each constant that is a time of day; what each stands for."""
+    """Return the expression with a column for each constant that is a time of day, and those constants."""
     found: dict[str, str] = {}
     text = expression
     for part in islice(constant_parts(expression, {name.lower() for name in columns}), MOST_CONSTANTS):
@@ -223,7 +223,7 @@ def _probed(session: "SparkSession", expression: str, columns: Collection[str]) 
 
 
 def _may_compare(expression: str, named: Mapping[str, str]) -> bool:
-    """Whether an expression may have a time beside a text, or take one for the other."""
+    """Return whether an expression may have a time beside a text, or take one for the other."""
     tokens = tokenize(expression)
     has_times = any("timestamp" in kind for kind in named.values()) or bool(
         re.search("timestamp|interval|::|extract", expression, re.IGNORECASE)
@@ -232,7 +232,7 @@ def _may_compare(expression: str, named: Mapping[str, str]) -> bool:
 
 
 def _casts(session: "SparkSession", expression: str, columns: Mapping[str, str], kinds: str) -> Sequence[str]:
-    """What Spark casts in an expression to types that match a pattern, as its optimized plan has it."""
+    """Return what Spark casts in an expression to types that match a pattern, as its optimized plan has it."""
     cells = [f"get(array(CAST(NULL AS {kind})), CAST(id AS INT)) AS {quoted(name)}" for name, kind in columns.items()]
     rows = f"SELECT /*+ REPARTITION(2) */ {', '.join(cells) or 'id'} FROM range(1)"  # a step that stays a step
     query = f"EXPLAIN EXTENDED SELECT ({expression}\n) FROM ({rows})"
@@ -254,5 +254,5 @@ def _casts_in(plan: str, kinds: str) -> Iterator[str]:
 
 
 def _is_dated(value: str) -> bool:
-    """Whether what a plan casts is a DATE or a local time by its outermost function."""
+    """Return whether what a plan casts is a DATE or a local time by its outermost function."""
     return value.startswith(_DATED) or bool(re.match(r"(try_)?cast\(.* as (date|timestamp_ntz)\)$", value))

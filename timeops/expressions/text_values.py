@@ -70,7 +70,7 @@ def _fits(text: str, pattern: str) -> str:
 
 
 def _tidy(text: str) -> str:
-    """SQL of a text in ISO 8601 as Spark's cast reads it."""
+    """Return SQL of a text in ISO 8601 as Spark's cast reads it."""
     spelled = f"regexp_replace(replace(upper({text}), ',', '.'), r'{_NO_SECONDS}', '$1:00')"
     return f"IF({text} RLIKE r'{_PLAIN}', {text}, {spelled})"
 
@@ -86,7 +86,7 @@ def _decimal_sql(text: str, precision: int, scale: int) -> str:
 
 
 def _without_exponent(text: str) -> str:
-    """SQL of a number such as `1.5e3` with all its digits written out; null where there are too many."""
+    """Return SQL of a number such as `1.5e3` with all its digits written out; null where there are too many."""
     mantissa = f"regexp_extract({text}, r'^[+-]?([0-9.]*)', 1)"
     exponent = rf"try_cast(regexp_extract({text}, r'[eE]([+-]?\d+)$', 1) AS INT)"
     parts = f"named_struct('whole', split_part({mantissa}, '.', 1), 'part', split_part({mantissa}, '.', 2))"

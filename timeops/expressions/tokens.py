@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 WORKING = "__tm_"
-"""How the names of columns begin that exist only while Spark computes; no column of a user begins so."""
+"""The prefix of columns that exist only while Spark computes; no column of a user has it."""
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+)
@@ -50,7 +50,7 @@ class Token:
 
     @property
     def is_name(self) -> bool:
-        """Whether it can name a column or a function."""
+        """True if it can name a column or a function."""
         return self.kind in ("word", "quoted")
 
 
@@ -62,7 +62,7 @@ class Call:
         name: Name of the function in small letters, without qualifiers.
         position: Position of its name among the tokens.
         arguments: The tokens of each argument.
-        end: Position just behind its closing bracket.
+        end: Position just after its closing bracket.
     """
 
     name: str
@@ -163,7 +163,7 @@ def balance_fault(tokens: Sequence[Token]) -> str:
 
 
 def mentions(expression: str, name: str) -> bool:
-    """Whether a column or function of this name occurs in the expression."""
+    """Return whether a column or function of this name occurs in the expression."""
     return any(token.is_name and token.lower == name.lower() for token in tokenize(expression))
 
 
@@ -192,7 +192,7 @@ def plain_column(expression: str) -> str | None:
 
 
 def quoted(name: str) -> str:
-    """A column name as an identifier, dots and backticks in it meaning nothing."""
+    """Return a column name as an identifier, dots and backticks in it meaning nothing."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -205,7 +205,7 @@ def split_alias(expression: str) -> tuple[str, str | None]:
 
 
 def is_number(expression: str) -> bool:
-    """Whether the expression is a bare number, which says nothing of its unit."""
+    """Return whether the expression is a bare number, which says nothing of its unit."""
     return re.fullmatch(r"\s*[-+]?[0-9][0-9_.eE+-]*[LlDdSs]?\s*", expression) is not None
 
 

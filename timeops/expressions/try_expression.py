@@ -1,14 +1,14 @@
 """User expressions that cannot fail a batch: a row on which one fails gets null, and can be told from a null.
 
 Here: the one way in which an expression of a spec is evaluated on rows, by the stages, the recounts and the checks,
-and the text of what it gives: JSON, names of timelines, keys and splits. Not here: what its value means
+and the text of its value: JSON, names of timelines, keys and splits. Not here: what its value means
 (events/event_time.py, windows/results.py), which part of an aggregate is evaluated on rows (aggregates.py), values of
 test cases as Python has them (cases/values.py).
 
 Spark has no "try" for every type. But `try_add` swallows an error of all that is below it, and a hash is there for
-every type: an expression whose hash can be added to has a value, and is then evaluated for it. Both stand in lambda
-functions, out of which Spark takes no part: where two expressions have one part in common, it would otherwise compute
-that before both, outside of any "try".
+every type. So an expression whose hash can be added to has a value, and is then evaluated for it. Both are in lambda
+functions, and Spark takes no part out of these. Where two expressions have a part in common, it would otherwise
+compute that before both, outside of any "try".
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,17 +54,17 @@ EVERY_MICROSECOND = {
 
 
 def type_of(frame: DataFrame, expression: str) -> DataType:
-    """The type Spark gives `expression` over the columns of `frame`; Spark's AnalysisException if it has none."""
+    """Return the type of `expression` over the columns of `frame`, or raise Spark's AnalysisException."""
     return frame.select(F.expr(expression).alias("e")).schema["e"].dataType
 
 
 def is_column(frame: DataFrame, expression: str) -> bool:
-    """Whether `expression` is no more than the name of a column of `frame`, which cannot fail."""
+    """Return whether `expression` is no more than the name of a column of `frame`, which cannot fail."""
     return expression.strip("`") in frame.columns
 
 
 def cannot_fail(frame: DataFrame, expression: str) -> bool:
-    """Whether `expression` is a column, or does no more with numbers, texts and truth values than arithmetic.
+    """Return whether `expression` is a column, or does no more with numbers, texts and truth values than arithmetic.
 
     With ANSI mode off what has no value there is null.
     """
@@ -93,7 +93,7 @@ def _is_number(token: Token) -> bool:
 
 
 def attempt_sql(frame: DataFrame, expression: str, time_zone: str = "UTC") -> str:
-    """SQL of an ARRAY with the value of `expression` on a row of `frame`; empty where it fails.
+    """Return SQL of an ARRAY with the value of `expression` on a row of `frame`; empty where it fails.
 
     Texts that it converts into times go by the rule of `timestamp_by`, in `time_zone` where they have no offset.
     """
@@ -103,7 +103,7 @@ def attempt_sql(frame: DataFrame, expression: str, time_zone: str = "UTC") -> st
 
 
 def guarded_sql(frame: DataFrame, expression: str, time_zone: str = "UTC") -> str:
-    """SQL of the value of `expression` on a row of `frame`; null where it fails. What cannot fail stays as it is."""
+    """Return SQL of `expression` on a row of `frame`, null where it fails; unchanged if it cannot fail."""
     if is_column(frame, expression):
         return f"`{expression.strip('`')}`"
     if cannot_fail(frame, expression):
@@ -112,12 +112,12 @@ def guarded_sql(frame: DataFrame, expression: str, time_zone: str = "UTC") -> st
 
 
 def null_if_it_fails(frame: DataFrame, expression: str) -> Column:
-    """`expression` over `frame`, null on rows on which it fails."""
+    """Return `expression` over `frame`, null on rows on which it fails."""
     return F.expr(guarded_sql(frame, expression))
 
 
 def any_fails(frame: DataFrame, expressions: Sequence[str]) -> Column | None:
-    """BOOLEAN, never null: one of the expressions fails on a row of `frame`; None where none of them can."""
+    """Return BOOLEAN, never null: one of the expressions fails on a row of `frame`; None where none of them can."""
     risky = [expression for expression in dict.fromkeys(expressions) if not cannot_fail(frame, expression)]
     if not risky:
         return None
@@ -126,7 +126,7 @@ def any_fails(frame: DataFrame, expressions: Sequence[str]) -> Column | None:
 
 
 def with_attempt(frame: DataFrame, expression: str, value: str, failed: str, time_zone: str = "UTC") -> DataFrame:
-    """Adds what `expression` gives, null where it fails (`value`), and whether it failed (`failed` BOOLEAN).
+    """Add the value of `expression`, null where it fails (`value`), and whether it failed (`failed` BOOLEAN).
 
     The steps are projections of their own, so that Spark evaluates the expression once.
     """
@@ -145,10 +145,10 @@ def _typed(frame: DataFrame, expression: str, time_zone: str = "UTC") -> tuple[s
 
 
 def _first_field(frame: DataFrame, entries: str) -> str:
-    """The name of the first field of the structs in an array, in backticks.
+    """Return the name of the first field of the structs in an array, in backticks.
 
     Raises:
-        SpecError: They are of a variable, whose type nobody can ask.
+        SpecError: They are of a variable, whose type cannot be known.
     """
     try:
         kind = type_of(frame, entries)
@@ -161,18 +161,18 @@ def _first_field(frame: DataFrame, entries: str) -> str:
 
 
 def types_of(frame: DataFrame) -> Mapping[str, str]:
-    """The types of the columns of a frame, as SQL."""
+    """Return the types of the columns of a frame, as SQL."""
     return {field.name: field.dataType.simpleString() for field in frame.schema}
 
 
 def _has_value(expressions: Sequence[tuple[str, DataType]]) -> str:
-    """SQL of a BOOLEAN, never null, for the body of a lambda of `__tm_row`: all can be computed on the row."""
+    """Return SQL of a BOOLEAN, never null, for the body of a lambda of `__tm_row`: all can be computed on the row."""
     hashed = ", ".join(_on_row(_hashable(text, kind)) for text, kind in expressions)
     return f"try_add(timestamp_micros(xxhash64({hashed}) & 1), INTERVAL '0' SECOND) IS NOT NULL"
 
 
 def _on_row(expression: str) -> str:
-    """SQL of an expression in the body of a lambda function of `__tm_row`.
+    """Return SQL of an expression in the body of a lambda function of `__tm_row`.
 
     The `if` is always true. It keeps Spark from computing a constant before there is a row, when nothing swallows
     its error.
@@ -193,12 +193,12 @@ def _has_hash(kind: DataType) -> bool:
 
 
 def as_json(*columns: Column) -> Column:
-    """STRING: a JSON object of some columns, nulls and microseconds included."""
+    """Return STRING: a JSON object of some columns, nulls and microseconds included."""
     return F.to_json(F.struct(*columns), {**EVERY_MICROSECOND, "ignoreNullFields": "false"})
 
 
 def text_of(frame: DataFrame, expression: str) -> Column:
-    """STRING: an expression's value as text, the same for values that a group takes for one: -0.0 is 0.0.
+    """Return STRING: an expression's value as text, the same for values that a group takes for one: -0.0 is 0.0.
 
     Null where the expression is null, or fails.
     """
@@ -206,7 +206,7 @@ def text_of(frame: DataFrame, expression: str) -> Column:
 
 
 def without_minus_zero(value: Column, kind: DataType) -> Column:
-    """A value of a type with 0.0 for -0.0, also within it: groups take them for one."""
+    """Return a value of a type with 0.0 for -0.0, also within it: groups take them for one."""
     if isinstance(kind, DoubleType | FloatType):
         return value + F.lit(0.0).cast(kind)  # the sum of the two zeros is 0.0
     if not holds_floats(kind):
@@ -222,7 +222,7 @@ def without_minus_zero(value: Column, kind: DataType) -> Column:
 
 
 def without_minus_zero_sql(value: str, kind: DataType) -> str:
-    """SQL of a value of a type that holds floats, with 0.0 for each -0.0; keys of maps aside."""
+    """Return SQL of a value of a type that holds floats, with 0.0 for each -0.0; keys of maps aside."""
     if isinstance(kind, DoubleType | FloatType):
         return _zero_sql(f"({value}{_END})", kind)
     return f"get(transform(array({value}{_END}), __tm_v -> {_zero_sql('__tm_v', kind)}), 0)"
@@ -254,7 +254,7 @@ def _literal(text: str) -> str:
 
 
 def holds_floats(kind: DataType) -> bool:
-    """Whether a value of a type is a floating-point number, or may hold one; keys of maps aside."""
+    """Return whether a value of a type is a floating-point number, or may hold one; keys of maps aside."""
     if isinstance(kind, ArrayType):
         return holds_floats(kind.elementType)
     if isinstance(kind, MapType):

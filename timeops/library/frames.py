@@ -1,6 +1,6 @@
 """Time adjustment and windows of any DataFrame, with no pipeline around it.
 
-Here: what the engine gives, in the shape of the pipeline's tables. Not here: what a DataFrame lacks to be a log
+Here: the results of the engine, in the shape of the pipeline's tables. Not here: what a DataFrame lacks to be a log
 (plain_events.py), the rules (../engine.py). The watermarks are found at once, from few columns of the events; the
 rest is lazy: Spark computes what is asked for.
 """
@@ -39,16 +39,16 @@ _EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
 
 @dataclass(frozen=True)
 class AdjustedEvents:
-    """What became of events; columns as in the tables of a pipeline, without `_batch_id`.
+    """Judged events; columns as in the tables of a pipeline, without `_batch_id`.
 
     Attributes:
         accepted: All accepted events: `_timestamp`, `_event_time`, `_arrival_time`, `_arrival_seq`, `_timeline`,
             `_adjusted_by`, and `_watermark` just before the event where it was out of order.
-        ordered: Those that the watermark has passed, in order, with `_release_seq` per timeline.
-        held: Those that it has not passed yet.
+        ordered: The events that the watermark has passed, in order, with `_release_seq` per timeline.
+        held: The events that it has not passed yet.
         dead_letters: The others: `reason`, `detail`, `lateness_us`, `payload`, …
         watermarks: Per timeline `watermark` (null when all was flushed), `max_timestamp` and `watermark_set_by`.
-        time: By what they were judged.
+        time: The rules that they were judged by.
     """
 
     accepted: DataFrame
@@ -69,23 +69,23 @@ def adjust(
     *,
     tick: datetime | None = None,
 ) -> AdjustedEvents:
-    """Judges events by their time, as a pipeline judges the records of its log.
+    """Judge events by their time, as a pipeline judges the records of its log.
 
     Args:
-        events: The events, in any order. Four columns have a meaning where they are there: `_arrival_seq` (whole
-            numbers, each once, best 0, 1, 2, …: the order of arrival), `_arrival_time` (TIMESTAMP), `_source` and
+        events: The events, in any order. Four columns have a meaning where they are there: `_arrival_seq` (the order
+            of arrival: whole numbers, each once, best 0, 1, 2, …), `_arrival_time` (TIMESTAMP), `_source` and
             `_split` (STRING; by default "events" and null).
         time: The keys of a spec's `time` as a mapping, or the `time` of a spec that was read.
         arrival_time: Spark SQL that says when an event arrived, read as in a spec's source. Without it the column
             `_arrival_time` says so. With neither, and `_arrival_seq` given, all events arrive at 1970-01-01T00:00Z:
             an error where a rule goes by arrival.
         tick: An aware instant: all events up to it are there, and the clock has come so far, as in a live run. By
-            default the clock stands still behind the last event.
+            default the clock stops at the last event.
 
     Returns:
         Accepted, released, held and refused events. Without `_arrival_seq` they are numbered by arrival (those
         without one last), then by the values of their columns from left to right. That sorts all of them in one
-        task: for many events give `_arrival_seq`.
+        task: for many events add `_arrival_seq`.
 
     Raises:
         SpecError: `time` or `arrival_time` is wrong, or does not fit the columns; or Java has other rules for the
@@ -157,10 +157,10 @@ def adjust(
 
 
 def windows(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> DataFrame:
-    """Results of the windows that the watermark has closed; with `end_of_input: flush` in `time`, of all of them.
+    """Return the results of the windows that the watermark has closed; with `end_of_input: flush` in `time`, of all.
 
     Args:
-        events: What `adjust` gave.
+        events: What `adjust` returned.
         window: The keys of one of a spec's `windows` as a mapping, or a window of a spec that was read.
 
     Returns:
@@ -193,10 +193,12 @@ def windows(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> D
 
 
 def window_dead_letters(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> DataFrame:
-    """Accepted events for which a window had closed, some only with `out_of_order: keep`, or its aggregates fail.
+    """Return accepted events that a window or its aggregates refuse.
+
+    The window had closed when they came (some only with `out_of_order: keep`), or an aggregate fails on them.
 
     Args:
-        events: What `adjust` gave.
+        events: What `adjust` returned.
         window: As for `windows`.
 
     Returns:
@@ -211,14 +213,14 @@ def window_dead_letters(events: AdjustedEvents, window: WindowSpec | Mapping[str
 
 
 def _with_window(events: AdjustedEvents, window: WindowSpec) -> Outcome:
-    """What the events give, with one window."""
+    """Return the outcome of the events with one window."""
     known = events._outcome
     judged = replace(known.judged, rules=replace(known.judged.rules, windows=(window,)))
     return Outcome(judged, known.before, known.flushed, known.execution)
 
 
 def _refuse(time: TimeSpec, session: SparkSession) -> None:
-    """Refuses settings that ask for more than events and their time, and zones that Java has by other rules."""
+    """Refuse settings that ask for more than events and their time, and zones that Java has by other rules."""
     problems = [] if time.timestamp_by else list(without_event_time(time))
     if time.idle is not None and time.idle.advance != "arrival_clock":
         found = f"{time.idle.advance} depends on the splits or windows of a pipeline, which are unknown here"
@@ -230,7 +232,7 @@ def _refuse(time: TimeSpec, session: SparkSession) -> None:
 
 
 def _refuse_hidden_time(events: DataFrame, expression: str, where: str) -> None:
-    """Refuses an expression in which a text of an event is taken for a time, and completed from the clock."""
+    """Refuse an expression in which a text of an event is taken for a time, and completed from the clock."""
     problem = hidden_time_problem(events.sparkSession, expression, types_of(events))
     if problem is not None:
         raise told(problem, where)

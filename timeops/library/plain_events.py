@@ -1,6 +1,6 @@
 """A plain DataFrame as an arrival log: numbers, arrivals, the clock.
 
-Here: the columns that a log has and a DataFrame lacks, and what stands in the way. Not here: judging events.
+Here: the columns that a log has and a DataFrame lacks, and why it may not get them. Not here: judging events.
 """
 
 from pydantic import TypeAdapter, ValidationError
@@ -30,11 +30,11 @@ TAKEN = {
 
 
 def arrival_log(events: DataFrame, time: TimeSpec, arrival_time: str | None) -> DataFrame:
-    """The events with all that a record of the log has.
+    """Return the events with all that a record of the log has.
 
     Args:
         events: A DataFrame; see `frames.adjust` for the columns that have a meaning.
-        time: By what the events are judged.
+        time: The rules that the events are judged by.
         arrival_time: Spark SQL that says when an event arrived.
 
     Raises:
@@ -106,7 +106,7 @@ def _expression(arrival_time: str) -> str:
 
 
 def no_arrival(keys: list[str]) -> InputError:
-    """The error that rules go by arrivals that are not known."""
+    """Return the error that rules go by arrivals that are not known."""
     return InputError(
         f"{', '.join(keys)} needs to know when events arrived",
         expected=f"`arrival_time`, or a column `{c.ARRIVAL}`",
@@ -115,7 +115,7 @@ def no_arrival(keys: list[str]) -> InputError:
 
 
 def _numbers(events: DataFrame) -> Column:
-    """0, 1, 2, … by arrival; ties by all columns, so that rows with one place are rows that nothing tells apart."""
+    """Return 0, 1, 2, … by arrival; ties by all columns, so that only equal rows share a place."""
     values = [
         F.to_json(F.col(quoted(field.name))) if isinstance(field.dataType, MapType) else F.col(quoted(field.name))
         for field in events.schema

@@ -87,7 +87,7 @@ def parse_spec(text: str, *, file: str, overrides: Sequence[str] = ()) -> Spec:
 
 
 def name_with(file: str, overrides: Sequence[str]) -> str:
-    """The name of a spec file, for messages, with the keys that were set beside it."""
+    """Return the name of a spec file, for messages, with the keys that were set beside it."""
     return " ".join([file, *(f"--set {override}" for override in overrides)])
 
 
@@ -100,7 +100,7 @@ def read_part(key: Literal["windows"], data: Mapping[str, Any]) -> WindowSpec: .
 
 
 def read_part(key: str, data: Mapping[str, Any]) -> BaseModel:
-    """Read the keys of one part of a spec that stands alone: its `time`, or one of its `windows`.
+    """Read the keys of one part of a spec by itself: its `time`, or one of its `windows`.
 
     Raises:
         SpecError: All that is wrong with it, as in a spec file.
@@ -114,12 +114,12 @@ def read_part(key: str, data: Mapping[str, Any]) -> BaseModel:
 
 
 def _is_word(path: Path) -> bool:
-    """Whether a place of the file takes `null` as a word."""
+    """Return whether a place of the file takes `null` as a word."""
     return path[:1] == ("sources",) and path[2:] == ("missing",)
 
 
 def _rules_between_readable_parts(data: Mapping[str, Any]) -> list[Problem]:
-    """Judge the parts that can be read together, so that one report tells as much as can be known."""
+    """Judge the parts that can be read together, so that one report says as much as can be known."""
     windows = data.get("windows")
     windows = windows if isinstance(windows, list) else []
     sources = data.get("sources")

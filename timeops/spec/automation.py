@@ -1,4 +1,4 @@
-"""What Dagster does with a pipeline by itself: `schedule` and `alerts`; and who finds it by `owners` and `tags`.
+"""The keys for Dagster: what it does with a pipeline by itself, `schedule` and `alerts`; `owners` and `tags`.
 
 Here: the keys, and cron texts as cron and Dagster read them alike. None of them changes a result or holds a batch
 back. Not here: who acts on them (pipelines/launching.py, assets/alerts.py, assets/live.py).
@@ -34,7 +34,7 @@ _EXPECTED = (
 CRON_PATTERN = rf"^ *(?:{'|'.join(_NICKNAMES)}|[^ @]+(?: +[^ @]+){{4}}) *$"
 """The form of a cron text, as a regular expression that JSON Schema (ECMA 262) and Python read alike."""
 _CRON_PART = r"(?:\*|[0-9]+|[a-z]{3})(?:-(?:[0-9]+|[a-z]{3}))?(?:/[0-9]+)?"
-"""What cron and Dagster read alike: not `L`, `LW` and `5L` for last days, nor `mon#2`, of which each knows some."""
+"""The parts that cron and Dagster read alike: not `L`, `LW` and `5L` for last days, nor `mon#2`: each knows some."""
 _SHORTEST_LOOK = timedelta(seconds=5)  # Dagster looks at its sensors every five seconds
 _PERCENT = r"^ *([0-9]+(?:\.[0-9]+)?) *% *$"
 _SHORTEST_AGE = timedelta(minutes=1)  # Dagster looks at the age of assets no more often
@@ -46,7 +46,7 @@ _TAG = rf"(?!dagster/)(?:{_PART}/)?{_PART}"  # Dagster's own name space holds th
 
 @dataclass(frozen=True)
 class _Field:
-    """One of the five fields, for messages: its name, its values, and a word that stands for the first of them."""
+    """One of the five fields, for messages: its name, its values, and a word for the first of them."""
 
     name: str
     lowest: int
@@ -199,7 +199,7 @@ def _check_levels(warn: Level | None, error: Level | None) -> None:
 
 
 class Alerts(SpecModel):
-    """What is worth telling somebody of."""
+    """The limits whose crossing is worth an alert."""
 
     dead_letter_rate: RateLevels | None = Field(
         default=None,
@@ -213,7 +213,7 @@ class Alerts(SpecModel):
     )
     freshness: AgeLevels | None = Field(
         default=None,
-        description="How far the watermark of a batch may be behind the clock, and how long ago the last batch may "
+        description="How far the clock may be ahead of the watermark of a batch, and how long ago the last batch may "
         "be: {warn: 15 minutes, error: 1 hour}.",
     )
 

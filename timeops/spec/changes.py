@@ -1,4 +1,4 @@
-"""What two versions of a spec differ in, and what each difference means for tables that the first one made.
+"""The differences of two versions of a spec, and what each of them means for tables that the first one made.
 
 Here: the differences key by key, and the decision on each. Not here: which specs the tables were made with
 (assets/spec_changes.py), what is done about a change.
@@ -19,7 +19,7 @@ _LONGEST = 160
 
 
 class Meaning(StrEnum):
-    """What a change means for tables that are there, from the least to the most."""
+    """The meaning of a change for tables that are there, from the least to the most."""
 
     NOTHING = "nothing"
     FROM_HERE_ON = "from here on"
@@ -40,7 +40,7 @@ class Change:
         windows: The windows whose past it needs; none where it needs that of all tables.
         sentence: What changed, in words.
         judges: Records of the log are judged in another way.
-        fills: It is a column of which `_rescued` may have values.
+        fills: It is a column whose values `_rescued` may have.
     """
 
     path: str
@@ -55,12 +55,12 @@ class Change:
 
     @property
     def needs_decision(self) -> bool:
-        """Whether tables that are there cannot go on with it."""
+        """True if tables that are there cannot go on with it."""
         return self.meaning in (Meaning.NEEDS_THE_PAST, Meaning.REFUSED)
 
     @property
     def asks_for_the_past(self) -> bool:
-        """Whether rows that are there would be others if the past were computed anew."""
+        """True if rows that are there would be others if the past were computed anew."""
         return self.judges or self.meaning is Meaning.NEEDS_THE_PAST or bool(self.of_windows)
 
     @property
@@ -106,7 +106,7 @@ _OF_TIME: Mapping[str, Decision] = {
     "deduplicate_by": _ALL_ROWS,
     "start_at": _ALL_ROWS,
 }
-"""What changes of `time` mean; of keys that are not named here they hold for the records from here on."""
+"""The meanings of changes of `time`; changes of keys that are not named here hold for the records from here on."""
 
 _OF_RECORDS = ("timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
 _OF_SOURCE: Mapping[str, Decision] = {
@@ -120,7 +120,7 @@ _OF_SOURCE: Mapping[str, Decision] = {
     "start": (Meaning.NOTHING, "it says where a first reading begins"),
     **dict.fromkeys(_OF_RECORDS, _NEW_RECORDS),
 }
-"""What changes of a source mean; others are refused."""
+"""The meanings of changes of a source; others are refused."""
 
 _WHEN_CLOSED: Decision = (_FROM_HERE_ON, "holds for the windows that close from here on, with all of their events")
 _OF_WINDOW: Mapping[str, Decision] = {
@@ -130,11 +130,11 @@ _OF_WINDOW: Mapping[str, Decision] = {
     "was": _NOTHING,
     "change_feed": (_FROM_HERE_ON, "the feed begins, or ends, with the next batch"),
 }
-"""What changes of a window mean; of keys that are not named here they need its past."""
+"""The meanings of changes of a window; changes of keys that are not named here need its past."""
 
 
 def changes_between(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
-    """Return what two specs differ in, and what each difference means, in the order of the spec.
+    """Return the differences of two specs, and what each of them means, in the order of the spec.
 
     Args:
         before: The canonical JSON of the spec that the tables were made with.
@@ -185,7 +185,7 @@ def _renamed(name: str, old: str) -> Change:
 
 
 def _judges(path: str, *, windows_close: bool) -> bool:
-    """Whether a key says how the records of a log are judged: idleness may ask what windows wait for."""
+    """Return whether a key says how the records of a log are judged: idleness may ask what windows wait for."""
     first, _, rest = path.partition(".")
     key = rest.partition(".")[0]
     if first.startswith("sources["):
@@ -196,7 +196,7 @@ def _judges(path: str, *, windows_close: bool) -> bool:
 
 
 def _decided(before: Any, now: Any, path: str, decision: Decision) -> Iterator[Change]:
-    """Changes at a key and below it, all of one meaning."""
+    """Return the changes at a key and below it, all of one meaning."""
     if isinstance(before, dict) and isinstance(now, dict):
         for name in sorted({*before, *now}):
             yield from _decided(before.get(name), now.get(name), f"{path}.{name}", decision)
@@ -205,7 +205,7 @@ def _decided(before: Any, now: Any, path: str, decision: Decision) -> Iterator[C
 
 
 def _of_time(before: Mapping[str, Any], now: Mapping[str, Any], old: Spec, new: Spec) -> Iterator[Change]:
-    """Changes of `time`."""
+    """Return the changes of `time`."""
     one, other = before.get("time", {}), now.get("time", {})
     for name in sorted({*one, *other}):
         yield from _decided(one.get(name), other.get(name), f"time.{name}", _of_time_key(name, old, new))
@@ -216,12 +216,12 @@ _COUNTED: Decision = (_FROM_HERE_ON, "holds for the records from here on; silenc
 
 
 def _of_time_key(name: str, old: Spec, new: Spec) -> Decision:
-    """What a change of a key of `time` means, as far as other keys have a say in it."""
+    """Return what a change of a key of `time` means, as far as other keys have a say in it."""
     time = new.time
     if name in _OF_PERIODS and time.idle is not None and time.emit_every_us is not None:
         return Meaning.NEEDS_THE_PAST, "periods show what the clock gave before them, by the rules of then: all anew"
     if name == "unit" and time.idle is not None:
-        return Meaning.NEEDS_THE_PAST, "what the clock gives is cut to the unit, and times before are not: all anew"
+        return Meaning.NEEDS_THE_PAST, "what the clock raises is cut to the unit, and times before are not: all anew"
     if name in ("deduplicate_by", "within") and not time.deduplicate_by:
         return _FROM_HERE_ON, "no record is a duplicate from here on"
     if name == "start_at" and (new.time.read_from_us or 0) < (old.time.read_from_us or 0):
@@ -230,7 +230,7 @@ def _of_time_key(name: str, old: Spec, new: Spec) -> Decision:
 
 
 def _of_sources(before: list[dict[str, Any]], now: list[dict[str, Any]], one: Spec, other: Spec) -> Iterator[Change]:
-    """Changes of sources, which are told from one another by their names."""
+    """Return the changes of sources, which are known by their names."""
     old, new = ({str(source["name"]): source for source in side} for side in (before, now))
     for name in new:
         if name not in old:
@@ -254,7 +254,7 @@ def _reads_the_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _new_source(name: str, again: str | None, spec: Spec) -> Change:
-    """A source that joins, unless it is another one under a new name."""
+    """Return a source that joins, unless it is another one under a new name."""
     path = f"sources[{name}]"
     if again is not None:
         effect = f"it would read again what `{again}` has read: keep that name"
@@ -276,7 +276,7 @@ def _of_split(spec: Spec) -> Decision:
 
 
 def _of_source(before: Mapping[str, Any], now: Mapping[str, Any], path: str, spec: Spec) -> Iterator[Change]:
-    """Changes of a source but those of its columns."""
+    """Return the changes of a source except for its columns."""
     for name in sorted({*before, *now} - {"name", "schema"}):
         why = "what was read of it would belong to another source"
         decision = _OF_SOURCE.get(name, (Meaning.REFUSED, why))
@@ -286,7 +286,7 @@ def _of_source(before: Mapping[str, Any], now: Mapping[str, Any], path: str, spe
 
 
 def _of_columns(name: str, before: Spec, now: Spec) -> Iterator[Change]:
-    """Changes of the columns that a source gives the tables, one for each column."""
+    """Return the changes of the columns that a source has in the tables, one for each column."""
     old, new = (_columns(spec, name) for spec in (before, now))
     path, lowered = f"sources[{name}].schema", {column.lower(): column for column in old}
     for column, kind in new.items():
@@ -313,14 +313,14 @@ def _of_columns(name: str, before: Spec, now: Spec) -> Iterator[Change]:
 
 
 def _columns(spec: Spec, name: str) -> dict[str, str]:
-    """The columns that a source gives the tables, with their types."""
+    """Return the columns that a source has in the tables, with their types."""
     source = next(one for one in spec.sources if one.name == name)
     added = ", ".join(f"{column} {kind}" for column, kind in source.added_columns.items())
     return types_in_tables(source.columns, source.rename) | types_in_tables(added, {})
 
 
 def _of_this_source(column: str, name: str, spec: Spec) -> str:
-    """Words that tell the records of one source from those of others, where others have the column too."""
+    """Return words for the records of one source as against others, where others have the column too."""
     others = [one.name for one in spec.sources if one.name != name and column in _columns(spec, one.name)]
     return f" of `{name}`" if others else ""
 
@@ -328,16 +328,16 @@ def _of_this_source(column: str, name: str, spec: Spec) -> str:
 def _of_type(before: str, now: str, spec: Spec) -> Decision:
     gets_zone = before in ("date", "string") and now == "timestamp"
     if gets_zone and len({source.time_zone or spec.time.time_zone for source in spec.sources}) > 1:
-        return Meaning.REFUSED, "times are others in each source's `time_zone`: give it a name of its own"
+        return Meaning.REFUSED, "times are others in each source's `time_zone`: choose a name of its own"
     if is_wider(before, now):
         return _FROM_HERE_ON, "the rows before get the wider type, with the values that they have"
     if may_be_cast(before, now):
         return Meaning.NEEDS_THE_PAST, "the values of the log are cast; a rebuild names the first that does not fit"
-    return Meaning.REFUSED, "values that are there may not fit: give the new column another name with `rename`"
+    return Meaning.REFUSED, "values that are there may not fit: choose another name for the new column with `rename`"
 
 
 def _of_windows(before: list[dict[str, Any]], now: list[dict[str, Any]], spec: Spec) -> Iterator[Change]:
-    """Changes of windows."""
+    """Return the changes of windows."""
     old, new = ({str(one["name"]): one for one in side} for side in (before, now))
     for name in new:
         if name not in old:
@@ -371,7 +371,7 @@ def _of_window(before: Mapping[str, Any], now: Mapping[str, Any], spec: Spec) ->
 
 
 def with_readers(names: Iterable[str], spec: Spec) -> tuple[str, ...]:
-    """Return windows, and those that go over their results."""
+    """Return windows, and the windows over their results."""
     found = list(names)
     for window in spec.chained_windows:
         if window.input in found and window.name not in found:

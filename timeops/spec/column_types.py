@@ -35,7 +35,7 @@ def types_in_tables(ddl: str, rename: Mapping[str, str]) -> dict[str, str]:
 
 
 def _type(tokens: Sequence[Token]) -> str:
-    """The type that words stand for, in the spelling of Spark SQL: `decimal(10,0)` for `DEC`."""
+    """Return the type that words mean, in the spelling of Spark SQL: `decimal(10,0)` for `DEC`."""
     if tokens and tokens[0].text == ":":
         tokens = tokens[1:]
     words: list[str] = []
@@ -53,13 +53,13 @@ def _type(tokens: Sequence[Token]) -> str:
 
 
 def _names_field(tokens: Sequence[Token], position: int) -> bool:
-    """Whether a word in brackets is the name of a field: a type stands behind it, or `:`."""
+    """Return whether a word in brackets is the name of a field: a type follows it, or `:`."""
     behind = tokens[position + 1] if position + 1 < len(tokens) else None
     return tokens[position].is_name and behind is not None and (behind.is_name or behind.text == ":")
 
 
 def is_wider(before: str, now: str) -> bool:
-    """Whether a type holds every value of another one, which it is not."""
+    """Return whether a type holds every value of another one, which it is not."""
     if before == now or (before, now) in _EXACT:
         return before != now
     inside, wanted = _element(before), _element(now)
@@ -72,7 +72,7 @@ def is_wider(before: str, now: str) -> bool:
 
 
 def may_be_cast(before: str, now: str) -> bool:
-    """Whether values of a type can be those of another one, each of them or not."""
+    """Return whether values of a type can be those of another one, each of them or not."""
     texts = ("float", "double", "date", "timestamp")
     if before == "string":
         return now in texts or _digits(now) is not None
@@ -88,7 +88,7 @@ def _element(kind: str) -> str | None:
 
 
 def _digits(kind: str) -> tuple[int, int] | None:
-    """The digits of a number in front of its point, and behind it; None of what has no fixed number of them."""
+    """Return the digits of a number before and after its point; None where these are not fixed."""
     if kind in _INTEGERS:
         return _INTEGERS[kind], 0
     found = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)

@@ -1,4 +1,4 @@
-"""What sources ask of each other, and of the `time` of a spec; what their columns and arrivals say of its settings.
+"""The rules between sources, and with the `time` of a spec; what columns and arrivals mean for its settings.
 
 Here: rules between several sources, splits and idle settings, settings that go by arrival. Not here: the keys
 (source.py, event_time.py), other rules between parts (pipeline.py).
@@ -19,12 +19,12 @@ from tidemark.timeops.spec.window import WindowSpec
 
 
 def has_event_time(sources: Sequence[Source], time: TimeSpec) -> bool:
-    """Whether some source has an event time other than its arrival time."""
+    """Return whether some source has an event time other than its arrival time."""
     return time.timestamp_by is not None or any(source.timestamp_by for source in sources)
 
 
 def between_sources(sources: Sequence[Source]) -> Iterable[Problem]:
-    """What several sources do wrong together."""
+    """Find what several sources do wrong together."""
     seen: set[str] = set()
     for position, source in enumerate(sources):
         at: Path = ("sources", position)
@@ -35,12 +35,12 @@ def between_sources(sources: Sequence[Source]) -> Iterable[Problem]:
         yield from _order_problems(source, sources, at)
         if source.splits and not source.has_splits:
             found = "`splits` has no effect without `split`"
-            remedy = "set `split` to the expression that gives these values, or leave `splits` out"
+            remedy = "set `split` to the expression that has these values, or leave `splits` out"
             yield Problem(found, remedy=remedy, at=(*at, "splits"))
 
 
 def _order_problems(source: Source, sources: Sequence[Source], at: Path) -> Iterable[Problem]:
-    """Records of one ingestion stand in the log by one rule; those of tables by the time of their commits."""
+    """Check that one rule orders the records of an ingestion; the time of commits orders the records of tables."""
     if not isinstance(source, FilesSource | KafkaSource):
         return
     first = next(one for one in sources if isinstance(one, FilesSource | KafkaSource))
@@ -53,7 +53,7 @@ def _order_problems(source: Source, sources: Sequence[Source], at: Path) -> Iter
 
 
 def source_problems(sources: Sequence[Source], time: TimeSpec, *, has_windows: bool) -> list[Problem]:
-    """What is wrong between the sources and `time`."""
+    """Return what is wrong between the sources and `time`."""
     if not sources:
         return []
     problems = [*_overridden(sources, time), *_idle_problems(sources, time), *_alignment_problems(sources, time)]
@@ -70,7 +70,7 @@ def source_problems(sources: Sequence[Source], time: TimeSpec, *, has_windows: b
 
 
 def _overridden(sources: Sequence[Source], time: TimeSpec) -> Iterable[Problem]:
-    """Settings of `time` that every source overrides."""
+    """Find settings of `time` that every source overrides."""
     for key in ("timestamp_by", "time_zone", "out_of_orderness"):
         if key in time.model_fields_set and all(getattr(source, key) is not None for source in sources):
             found = f"`{key}` has no effect here: every source has its own"
@@ -100,7 +100,7 @@ def _idle_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[Proble
 
 
 def _alignment_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[Problem]:
-    """Alignment needs another source, or partition, to wait for, and an event time by which they drift apart."""
+    """Check that alignment has another source, or partition, to wait for, and event times that drift apart."""
     aligned = [(i, source.alignment) for i, source in enumerate(sources) if source.alignment is not None]
     if not aligned:
         return
@@ -108,7 +108,7 @@ def _alignment_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[P
     for position, alignment in aligned:
         if groups.count(alignment.group) == 1 and not sources[position].is_read_by_split:
             found = f"`{alignment.group}` is the group of this source only, so it waits for nothing"
-            remedy = "give another source `alignment` with this group, or leave `alignment` out"
+            remedy = "add `alignment` with this group to another source, or leave it out"
             at: Path = ("sources", position, "alignment", "group")
             yield Problem(found, "a group of several sources", remedy, at)
     if not has_event_time(sources, time):
@@ -118,19 +118,19 @@ def _alignment_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[P
     by_silence = time.idle is not None and time.idle.advance in ("exclude_split", "window_close")
     if by_silence and time.emit_every_us is not None:
         found = "`alignment` together with `idle` and periodic emission is not supported"
-        why = "a period of emission cannot tell idleness from waiting"
+        why = "a period of emission cannot distinguish idleness from waiting"
         remedy = "set `emit: on_event`, or leave `alignment` out"
         yield Problem(f"{found}: {why}", "two of the three at most", remedy, ("time", "emit"))
 
 
 def goes_by_clock(time: TimeSpec, windows: Iterable[WindowSpec]) -> bool:
-    """Whether the clock of the log alone can move a watermark or give a result, so that a tick can have an effect."""
+    """Return whether the clock alone can move a watermark or bring a result, so that a tick can have an effect."""
     by_clock = time.idle is not None or time.emit_every_us is not None
     return by_clock or any(window.follows_clock for window in windows)
 
 
 def live_problems(sources: Sequence[Source], time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
-    """Where `live` of a source brings no tick, or ticks change nothing."""
+    """Find `live` of a source where it brings no tick, or ticks change nothing."""
     others = [source.name for source in sources if not source.follows_wall_clock]
     for position, source in enumerate(sources):
         at: Path = ("sources", position, "live")
@@ -144,7 +144,7 @@ def live_problems(sources: Sequence[Source], time: TimeSpec, windows: Mapping[in
 
 
 def without_event_time(time: TimeSpec) -> Iterable[Problem]:
-    """Without `timestamp_by` event time is arrival time, so nothing is early, late or out of order."""
+    """Find settings without effect: without `timestamp_by` nothing is early, late or out of order."""
     is_set = {
         "out_of_orderness": time.out_of_orderness > timedelta(0),
         "out_of_order": "out_of_order" in time.model_fields_set,
@@ -197,7 +197,7 @@ def _result_names(name: str, windows: Iterable[WindowSpec]) -> list[str]:
 
 
 def keys_by_arrival(time: TimeSpec, windows: Iterable[WindowSpec] = ()) -> list[str]:
-    """Keys of the spec whose effect depends on when records arrived, such as `time.late`."""
+    """Return the keys of the spec whose effect depends on when records arrived, such as `time.late`."""
     keys = []
     if time.timestamp_by is None:
         keys.append("time (without `timestamp_by` event time is arrival time)")

@@ -16,7 +16,7 @@ from tidemark.timeops.spec.source import SOURCE_KINDS, StoredSource
 from tidemark.timeops.utc import us_of
 
 CHANGE_TYPE = "_change_type"
-"""With `changes: rows` what a record does: insert, delete, update_preimage or update_postimage."""
+"""With `changes: rows`, the column of what a record does: insert, delete, update_preimage or update_postimage."""
 
 Changes = Literal["fail", "follow", "ignore", "rows"]
 
@@ -73,7 +73,7 @@ class DeltaSource(StoredSource):
 
     @property
     def added_columns(self) -> Mapping[str, str]:
-        """With `changes: rows` what was done to a row."""
+        """The column that says with `changes: rows` what was done to a row."""
         return {CHANGE_TYPE: "STRING"} if self.changes == "rows" else {}
 
     @property

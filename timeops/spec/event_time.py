@@ -1,4 +1,4 @@
-"""The `time` of a spec: what event time is, how far behind it may come, and what becomes of the rest.
+"""The `time` of a spec: what event time is, how late an event may come, and what becomes of the rest.
 
 Here: the keys and the rules between them. Not here: their effect (events/, watermark/).
 """
@@ -42,7 +42,7 @@ class TolerancePolicy(SpecModel):
 
 
 class Periodic(SpecModel):
-    """Events see the watermark as it stood at the end of the period before (F, on-periodic)."""
+    """Events see the watermark as it was at the end of the period before (F, on-periodic)."""
 
     every: PositiveDuration = Field(description="Length of a period of the clock, such as 200 ms (Flink's default).")
 
@@ -55,7 +55,7 @@ class Idle(SpecModel):
         one_of("exclude_split", "arrival_clock", "window_close"),
     ] = Field(
         description="exclude_split: a split without events for `timeout` no longer holds back the watermark (F). "
-        "arrival_clock: the watermark stays at most late.tolerance behind the latest arrival (A2). "
+        "arrival_clock: the watermark is at least the latest arrival less late.tolerance (A2). "
         "window_close: windows close although no event comes for `timeout` (M)."
     )
     timeout: PositiveDuration | None = Field(
@@ -67,7 +67,7 @@ def _doubled(expressions: Sequence[str], key: str) -> Iterable[Problem]:
     seen: set[str] = set()
     for position, expression in enumerate(expressions):
         if normal_form(expression) in seen:
-            yield Problem(f"`{expression}` stands twice", at=(key, position))
+            yield Problem(f"`{expression}` occurs twice", at=(key, position))
         seen.add(normal_form(expression))
 
 
@@ -99,7 +99,7 @@ class TimeSpec(SpecModel):
         default=None, description="How far apart the event times of duplicates are at most, such as 1 hour."
     )
     out_of_orderness: Duration = Field(
-        default=timedelta(0), description="How far the watermark stays behind the latest event time."
+        default=timedelta(0), description="How far the watermark stays below the latest event time."
     )
     out_of_order: Annotated[Literal["drop", "adjust", "keep"], one_of("drop", "adjust", "keep")] = Field(
         default="drop",
@@ -130,7 +130,7 @@ class TimeSpec(SpecModel):
     )
 
     def flushes(self, asked: str | None = None) -> bool:
-        """Whether the end of input is flushed.
+        """Return whether the end of input is flushed.
 
         Args:
             asked: What a run says of it, `flush` or `hold`; None where it says nothing.
@@ -139,12 +139,12 @@ class TimeSpec(SpecModel):
 
     @property
     def start_us(self) -> int | None:
-        """From where on windows give results, microseconds since the epoch; None for all of them."""
+        """The instant from which on windows have results, microseconds since the epoch; None for all of them."""
         return None if self.start_at is None else us_of(self.start_at)
 
     @property
     def read_from_us(self) -> int | None:
-        """From which arrival on records are read, microseconds since the epoch; None for all (A2)."""
+        """The arrival from which on records are read, microseconds since the epoch; None for all (A2)."""
         if self.start_us is None:
             return None
         return self.start_us - (self.early.tolerance_us if self.early else 0)
@@ -156,7 +156,7 @@ class TimeSpec(SpecModel):
 
     @property
     def out_of_orderness_us(self) -> int:
-        """How far the watermark stays behind the largest t, in microseconds."""
+        """How far the watermark stays below the largest t, in microseconds."""
         return micros(self.out_of_orderness)
 
     @property
@@ -166,7 +166,7 @@ class TimeSpec(SpecModel):
 
     @property
     def clock_tolerance_us(self) -> int | None:
-        """How far the watermark may stay behind the clock, microseconds; None when the clock moves no watermark."""
+        """How far the watermark may stay below the clock, microseconds; None when the clock moves no watermark."""
         by_clock = self.idle is not None and self.idle.advance == "arrival_clock"
         return self.late.tolerance_us if by_clock and self.late is not None else None
 
@@ -195,12 +195,12 @@ class TimeSpec(SpecModel):
             return [Problem(found, "a duration such as `1 hour`", at=("within",))]
         if self.within is not None and not self.deduplicate_by:
             found = "`within` has no effect without `deduplicate_by`"
-            remedy = "set `deduplicate_by` to the columns that tell records of one event, or leave `within` out"
+            remedy = "set `deduplicate_by` to the columns that identify an event, or leave `within` out"
             return [Problem(found, remedy=remedy, at=("within",))]
         return []
 
     def unit_problems(self, out_of_orderness: timedelta, at: Path) -> list[Problem]:
-        """What is wrong with an out-of-orderness under the unit (H): it has to be a whole number of it."""
+        """Return what is wrong with an out-of-orderness under the unit (H): it has to be a whole number of it."""
         if micros(out_of_orderness) % self.unit_us == 0:
             return []
         return [
@@ -221,7 +221,7 @@ class TimeSpec(SpecModel):
             if self.late is None:
                 problems.append(
                     Problem(
-                        "arrival_clock needs `late`: it keeps the watermark at most late.tolerance behind arrivals",
+                        "arrival_clock needs `late`: it keeps the watermark at most late.tolerance below arrivals",
                         remedy="add `late: {tolerance: 5 s, policy: adjust}`, or leave `idle` out",
                         at=("idle",),
                     )

@@ -72,7 +72,7 @@ def _expression(value: object) -> str:
 
 def _instant(value: object) -> str:
     if (isinstance(value, int | float) and not isinstance(value, bool)) or is_number(str(value)):
-        expected = "an expression that gives a time; the unit of a bare number cannot be known"
+        expected = "an expression whose value is a time; the unit of a bare number cannot be known"
         remedy = "name the column and its unit: timestamp_seconds(x), timestamp_millis(x) or timestamp_micros(x)"
         raise ProblemsError([Problem(f"found the bare number {value}", expected=expected, remedy=remedy)])
     return _expression(value)
@@ -101,7 +101,7 @@ def _group_item(value: object) -> str:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a name, in any case, is for columns of Tidemark alone: those that it writes and those it works with."""
+    """Return whether a name, in any case, is for columns of Tidemark alone, which it writes or works with."""
     return name.lower() in RESERVED_COLUMNS or name.lower().startswith(WORKING)
 
 
@@ -145,7 +145,7 @@ def all_names(name: str, rename: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def columns_in_tables(ddl: str, rename: Mapping[str, str]) -> list[str]:
-    """Return the names of a source's columns as they stand in the tables."""
+    """Return the names of a source's columns as they are in the tables."""
     return [name_in_tables(name, rename) for name in top_level_names(ddl)]
 
 
@@ -174,7 +174,7 @@ def schema_problems(ddl: str, rename: Mapping[str, str]) -> list[Problem]:
     for _, final in finals:
         if final.lower() in seen:
             found = f"columns `{seen[final.lower()]}` and `{final}` have the same name in the tables"
-            remedy = "give one of them another name with `rename: {name in the file: name in the tables}`"
+            remedy = "choose another name for one of them with `rename: {name in the file: name in the tables}`"
             problems.append(Problem(found, "distinct names in any case", remedy, ("schema",)))
         seen[final.lower()] = final
     return problems
@@ -199,7 +199,7 @@ def rename_problems(rename: Mapping[str, str]) -> list[Problem]:
 
 
 def one_name_problems(rename: Mapping[str, str], why: str) -> list[Problem]:
-    """Find entries of `rename` that give a column a second name where there can be one.
+    """Find entries of `rename` that add a second name to a column where there can be one.
 
     Args:
         rename: The entries.
@@ -226,7 +226,7 @@ def _either(old: str, new: str) -> str:
 
 
 def _rename_line(names: Sequence[str], known: Sequence[str], rename: Mapping[str, str]) -> str:
-    """The line of the spec that gives columns names that a table can have."""
+    """Return the line of the spec that renames columns to names that a table can have."""
     renamed = dict(rename)
     for name in names:
         renamed[name] = suggested_name(name, [*known, *renamed.values()])
@@ -234,13 +234,13 @@ def _rename_line(names: Sequence[str], known: Sequence[str], rename: Mapping[str
 
 
 def _key(name: str) -> str:
-    """A name as YAML has it inside of brackets."""
+    """Return a name as YAML has it inside of brackets."""
     is_plain = _PLAIN_KEY.fullmatch(name) and name.lower() not in _NO_TEXT
     return name if is_plain else json.dumps(name, ensure_ascii=False)
 
 
 def _unquoted(ddl: str) -> list[str]:
-    """Names with signs that need backquotes in DDL and stand without them, such as `id.orig_h`."""
+    """Find names with signs that need backquotes in DDL and have none, such as `id.orig_h`."""
     found = []
     for part in top_level_parts(ddl):
         match = _UNQUOTED.match(ddl, part[0].start)

@@ -139,7 +139,7 @@ def read_instant(value: object) -> datetime:
     """Read ISO 8601 text; without an offset it is UTC.
 
     Raises:
-        ProblemsError: It is none.
+        ProblemsError: It is not an instant.
     """
     try:
         read = datetime.fromisoformat(value if isinstance(value, str) else "")
@@ -284,7 +284,7 @@ def _known_url(path: str) -> str:
     if problem is not None:
         expected = "a path, or a URL with s3://, gs://, abfss:// or hdfs://, such as s3://bucket/folder"
         if has_secret(path):
-            remedy = "leave it out: the environment gives access to a store; change the secret if others have seen it"
+            remedy = "leave it out: the environment grants access to stores; change the secret if it was seen"
             raise ProblemsError([Problem(f"found a URL {problem}", expected, remedy)])
         raise ProblemsError([Problem(f"found {show(path)}, {problem}", expected, "correct the path")])
     return path

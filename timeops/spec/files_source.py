@@ -106,7 +106,7 @@ class FilesSource(StoredSource):
     order: Annotated[Literal["arrival_time", "position"], one_of(*ORDERS)] = Field(
         default="arrival_time",
         description="Order of the records of one ingestion: by arrival time, then path and position; or "
-        "position: files by name, records as they lie, so that any pick-up gives the same log.",
+        "position: files by name, records as they lie, so that any pick-up leads to the same log.",
     )
     settle: Annotated[Duration, AfterValidator(_not_for_ever)] = Field(
         default=timedelta(seconds=5),
@@ -126,7 +126,7 @@ class FilesSource(StoredSource):
 
     @property
     def header(self) -> tuple[tuple[str, ...], ...]:
-        """What the header of a csv file may call each column of `schema`; nothing without headers."""
+        """The names that the header of a csv file may have for each column of `schema`; nothing without headers."""
         if self.format != "csv" or not self.options.get("header", False):
             return ()
         return tuple(all_names(name, self.rename) for name in top_level_names(self.columns))

@@ -66,7 +66,7 @@ def _is_noise(key: str, item: Any) -> bool:
 
 
 def _given(key: str, *values: str) -> Json:
-    """Return the condition that a key stands there, with one of the values if any are named."""
+    """Return the condition that a key is there, with one of the values if any are named."""
     condition: Json = {"required": [key]}
     return {**condition, "properties": {key: {"enum": list(values)}}} if values else condition
 
@@ -95,7 +95,7 @@ def _stored_rules() -> list[Json]:
 
 
 def _kafka_rules() -> Json:
-    """Topics or a pattern; a schema file for Avro and for nothing else."""
+    """Return the rules of Kafka's keys: topics or a pattern; a schema file for Avro and for nothing else."""
     return {
         "oneOf": [{"required": ["topics"]}, {"required": ["topic_pattern"]}],
         "allOf": [
@@ -128,7 +128,7 @@ def _idle_rules() -> list[Json]:
 
 
 def _event_time_rule() -> Json:
-    """Without an event time, in `time` or in a source, nothing is early, late or out of order."""
+    """Return the rule of event time: without one in `time` or a source, nothing is early, late or out of order."""
     in_time: Json = {"required": ["time"], "properties": {"time": _given("timestamp_by")}}
     in_source: Json = {"properties": {"sources": {"contains": _given("timestamp_by")}}}
     by_clock: Json = {"not": {"required": ["advance"], "properties": {"advance": {"const": "arrival_clock"}}}}

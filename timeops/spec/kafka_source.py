@@ -38,7 +38,7 @@ _SECRETS = ("sasl.password", "ssl.key.password")
 _WITH_SASL = ("sasl.mechanism", "sasl.username", "sasl.password")
 _WITH_TLS = tuple(name for name in OPTIONS if name.startswith("ssl."))
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-"""What stands for the value of an environment variable."""
+"""The form of a reference to the value of an environment variable."""
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -53,7 +53,7 @@ METADATA: Mapping[str, str] = MappingProxyType(
         "timestamp_type": "STRING",
     }
 )
-"""What Kafka says of a record beside its value, and the type of the column that holds it."""
+"""The columns that hold what Kafka says of a record beside its value, with their types."""
 
 Start = str | datetime | Mapping[str, Mapping[int, int]]
 
@@ -214,7 +214,7 @@ class KafkaSource(Source):
     on_data_loss: Annotated[Literal["fail", "note"], one_of("fail", "note")] = Field(
         default="fail",
         description="Where Kafka has deleted records that were not read: fail (nothing more is read of the source), "
-        "or note (`log_control` says which offsets are missing, and reading goes on behind them).",
+        "or note (`log_control` says which offsets are missing, and reading goes on after them).",
     )
     options: Annotated[
         Mapping[str, str],
@@ -252,7 +252,7 @@ class KafkaSource(Source):
 
     @property
     def added_columns(self) -> Mapping[str, str]:
-        """What Kafka says of a record."""
+        """The columns that hold what Kafka says of a record."""
         return {column: METADATA[name] for name, column in self.metadata.items() if name in METADATA}
 
     def _own_problems(self) -> Iterator[Problem]:

@@ -73,7 +73,7 @@ class Spec(SpecModel):
         "live": "it is a key of sources with an `arrival_time`, and `tidemark run --live` moves the clock"
     }
 
-    name: PipelineName = Field(description="Name of the pipeline; its tables stand in a folder of this name.")
+    name: PipelineName = Field(description="Name of the pipeline; its tables are in a folder of this name.")
     sources: Annotated[tuple[AnySource, ...], BeforeValidator(_some_source)] = Field(
         description="Where records come from; several sources are merged into one log."
     )
@@ -91,7 +91,7 @@ class Spec(SpecModel):
 
     catalog: Catalog | None = Field(
         default=None,
-        description="Give the tables names in a catalog, and views <name>_committed that show the last commit; "
+        description="Name the tables in a catalog, with views <name>_committed that show the last commit; "
         "default: none.",
     )
     alerts: Alerts = Field(
@@ -121,44 +121,44 @@ class Spec(SpecModel):
 
     @property
     def uses_splits(self) -> bool:
-        """Whether the watermark is the lowest of several splits (F); several sources are several splits."""
+        """True if the watermark is the lowest of several splits (F); several sources are several splits."""
         return len(self.sources) > 1 or any(source.has_splits for source in self.sources)
 
     @property
     def reads_tables(self) -> bool:
-        """Whether some source is a Delta table."""
+        """True if some source is a Delta table."""
         return any(isinstance(source, DeltaSource) for source in self.sources)
 
     @property
     def reads_kafka(self) -> bool:
-        """Whether some source is Kafka."""
+        """True if some source is Kafka."""
         return any(isinstance(source, KafkaSource) for source in self.sources)
 
     @property
     def reads_files_only(self) -> bool:
-        """Whether all that waits of the sources are files."""
+        """True if all that waits of the sources are files."""
         return all(isinstance(source, FilesSource) for source in self.sources)
 
     @property
     def is_aligned(self) -> bool:
-        """Whether sources wait for each other (F)."""
+        """True if sources wait for each other (F)."""
         return any(source.alignment is not None for source in self.sources)
 
     @property
     def keeps_timelines(self) -> bool:
-        """Whether the state between batches is more than the watermark of one timeline."""
+        """True if the state between batches is more than the watermark of one timeline."""
         time = self.time
         follows = time.idle is not None and time.idle.advance != "arrival_clock"
         return bool(time.over) or time.emit_every_us is not None or self.uses_splits or follows
 
     @property
     def closes_by_silence(self) -> bool:
-        """Whether windows say how far a timeline goes that is silent."""
+        """True if windows say how far a timeline goes that is silent."""
         return self.time.idle is not None and self.time.idle.advance == "window_close"
 
     @property
     def heeds_ticks(self) -> bool:
-        """Whether the clock alone can move a watermark or give a result, so that a tick can have an effect."""
+        """True if the clock alone can move a watermark or bring a result, so that a tick can have an effect."""
         return goes_by_clock(self.time, self.windows)
 
     @property
@@ -173,12 +173,12 @@ class Spec(SpecModel):
 
     @property
     def revised_windows(self) -> tuple[WindowSpec, ...]:
-        """The windows that give results before they close."""
+        """The windows that have results before they close."""
         return tuple(window for window in self.windows if window.revises)
 
     @property
     def revised_sessions(self) -> tuple[WindowSpec, ...]:
-        """Those of them that are sessions."""
+        """The session windows that have results before they close."""
         return tuple(window for window in self.revised_windows if window.kind == "session")
 
     def canonical_json(self) -> str:
@@ -258,7 +258,7 @@ def _window_names(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
 
 
 def _former_names(windows: Mapping[int, WindowSpec], names: Collection[str]) -> Iterable[Problem]:
-    """What is wrong with `was`: it must not name a window that is there, nor lead one past to two windows."""
+    """Find what is wrong with `was`: it must not name a window that is there, nor lead one past to two windows."""
     seen: set[str] = set()
     for position, window in windows.items():
         if window.was is None:
@@ -289,7 +289,7 @@ def _lateness_problems(
 
 
 def _duration_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
-    """Where late events join sessions, where a session was cut would depend on when they came."""
+    """Refuse `max_duration` where late events join sessions: the cuts would depend on when they came."""
     for position, window in windows.items():
         if window.max_duration is not None and time.out_of_order == "keep":
             found = "found `max_duration` with `out_of_order: keep`, where late events may still join a session"
@@ -299,7 +299,7 @@ def _duration_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Ite
 
 
 def _over_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
-    """With substreams every window groups by their columns (A1 restriction 4)."""
+    """Check that with substreams every window groups by their columns (A1 restriction 4)."""
     for position, window in windows.items():
         missing = missing_of_over(window, windows.values(), time.over)
         if missing:

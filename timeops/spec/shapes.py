@@ -1,4 +1,4 @@
-"""Which keys give a window of each kind its shape, and how they fit together.
+"""Which keys make the shape of a window of each kind, and how they fit together.
 
 Here: the keys that a kind needs or takes, sizes of the calendar, the rules between sizes and steps. Not here: the
 other keys of a window (window.py), the windows that come of it (grid.py, windows/sessions.py, windows/sliding.py).
@@ -36,7 +36,7 @@ _MONTHS = r"^ *(?:[0-9.]+ *(?:months?|years?|quarters?)|P[0-9.]+[MY].*) *$"
 
 @dataclass(frozen=True)
 class _Shape:
-    """The keys that a kind needs, each with an example, those that it may have, and why it has no others."""
+    """The keys that a kind needs, each with an example, the keys that it may have, and why it has no others."""
 
     needs: Mapping[str, str]
     may_have: frozenset[str] = frozenset()
@@ -87,7 +87,7 @@ class WindowShape(SpecModel):
     kind: Annotated[Kind, one_of(*SHAPES)] = Field(
         description="tumbling: one window after the other; hopping: a window of `size` every `hop`; cumulative: "
         "windows with one start that grow by `step` up to `size`; session: events of a group that are at most `gap` "
-        "apart; sliding: a window of `size` behind every instant at which its events change; snapshot: events of one "
+        "apart; sliding: a window of `size` up to every instant at which its events change; snapshot: events of one "
         "instant."
     )
     size: WindowSize | None = Field(
@@ -138,7 +138,7 @@ class WindowShape(SpecModel):
 
     @property
     def reach_us(self) -> int:
-        """How long behind an event the windows that it makes go on, in microseconds; of windows on no grid."""
+        """How long after an event the windows that it makes go on, in microseconds; of windows on no grid."""
         return 0 if self.kind == "snapshot" else _micros(self.gap or self.size)
 
     @property
@@ -150,32 +150,32 @@ class WindowShape(SpecModel):
 
     @property
     def begins_inside(self) -> bool:
-        """Whether the start belongs to the window."""
+        """True if the start belongs to the window."""
         return self.closed == "left" and self.kind != "sliding"
 
     @property
     def ends_inside(self) -> bool:
-        """Whether the end belongs to the window."""
+        """True if the end belongs to the window."""
         return self.closed == "right" or not self.closes_on_grid
 
     @property
     def ends_inside_us(self) -> int:
-        """1 where the end belongs to the window, which then closes one microsecond behind it; else 0."""
+        """1 where the end belongs to the window, which then closes one microsecond after it; else 0."""
         return int(self.ends_inside)
 
     @property
     def is_linked(self) -> bool:
-        """Whether other events of its group say in which windows an event is."""
+        """True if other events of its group say in which windows an event is."""
         return self.kind in ("session", "sliding")
 
     @property
     def closes_on_grid(self) -> bool:
-        """Whether the times at which windows close are known without any event."""
+        """True if the times at which windows close are known without any event."""
         return self.kind not in ("session", "sliding", "snapshot")
 
     @property
     def overlaps(self) -> bool:
-        """Whether an event may be in several windows."""
+        """True if an event may be in several windows."""
         is_wide = self.kind == "hopping" and self.size_us > self.end_step_us
         return is_wide or self.kind in ("cumulative", "sliding", "session")
 
@@ -230,7 +230,7 @@ class WindowShape(SpecModel):
         if not isinstance(self.size, timedelta):
             return
         if self.step is not None and self.size % self.step:
-            found = f"found {format_duration(self.step)}, of which {format_duration(self.size)} is no whole number"
+            found = f"found {format_duration(self.step)}, and {format_duration(self.size)} is not a multiple of it"
             yield Problem(found, "a step that divides the size", at=("step",))
         often = self.hop or self.step
         at_once = -(-self.size // often) if often else 1

@@ -1,4 +1,4 @@
-"""What every source of a spec has: its columns, its times, its splits, how far it may run ahead of others (F).
+"""The keys of every source of a spec: its columns, its times, its splits, how far it may run ahead of others (F).
 
 Here: the keys that all kinds share, and those of all that lies in a folder. Not here: those of one kind
 (files_source.py, delta_source.py, kafka_source.py), reading (resources/sources/), rules between sources
@@ -76,23 +76,23 @@ class SourceIdle(SpecModel):
 
 
 def distinct(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a list in which nothing stands twice.
+    """Return a list in which no value occurs twice.
 
     Raises:
-        ProblemsError: Something does.
+        ProblemsError: A value does.
     """
-    twice = [Problem(f"{show(v)} stands twice", at=(i,)) for i, v in enumerate(values) if v in values[:i]]
+    twice = [Problem(f"{show(v)} occurs twice", at=(i,)) for i, v in enumerate(values) if v in values[:i]]
     raise_any(twice)
     return values
 
 
 class Source(SpecModel):
-    """Where records come from, whatever kind it is."""
+    """A source of records, whatever kind it is."""
 
     ARRIVALS: ClassVar[str]
-    """What its records' arrival times are by themselves."""
+    """The arrival times that its records have by themselves."""
 
-    name: Name = Field(description="Name of the source; it stands in `_source`.")
+    name: Name = Field(description="Name of the source, the value of `_source`.")
     kind: str
     columns: Text = Field(alias="schema", description="Columns as Spark DDL; other columns are left out.")
     rename: Annotated[Mapping[Text, Text], Frozen, PlainSerializer(dict)] = Field(
@@ -131,27 +131,27 @@ class Source(SpecModel):
     idle: SourceIdle | None = Field(default=None, description="When this source's splits are idle.")
     alignment: Alignment | None = Field(
         default=None,
-        description="Wait for sources of a group, and partitions, that are behind: {group: g, max_drift: 1 minute}.",
+        description="Wait for sources of a group, and partitions, that are slower: {group: g, max_drift: 1 minute}.",
     )
 
     @property
     def place(self) -> str:
-        """What messages name it by: the path, or the topics."""
+        """The name of the source in messages: the path, or the topics."""
         raise NotImplementedError
 
     @property
     def has_splits(self) -> bool:
-        """Whether its records are of several splits."""
+        """True if its records are of several splits."""
         return self.split is not None
 
     @property
     def is_read_by_split(self) -> bool:
-        """Whether each of its splits can be read by itself, so that one may wait while others are read on."""
+        """True if each of its splits can be read by itself, so that one may wait while others are read on."""
         return False
 
     @property
     def columns_in_tables(self) -> list[str]:
-        """Names of the payload columns as they stand in the tables, in the order of `schema`."""
+        """Names of the payload columns as they are in the tables, in the order of `schema`."""
         return [*columns_in_tables(self.columns, self.rename), *self.added_columns]
 
     @property
@@ -166,7 +166,7 @@ class Source(SpecModel):
 
     @property
     def follows_wall_clock(self) -> bool:
-        """Whether its arrival times are the machine's, so that they go on while nothing comes."""
+        """True if its arrival times are the machine's, so that they go on while nothing comes."""
         return self.arrival_time is None or self.live
 
     @model_validator(mode="after")
@@ -175,7 +175,7 @@ class Source(SpecModel):
         return self
 
     def _own_problems(self) -> Iterator[Problem]:
-        """What is wrong with the keys of one kind."""
+        """Find what is wrong with the keys of one kind."""
         yield from ()
 
     def _name_problems(self) -> list[Problem]:
@@ -192,10 +192,10 @@ class Source(SpecModel):
 
 
 class StoredSource(Source):
-    """What lies in a folder and is read part by part."""
+    """A source that lies in a folder and is read part by part."""
 
     PART: ClassVar[str]
-    """What one part of it is called."""
+    """The name of one part of it."""
 
     path: Text
     max_bytes: ByteSize = Field(

@@ -1,6 +1,6 @@
-"""The `windows` of a spec: groups, aggregates, when they give results, and which take the results of which (`from`).
+"""The `windows` of a spec: groups, aggregates, when they have results, and which take others' results (`from`).
 
-Here: the keys of a window, and the columns of chained windows that lead back to timelines. Not here: which keys give
+Here: the keys of a window, and the columns of chained windows that lead back to timelines. Not here: which keys make
 a shape (shapes.py), what they ask of `time` (pipeline.py), the windows themselves (windows/).
 """
 
@@ -46,7 +46,7 @@ _EMISSION = word_or_keys(Early, "on_close", "on_time", expected="on_close, on_ti
 
 
 class WindowEmission(WindowShape):
-    """The part of a window that says when it gives results."""
+    """The part of a window that says when it has results."""
 
     allowed_lateness: Duration = Field(
         default=timedelta(0),
@@ -56,7 +56,7 @@ class WindowEmission(WindowShape):
         default="on_close",
         description="on_close: one result, when the window is closed; on_time: one when the watermark passes its "
         "end, and revisions for late events until it is closed; {early: 1 minute}: a revision for each period "
-        "of the clock in which events came, before the end and, with an allowed lateness, behind it.",
+        "of the clock in which events came, before the end and, with an allowed lateness, after it.",
     )
     revise_every: Duration = Field(
         default=timedelta(minutes=1),
@@ -75,8 +75,8 @@ class WindowEmission(WindowShape):
     )
     empty: Flag = Field(
         default=False,
-        description="tumbling, hopping, cumulative: also give windows with no event, between a group's first and the "
-        "timeline's last window that holds one.",
+        description="tumbling, hopping, cumulative: also write windows with no event, between a group's first and "
+        "the timeline's last window that holds one.",
     )
     empty_max: WholeNumber = Field(
         default=10_000,
@@ -100,17 +100,17 @@ class WindowEmission(WindowShape):
 
     @property
     def revises(self) -> bool:
-        """Whether a window may give more than one result."""
+        """True if a window may have more than one result."""
         return self.emit != "on_close"
 
     @property
     def may_take_back(self) -> bool:
-        """Whether results may be taken back: those of a session that late events made another."""
+        """True if results may be taken back: those of a session that late events made another."""
         return self.revises and self.kind == "session"
 
     @property
     def follows_clock(self) -> bool:
-        """Whether the clock of the log alone may give a revision: where a period ends in which events came."""
+        """True if the clock of the log alone may bring a revision: where a period ends in which events came."""
         return self.early_every_us is not None or (self.emit == "on_time" and self.revise_every_us > 0)
 
     def emission_problems(self) -> Iterable[Problem]:
@@ -121,7 +121,7 @@ class WindowEmission(WindowShape):
         yield from self._empty_problems()
         if not self.revises:
             if self.history:
-                found = "`history` has no effect on a window that gives one result"
+                found = "`history` has no effect on a window that has one result"
                 yield Problem(
                     found, remedy="write `emit: on_time` or `emit: {early: …}`, or leave it out", at=("history",)
                 )
@@ -193,7 +193,7 @@ class WindowSpec(WindowEmission):
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """Names of the columns that tell the results of the table from one another, but for their revision."""
+        """Names of the columns that distinguish the results of the table, except for their revision."""
         return ("window_start", "window_end", *self.group_columns)
 
     @model_validator(mode="after")
@@ -206,7 +206,7 @@ class WindowSpec(WindowEmission):
         if self.input is None:
             return
         if self.revises:
-            found = "a window over results gives one result: its input is final and never late"
+            found = "a window over results has one result: its input is final and never late"
             yield Problem(found, "on_close", at=("emit",))
         if self.empty and self.closes_on_grid:  # of others it is said already
             found = "rows without a result, of a window over the results of another, are not supported yet"
@@ -239,7 +239,7 @@ class WindowSpec(WindowEmission):
 
 
 def chain_problems(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
-    """What is wrong between windows, by their position in the file, and those whose results they take."""
+    """Find what is wrong between windows, by their position in the file, and the windows whose results they take."""
     for position, window in windows.items():
         if window.input is None:
             continue
@@ -254,7 +254,7 @@ def chain_problems(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
             yield Problem(found, "a chain of windows that begins with one over events", at=at)
         elif inputs[-1].empty:
             found = f"`{window.input}` has `empty: true`: some of its rows may come after this window has closed"
-            yield Problem(found, "a window that gives all its rows when it closes", at=at)
+            yield Problem(found, "a window that writes all its rows when it closes", at=at)
         elif window.allowed_lateness < inputs[-1].allowed_lateness:
             found = (
                 f"found {format_duration(window.allowed_lateness)}, less than that of `{window.input}`, whose "
@@ -265,7 +265,7 @@ def chain_problems(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
 
 
 def inputs_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> list[WindowSpec]:
-    """The windows whose results lead to a window, the one of events first; none for a window of events.
+    """Return the windows whose results lead to a window, the one of events first; none for a window of events.
 
     Where windows lead back to each other, which is an error, the first takes results too.
     """
@@ -279,17 +279,17 @@ def inputs_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> list[WindowS
 
 
 def input_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> WindowSpec:
-    """The window whose results a window takes."""
+    """Return the window whose results a window takes."""
     return inputs_of(window, windows)[-1]
 
 
 def inputs_first(windows: Sequence[WindowSpec]) -> tuple[WindowSpec, ...]:
-    """The windows in an order in which each stands behind those that it goes over."""
+    """Return the windows in an order in which each comes after the windows that it goes over."""
     return tuple(sorted(windows, key=lambda window: len(inputs_of(window, windows))))
 
 
 def missing_of_over(window: WindowSpec, windows: Iterable[WindowSpec], over: Sequence[str]) -> list[str]:
-    """What a window has to group by and does not: the expressions of `over`, or the columns that hold them."""
+    """Return what a window has to group by and does not: the expressions of `over`, or the columns that hold them."""
     inputs = inputs_of(window, windows)
     if window.input is not None and (not inputs or inputs[0].input is not None):
         return []  # there is a problem with `from`, and nothing to know of columns
@@ -301,7 +301,7 @@ def missing_of_over(window: WindowSpec, windows: Iterable[WindowSpec], over: Seq
 
 
 def timeline_columns(window: WindowSpec, windows: Iterable[WindowSpec], over: Sequence[str]) -> tuple[str, ...]:
-    """The columns of a window's results that hold the values of `over`, as expressions, in its order."""
+    """Return the columns of a window's results that hold the values of `over`, as expressions, in its order."""
     asked = tuple(over)
     for one in (*inputs_of(window, windows), window):
         asked = _columns_of(one, asked)
@@ -309,7 +309,7 @@ def timeline_columns(window: WindowSpec, windows: Iterable[WindowSpec], over: Se
 
 
 def _columns_of(window: WindowSpec, asked: Sequence[str]) -> tuple[str, ...]:
-    """The columns of results that hold what is asked for; what a window lacks is an error of its own."""
+    """Return the columns of results that hold what is asked for; what a window lacks is an error of its own."""
     names = {normal_form(expression): name for name, expression in window.group_expressions}
     return tuple(_quoted(names.get(normal_form(expression), expression)) for expression in asked)
 

@@ -50,7 +50,7 @@ _Loader.yaml_implicit_resolvers = {
 
 @dataclass(frozen=True)
 class Document:
-    """What a file holds.
+    """The content of a file.
 
     Args:
         data: The mapping of the file; empty when there is a problem of syntax.
@@ -72,12 +72,12 @@ def _nowhere(_path: Path) -> bool:
 def read_yaml(
     text: str, *, expected: str = "a mapping with `name` and `sources`", nullable: Callable[[Path], bool] = _nowhere
 ) -> Document:
-    """Read one YAML document that is a mapping; what is wrong is told in `problems`, with its line.
+    """Read one YAML document that is a mapping; what is wrong is in `problems`, with its line.
 
     Args:
         text: What the file holds.
         expected: What the mapping should be, for messages.
-        nullable: Where a written `null` is a value; a key with nothing behind it is wrong everywhere.
+        nullable: Where a written `null` is a value; a key with nothing after it is wrong everywhere.
     """
     lines: dict[Path, int] = {}
     try:
@@ -107,15 +107,15 @@ def _unreadable(problem: Problem, lines: dict[Path, int] | None = None) -> Docum
 
 
 def _too_large(node: yaml.Node, sizes: dict[int, int]) -> tuple[Problem, dict[Path, int]] | None:
-    """The first mapping that merge keys make larger than a file can mean, and its line.
+    """Return the first mapping that merge keys make larger than a file can mean, and its line.
 
     Args:
         node: The node to look into.
-        sizes: What has been looked into, by identity: keys of a mapping with those that it takes from others.
+        sizes: The nodes that were looked into, by identity: keys of a mapping, those of merged ones included.
     """
     if id(node) in sizes or not isinstance(node, yaml.CollectionNode):
         return None
-    sizes[id(node)] = 0  # a mapping may merge itself: that is another fault, which PyYAML tells
+    sizes[id(node)] = 0  # a mapping may merge itself: that is another fault, which PyYAML reports
     count = 0
     for item in node.value:
         parts = item if isinstance(item, tuple) else (item,)
@@ -128,7 +128,7 @@ def _too_large(node: yaml.Node, sizes: dict[int, int]) -> tuple[Problem, dict[Pa
     sizes[id(node)] = count
     if count <= _MOST_KEYS:
         return None
-    said = f"the merge keys `<<` give a mapping of {count:,} keys"
+    said = f"the merge keys `<<` make a mapping of {count:,} keys"
     problem = Problem(said, expected=f"at most {_MOST_KEYS:,}", remedy="write out the keys that are meant")
     return problem, {(): node.start_mark.line + 1}
 
@@ -169,7 +169,7 @@ class _Walk:
                 continue
             at = (*path, key.value)
             if key.value in seen:
-                found = f"the key `{key.value}` stands twice, in lines {seen[key.value]} and {line}"
+                found = f"the key `{key.value}` occurs twice, in lines {seen[key.value]} and {line}"
                 yield Problem(found, expected="each key once", at=at)
             seen[key.value] = line
             self.lines.setdefault(at, line)
@@ -177,7 +177,7 @@ class _Walk:
 
 
 def with_overrides(data: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """What a spec file holds, with some keys set to other values.
+    """Return what a spec file holds, with some keys set to other values.
 
     Args:
         data: The mapping of the file.

@@ -30,7 +30,7 @@ class Progress:
 
 
 def source_watermark(source: SourceTime, largest: LargestTimes) -> int | None:
-    """The watermark of one source, microseconds: that of the lowest of its splits, over all timelines.
+    """Return the watermark of one source, microseconds: that of the lowest of its splits, over all timelines.
 
     None before its first event, and while a listed split has none: then the source holds the watermark back.
     """
@@ -40,7 +40,7 @@ def source_watermark(source: SourceTime, largest: LargestTimes) -> int | None:
 
 
 def split_watermark(source: SourceTime, split: str, largest: LargestTimes) -> int | None:
-    """The watermark of one split, microseconds, over all timelines; None before its first event."""
+    """Return the watermark of one split, microseconds, over all timelines; None before its first event."""
     t = largest.get((source.name, split))
     return None if t is None else t - source.out_of_orderness_us
 
@@ -49,7 +49,7 @@ _W = TypeVar("_W", bound=Waiter)
 
 
 def those_ahead(waiting: Mapping[_W, Progress]) -> frozenset[_W]:
-    """The sources and splits that are too far ahead to be read on (F, scan.watermark.alignment.max-drift).
+    """Return the sources and splits that are too far ahead to be read on (F, scan.watermark.alignment.max-drift).
 
     The lowest of a group is never among them, so something of each group is read.
 
@@ -64,7 +64,7 @@ def those_ahead(waiting: Mapping[_W, Progress]) -> frozenset[_W]:
 
 
 def _lowest(watermarks: list[int | None]) -> int | None:
-    """None, no watermark yet, is lower than all."""
+    """Return the lowest watermark; None, no watermark yet, is lower than all."""
     known = [us for us in watermarks if us is not None]
     return min(known) if len(known) == len(watermarks) else None
 

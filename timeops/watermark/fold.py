@@ -6,10 +6,10 @@ time and rules 0 to 2 (events/), what becomes of a record behind its watermark (
 a value (rises.py), Spark, stored tables (timelines.py).
 
 At item i, in this order: the clock becomes that of i; idle rules take effect as of it; i is judged; i counts as
-activity; i moves the watermark. A timeline is brought up to date when an item asks for it: what the clock alone gives
+activity; i moves the watermark. A timeline is brought up to date when an item asks for it. What the clock alone does
 in between is a function of the clock, and the clock never falls.
 
-Instants and lengths are BIGINT microseconds; NONE stands for a value that is not there. The same functions run as
+Instants and lengths are BIGINT microseconds; NONE means that there is no value. The same functions run as
 they are on few items, and compiled on many.
 """
 
@@ -41,13 +41,13 @@ TIMELINE = np.dtype(
         ("max_t", "i8"),  # the largest t
         ("seen", "i8"),  # the watermark that events find, and after which of them it had this value
         ("seen_by", "i8"),
-        ("computed", "i8"),  # the watermark that the rules give: ahead of `seen` until the next period
+        ("computed", "i8"),  # the watermark that the rules set: ahead of `seen` until the next period
         ("computed_by", "i8"),
         ("period", "i8"),  # in which `seen` was published
         ("last", "i8"),  # the idle clock at its last event
         ("first_slot", "i8"),  # its splits are slots[first_slot:][:slots]
         ("slots", "i8"),
-        ("lowest", "i8"),  # the watermark that its splits gave last; NONE where it has to be looked up
+        ("lowest", "i8"),  # the watermark that its splits had last; NONE where it has to be looked up
         ("next_idle", "i8"),  # no split becomes idle before this clock
     ]
 )
@@ -76,7 +76,7 @@ RULES = np.dtype(
         ("every", "i8"),  # length of a period of emission; 0: the watermark is seen at once
         ("idle", "i8"),
         ("tolerance", "i8"),  # the out-of-orderness, without splits
-        ("clock_tolerance", "i8"),  # how far the watermark is behind the arrival clock at most
+        ("clock_tolerance", "i8"),  # how far the watermark is below the arrival clock at most
         ("timeout", "i8"),  # of `window_close`
         ("splits", "i8"),  # 1: the lowest of a timeline's splits counts
         ("waited", "i8"),  # for how long some source had to wait before the segment
@@ -92,11 +92,11 @@ BEHIND = np.dtype([("item", "i8"), ("watermark", "i8"), ("set_by", "i8")])
 
 RISE = np.dtype(
     [
-        ("item", "i8"),  # place in the segment; a tick is one behind the last record
+        ("item", "i8"),  # place in the segment; a tick is one after the last record
         ("timeline", "i8"),
         ("watermark", "i8"),  # after the item
         ("set_by", "i8"),
-        ("by_clock", "i8"),  # what the silence before the item had given; NONE where it gave nothing
+        ("by_clock", "i8"),  # the watermark of the silence before the item; NONE where it had none
         ("last", "i8"),  # in that silence: the idle clock at the timeline's last event
     ]
 )
@@ -132,7 +132,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Fold:
-    """What a segment starts from, and what the loop leaves in the same arrays.
+    """The state that a segment starts from, and that the loop leaves in the same arrays.
 
     Attributes:
         timelines: TIMELINE.
@@ -155,7 +155,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Found:
-    """What the loop found: BEHIND and RISE, in the order of the log; `silences` holds, of each rise, `reached`."""
+    """The findings of the loop: BEHIND and RISE, in log order; `silences` holds, of each rise, `reached`."""
 
     behind: Array
     rises: Array
@@ -190,7 +190,7 @@ def fold(items: Items, state: Fold) -> Found:
         rises,
         silences,
     )
-    order = np.argsort(rises["item"][:n_rises], kind="stable")  # what a silence gave is found at its end
+    order = np.argsort(rises["item"][:n_rises], kind="stable")  # the rises of a silence are found at its end
     return Found(
         behind[:n_behind], rises[:n_rises][order], silences[: len(silences) and n_rises][order[: len(silences)]]
     )
@@ -215,7 +215,7 @@ def _judge(
     rises: Array,
     silences: Array,
 ) -> tuple[int, int]:
-    """The loop; it returns how many rows of `behind` and of `rises` it wrote."""
+    """Run the loop; return how many rows of `behind` and of `rises` it wrote."""
     n_behind, n_rises = 0, 0
     for i in range(len(clock)):
         is_tick = i == len(seq)
@@ -260,7 +260,7 @@ def _judge(
 
 
 def _is_due(one: Any, rules: Any, log: Any) -> bool:
-    """Whether the clock may change what a timeline shows: nearly no item has to ask any further."""
+    """Return whether the clock may change what a timeline shows: nearly no item has to ask any further."""
     now, idle = log["clock"], rules["idle"]
     if rules["every"] > 0:
         if log["period"] > one["period"]:
@@ -275,7 +275,7 @@ def _is_due(one: Any, rules: Any, log: Any) -> bool:
 
 
 def _judge_order(one: Any, item: int, t: int, behind: Array, n_behind: int) -> int:
-    """Rule 3 (H, A2): an event is out of order whose t is below the watermark just before it."""
+    """Apply rule 3 (H, A2): an event is out of order whose t is below the watermark just before it."""
     if one["seen"] == NONE or t >= one["seen"]:
         return n_behind
     found = behind[n_behind]
@@ -284,7 +284,7 @@ def _judge_order(one: Any, item: int, t: int, behind: Array, n_behind: int) -> i
 
 
 def _note_activity(one: Any, slots: Array, own: int, rules: Any, log: Any) -> bool:
-    """The timeline has an event, and so has its split; returns whether that was in the minimum just before (F)."""
+    """Note an event of a timeline and its split; return whether the split was in the minimum just before (F)."""
     now = log["clock"]
     one["last"] = now - _waited(rules["waited"], rules["since"], now)
     if rules["splits"] == 0:
@@ -298,7 +298,7 @@ def _note_activity(one: Any, slots: Array, own: int, rules: Any, log: Any) -> bo
 
 
 def _note_closes(reached: Array, closes: Array) -> None:
-    """The windows that an event is in may be closed by the clock (M)."""
+    """Note that the clock may close the windows that an event is in (M)."""
     for w in range(len(closes)):
         if closes[w] != NONE and closes[w] > reached[w]:
             reached[w] = closes[w]
@@ -318,7 +318,7 @@ def _move(
     rises: Array,
     n_rises: int,
 ) -> int:
-    """An event moves the watermark to the largest t less the out-of-orderness (H, A2), with splits the lowest (F)."""
+    """Move the watermark to the largest t less the out-of-orderness (H, A2), with splits to the lowest (F)."""
     one["max_t"] = max(one["max_t"], t)
     if rules["splits"] == 1:
         proposed = _with_split(one, slots, own, was_active, t, log)
@@ -337,12 +337,12 @@ def _floor(value: int, step: int) -> int:
 
 
 def _waited(before: int, since: int, now: int) -> int:
-    """How long someone has waited by now: before the segment, and since it waits in it."""
+    """Return how long a source or split has waited by now: before the segment, and since it waits in it."""
     return before if since == NONE else before + now - since
 
 
 def _pass_time(now: int, log: Any, rules: Any) -> None:
-    """The clock comes to an item; where that begins a period, the clock before it is remembered."""
+    """Let the clock come to an item; where that begins a period, remember the clock before it."""
     if log["first"] == NONE:
         log["first"] = now
     if rules["every"] > 0:
@@ -353,7 +353,7 @@ def _pass_time(now: int, log: Any, rules: Any) -> None:
 
 
 def _write_rise(rises: Array, n_rises: int, item: int, k: int, watermark: int, set_by: int) -> int:
-    """A rise of a timeline at an item; of a second one at the same item the watermark is the higher."""
+    """Write a rise of a timeline at an item; of a second one at the same item the watermark is the higher."""
     if n_rises > 0 and rises[n_rises - 1]["item"] == item and rises[n_rises - 1]["timeline"] == k:
         rises[n_rises - 1]["watermark"], rises[n_rises - 1]["set_by"] = watermark, set_by
         return n_rises
@@ -379,7 +379,7 @@ def _bring_up_to_date(
     silences: Array,
     n_rises: int,
 ) -> int:
-    """What a timeline shows as the clock comes to an item: publishes what is due, lets idle rules take effect."""
+    """Bring a timeline up to date as the clock comes to an item: publish what is due, apply idle rules."""
     one, now = timelines[k], log["clock"]
     before = one["computed"]
     if rules["every"] > 0 and log["period"] > one["period"]:
@@ -431,7 +431,7 @@ def _by_clock(
     rises: Array,
     n_rises: int,
 ) -> int:
-    """Raise the computed watermark of a timeline to what the clock alone gives."""
+    """Raise the computed watermark of a timeline to what the clock alone allows."""
     one, idle = timelines[k], rules["idle"]
     if idle == ARRIVAL_CLOCK:
         _raise_by_clock(one, _floor(max(now - rules["clock_tolerance"], MIN_US), rules["unit"]))
@@ -461,7 +461,7 @@ def _raise_by_clock(one: Any, proposed: int) -> None:
 
 
 def _closed_by_clock(highest: Array, limit: int, grids: Array, instants: Array, unit: int) -> int:
-    """The latest close time up to a limit of windows that hold events (M); NONE where there is none."""
+    """Return the latest close time up to a limit of windows that hold events (M); NONE where there is none."""
     found = NONE
     for w in range(len(grids)):
         if highest[w] == NONE:
@@ -476,7 +476,7 @@ def _closed_by_clock(highest: Array, limit: int, grids: Array, instants: Array, 
 
 
 def _last_close(grid: Any, instants: Array, limit: int) -> int:
-    """The latest close time on a grid that is at most a limit; NONE where there is no grid."""
+    """Return the latest close time on a grid that is at most a limit; NONE where there is no grid."""
     if grid["period"] > 0:
         return int(grid["anchor"] + _floor(limit - grid["anchor"], grid["period"]))
     place = np.searchsorted(instants[grid["first"] : grid["end"]], limit, "right")
@@ -484,7 +484,7 @@ def _last_close(grid: Any, instants: Array, limit: int) -> int:
 
 
 def _with_split(one: Any, slots: Array, own: int, was_active: bool, t: int, log: Any) -> int:
-    """The watermark that the splits of a timeline allow after an event of one of them."""
+    """Return the watermark that the splits of a timeline allow after an event of one of them."""
     split = slots[own]
     before = split["allows"]
     if t > split["max_t"]:
@@ -496,7 +496,7 @@ def _with_split(one: Any, slots: Array, own: int, was_active: bool, t: int, log:
 
 
 def lowest(one: Any, slots: Array, now: int, log: Any) -> int:
-    """The lowest that active splits allow (F); where all are idle the highest; NONE while a listed one is awaited."""
+    """Return the lowest of active splits (F), the highest if all are idle; NONE while a listed one is awaited."""
     least, highest, next_idle, is_any, is_awaited = NEVER, NONE, NEVER, False, False
     for s in range(one["first_slot"], one["first_slot"] + one["slots"]):
         split = slots[s]
@@ -522,7 +522,7 @@ def lowest(one: Any, slots: Array, now: int, log: Any) -> int:
 
 
 def _idle_at(split: Any, first: int) -> int:
-    """The clock from which on a split is idle (F); its silence begins with the log where it has had no event."""
+    """Return the clock from which on a split is idle (F); without an event its silence begins with the log."""
     if split["timeout"] == NONE:
         return NEVER
     last = first if split["last"] == NONE else split["last"]
@@ -533,7 +533,7 @@ def _idle_at(split: Any, first: int) -> int:
 
 @cache
 def _compiled() -> Callable[..., tuple[int, int]]:
-    """The loop, compiled; the code is kept beside this file, or in the user's cache folder."""
+    """Return the loop, compiled; the code is kept beside this file, or in the user's cache folder."""
     from numba import njit  # noqa: PLC0415  (only who judges many items pays for it)
     from numba.extending import register_jitable  # noqa: PLC0415
 

@@ -1,6 +1,6 @@
 """How watermarks rose in a segment of one log: the watermark after any item, the item that brought one to a value.
 
-Here: look-ups in what the loop found (fold.py): between two rises a timeline is silent, and what the clock gives it
+Here: look-ups in what the loop found (fold.py): between two rises a timeline is silent, and what the clock shows
 then is a function of the clock. Arrays in, arrays out, each of one length. Not here: the loop, frames (dating.py).
 """
 
@@ -31,7 +31,7 @@ class Watermark:
 
 @dataclass(frozen=True)
 class Reached:
-    """When watermarks came to wanted values.
+    """The items at which watermarks came to wanted values.
 
     Attributes:
         watermark: Just after the item that brought it there; NONE where no item did.
@@ -45,7 +45,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Rises:
-    """What the look-ups go by.
+    """The arrays that the look-ups go by.
 
     Attributes:
         items: The items of the segment.
@@ -57,7 +57,7 @@ class Rises:
     start: Fold
     found: Found
 
-    # Places: the index of an item; -1 is before the first one, and the tick is behind the last record.
+    # Places: the index of an item; -1 is before the first one, and the tick is after the last record.
 
     @cached_property
     def clock(self) -> Array:
@@ -97,15 +97,15 @@ class Rises:
         return int(self.start.rules[0]["every"])
 
     def place_of(self, seq: Array) -> Array:
-        """The last item whose `_arrival_seq` is at most a number."""
+        """Return the last item whose `_arrival_seq` is at most a number."""
         return np.searchsorted(self.items.seq, seq, "right") - 1
 
     def first_at(self, clock_us: Array) -> Array:
-        """The first item at which the clock has come to an instant; the number of items where none has."""
+        """Return the first item at which the clock has come to an instant; the number of items where none has."""
         return np.searchsorted(self.clock, clock_us, "left")
 
     def after(self, timeline: Array, place: Array) -> Watermark:
-        """The watermark that the next item finds after an item."""
+        """Return the watermark that the next item finds after an item."""
         before = self.start.timelines[timeline]
         if self._every == 0:
             found = self._computed(timeline, place)
@@ -133,7 +133,7 @@ class Rises:
         return Watermark(value, np.where(is_known, known_by, found.set_by))
 
     def before(self, timeline: Array, place: Array) -> Watermark:
-        """The watermark that events of the segment find, at their items: what the clock gives by then is in it."""
+        """Return the watermark that events of the segment find, at their items: the clock may have raised it."""
         if self._every > 0:
             return self.after(timeline, place)  # what a period shows, it shows from its first item on
         found, rows = self._computed(timeline, place - 1), self._rows
@@ -149,7 +149,7 @@ class Rises:
         return Watermark(np.maximum(found.value, given), np.where(given > found.value, NONE, found.set_by))
 
     def reaching(self, timeline: Array, wanted: Array) -> Reached:
-        """When the watermarks of timelines came to values that they had not before the segment."""
+        """Find when the watermarks of timelines came to values that they did not have before the segment."""
         place, reached = self._computed_place(timeline, wanted)
         nowhere = len(self.clock)
         if self._every == 0:
@@ -182,7 +182,7 @@ class Rises:
         return Watermark(np.maximum(value, given), np.where(given > value, NONE, set_by))
 
     def _given(self, timeline: Array, place: Array, following: Array, high: Array) -> Array:
-        """What the clock alone gives timelines at a place."""
+        """Return the watermarks that the clock alone allows timelines at a place."""
         if self._idle == ARRIVAL_CLOCK:
             return self._by_arrival(self._clock_at(place))
         given = np.full(len(timeline), NONE)
@@ -196,7 +196,7 @@ class Rises:
         return given
 
     def _computed_place(self, timeline: Array, wanted: Array) -> tuple[Array, Array]:
-        """The first item at which the rules give so much, and what first came so far."""
+        """Return the first item at which the rules reach so much, and what first came so far."""
         rows, (_, begins) = self._rows, self._rises
         low, high = begins[timeline], begins[timeline + 1]
         row = _bisect(rows["watermark"], low, high, wanted)
@@ -239,13 +239,13 @@ class Rises:
         return np.where(place < 0, self.start.log[0]["clock"], self.clock[np.maximum(place, 0)])
 
     def _by_arrival(self, clock_us: Array) -> Array:
-        """The watermark that the arrival clock gives every timeline (A2)."""
+        """Return the watermark that the arrival clock sets for every timeline (A2)."""
         rules = self.start.rules[0]
         behind = np.maximum(np.where(clock_us == NONE, MIN_US, clock_us) - rules["clock_tolerance"], MIN_US)
         return np.where(clock_us == NONE, NONE, behind // rules["unit"] * rules["unit"])
 
     def _in_silence(self, row: Array, silent_us: Array) -> Array:
-        """What the clock gives in the silence before a rise (M), as `_closed_by_clock` of the loop."""
+        """Return what the clock allows in the silence before a rise (M), as `_closed_by_clock` of the loop."""
         rules = self.start.rules[0]
         limit, found = silent_us - rules["timeout"], np.full(len(row), NONE)
         for w, grid in enumerate(self.start.grids):
@@ -260,7 +260,7 @@ class Rises:
         return np.where(begun, whole, NONE)
 
     def _first_silent(self, row: Array, wanted: Array) -> Array:
-        """The first clock at which the silence before a rise gives so much."""
+        """Return the first clock at which the silence before a rise reaches so much."""
         rules = self.start.rules[0]
         whole = wanted + -wanted % rules["unit"]
         found = np.full(len(row), 2**63 - 1)
@@ -289,7 +289,7 @@ class Rises:
 
 
 def _bisect(values: Array, low: Array, high: Array, wanted: Array) -> Array:
-    """The first place of each slice `values[low:high]` whose value is at least a wanted one; `high` for none."""
+    """Return the first place of each slice `values[low:high]` with at least a wanted value; `high` for none."""
     low, high = low.copy(), high.copy()
     while (open_ := low < high).any():
         middle = (low + high) // 2

@@ -17,7 +17,7 @@ class LastArrival:
 
 
 def estimated_clock(sources: Iterable[LastArrival | None], now_us: int) -> int | None:
-    """The clock of a tick: the estimated arrival time of what comes next (A2), microseconds.
+    """Return the clock of a tick: the estimated arrival time of what comes next (A2), microseconds.
 
     Of each source it is the last arrival and the wall time since that record was seen; of several sources the
     earliest counts.

@@ -57,7 +57,7 @@ STATE_SCHEMA = StructType(
 """A timeline between two segments of the log; instants in microseconds.
 
 `watermark` is as events and windows saw it last, `watermark_set_by` the `_arrival_seq` after which it had this value
-for the first time (null where no event did it). `computed` is the watermark that the rules give now. It is higher
+for the first time (null where no event did it). `computed` is the watermark that the rules set now. It is higher
 where a change of the spec has just raised it, and with periodic emission, where it is seen from the next period on.
 `max_t` is the largest t, `clock` the log's clock.
 
@@ -112,7 +112,7 @@ class LogPlace:
 
 @dataclass(frozen=True)
 class JudgedLog:
-    """What the loop says of a segment of one log.
+    """The loop's judgement of a segment of one log.
 
     Attributes:
         behind: `_arrival_seq`, `watermark`, `set_by` and the index of the `timeline` of the items that are behind the
@@ -175,14 +175,14 @@ def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) 
 
 
 def arrival_watermark(clock_us: int | None, time: TimeSpec) -> int | None:
-    """The watermark that the arrival clock gives every timeline (A2); None where it gives none."""
+    """Return the watermark that the arrival clock sets for every timeline (A2); None where it sets none."""
     if clock_us is None or time.clock_tolerance_us is None:
         return None
     return max(clock_us - time.clock_tolerance_us, f.MIN_US) // time.unit_us * time.unit_us
 
 
 def settled(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
-    """The timelines when the clock has come to `before_us`, and they have had no event since their rows were written.
+    """Return the timelines when the clock has come to `before_us`, without an event since their rows were written.
 
     Args:
         state: STATE; the rows may be of different clocks.
@@ -193,7 +193,7 @@ def settled(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
 
 
 def under_other_rules(state: pa.Table, before: TimeRules, rules: TimeRules, place: LogPlace) -> pa.Table:
-    """The timelines from the place in the log on where other rules begin to hold.
+    """Return the timelines from the place in the log on where other rules begin to hold.
 
     What the rules before did not ask for is counted from here on: silences, and the windows that a silence closes.
     What was one split so far, as there was one source, is the split of that source.
@@ -231,7 +231,7 @@ def _waited_by(waited_us: int, since_us: int | None, now_us: int) -> int:
 
 
 def with_out_of_orderness(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
-    """The timelines from the place in the log on where the out-of-orderness became another.
+    """Return the timelines from the place in the log on where the out-of-orderness became another.
 
     A smaller one raises the computed watermarks. A larger one takes effect when the largest t has moved on, as a
     watermark never goes back.
@@ -273,14 +273,14 @@ _NO_ITEMS = pa.schema(
 
 
 def _numbers(column: pa.ChunkedArray | pa.Array) -> f.Array:
-    """A column of BIGINT, with NONE for null."""
+    """Return a column of BIGINT, with NONE for null."""
     filled = pc.fill_null(column.cast(pa.int64()), f.NONE) if column.null_count else column.cast(pa.int64())
     numbers = np.asarray(filled.to_numpy(), np.int64)
     return numbers if numbers.flags.writeable else numbers.copy()  # the compiled loop takes one kind of arrays
 
 
 def _nulled(numbers: f.Array) -> pa.Array:
-    """The inverse."""
+    """Return a column of BIGINT, with null for NONE."""
     return pa.array(numbers, pa.int64(), mask=numbers == f.NONE)
 
 
@@ -291,7 +291,7 @@ def in_order(items: pa.Table) -> pa.Table:
 
 
 def _names(items: pa.Table, before: pa.Table) -> pa.Array:
-    """The timelines of a segment: those before it, then those that come in it."""
+    """Return the timelines of a segment: the ones before it, then the ones that come in it."""
     known = before[TIMELINE].combine_chunks()
     if TIMELINE not in items.column_names:
         return known if len(known) or not len(items) else pa.array(["[]"], pa.string())
@@ -302,7 +302,7 @@ def _names(items: pa.Table, before: pa.Table) -> pa.Array:
 
 
 def _codes(texts: pa.ChunkedArray, names: pa.Array) -> f.Array:
-    """The place of each text among names; 0 of one that is none of them."""
+    """Return the place of each text among names; 0 of one that is none of them."""
     return np.array(pc.fill_null(pc.index_in(texts, value_set=names), 0).to_numpy(), np.int32)
 
 
@@ -319,7 +319,7 @@ def _closes(items: pa.Table, windows: int) -> f.Array:
 
 
 def _tick(place: LogPlace, clock: f.Array) -> int | None:
-    """The clock at the tick: that of the log does not go back."""
+    """Return the clock at the tick: that of the log does not go back."""
     if place.tick_us is None:
         return None
     last = int(clock[-1]) if len(clock) else place.before_us
@@ -327,7 +327,7 @@ def _tick(place: LogPlace, clock: f.Array) -> int | None:
 
 
 def _start(before: pa.Table, names: pa.Array, splits: "_Splits", rules: TimeRules, place: LogPlace) -> f.Fold:
-    """What a segment starts from, without the grids of windows."""
+    """Return what a segment starts from, without the grids of windows."""
     return f.Fold(
         timelines=_timelines(before, names, splits, rules, place),
         slots=splits.slots,
@@ -409,7 +409,7 @@ def _rules(rules: TimeRules) -> f.Array:
 
 
 def _with_grids(state: f.Fold, items: f.Items, rules: TimeRules) -> f.Fold:
-    """The state with the close times of the windows that the clock may close."""
+    """Return the state with the close times of the windows that the clock may close."""
     if not rules.windows_to_close:
         return state
     clocks = items.clock[items.clock != f.NONE]
@@ -434,7 +434,7 @@ _FIRST_DAY, _LAST_DAY = date(1, 4, 1), date(9999, 10, 1)  # so that two months a
 
 
 def _midnights(first_us: int, last_us: int, window: WindowSpec) -> f.Array:
-    """The ends of local days or months around a range of instants, in order."""
+    """Return the ends of local days or months around a range of instants, in order."""
     unit, zone = window.calendar or ("day", "UTC")
     day, last = (_day_of(first_us) - timedelta(days=62), _day_of(last_us) + timedelta(days=62))
     found = []
@@ -472,7 +472,7 @@ class _Splits:
 
     @classmethod
     def of(cls, items: pa.Table, before: pa.Table, names: pa.Array, rules: TimeRules) -> "_Splits":
-        """The splits of the items, of the state before them, and the listed ones of every timeline."""
+        """Return the splits of the items, of the state before them, and the listed ones of every timeline."""
         nothing = np.zeros(0, np.int32)
         if not rules.uses_splits:
             none = np.zeros(len(names), np.int64)
@@ -528,7 +528,7 @@ def _sorted_texts(texts: pa.ChunkedArray) -> pa.Array:
 
 
 def _places(texts: pa.ChunkedArray, known: pa.Array) -> f.Array:
-    """1, 2, … in the order of texts, 0 of null."""
+    """Return 1, 2, … in the order of texts, 0 for null."""
     return np.array(pc.fill_null(pc.index_in(texts, value_set=known), -1).to_numpy(), np.int64) + 1
 
 
@@ -537,7 +537,7 @@ def _nullable(known: pa.Array, places: f.Array) -> pa.Array:
 
 
 def _slots(sources: pa.Array, values: pa.Array, rules: TimeRules) -> f.Array:
-    """SLOT of splits that have had no event."""
+    """Return the SLOT of splits that have had no event."""
     by_split: dict[tuple[str, str | None], tuple[int, ...]] = {}
     each = list(zip(sources.to_pylist(), values.to_pylist(), strict=True))
     for one in each:
@@ -547,7 +547,7 @@ def _slots(sources: pa.Array, values: pa.Array, rules: TimeRules) -> f.Array:
 
 
 def _slot(source: str, value: str | None, rules: TimeRules) -> tuple[int, ...]:
-    """SLOT of a split that has had no event."""
+    """Return the SLOT of a split that has had no event."""
     time = next((one for one in rules.sources if one.name == source), None)
     timeout = time.idle_timeout_us if time is not None and rules.excludes_idle_splits else None
     waited, since = _waits_of(rules.waits, source, value)
@@ -564,7 +564,7 @@ def _slot(source: str, value: str | None, rules: TimeRules) -> tuple[int, ...]:
 
 
 def _waits_of(waits: Waits, source: str, value: str | None) -> tuple[int, int]:
-    """How long a split had waited, alone and with its source, and since when it waits; NONE if it does not."""
+    """Return how long a split had waited, alone and with its source, and since when it waits; NONE if it does not."""
     waited = waits.waited_us.get(source, 0) + (0 if value is None else waits.waited_us.get((source, value), 0))
     waits_now = source in waits.sources or (value is not None and (source, value) in waits.sources)
     return waited, waits.since_us if waits_now and waits.since_us is not None else f.NONE
@@ -628,12 +628,12 @@ class Watermarks:
 
     @property
     def has_items(self) -> bool:
-        """Whether there is any item, so that a watermark may have risen."""
+        """True if there is any item, so that a watermark may have risen."""
         return any(len(log.rises.clock) for log in self.logs)
 
     @property
     def are_all_judged(self) -> bool:
-        """Whether rule 3 judged every record: each has a time and was no duplicate, early or late."""
+        """True if rule 3 judged every record: each has a time and was no duplicate, early or late."""
         return all((log.rises.items.role == f.JUDGED).all() for log in self.logs)
 
     @cached_property
@@ -657,7 +657,7 @@ class Watermarks:
         return pa.concat_tables(named)
 
     def first_seq_from(self, us: int) -> int | None:
-        """The first record whose t comes to an instant; None where none does."""
+        """Return the first record whose t comes to an instant; None where none does."""
         found = []
         for log in self.logs:
             items = log.rises.items
@@ -667,7 +667,7 @@ class Watermarks:
         return min(found, default=None)
 
     def after(self, timeline: pa.ChunkedArray, seq: f.Array) -> Watermark:
-        """The watermark after an item of the segment, or before all of them, by `_arrival_seq`."""
+        """Return the watermark after an item of the segment, or before all of them, by `_arrival_seq`."""
         found = Watermark(np.full(len(seq), f.NONE), np.full(len(seq), f.NONE))
         for rows, log, own in self._by_log(timeline):
             one = log.rises.after(own, log.rises.place_of(seq[rows]))
@@ -675,7 +675,7 @@ class Watermarks:
         return found
 
     def before(self, timeline: pa.ChunkedArray, seq: f.Array) -> Watermark:
-        """The watermark that events of the segment find, by `_arrival_seq`."""
+        """Return the watermark that events of the segment find, by `_arrival_seq`."""
         found = Watermark(np.full(len(seq), f.NONE), np.full(len(seq), f.NONE))
         for rows, log, own in self._by_log(timeline):
             one = log.rises.before(own, log.rises.place_of(seq[rows]))
@@ -683,7 +683,7 @@ class Watermarks:
         return found
 
     def around(self, timeline: pa.ChunkedArray, clock_us: f.Array) -> tuple[f.Array, f.Array, f.Array]:
-        """Whether an item comes to a clock, and the watermarks before and after the first one that does."""
+        """Return whether an item comes to a clock, and the watermarks before and after the first one that does."""
         found = (np.zeros(len(clock_us), bool), np.full(len(clock_us), f.NONE), np.full(len(clock_us), f.NONE))
         for rows, log, own in self._by_log(timeline):
             place = log.rises.first_at(clock_us[rows])
@@ -696,7 +696,7 @@ class Watermarks:
         return found
 
     def reaching(self, timeline: pa.ChunkedArray, wanted_us: f.Array) -> Reached:
-        """When watermarks came to values that they had not before the segment."""
+        """Find when watermarks came to values that they did not have before the segment."""
         found = Reached(np.full(len(wanted_us), f.NONE), np.full(len(wanted_us), f.NONE))
         for rows, log, own in self._by_log(timeline):
             one = log.rises.reaching(own, wanted_us[rows])
@@ -704,7 +704,7 @@ class Watermarks:
         return found
 
     def _by_log(self, timeline: pa.ChunkedArray) -> Iterator[tuple[f.Array, JudgedLog, f.Array]]:
-        """The rows of each log that has items, the log, and the index of their timelines in it."""
+        """Return the rows of each log that has items, the log, and the index of their timelines in it."""
         sizes = [len(log.names) for log in self.logs]
         names = pa.concat_arrays([log.names for log in self.logs]) if self.logs else pa.array([], pa.string())
         place = np.array(pc.fill_null(pc.index_in(timeline, value_set=names), -1).to_numpy(), np.int64)

@@ -1,4 +1,4 @@
-"""Windows over a segment of the log: which events they hold, when they close, what they give.
+"""Windows over a segment of the log: which events they hold, when they close, what their results are.
 
 Here: every kind of window, revisions, late events; kinds.py says what a kind answers, results.py asks. Not here: what
 becomes of an event before (events/).

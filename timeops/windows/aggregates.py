@@ -23,7 +23,7 @@ _NUMBERS = (IntegralType, FloatType, DoubleType)  # sums of decimals have a prec
 
 
 def with_aggregates(groups: GroupedData, aggregates: Mapping[str, str], *more: Column) -> DataFrame:
-    """The aggregates of groups by name, behind the columns of the groups.
+    """Return the aggregates of groups by name, after the columns of the groups.
 
     What an aggregate makes of its sums, such as `timestamp_millis` of a sum, is null where that fails.
 
@@ -52,11 +52,11 @@ def with_aggregates(groups: GroupedData, aggregates: Mapping[str, str], *more: C
 
 
 def results_of(contents: DataFrame, keys: tuple[str, ...], window: WindowSpec, *more: Column) -> DataFrame:
-    """The window's aggregates over the rows that windows hold.
+    """Return the window's aggregates over the rows that windows hold.
 
     Args:
         contents: The rows, with the group columns of `membership.with_groups`.
-        keys: Columns that tell the windows of a group from one another.
+        keys: Columns that distinguish the windows of a group.
         window: The window.
         more: Other aggregates, last in the frame.
     """
@@ -65,7 +65,7 @@ def results_of(contents: DataFrame, keys: tuple[str, ...], window: WindowSpec, *
 
 
 def passes_having(results: DataFrame, having: str | None) -> Column:
-    """BOOLEAN, never null: `having` is true of a result, or fails on it; what nobody decided on is shown."""
+    """Return BOOLEAN, never null: `having` is true of a result, or fails on it; an undecided one is shown."""
     if having is None:
         return F.lit(True)
     if cannot_fail(results, having):
@@ -75,7 +75,7 @@ def passes_having(results: DataFrame, having: str | None) -> Column:
 
 
 def having_fails(results: DataFrame, window: WindowSpec) -> Column | None:
-    """BOOLEAN, never null: `having` cannot be computed on a result; None where that cannot be."""
+    """Return BOOLEAN, never null: `having` cannot be computed on a result; None where that cannot be."""
     if window.having is None or cannot_fail(results, window.having):
         return None
     return F.size(F.expr(attempt_sql(results, window.having))) == 0
@@ -97,7 +97,7 @@ class Partial:
 
 
 def partials_of(aggregates: Mapping[str, str], events: DataFrame) -> dict[str, Partial] | None:
-    """Every aggregate in parts; None unless all of them can be.
+    """Return every aggregate in parts; None unless all of them can be.
 
     Args:
         aggregates: Spark SQL by the name of the result.
@@ -127,7 +127,7 @@ def _partial(name: str, text: str, events: DataFrame) -> Partial | None:
 
 
 def _bare_call(text: str) -> tuple[str, str] | None:
-    """Function and argument of an expression that is one call of one argument."""
+    """Return the function and argument of an expression that is one call of one argument."""
     tokens = tokenize(text)
     every = calls(tokens)
     if not every or every[0].position != 0 or every[0].end != len(tokens) or len(every[0].arguments) != 1:
@@ -155,7 +155,7 @@ def _same(function: str) -> Callable[[str, str], Partial]:
 
 
 def _long_sum(name: str, argument: str) -> Partial:
-    """Parts wrap around, and so does their sum: beside it stands the one that tells whether it did."""
+    """Return a sum whose parts may wrap around: beside it is the one that shows whether it did."""
     near = f"{name}_near"
     parts = {name: F.expr(f"sum({argument})"), near: F.expr(f"sum(CAST({argument} AS DOUBLE))")}
     joined = {name: F.sum(name), near: F.sum(near)}

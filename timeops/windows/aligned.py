@@ -47,27 +47,27 @@ class AlignedWindows:
     reach_us: ClassVar[int] = 0
 
     def start_of(self, end_us: Column) -> Column:
-        """Start of the window with this end."""
+        """Return the start of the window with this end."""
         return start_of(end_us, self.window)
 
     def with_start(self, rows: DataFrame) -> DataFrame:
-        """Adds `__tm_start` to rows with `__tm_end`."""
+        """Add `__tm_start` to rows with `__tm_end`."""
         return rows.withColumn(START, self.start_of(F.col(END)))
 
     def place(self, events: DataFrame) -> DataFrame:
-        """Adds the windows that each event is in, and those that it missed: membership.place."""
+        """Add the windows that each event is in, and the windows that it missed: membership.place."""
         return place(events, ends_of(F.col(T_FINAL), self.window), self.window)
 
     def placed(self, _segment: WindowSegment, /) -> None:
-        """An event is placed as cheaply as it is read."""
+        """Return None: an event is placed as cheaply as it is read."""
 
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
-        """Events of the windows that close in the segment, one row per window that holds them."""
+        """Return the events of the windows that close in the segment, one row per window that holds them."""
         events = told_of(segment.events, segment.drained, self.window)
         return with_groups(segment.closing(self._in_windows(events), self.window), self.window)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Results of the windows that close in the segment, computed once, as they are read again to date them."""
+        """Return the results of the windows that close in the segment, computed once: they are read again."""
         events = told_of(segment.events, segment.drained, self.window)
         partials = slices.partials_by_slice(events, self.window)
         if partials is not None:
@@ -77,11 +77,11 @@ class AlignedWindows:
         return segment.materialize(found)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
-        """Adds `__tm_start` and `_watermark`, just after the item that closed the window."""
+        """Add `__tm_start` and `_watermark`, just after the item that closed the window."""
         return self.with_start(with_first_watermarks(results, segment.adjusted, self.window))
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
-        """Events of the windows that had not closed before the segment, each from its own moment on."""
+        """Return the events of the windows that had not closed before the segment, each from its own moment on."""
         events = told_of(segment.fresh_and_known, segment.drained, self.window)
         placed = self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
         known = with_both_ends(placed, segment.adjusted)
@@ -90,22 +90,22 @@ class AlignedWindows:
         return with_groups(known.where(is_open), self.window).withColumn(RANK, own)
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
-        """Events for which every window had closed when they came."""
+        """Return the events for which every window had closed when they came."""
         events = may_be_late(segment.adjusted.accepted, segment.drained, self.window)
         return late_of(self.place(events), self.window)
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
-        """Adds BOOLEAN `into`: some window that holds the event's time is not closed behind the segment."""
+        """Add BOOLEAN `into`: some window that holds the event's time is not closed after the segment."""
         closes_at = close_time(last_end_of(F.col(T_FINAL), self.window), self.window)
         is_open = closes_at.isNotNull() & F.coalesce(closes_at > F.col(W_END), F.lit(True))
         return with_end_once(events, segment.adjusted.state).withColumn(into, is_open)
 
     def needed_from(self, watermark_us: int) -> int:
-        """No event before this instant is in a window that is open at the watermark."""
+        """Return an instant: no event before it is in a window that is open at the watermark."""
         return needed_from(watermark_us, self.window)
 
     def _in_windows(self, events: DataFrame) -> DataFrame:
-        """The events with the `__tm_end` of each of their windows; in short where an event is in one at most."""
+        """Return the events with the `__tm_end` of each of their windows; simpler where it is in one at most."""
         if self.window.overlaps or DRAINED in events.columns:
             return self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
         passing = events.where(~left_out(events, self.window))

@@ -92,7 +92,7 @@ def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
 
 
 def met_by(events: DataFrame, adjusted: Adjusted) -> DataFrame:
-    """Add the watermark before each of few events, and who set it: `__tm_w_before`, `__tm_w_set_by`."""
+    """Add the watermark before each of few events, and what set it: `__tm_w_before`, `__tm_w_set_by`."""
 
     def answer(rows: pa.Table) -> Mapping[str, Array]:
         found = adjusted.watermarks.before(rows[TIMELINE], _numbers(rows[SEQ]))
@@ -110,7 +110,7 @@ def _numbers(column: pa.ChunkedArray) -> Array:
 def _answered(
     wanted: DataFrame, adjusted: Adjusted, answer: Callable[[pa.Table], Mapping[str, Array]], names: tuple[str, ...]
 ) -> DataFrame:
-    """The rows with columns that are looked up on the driver; without items nothing rises, and nobody is asked."""
+    """Return the rows with columns that are looked up on the driver; without items nothing rises."""
     if not adjusted.watermarks.has_items:
         return wanted.withColumns({name: F.lit(None).cast("bigint") for name in names})
     rows = wanted.toArrow()

@@ -26,12 +26,12 @@ LAST_SEQ = "__tm_last_seq"
 
 
 def columns_of(window: WindowSpec) -> list[str]:
-    """The columns of a frame of drained windows: BIGINT microseconds, the group, and LAST_SEQ."""
+    """Return the columns of a frame of drained windows: BIGINT microseconds, the group, and LAST_SEQ."""
     return [TIMELINE, *group_names(window), START, END, LAST_SEQ]
 
 
 def of_contents(contents: DataFrame, state: DataFrame, window: WindowSpec) -> DataFrame:
-    """The windows that a flush at the end of a segment closes, each once.
+    """Return the windows that a flush at the end of a segment closes, each once.
 
     Args:
         contents: Events of the windows that close in the segment, one row per window that holds them, with
@@ -45,13 +45,13 @@ def of_contents(contents: DataFrame, state: DataFrame, window: WindowSpec) -> Da
 
 
 def ahead(windows: DataFrame, state: DataFrame, window: WindowSpec) -> DataFrame:
-    """Those of some windows that the watermark has not passed; one on which it stands is kept as well."""
+    """Return the windows that the watermark has not passed; one whose end it has reached is kept as well."""
     passed = close_time(F.col(END), window) < F.col(W_END)
     return with_end(windows, state).where(~F.coalesce(passed, F.lit(False))).drop(W_END)
 
 
 def told_of(events: DataFrame, drained: DataFrame | None, window: WindowSpec) -> DataFrame:
-    """Events with `membership.DRAINED`, empty where the event's group has none; as they are without drained windows.
+    """Return events with `membership.DRAINED`, empty where their group has none; unchanged without drained windows.
 
     Args:
         events: Events with `_timeline`.
@@ -71,12 +71,12 @@ def told_of(events: DataFrame, drained: DataFrame | None, window: WindowSpec) ->
 
 
 def may_be_late(accepted: DataFrame, drained: DataFrame | None, window: WindowSpec) -> DataFrame:
-    """The accepted events that may find windows closed: behind the watermark, or where a flush closed some."""
+    """Return the accepted events that may find windows closed: behind the watermark, or where a flush closed some."""
     if drained is None:
         return accepted.where(F.col(W_BEFORE).isNotNull())
     return told_of(accepted, drained, window)
 
 
 def no_seq() -> Column:
-    """LAST_SEQ of a window without events."""
+    """Return LAST_SEQ of a window without events."""
     return F.lit(None).cast("bigint").alias(LAST_SEQ)

@@ -1,13 +1,13 @@
-"""Windows with no event (`empty: true`): the rows of them that a segment of the log gives.
+"""Windows with no event (`empty: true`): their rows in a segment of the log.
 
 Here: which windows are owed to a group, and at which item of the log; the groups that a window has seen, with the
 first and the last window that held an event of each. Not here: windows that hold events (aligned.py), storage.
 
-A group is owed a row for every window of the grid without an event of it, from its first window with one to the last
-window of its timeline that holds an event of any group. So a group that was seen once can never be forgotten. The row
-is given at the first item of the log at which the window is closed, and an event has come into it or into a later
-one. Mostly the item that closes the window is that: the event that moves the watermark behind its end is in a later
-one. Else it has to be looked for: `may_wait`.
+A group is owed a row for every window of the grid without an event of it. These windows lie between its first window
+with one and the last window of its timeline that holds an event of any group, the last one included. So a group that
+was seen once can never be forgotten. The row is due at the first item of the log at which the window is closed, and
+an event has come into it or into a later one. Mostly that is the item that closes the window: the event that moves
+the watermark past its end is in a later one. Else it has to be looked for: `may_wait`.
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ from tidemark.timeops.windows.membership import BY_END, END, START, group_names,
 from tidemark.timeops.windows.segment import WindowSegment
 
 Span = tuple[int, int]
-"""Windows that begin at or behind an instant and before another, microseconds."""
+"""Windows that begin at or after an instant and before another, microseconds."""
 
 FIRST_END = "__tm_first_end"
 """BIGINT: end of the first window that held an event of the group, microseconds."""
@@ -68,7 +68,7 @@ _OWED = "rows for windows with no event, more than its `empty_max`"
 
 
 def reaching(events: DataFrame, window: WindowSpec) -> DataFrame:
-    """The events that reach a window.
+    """Return the events that reach a window.
 
     Args:
         events: Accepted events of a segment.
@@ -76,7 +76,7 @@ def reaching(events: DataFrame, window: WindowSpec) -> DataFrame:
 
     Returns:
         The events with the group columns of `membership.with_groups`, and `__tm_first_end` and `__tm_last_end` of the
-        windows that each reaches: of those that it is in, the ones that had not closed.
+        windows that each reaches: the ones that it is in and that had not closed.
     """
     earliest = end_after(F.col(T_FINAL) - F.lit(window.ends_inside_us), window)
     still_open = end_after(F.col(W_BEFORE) - F.lit(window.allowed_lateness_us + window.ends_inside_us), window)
@@ -86,7 +86,7 @@ def reaching(events: DataFrame, window: WindowSpec) -> DataFrame:
 
 
 def seen_groups(events: DataFrame, window: WindowSpec) -> DataFrame:
-    """The groups of events that reach a window.
+    """Return the groups of events that reach a window.
 
     Args:
         events: Accepted events of a segment.
@@ -100,13 +100,13 @@ def seen_groups(events: DataFrame, window: WindowSpec) -> DataFrame:
 
 
 def once(rows: DataFrame, window: WindowSpec) -> DataFrame:
-    """Rows of `seen_groups` of several segments as those of all of them together: each group once."""
+    """Return rows of `seen_groups` of several segments as those of all of them together: each group once."""
     ends = (F.min(FIRST_END).alias(FIRST_END), F.max(LAST_END).alias(LAST_END))
     return rows.groupBy(TIMELINE, *group_names(window)).agg(*ends)
 
 
 def changed_groups(before: DataFrame, fresh: DataFrame, window: WindowSpec) -> DataFrame:
-    """The groups of a segment of which rows of the ones before say nothing, or not as much."""
+    """Return the groups of a segment that the rows of earlier ones lack, or say less of."""
     keys = [TIMELINE, *group_names(window)]
     new, old = fresh.alias("new"), before.alias("old")
     says_it = (F.col(f"old.{FIRST_END}") <= F.col(f"new.{FIRST_END}")) & (
@@ -116,7 +116,7 @@ def changed_groups(before: DataFrame, fresh: DataFrame, window: WindowSpec) -> D
 
 
 def drained_of_groups(seen: DataFrame, state: DataFrame, window: WindowSpec) -> DataFrame:
-    """The windows that a flush closes of a window with `empty`: every group has a row up to the timeline's last one.
+    """Return the windows with `empty` that a flush closes: each group has a row up to the timeline's last.
 
     Args:
         seen: `seen_groups` after the segment.
@@ -133,14 +133,14 @@ def drained_of_groups(seen: DataFrame, state: DataFrame, window: WindowSpec) -> 
 
 
 def empty_rows(found: DataFrame, segment: WindowSegment, window: WindowSpec, only: Span | None) -> DataFrame:
-    """The rows of windows with no event that a segment gives.
+    """Return the rows of windows with no event that a segment brings.
 
     Args:
         found: Those of the windows that close in it and hold events, by `membership.BY_END` and `group_names`, with
             the aggregates.
         segment: The segment.
         window: The window.
-        only: Windows that are asked for, of which any number may be empty; None for all, of which `empty_max` may.
+        only: Windows that are asked for, and any number may be empty; None for all, and `empty_max` may be.
 
     Returns:
         Rows of the columns of `found`, and `__tm_reached_w`, see `given_watermark`. Computing them fails where a
@@ -163,7 +163,7 @@ def empty_rows(found: DataFrame, segment: WindowSegment, window: WindowSpec, onl
 
 
 def may_wait(window: WindowSpec, rules: TimeRules) -> bool:
-    """Whether a window may be closed before an event has come into it or into a later one of its timeline.
+    """Return whether a window may be closed before an event has come into it or into a later one of its timeline.
 
     Otherwise the event with the largest t is in one, as it was accepted and the watermark is not above it.
     """
@@ -172,9 +172,9 @@ def may_wait(window: WindowSpec, rules: TimeRules) -> bool:
 
 
 def given_watermark(window: WindowSpec) -> Column:
-    """`_watermark` of rows of `empty_rows` that have the one just after the item that closed the window.
+    """Return the `_watermark` of rows of `empty_rows` that have the one just after the item that closed the window.
 
-    Where an event came into this or a later window behind that item, it is the one just after that event.
+    Where an event came into this or a later window after that item, it is the one just after that event.
     """
     was_closed = F.col(REACHED_W) >= close_time(F.col(END), window)
     return F.when(was_closed, F.col(REACHED_W)).otherwise(F.col(WATERMARK))
@@ -189,9 +189,9 @@ def _owed(
     *,
     only: Span | None,
 ) -> DataFrame:
-    """The windows without an event that the segment gives, by `membership.BY_END` and group columns.
+    """Return the windows without an event that the segment brings, by `membership.BY_END` and group columns.
 
-    `given` are those of which there is a row: they close in the segment and hold events, or a flush closed them.
+    `given` are the windows that have a row: they close in the segment and hold events, or a flush closed them.
     """
     groups = group_names(window)
     keys = [TIMELINE, *groups]
@@ -215,7 +215,7 @@ def _owed(
 
 
 def _given_between(seen: DataFrame, fresh: DataFrame, segment: WindowSegment, window: WindowSpec) -> DataFrame:
-    """By timeline where the ends lie of the windows that the segment gives rows of, empty ones and others.
+    """Find by timeline where the windows end that the segment brings rows of, empty ones and others.
 
     Returns:
         `_timeline`, `__tm_behind` (null: from the first on), `__tm_upto`: before and after the segment, the end of
@@ -235,7 +235,7 @@ def _given_between(seen: DataFrame, fresh: DataFrame, segment: WindowSegment, wi
 
 
 def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, segment: WindowSegment) -> DataFrame:
-    """When an event of the segment came into owed windows or later ones of their timelines.
+    """Find when an event of the segment came into owed windows or later ones of their timelines.
 
     Returns:
         `membership.BY_END` and `__tm_reached_w` BIGINT, the watermark just after the item; null where that was before
@@ -254,12 +254,12 @@ def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, segment: Window
 
 
 def _unless_too_many(window: WindowSpec) -> Column:
-    """`__tm_upto`; where a group would be owed too many rows, computing it fails, before there are any."""
+    """Return `__tm_upto`; where a group would be owed too many rows, computing it fails, before there are any."""
     count = count_between(F.col(_BEHIND), F.col(_UPTO), window) - F.col(_HELD)
     groups = [F.col(of).alias(name) for of, name in zip(group_names(window), window.group_columns, strict=True)]
     group = [F.lit(" to the group "), as_json(*groups)] if groups else []
     sentence = F.concat(
-        F.lit(f"The window `{window.name}` gives"),
+        F.lit(f"The window `{window.name}` adds"),
         *group,
         F.lit(" "),
         count.cast("string"),
@@ -275,7 +275,7 @@ def _unless_too_many(window: WindowSpec) -> Column:
 
 @contextmanager
 def told_in_words() -> Iterator[None]:
-    """Turns the failure of a computation that meets too many windows with no event into an error with a remedy.
+    """Turn the failure of a computation that meets too many windows with no event into an error with a remedy.
 
     Raises:
         TidemarkError: A group is owed more rows than `empty_max`.

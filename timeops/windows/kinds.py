@@ -1,6 +1,6 @@
-"""What the engine asks of a kind of window, and which kind a window is.
+"""The questions of the engine to a kind of window, and which kind a window is.
 
-Here: the questions, in the order in which a segment of the log meets them. The answers stand with each kind:
+Here: the questions, in the order in which a segment of the log meets them. The answers are with each kind:
 AlignedWindows in aligned.py, Sessions in sessions.py, SlidingWindows in sliding.py. Not here: how results are given,
 once or in revisions (results.py), which is another choice than the kind.
 """
@@ -26,50 +26,51 @@ class WindowKind(Protocol):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns that tell the windows of a group apart: `_timeline`, `__tm_end`, maybe `__tm_start`."""
+        """The columns that distinguish the windows of a group: `_timeline`, `__tm_end`, maybe `__tm_start`."""
 
     @property
     def merges(self) -> bool:
-        """Whether an event may change the bounds of windows: only beside others of its group an event shows late."""
+        """True if an event may change the bounds of windows: only beside others of its group an event shows late."""
 
     # Which windows there are.
 
     def start_of(self, end_us: Column) -> Column:
-        """Start of the window with this end; of a session that of one event."""
+        """Return the start of the window with this end; of a session, that of one event."""
 
     def with_start(self, rows: DataFrame) -> DataFrame:
-        """Adds `__tm_start` to rows by `keys`, unless it is one of them."""
+        """Add `__tm_start` to rows by `keys`, unless it is one of them."""
 
     def place(self, events: DataFrame) -> DataFrame:
-        """Adds to accepted events, as far as each alone says, `__tm_filtered`, `__tm_ends` and `__tm_missed`.
+        """Add to accepted events, as far as each alone says, `__tm_filtered`, `__tm_ends` and `__tm_missed`.
 
-        The first says that the window leaves the event out; the others are the ends of windows that it is in, and of
-        those that had closed when it came, by the watermark or, where the events have `__tm_drained`, by a flush.
+        The first says that the window leaves the event out. The second are the ends of windows that it is in. The
+        third are the ends of windows that had closed when it came, by the watermark or, with `__tm_drained`, by a
+        flush.
         """
 
     def placed(self, segment: WindowSegment, /) -> PlacedInSessions | None:
-        """What is found on the driver of the segment's events, once for all who ask; None where nothing is."""
+        """Return what the driver finds of the segment's events, once for all callers; None where it finds nothing."""
 
-    # What a segment gives.
+    # The results of a segment.
 
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
-        """Events of the windows that close in the segment, by `keys` and group: one row per window that holds one."""
+        """Return the events of the windows that close in the segment, by `keys` and group: a row per window."""
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """The aggregates of the same, one row per window and group."""
+        """Return the aggregates of the same, one row per window and group."""
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
-        """Adds to results of closed windows `__tm_start`, and `_watermark` BIGINT: after the item that closed each.
+        """Add to results of closed windows `__tm_start`, and `_watermark` BIGINT: after the item that closed each.
 
         It is null where no item did: a flush.
         """
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
-        """Events of the windows that had not closed before the segment, one row per window that holds them.
+        """Return the events of the windows that had not closed before the segment, a row per window that holds them.
 
         Args:
             segment: The segment; the known events have the watermark and the clock that they met.
-            rank: The first moment behind an event.
+            rank: The first moment after an event.
 
         Returns:
             The rows by `keys` and group with RANK, the moment from which the window holds the event, FRESH, that what
@@ -78,34 +79,35 @@ class WindowKind(Protocol):
         """
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
-        """Accepted events all of whose windows had closed when they came, with `__tm_missed` and `__tm_lateness_us`.
+        """Return accepted events that came when all their windows had closed.
 
-        With drained windows also with `__tm_by_flush`: a flush had closed the last one, the watermark had not.
+        They have `__tm_missed` and `__tm_lateness_us`, with drained windows also `__tm_by_flush`: a flush had closed
+        the last one, the watermark had not.
         """
 
     # What it needs of the past.
 
     @property
     def needs_others(self) -> bool:
-        """Whether others of its group say if an event is still needed: it is kept with the names of such windows."""
+        """True if others of its group say if an event is still needed: it is kept with the names of such windows."""
 
     @property
     def needs_after_flush(self) -> bool:
-        """Whether events are still needed when a flush has closed all windows, in case the log is reopened."""
+        """True if events are still needed when a flush has closed all windows, in case the log is reopened."""
 
     @property
     def reach_us(self) -> int:
-        """For so long behind its time an event keeps a window from its end, for certain."""
+        """How long after its time an event keeps a window from its end for certain."""
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
-        """Adds to all of the events BOOLEAN `into`: a window that is open behind the segment may still need it."""
+        """Add to all of the events BOOLEAN `into`: a window that is open after the segment may still need it."""
 
     def needed_from(self, watermark_us: int, /) -> int:
-        """An instant, microseconds: no event before it is in a window that is open at the watermark."""
+        """Return an instant, microseconds: no event before it is in a window that is open at the watermark."""
 
 
 def kind_of(window: WindowSpec) -> WindowKind:
-    """The window as its kind."""
+    """Return the window as its kind."""
     if window.kind == "session":
         return Sessions(window)
     if window.kind == "sliding":
@@ -114,5 +116,5 @@ def kind_of(window: WindowSpec) -> WindowKind:
 
 
 def needed_for_certain_from(watermark_us: int, window: WindowSpec) -> int:
-    """An instant, microseconds: from there on an event of a session or sliding window is in one that is open."""
+    """Return an instant, microseconds: from there on an event of a session or sliding window is in an open one."""
     return watermark_us - kind_of(window).reach_us - window.allowed_lateness_us

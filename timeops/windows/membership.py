@@ -1,4 +1,4 @@
-"""What windows of every kind ask of an event: does it pass their filter, can they add it up, of which group is it.
+"""The questions of all windows to an event: does it pass their filter, can they add it up, what is its group.
 
 Here: `where`, `group_by` and the arguments of aggregates as columns; of the windows that hold an event's time which
 are open to it; the names of the columns that kinds of windows share. Not here: which windows hold a time (aligned.py,
@@ -35,9 +35,9 @@ MISSED_FROM = "__tm_missed_from"  # of such an event of a session: where the ses
 
 FRESH = "__tm_fresh"  # BOOLEAN of an event beside those of earlier segments: it came in this one
 RANK = "__tm_rank"
-"""BIGINT: orders the moments at which a window that revises its results gives one, see revisions.py."""
+"""BIGINT: orders the moments at which a window that revises its results has one, see revisions.py."""
 Rank = Callable[[Column, Column, Column], Column]
-"""The first moment behind an event of a row with END, by the clock, the watermark that it met, and its place in the
+"""The first moment after an event of a row with END, by the clock, the watermark that it met, and its place in the
 log."""
 CHANGED_BY = "__tm_changed_by"
 """Of bounds of a session the event of the segment that changed them, an EVENT; null where they last."""
@@ -47,14 +47,14 @@ _ALL = "__tm_all"
 
 
 def filtered(frame: DataFrame, window: WindowSpec) -> Column:
-    """BOOLEAN, never null: the window's `where` is not true."""
+    """Return BOOLEAN, never null: the window's `where` is not true."""
     if window.where is None:
         return F.lit(False)
     return ~F.coalesce(null_if_it_fails(frame, window.where), F.lit(False))
 
 
 def unfit(frame: DataFrame, window: WindowSpec) -> Column | None:
-    """BOOLEAN, never null: the event passes the filter, and an aggregate fails on it; None where none can.
+    """Return BOOLEAN, never null: the event passes the filter, and an aggregate fails on it; None where none can.
 
     It is a dead letter of the window, whichever window of the definition it would be in, and is in none of them.
     """
@@ -63,25 +63,25 @@ def unfit(frame: DataFrame, window: WindowSpec) -> Column | None:
 
 
 def left_out(frame: DataFrame, window: WindowSpec) -> Column:
-    """BOOLEAN, never null: the event does not pass the filter, or an aggregate fails on it."""
+    """Return BOOLEAN, never null: the event does not pass the filter, or an aggregate fails on it."""
     fails = any_fails(frame, on_rows(window.aggregates.values()))
     return filtered(frame, window) if fails is None else filtered(frame, window) | fails
 
 
 def takes_part(events: DataFrame, window: WindowSpec) -> Column:
-    """BOOLEAN, never null: the event is not left out, or earlier segments kept it for this window."""
+    """Return BOOLEAN, never null: the event is not left out, or earlier segments kept it for this window."""
     if OPEN_IN not in events.columns:  # none was kept
         return ~left_out(events, window)
     return F.coalesce(F.array_contains(OPEN_IN, window.name), ~left_out(events, window))
 
 
 def group_names(window: WindowSpec) -> list[str]:
-    """Working names of the group columns, in order."""
+    """Return the working names of the group columns, in order."""
     return [f"__tm_group_{number}" for number in range(len(window.group_expressions))]
 
 
 def with_groups(frame: DataFrame, window: WindowSpec) -> DataFrame:
-    """Adds the values of `group_by`, null where an expression fails."""
+    """Add the values of `group_by`, null where an expression fails."""
     expressions = [expression for _, expression in window.group_expressions]
     values = zip(group_names(window), expressions, strict=True)
     columns = {name: null_if_it_fails(frame, expression) for name, expression in values}
@@ -89,25 +89,25 @@ def with_groups(frame: DataFrame, window: WindowSpec) -> DataFrame:
 
 
 def no_ends() -> Column:
-    """An empty ARRAY<BIGINT>."""
+    """Return an empty ARRAY<BIGINT>."""
     return F.array().cast("array<bigint>")
 
 
 def drained_at(events: DataFrame, end_us: Column) -> Column:
-    """BOOLEAN, never null: an earlier flush closed the window of the event's group that has this end."""
+    """Return BOOLEAN, never null: an earlier flush closed the window of the event's group that has this end."""
     if DRAINED not in events.columns:
         return F.lit(False)
     return F.exists(DRAINED, lambda window: window["end"] == end_us)
 
 
 def closed_to(events: DataFrame, end_us: Column, window: WindowSpec) -> Column:
-    """BOOLEAN, never null: the window with this end had closed when the event came, by the watermark or a flush."""
+    """Return BOOLEAN, never null: the window with this end had closed when the event came, by watermark or flush."""
     by_watermark = F.coalesce(close_time(end_us, window) <= F.col(W_BEFORE), F.lit(False))
     return by_watermark | drained_at(events, end_us)
 
 
 def place(events: DataFrame, ends_us: Column, window: WindowSpec) -> DataFrame:
-    """Adds the windows that each event is in, and those that it missed.
+    """Add the windows that each event is in, and the windows that it missed.
 
     Args:
         events: Events with `__tm_w_before` (microseconds; null: on time for certain), and where the pipeline was
@@ -133,7 +133,7 @@ def place(events: DataFrame, ends_us: Column, window: WindowSpec) -> DataFrame:
 
 
 def late_of(placed: DataFrame, window: WindowSpec) -> DataFrame:
-    """Those of placed events that missed their only window, or all of several, with `__tm_lateness_us`.
+    """Return the placed events that missed their only window, or all of several, with `__tm_lateness_us`.
 
     Where they have `__tm_drained`, also `__tm_by_flush`: the watermark had not closed the last of them, so
     `__tm_lateness_us` is null.

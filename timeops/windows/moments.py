@@ -1,16 +1,16 @@
-"""The moments at which windows that revise their results give one.
+"""The moments at which windows that revise their results have one.
 
-Here: which moments there are, their order, the number of each, whether a segment of the log gives it: from when their
+Here: which moments there are, their order, the number of each, whether a segment of the log has it: from when their
 events came, and how watermarks rose. Arrays in, arrays out. Not here: columns of Spark (revisions.py), how watermarks
 rose (watermark/).
 
-A window gives its result at moments that its events name by themselves: the first when the watermark passes its end
-(`on_time`), then for late events when the period of the clock in which they came is over (F, Beam), or at each of
-them (`revise_every: 0 s`); with `early` when a period is over in which events came. The last moment is when it
-closes. The bounds of a session are a window of their own. When an event changes them before it closes, their last
-moment is this event: it takes back what they have given.
+A window has its result at moments that its events name by themselves. The first is when the watermark passes its end
+(`on_time`). Others follow for late events, when the period of the clock in which they came is over (F, Beam), or at
+each of them (`revise_every: 0 s`). With `early` a period that is over and in which events came is one too. The last
+moment is when the window closes. The bounds of a session are a window of their own. When an event changes them before
+it closes, their last moment is this event: it takes back what they have shown.
 
-Instants and lengths are BIGINT microseconds; NONE stands for a value that is not there.
+Instants and lengths are BIGINT microseconds; NONE means that there is no value.
 """
 
 from dataclasses import dataclass
@@ -44,10 +44,10 @@ class Open:
         timeline: The timeline of each.
         end: Its end.
         before: The watermark before the segment.
-        after: The watermark behind it.
+        after: The watermark after it.
         clock: The clock before the segment.
         changed_by: The event of the segment that changed these bounds, by its `_arrival_seq`; NONE where they last.
-        changed_w: The watermark that this event met, where that was behind it.
+        changed_w: The watermark that this event met, where the event was out of order.
         changed_at: Its clock.
     """
 
@@ -76,7 +76,7 @@ class Marks:
     fresh: Array
 
     def where(self, which: Array) -> "Marks":
-        """Some of them."""
+        """Return some of the moments."""
         return Marks(self.window[which], self.rank[which], self.fresh[which])
 
 
@@ -91,7 +91,7 @@ class _Given:
 
 
 def moments(known: Open, marks: Marks, window: WindowSpec, watermarks: Watermarks, *, flushed: bool) -> Array:
-    """Find the moments of a segment at which windows give a result, MOMENT by window and rank."""
+    """Find the moments of a segment at which windows have a result, MOMENT by window and rank."""
     found = [_closing(known, window, watermarks, flushed=flushed), _taken_back(known, watermarks)]
     if window.early_every_us is not None:
         found.append(_at_periods(known, marks, window, watermarks))
@@ -119,7 +119,7 @@ def moments(known: Open, marks: Marks, window: WindowSpec, watermarks: Watermark
 
 
 def _passed(watermark: Array, end: Array, window: WindowSpec) -> Array:
-    """Whether watermarks have passed the ends of windows."""
+    """Return whether watermarks have passed the ends of windows."""
     return np.asarray(watermark >= end + window.ends_inside_us)
 
 
@@ -132,7 +132,7 @@ def _at(timeline: pa.ChunkedArray, places: Array) -> pa.ChunkedArray:
 
 
 def _closing(known: Open, window: WindowSpec, watermarks: Watermarks, *, flushed: bool) -> _Given:
-    """The moments at which windows close."""
+    """Return the moments at which windows close."""
     closes_at = _closes_at(known, window)
     own = np.flatnonzero((flushed | (closes_at <= known.after)) & (known.changed_by == NONE))
     found = watermarks.reaching(_at(known.timeline, own), closes_at[own]).watermark
@@ -140,14 +140,14 @@ def _closing(known: Open, window: WindowSpec, watermarks: Watermarks, *, flushed
 
 
 def _taken_back(known: Open, watermarks: Watermarks) -> _Given:
-    """The moments at which events of the segment changed bounds, also where these had given nothing."""
+    """Return the moments at which events of the segment changed bounds, also where these had given nothing."""
     own = np.flatnonzero(known.changed_by != NONE)
     found = watermarks.after(_at(known.timeline, own), known.changed_by[own]).value
     return _Given(own, np.full(len(own), TAKEN_BACK), np.ones(len(own), bool), found)
 
 
 def _on_time(known: Open, marks: Marks, window: WindowSpec, watermarks: Watermarks) -> _Given:
-    """The moments at which the watermark passes the end; none where it passes the close time at once."""
+    """Return the moments at which the watermark passes the end; none where it passes the close time at once."""
     end, own = known.end[marks.window], marks.window
     in_time = (known.changed_by[own] == NONE) | _passed(known.changed_w[own], end, window)
     earlier = _passed(known.before[own], end, window)
@@ -161,13 +161,13 @@ def _on_time(known: Open, marks: Marks, window: WindowSpec, watermarks: Watermar
 
 
 def _at_events(known: Open, late: Marks, watermarks: Watermarks) -> _Given:
-    """Late events each of which makes a revision."""
+    """Return the moments of late events that each make a revision."""
     found = watermarks.after(_at(known.timeline, late.window), late.rank).value
     return _Given(late.window, late.rank, late.fresh, found)
 
 
 def _at_periods(known: Open, marks: Marks, window: WindowSpec, watermarks: Watermarks) -> _Given:
-    """Periods of the clock in which events came; the first item behind one gives the result, if it still may."""
+    """Return the periods in which events came; the first item after one brings the result, if it still may."""
     own, rank = marks.window, marks.rank
     in_time = (known.changed_by[own] == NONE) | (rank <= known.changed_at[own])
     earlier = rank <= known.clock[own]

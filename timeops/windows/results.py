@@ -1,6 +1,6 @@
-"""Windowed aggregation over a segment of the log: results, late events, and what windows need behind it.
+"""Windowed aggregation over a segment of the log: results, late events, and what windows need after it.
 
-Here: what a window gives, once when it closes or in revisions; which events and drained windows the next segment
+Here: the results of a window, once when it closes or in revisions; which events and drained windows the next segment
 needs. Not here: who is in a window and when it closed, which differs by kind (kinds.py); the moments of revisions
 (revisions.py); storage.
 """
@@ -44,27 +44,27 @@ _NEEDED = "__tm_needed"
 
 
 def window_results(segment: WindowSegment, window: WindowSpec, *, only: Span | None = None) -> DataFrame:
-    """Results that windows give in a segment of the log: of those that close, or revisions of one that does not.
+    """Return the results of windows in a segment of the log: of windows that close, and revisions of others.
 
     Args:
         segment: The segment.
         window: The window.
-        only: Of windows with no event, those that are asked for; see `gap_filling.empty_rows`.
+        only: The windows with no event that are asked for; see `gap_filling.empty_rows`.
 
     Returns:
-        One row per window and group that holds an event, or with `empty` is owed a row without, and passes `having`,
-        and per revision; with `time.start_at` only of windows that begin there or later (A2): `window_start`,
-        `window_end`, group columns, aggregates, `_revision` INT, `_is_final` BOOLEAN, `_watermark` (just after the
-        item at which it was given; null where a flush gave it); with `history` also `_late_events`. Revisions that
-        do not pass `having` are rows too, and so is what takes back the results of a session that is no more: where
-        there may be such rows, `__tm_passes` tells; see `passing`.
+        One row per revision of each window and group that holds an event, or with `empty` is owed a row without, and
+        that passes `having`. With `time.start_at` only windows that begin there or later have rows (A2). The columns:
+        `window_start`, `window_end`, group columns, aggregates, `_revision` INT, `_is_final` BOOLEAN, `_watermark`
+        (just after the item at which it was made; null where a flush made it); with `history` also `_late_events`.
+        Revisions that do not pass `having` are rows too. So is what takes back the results of a session that is no
+        more. Where there may be such rows, `__tm_passes` says so; see `passing`.
     """
     give = _in_revisions if window.revises else _once
     return give(segment, kind_of(window), only)
 
 
 def _once(segment: WindowSegment, kind: WindowKind, only: Span | None) -> DataFrame:
-    """One result of each window, when it closes."""
+    """Return one result of each window, when it closes."""
     window = kind.window
     found = kind.closed_results(segment)
     if window.empty:
@@ -75,7 +75,7 @@ def _once(segment: WindowSegment, kind: WindowKind, only: Span | None) -> DataFr
 
 
 def _in_revisions(segment: WindowSegment, kind: WindowKind, only: Span | None) -> DataFrame:
-    """A result at each moment of a window; one that does not pass `having` takes away the row of those that did."""
+    """Return a result at each moment of a window; one that does not pass `having` takes an earlier row away."""
     window = kind.window
     causes = [F.array_sort(F.collect_set(CAUSE)).alias(LATE_EVENTS)] if window.history else []
     keys = (*kind.keys, REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)
@@ -96,7 +96,7 @@ def _in_revisions(segment: WindowSegment, kind: WindowKind, only: Span | None) -
 
 
 def _final(dated: DataFrame, window: WindowSpec) -> DataFrame:
-    """Dated results as the only ones of their windows."""
+    """Return dated results as the only ones of their windows."""
     if window.empty:
         dated = dated.withColumn(WATERMARK, given_watermark(window)).drop(REACHED_W)
     return dated.withColumns({REVISION: F.lit(0), IS_FINAL: F.lit(True)})
@@ -118,12 +118,12 @@ def _shaped(results: DataFrame, segment: WindowSegment, window: WindowSpec, *mor
 
 
 def passing(results: DataFrame) -> DataFrame:
-    """Those of the results that `window_results` gave which pass `having`."""
+    """Return the results of `window_results` that pass `having`."""
     return results.where(PASSES).drop(PASSES) if PASSES in results.columns else results
 
 
 def last_revisions(results: DataFrame, window: WindowSpec) -> DataFrame:
-    """Of each window and group the last of the results that `window_results` gave, without `_late_events`.
+    """Return the last result of `window_results` for each window and group, without `_late_events`.
 
     It may be one that does not pass `having`.
     """
@@ -140,7 +140,7 @@ def with_next_revision(results: DataFrame, window: WindowSpec, name: str, into: 
 
 
 def late_for_windows(segment: WindowSegment, window: WindowSpec) -> DataFrame:
-    """Accepted events of a segment for which every window had closed when they came.
+    """Return the accepted events of a segment for which every window had closed when they came.
 
     Args:
         segment: The segment; only where windows merge its known events matter.
@@ -164,10 +164,10 @@ def late_for_windows(segment: WindowSegment, window: WindowSpec) -> DataFrame:
 def still_needed(
     events: DataFrame, segments: Sequence[tuple[WindowSpec, WindowSegment]], *, named: bool
 ) -> DataFrame:
-    """Events that windows still need behind a segment.
+    """Return the events that windows still need after a segment.
 
     Args:
-        events: What this function gave after the segment before, and the accepted events: `WindowSegment.events`, of
+        events: The result for the segment before, and the accepted events: `WindowSegment.events`, of
             windows that revise their results `events_as_they_came`.
         segments: The windows, whose events share a frame, each with the segment as it meets it; only the first may
             know where the events are placed.
@@ -185,15 +185,15 @@ def still_needed(
 
 
 def seen_after(segment: WindowSegment, window: WindowSpec) -> DataFrame:
-    """The groups that a window with `empty` has seen up to the end of a segment."""
+    """Return the groups that a window with `empty` has seen up to the end of a segment."""
     fresh = seen_groups(segment.adjusted.accepted, window)
     return fresh if segment.seen is None else once(segment.seen.unionByName(fresh), window)
 
 
 def drained_after(segment: WindowSegment, window: WindowSpec) -> DataFrame | None:
-    """The windows that stay closed behind a segment since a flush closed them, drained.columns_of.
+    """Return the windows that stay closed after a segment since a flush closed them, drained.columns_of.
 
-    They are those that the watermark has not passed; None where there was no flush.
+    The watermark has not passed them; None where there was no flush.
     """
     state = segment.adjusted.state
     earlier = None if segment.drained is None else ahead(segment.drained, state, window)

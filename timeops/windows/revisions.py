@@ -29,7 +29,7 @@ from tidemark.timeops.windows.segment import WindowSegment
 REVISION = "__tm_revision"
 IS_FINAL = "__tm_is_final"
 IS_TAKEN_BACK = "__tm_is_taken_back"
-"""BOOLEAN: not a result, but the end of those that a session gave at bounds which an event has changed."""
+"""BOOLEAN: not a result, but the end of the results of a session at bounds that an event has changed."""
 CAUSE = "__tm_cause"
 """BIGINT: of a late event that is new in a revision its place in the log, or that of the event which takes results
 back; null of all others."""
@@ -39,7 +39,7 @@ PREIMAGE, DELETE = "update_preimage", "delete"
 LATE_EVENTS = "_late_events"
 """ARRAY<BIGINT>: the `_arrival_seq` of the late events that a revision has and the one before had not."""
 PASSES = "__tm_passes"
-"""BOOLEAN, never null: a revision passes `having`. One that does not takes away the row of those that did."""
+"""BOOLEAN, never null: a revision passes `having`. One that does not takes away the row of an earlier one."""
 
 _CLOCK_START = "__tm_clock_start"
 _MARKS = "__tm_marks"
@@ -49,7 +49,7 @@ _IS_KNOWN, _REPLACED = "__tm_is_known", "__tm_replaced"
 
 
 def revised_contents(segment: WindowSegment, kind: WindowKind) -> DataFrame:
-    """Events of the results that windows give in a segment, one row per result that holds them.
+    """Return the events of the results that windows have in a segment, one row per result that holds them.
 
     Args:
         segment: The segment; its known events have `__tm_w_before` and `_clock` as they came.
@@ -58,7 +58,7 @@ def revised_contents(segment: WindowSegment, kind: WindowKind) -> DataFrame:
     Returns:
         The rows with `kind.keys`, the group columns of `membership.with_groups`, `__tm_revision`, `__tm_is_final`,
         `__tm_is_taken_back`, `__tm_cause`, and `_watermark` BIGINT, just after the item at which the result was
-        given; null where a flush gave it.
+        made; null where a flush made it.
     """
     rows = segment.materialize(_ranked(segment, kind))
     found = _moments(rows, segment, kind)
@@ -74,7 +74,7 @@ def revised_contents(segment: WindowSegment, kind: WindowKind) -> DataFrame:
 
 
 def _ranked(segment: WindowSegment, kind: WindowKind) -> DataFrame:
-    """One row per event and window that had not closed before the segment, with RANK, from which the event is in it.
+    """Return a row per event and window not closed before the segment, with RANK, from which the event is in it.
 
     Also FRESH, that what makes it so came in the segment, and the watermarks and the clock around the segment.
     """
@@ -86,7 +86,7 @@ def _ranked(segment: WindowSegment, kind: WindowKind) -> DataFrame:
 
 
 def _rank(window: WindowSpec, clock_us: Column, watermark_us: Column, seq: Column) -> Column:
-    """The first moment behind an event, by the clock, the watermark that it met, and its place in the log."""
+    """Return the first moment after an event, by the clock, the watermark that it met, and its place in the log."""
     if window.early_every_us is not None:
         return floor_to(clock_us, window.early_every_us) + F.lit(window.early_every_us)
     every_us = window.revise_every_us
@@ -95,13 +95,13 @@ def _rank(window: WindowSpec, clock_us: Column, watermark_us: Column, seq: Colum
 
 
 def _reached(watermark_us: Column, window: WindowSpec, end_us: Column | None = None) -> Column:
-    """BOOLEAN, never null: a watermark has passed the end of the window."""
+    """Return BOOLEAN, never null: a watermark has passed the end of the window."""
     end = F.col(END) if end_us is None else end_us
     return F.coalesce(watermark_us >= end + F.lit(window.ends_inside_us), F.lit(False))
 
 
 def _moments(rows: DataFrame, segment: WindowSegment, kind: WindowKind) -> pa.Table:
-    """The moments of the segment at which windows give a result: their keys, `__tm_rank`, and what makes it a row."""
+    """Return the moments at which windows have a result: keys, `__tm_rank`, and what makes it a row."""
     keys = [*kind.keys, *group_names(kind.window)]
     ends = (W_START, W_END, _CLOCK_START)
     marks = F.collect_set(F.struct(RANK, FRESH)).alias(_MARKS)
@@ -136,10 +136,10 @@ def _moments(rows: DataFrame, segment: WindowSegment, kind: WindowKind) -> pa.Ta
 
 
 def changes(results: DataFrame, known: DataFrame, window: WindowSpec) -> DataFrame:
-    """The changes that the results of a segment make.
+    """Return the changes that the results of a segment make.
 
     Args:
-        results: What `results.window_results` gave, with `_late_events`.
+        results: What `results.window_results` returned, with `_late_events`.
         known: The last revisions of earlier segments that may be replaced, without `_late_events`, and without
             aggregates that are new in the spec.
         window: The window.

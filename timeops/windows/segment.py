@@ -27,7 +27,7 @@ from tidemark.timeops.windows.membership import END, FRESH
 
 @dataclass(frozen=True)
 class WindowSegment:
-    """What is known of a window in a segment of the log.
+    """A segment of the log, and what is known of a window in it.
 
     Attributes:
         adjusted: The segment; of a window over another one its events are results of that one, see `with_results`.
@@ -36,7 +36,7 @@ class WindowSegment:
         drained: Windows that earlier flushes closed and the watermark had not passed, see drained.py; None for none.
         seen: With `empty` the groups that earlier segments have seen, see gap_filling.py; None for none.
         flushed: The segment ends with a flushing end of input: every window closes.
-        placed: What the kind's `placed` gives, where it is known; None where it is not, or the kind gives nothing.
+        placed: What the kind's `placed` returns, where it is known; None where it is not, or the kind finds nothing.
         materialize: What is done with frames that are read several times.
     """
 
@@ -72,7 +72,7 @@ class WindowSegment:
         return self.known.withColumn(FRESH, F.lit(False)).unionByName(fresh, allowMissingColumns=True)
 
     def closing(self, rows: DataFrame, window: WindowSpec) -> DataFrame:
-        """Those of the rows, by `_timeline` and `__tm_end`, whose window closes in the segment."""
+        """Return the rows, by `_timeline` and `__tm_end`, whose window closes in the segment."""
         known = with_both_ends(rows, self.adjusted)
         closes_at = close_time(F.col(END), window)
         not_before = F.coalesce(closes_at > F.col(W_START), F.lit(True))
@@ -81,23 +81,23 @@ class WindowSegment:
 
 
 def with_end_once(rows: DataFrame, state: DataFrame) -> DataFrame:
-    """Rows with `__tm_w_end`, see dating.py, which they may have already."""
+    """Return rows with `__tm_w_end`, see dating.py, which they may have already."""
     return rows if W_END in rows.columns else with_end(rows, state)
 
 
 def result_columns(window: WindowSpec) -> tuple[str, ...]:
-    """The columns of a window's results that a window over them may name."""
+    """Return the columns of a window's results that a window over them may name."""
     return (*window.key_columns, *window.aggregates)
 
 
 def as_events(
     results: DataFrame, window: WindowSpec, windows: Sequence[WindowSpec], over: Sequence[str]
 ) -> DataFrame:
-    """Final results of a window as accepted events.
+    """Return the final results of a window as accepted events.
 
     Args:
-        results: Rows that `results.window_results` gave, or of the table that holds them.
-        window: The window that gave them.
+        results: Rows that `results.window_results` returned, or of the table that holds them.
+        window: The window that they are of.
         windows: All windows of the spec.
         over: The spec's `time.over`.
 
@@ -117,5 +117,5 @@ def as_events(
 
 
 def with_results(adjusted: Adjusted, events: DataFrame) -> Adjusted:
-    """The segment with other events than those of the log: the results that came in it, as `as_events` gives them."""
+    """Return the segment with results for its events: the ones that came in it, as `as_events` returns them."""
     return replace(adjusted, accepted=events)

@@ -6,11 +6,12 @@ closed (sessions.py), the moments of revisions (revisions.py).
 
 Events of a group at most a gap apart are a chain, and events of two chains never meet. Under drop and adjust a chain
 is a session, cut where it is longer than `max_duration`. Only an event that came more than the allowed lateness
-behind the watermark can find a closed session within its gap: where a chain has one, its events are taken one after
-the other as they came, beside the sessions that are open then. So are those of a chain in which a flush has closed a
-session, and those of sessions that revise their results, as each of the bounds that they had may have given one.
+behind the watermark can find a closed session within its gap. The events of a chain with such an event are taken one
+after the other as they came, beside the sessions that are open then. So are the events of a chain in which a flush
+has closed a session. So are the events of sessions that revise their results, as each of their bounds may have had
+one.
 
-Instants and lengths are BIGINT microseconds; NONE stands for a value that is not there. The same functions run as
+Instants and lengths are BIGINT microseconds; NONE means that there is no value. The same functions run as
 they are on few events, and compiled on many.
 """
 
@@ -27,7 +28,7 @@ from tidemark.timeops.watermark.fold import NEVER, NONE, Array
 
 # What becomes of an event that is in no session.
 LATE = -1  # no open session is within its gap, and its own had closed
-FLUSHED = -2  # a flush has closed the session that it would give
+FLUSHED = -2  # a flush has closed the session that it would make
 
 RULES = np.dtype(
     [
@@ -58,7 +59,7 @@ class Came:
     Attributes:
         group: The number of the group, which is of one timeline.
         t: The timestamp.
-        watermark: The one just before the event, where that is behind it; else NONE. Empty under drop and adjust.
+        watermark: The one just before an event that is out of order; else NONE. Empty under drop and adjust.
         is_known: Earlier segments have kept the event: it is in an open session.
         clock: The clock of the log; empty unless results are revised.
     """
@@ -72,13 +73,13 @@ class Came:
 
 @dataclass(frozen=True)
 class Sessions:
-    """What the loop found.
+    """The findings of the loop.
 
     Attributes:
         session: Of each event the session, named by one of its events; LATE or FLUSHED.
-        start: Of each event the start of its session; where it is in none, of the session that it would give.
+        start: Of each event the start of its session; where it is in none, of the session that it would make.
         end: The end of the same.
-        bounds: BOUNDS of sessions that revise their results: those that changed and may have given one, and the last.
+        bounds: BOUNDS of sessions that revise their results: changed ones that may have had a result, and the last.
     """
 
     session: Array
@@ -140,7 +141,7 @@ def _find(
     last: Array,
     bounds: Array,
 ) -> int:
-    """The loop over chains; it returns how many rows of `bounds` it wrote."""
+    """Run the loop over chains; return how many rows of `bounds` it wrote."""
     order = _by_group(by_time, group, len(closed_from))
     n_bounds, begin = 0, 0
     while begin < len(order):
@@ -166,7 +167,7 @@ def _find(
 
 
 def _by_group(by_time: Array, group: Array, groups: int) -> Array:
-    """Events by group, in each by time, of one time as they came."""
+    """Return events by group, in each by time, of one time as they came."""
     order, begins = np.empty_like(by_time), np.zeros(groups + 1, np.int64)
     for g in group:
         begins[g + 1] += 1
@@ -186,12 +187,12 @@ def _end_of_chain(order: Array, begin: int, group: Array, t: Array, gap: int) ->
 
 
 def _may_meet(closed: Array, earliest: int, latest: int) -> bool:
-    """Events of a chain may give a session that a flush has closed, as that begins within it."""
+    """Return whether events of a chain may make a session that a flush has closed, as that begins within it."""
     return len(closed) > 0 and bool(((earliest <= closed["start"]) & (closed["start"] <= latest)).any())
 
 
 def _needs_order(chain: Array, t: Array, watermark: Array, rules: Any) -> bool:
-    """The order in which the events of a chain came matters to what is asked."""
+    """Return whether the order in which the events of a chain came matters to what is asked."""
     if rules["revises"] == 1 and rules["early"] > 0:
         return True
     if rules["keeps"] == 0:
@@ -255,7 +256,7 @@ def _follow(came: Array, session: Array) -> None:
 
 
 def _settle(spans: Array, rules: Any, first: Array, last: Array, bounds: Array, n_bounds: int) -> int:
-    """What the sessions of a chain are behind its last event."""
+    """Write the sessions of a chain as they are after its last event."""
     for s in range(len(spans)):
         one = spans[s]
         first[one["root"]], last[one["root"]] = one["first"], one["last"]
@@ -265,7 +266,7 @@ def _settle(spans: Array, rules: Any, first: Array, last: Array, bounds: Array, 
 
 
 def _near(spans: Array, low: int, high: int, t: int, gap: int) -> tuple[int, int]:
-    """The open sessions within a gap of a time, from one place on and before another."""
+    """Return the open sessions within a gap of a time, from one place on and before another."""
     at = high
     while at > low and spans[at - 1]["last"] >= t - gap:
         at -= 1
@@ -276,7 +277,7 @@ def _near(spans: Array, low: int, high: int, t: int, gap: int) -> tuple[int, int
 
 
 def _put(spans: Array, at: int, end: int, high: int, event: int, session: Array) -> int:
-    """Make one session of those near an event, or a new one; returns how many there are."""
+    """Make one session of those near an event, or a new one; return how many there are."""
     if end == at:
         for s in range(high, at, -1):
             spans[s] = spans[s - 1]
@@ -305,7 +306,7 @@ def _note_changed(
 
 
 def _is_closed(closed: Array, start: int, end: int) -> bool:
-    """A flush has closed a session of these bounds."""
+    """Return whether a flush has closed a session of these bounds."""
     return len(closed) > 0 and bool(((closed["start"] == start) & (closed["end"] == end)).any())
 
 
@@ -330,7 +331,7 @@ def _cut(chain: Array, t: Array, rules: Any, session: Array, first: Array, last:
 def _refuse_cuts(
     came: Array, t: Array, is_known: Array, closed: Array, rules: Any, session: Array, first: Array, last: Array
 ) -> None:
-    """Refuse, as they came, the events that give a session which a flush has closed, or cut one off."""
+    """Refuse, as they came, the events that make a session which a flush has closed, or cut one off."""
     times, count = np.empty(len(came) + 1, np.int64), 0
     for e in came:
         at = np.searchsorted(times[:count], t[e])
@@ -353,7 +354,7 @@ def _refuse_cuts(
 
 @cache
 def _compiled() -> Callable[..., int]:
-    """The loop, compiled; see fold.py."""
+    """Return the loop, compiled; see fold.py."""
     from numba import njit  # noqa: PLC0415  (only who has many events pays for it)
     from numba.extending import register_jitable  # noqa: PLC0415
 

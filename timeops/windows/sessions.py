@@ -86,16 +86,16 @@ class PlacedInSessions:
 
     @property
     def is_in_one(self) -> Array:
-        """Whether each is in a session."""
+        """Of each event, true if it is in a session."""
         return self.found.session >= 0
 
     @property
     def is_closed(self) -> Array:
-        """Whether each is in a session that closes in the segment."""
+        """Of each event, true if it is in a session that closes in the segment."""
         return np.asarray(self.is_in_one & (self.flushed | (self.watermark != NONE)))
 
     def some(self, which: Array, **more: Array) -> pa.Table:
-        """The keys of some of them, and numbers that are known of all; NONE is null."""
+        """Return the keys of some of them, and numbers that are known of all; NONE is null."""
         columns = {name: values[which] for name, values in more.items()}
         told = {name: pa.array(values, pa.int64(), mask=values == NONE) for name, values in columns.items()}
         own = self.rows.select(self.keys).filter(pa.array(which))
@@ -115,25 +115,25 @@ class Sessions:
 
     @property
     def reach_us(self) -> int:
-        """A session of a longest duration may end sooner than a gap behind an event, but not before its last one."""
+        """A session of a longest duration may end sooner than a gap after an event, but not before its last one."""
         return self.window.gap_us if self.window.max_duration is None else 0
 
     def start_of(self, end_us: Column) -> Column:
-        """Start of the session of one event with this end."""
+        """Return the start of the session of one event with this end."""
         return end_us - F.lit(self.window.gap_us)
 
     def with_start(self, rows: DataFrame) -> DataFrame:
-        """The rows of sessions, which have their start."""
+        """Return the rows of sessions, which have their start."""
         return rows
 
     def place(self, events: DataFrame) -> DataFrame:
-        """Adds the session that each event would begin, as if it were on time: which are late shows beside others."""
+        """Add the session that each event would begin, as if it were on time: which are late shows beside others."""
         own = F.array(F.col(T_FINAL) + F.lit(self.window.gap_us))
         placed = events.withColumn(FILTERED, left_out(events, self.window))
         return placed.withColumns({ENDS: F.when(F.col(FILTERED), no_ends()).otherwise(own), MISSED: no_ends()})
 
     def placed(self, segment: WindowSegment, /) -> PlacedInSessions:
-        """The events that take part, on the driver, each with its session."""
+        """Return the events that take part, on the driver, each with its session."""
         keys: tuple[str, ...] = (SEQ,)
         if self.window.input is not None:  # results have no number; those of one time are in one session
             keys = (TIMELINE, *group_names(self.window), T_FINAL)
@@ -155,23 +155,23 @@ class Sessions:
         return PlacedInSessions(rows, keys, found, closing, late, segment.flushed)
 
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
-        """Events of the sessions that close in the segment, with `__tm_start`, `__tm_end` and `_watermark`."""
+        """Return the events of sessions that close in the segment, with `__tm_start`, `__tm_end` and `_watermark`."""
         placed = self._placed(segment)
         own = {START: placed.found.start, END: placed.found.end, WATERMARK: placed.watermark}
         return self._beside(segment.events, placed.some(placed.is_closed, **own), placed.keys)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Results of the sessions that close in the segment, dated."""
+        """Return the results of the sessions that close in the segment, dated."""
         return results_of(self.closed_contents(segment), (*self.keys, WATERMARK), self.window)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:  # noqa: ARG002
-        """The results, which have been dated."""
+        """Return the results, which have been dated."""
         return results
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
-        """Events of sessions that were open before the segment or began in it, once for each bounds that hold them.
+        """Return events of sessions that were open before the segment or began in it, once for each of their bounds.
 
-        Bounds that earlier segments changed, and those that no result can be of, are not among them.
+        Bounds that earlier segments changed, and bounds that no result can be of, are not among them.
         """
         placed = self._placed(segment)
         own = placed.some(placed.is_in_one, **{_SESSION: placed.found.session})
@@ -189,7 +189,7 @@ class Sessions:
         return came.withColumn(FRESH, F.col(FRESH) | is_fresh).drop(_MADE_BY, _SESSION, _FIRST, _LAST)
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
-        """Events that came when their session had closed, with `__tm_missed` (its end) and `__tm_lateness_us`.
+        """Return events that came when their session had closed, with `__tm_missed` (its end) and `__tm_lateness_us`.
 
         No open session was within the gap of such an event, so the session would have held it alone. With drained
         sessions also events that the flush keeps out, with `__tm_by_flush`, and `__tm_missed_from`, where the session
@@ -206,7 +206,7 @@ class Sessions:
         return late.drop(MISSED_FROM, BY_FLUSH) if segment.drained is None else late
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
-        """Adds BOOLEAN `into`: the event is in a session that is still open."""
+        """Add BOOLEAN `into`: the event is in a session that is still open."""
         placed = self._placed(segment)
         is_open = placed.is_in_one & ~placed.is_closed
         groups = group_names(self.window) if self.window.input is not None else []
@@ -215,26 +215,26 @@ class Sessions:
         return found.withColumn(into, F.col(into).isNotNull()).drop(*groups)
 
     def needed_from(self, _watermark_us: int, /) -> int:
-        """A session may have begun at any time."""
+        """Return the lowest instant: a session may have begun at any time."""
         return MIN_US
 
     def _placed(self, segment: WindowSegment) -> PlacedInSessions:
         return segment.placed if segment.placed is not None else self.placed(segment)
 
     def _beside(self, events: DataFrame, found: pa.Table, keys: Sequence[str]) -> DataFrame:
-        """The events for which something was found, with their groups."""
+        """Return the events for which something was found, with their groups."""
         if set(group_names(self.window)) <= set(keys):
             return beside(with_groups(events, self.window), found, keys)
         return with_groups(beside(events, found, keys), self.window)
 
     def _told(self, segment: WindowSegment, keys: Sequence[str], *, keeps: bool) -> tuple[pa.Table, Array, Array]:
-        """What the loop is told of the events that take part, the numbers of their groups, and CLOSED by flushes."""
+        """Return what the loop takes: the events that take part, the numbers of their groups, CLOSED by flushes."""
         window, over = self.window, segment.adjusted.rules.time.over
         timeline = [TIMELINE] if over or window.input is not None else []
         by_group = [*timeline, *group_names(window)]
         events = segment.fresh_and_known
         taking = with_groups(events.where(takes_part(events, window)), window)
-        # Known events of a window that gives one result are in open sessions, whatever they met.
+        # Known events of a window that has one result are in open sessions, whatever they met.
         met = F.col(W_BEFORE) if window.revises else F.when(F.col(FRESH), F.col(W_BEFORE))
         more = [met.alias(W_BEFORE)] if keeps or window.revises else []
         more += [to_us(CLOCK).alias(CLOCK)] if window.revises else []
@@ -265,7 +265,7 @@ class Sessions:
         return rows, group, closed_by_flush
 
     def _closing(self, rows: pa.Table, found: Found, segment: WindowSegment) -> Array:
-        """By event the watermark just after the item that closed its session."""
+        """Return by event the watermark just after the item that closed its session."""
         own = np.flatnonzero(found.session == np.arange(len(rows)))
         one = pa.chunked_array([pa.nulls(len(own), pa.string()).fill_null(ONE_TIMELINE)])
         timeline = rows[TIMELINE].take(pa.array(own)) if TIMELINE in rows.column_names else one
@@ -280,7 +280,7 @@ def _flat(rows: DataFrame, names: Sequence[str]) -> list[Column]:
 
 
 def _bounds(placed: PlacedInSessions) -> pa.Table:
-    """The bounds of the sessions, with the events that made and changed them."""
+    """Return the bounds of the sessions, with the events that made and changed them."""
     found, rows = placed.found.bounds, placed.rows
     events = pa.StructArray.from_arrays(
         [

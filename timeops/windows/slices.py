@@ -1,13 +1,13 @@
 """Windows that overlap much, by slices: an event is added up once, not once for each window that holds it.
 
 Here: hopping and cumulative windows whose aggregates can be computed in parts. Not here: which aggregates can
-(aggregates.py), windows by assignment (aligned.py), which give the same results and can do all others.
+(aggregates.py), windows by assignment (aligned.py), which have the same results and can do all others.
 
-A slice is a span of time that every window holds whole or not at all. An event that came when some of its windows
-had closed (by the watermark, or by a flush before the pipeline was reopened) is not in all the windows of its slice:
-such events, which are few, are added up by window.
+A slice is a span of time that every window holds whole or not at all. An event may come when some of its windows have
+closed (by the watermark, or by a flush before the pipeline was reopened). It is then not in all the windows of its
+slice: such events, which are few, are added up by window.
 
-Where a window is very many slices, they are joined step by step: sixty slices are six spans of ten, and a span is
+Where a window is very many slices, they are joined step by step. Sixty slices are six spans of ten, and a span is
 joined once for all windows that hold it.
 """
 
@@ -43,7 +43,7 @@ _SLICE = "__tm_slice"  # an instant in the slice, or in the first one of a span
 
 
 def partials_by_slice(events: DataFrame, window: WindowSpec) -> dict[str, Partial] | None:
-    """The aggregates in parts, where slices are worth it; None where events go to windows one by one."""
+    """Return the aggregates in parts, where slices are worth it; None where events go to windows one by one."""
     if window.kind not in ("hopping", "cumulative") or window.size_us <= MOST_ASSIGNED * window.end_step_us:
         return None
     return partials_of(window.aggregates, events)
@@ -52,13 +52,13 @@ def partials_by_slice(events: DataFrame, window: WindowSpec) -> dict[str, Partia
 def sliced_results(
     events: DataFrame, segment: WindowSegment, window: WindowSpec, partials: dict[str, Partial]
 ) -> DataFrame:
-    """The aggregates of the windows that close in the segment, by `membership.BY_END` and `group_names`.
+    """Return the aggregates of the windows that close in the segment, by `membership.BY_END` and `group_names`.
 
     Args:
         events: The segment's, with `__tm_drained` where there are drained windows.
         segment: The segment.
         window: The window.
-        partials: What `partials_by_slice` gave.
+        partials: What `partials_by_slice` returned.
     """
     groups = group_names(window)
     parts = [column.alias(name) for partial in partials.values() for name, column in partial.parts.items()]
@@ -78,7 +78,7 @@ def sliced_results(
 
 
 def _given_to_windows(of_slices: DataFrame, window: WindowSpec, partials: dict[str, Partial]) -> DataFrame:
-    """The slices, or spans of them, one row for each window that holds them: `__tm_end` for `__tm_slice`."""
+    """Return the slices, or spans of them, one row for each window that holds them: `__tm_end` for `__tm_slice`."""
     width = _width(window)
     if window.kind != "hopping" or width != window.end_step_us:  # else each slice begins a window
         return of_slices.withColumn(END, F.explode(ends_of(F.col(_SLICE), window))).drop(_SLICE)
@@ -93,7 +93,7 @@ def _given_to_windows(of_slices: DataFrame, window: WindowSpec, partials: dict[s
 
 
 def factors(count: int, most: int) -> list[int]:
-    """Factors of a number: each the largest that is not above a bound, or else the smallest that is."""
+    """Return the factors of a number: each the largest that is not above a bound, or else the smallest that is."""
     found, rest = [], count
     while rest > most:
         factor = next(factor for factor in chain(range(most, 1, -1), range(most + 1, rest + 1)) if rest % factor == 0)
@@ -103,7 +103,7 @@ def factors(count: int, most: int) -> list[int]:
 
 
 def _starts(instant_us: Column, count: int, width_us: int) -> Column:
-    """ARRAY<BIGINT>: where spans of so many widths begin that hold what begins at an instant."""
+    """Return ARRAY<BIGINT>: where spans of so many widths begin that hold what begins at an instant."""
     return F.array(*[instant_us - F.lit(number * width_us) for number in range(count)])
 
 
@@ -112,7 +112,7 @@ def _width(window: WindowSpec) -> int:
 
 
 def _slice_of(window: WindowSpec) -> Column:
-    """An instant that is in the same windows as the event: the first of its slice."""
+    """Return an instant that is in the same windows as the event: the first of its slice."""
     width = _width(window)
     inside = F.lit(window.ends_inside_us)
     return floor_to(F.col(T_FINAL) - inside, width, window.offset_us % width) + inside

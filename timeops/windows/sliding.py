@@ -42,7 +42,7 @@ from tidemark.timeops.windows.membership import (
 from tidemark.timeops.windows.segment import WindowSegment, with_end_once
 
 _MADE = "__tm_made"
-"""Of an instant STRUCT<moment, fresh> of the first of the events that make it."""
+"""STRUCT<moment, fresh> of an instant: of the first of the events that make it."""
 _CELL = "__tm_cell"  # instants and events meet in segments of one size
 
 
@@ -54,11 +54,11 @@ class SlidingWindows:
     keys: ClassVar[tuple[str, ...]] = BY_END
     merges: ClassVar[bool] = False
     needs_after_flush: ClassVar[bool] = True
-    """What a flush closes stays closed; its events still count at later instants."""
+    """True, as the events of what a flush closed still count at later instants."""
 
     @property
     def needs_others(self) -> bool:
-        """An event that is kept is told by the windows that it is kept for, unless results are revised."""
+        """True unless results are revised: an event is kept with the names of the windows that need it."""
         return not self.window.revises
 
     @property
@@ -67,15 +67,15 @@ class SlidingWindows:
         return self.window.size_us
 
     def start_of(self, end_us: Column) -> Column:
-        """Start of the window of an instant."""
+        """Return the start of the window of an instant."""
         return end_us - F.lit(self.window.size_us)
 
     def with_start(self, rows: DataFrame) -> DataFrame:
-        """Adds `__tm_start` to rows with `__tm_end`, the instant."""
+        """Add `__tm_start` to rows with `__tm_end`, the instant."""
         return rows.withColumn(START, self.start_of(F.col(END)))
 
     def place(self, events: DataFrame) -> DataFrame:
-        """Adds of the windows that may hold each event the first and the last, as far as it is in or missed them.
+        """Add of the windows that may hold each event the first and the last, as far as it is in or missed them.
 
         Others of the group make the instants in between, so the last possible one decides whether the event goes on.
         """
@@ -92,17 +92,17 @@ class SlidingWindows:
         return placed.withColumns({MISSED: missed.otherwise(no_ends()), ENDS: ends})
 
     def placed(self, _segment: WindowSegment, /) -> None:
-        """An event is in as many windows as its group has instants: too many to keep."""
+        """Return None: an event is in as many windows as its group has instants, too many to keep."""
 
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
-        """Events of the instants that close in the segment with `_watermark`, one row per instant that holds them."""
+        """Return the events of the instants that close in the segment with `_watermark`, a row per instant."""
         passing = self._passing(told_of(segment.events, segment.drained, self.window), segment)
         made = _made_by(passing, self.window).select(TIMELINE, *group_names(self.window), END).distinct()
         closing = closing_watermarks(segment.closing(made, self.window), segment.adjusted, self.window)
         return _held_at(_with_cell(closing, self.window), passing, self.window, WATERMARK)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Results at the instants that close in the segment, dated."""
+        """Return the results at the instants that close in the segment, dated."""
         return results_of(self.closed_contents(segment), (*self.keys, WATERMARK), self.window)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:  # noqa: ARG002
@@ -110,7 +110,7 @@ class SlidingWindows:
         return self.with_start(results)
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
-        """Events of the instants that had not closed before the segment, one row per instant that holds them.
+        """Return the events of the instants that had not closed before the segment, a row per instant.
 
         An instant that a late event makes holds events that came before there was any.
         """
@@ -129,12 +129,12 @@ class SlidingWindows:
         return held.withColumn(FRESH, F.col(FRESH) | by_maker).drop(_MADE)
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
-        """Events that came behind the last instant at which they could be in a window; alone they made the first."""
+        """Return the events that came after their last instant: alone they would have made the first."""
         events = may_be_late(segment.adjusted.accepted, segment.drained, self.window)
         return late_of(self.place(events), self.window).withColumn(MISSED, F.slice(MISSED, 1, 1))
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
-        """Adds BOOLEAN `into`: an instant is still open at which the event counts, or at which it is gone."""
+        """Add BOOLEAN `into`: an instant is still open at which the event counts, or at which it is gone."""
         gone = F.col(T_FINAL) + F.lit(self.window.size_us)
         is_open = _open_to(gone, F.col(W_END), self.window)
         if self.needs_others:
@@ -143,17 +143,17 @@ class SlidingWindows:
         return with_end_once(events, segment.adjusted.state).withColumn(into, is_open).drop(DRAINED)
 
     def needed_from(self, watermark_us: int) -> int:
-        """No event before this instant is in a window that is open at the watermark."""
+        """Return an instant: no event before it is in a window that is open at the watermark."""
         behind = self.window.size_us + self.window.allowed_lateness_us + self.window.ends_inside_us
         return watermark_us - behind
 
     def _passing(self, events: DataFrame, segment: WindowSegment) -> DataFrame:
-        """The events that are in a window, by group, computed once: they make the instants and are held at them."""
+        """Return the events in a window, by group, computed once: they make the instants and are held at them."""
         return segment.materialize(with_groups(events.where(_is_in_one(events, self.window)), self.window))
 
 
 def _is_in_one(events: DataFrame, window: WindowSpec) -> Column:
-    """BOOLEAN: the event takes part, and did not come behind the last instant at which it could be in a window."""
+    """Return BOOLEAN: the event takes part, and did not come after the last instant that could hold it."""
     last = F.col(T_FINAL) + F.lit(window.size_us - 1)
     is_open = _open_to(last, F.col(W_BEFORE), window)
     if DRAINED in events.columns:  # events that came before the flush stay in what it left open
@@ -162,9 +162,9 @@ def _is_in_one(events: DataFrame, window: WindowSpec) -> Column:
 
 
 def _made_by(passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:
-    """The two instants at which each event changes what is in the window, as far as they were open when it came.
+    """Return the two instants at which each event changes its window, as far as they were open when it came.
 
-    What a flush closed before stays closed; its events still count at the instants of others behind it.
+    What a flush closed before stays closed; its events still count at the instants of others after it.
     """
     changes = F.explode(F.array(F.col(T_FINAL), F.col(T_FINAL) + F.lit(window.size_us)))
     flushed = [DRAINED] if DRAINED in passing.columns else []
@@ -178,7 +178,7 @@ def _with_cell(instants: DataFrame, window: WindowSpec) -> DataFrame:
 
 
 def _held_at(instants: DataFrame, passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:
-    """The events in `(instant - size, instant]` that came when it was open, with `__tm_end` and more."""
+    """Return the events in `(instant - size, instant]` that came when it was open, with `__tm_end` and more."""
     cell = floor_to(F.col(T_FINAL), window.size_us)
     near = passing.withColumn(_CELL, F.explode(F.array(cell, cell + F.lit(window.size_us))))
     at, event = instants.alias("at"), near.alias("event")
@@ -191,6 +191,6 @@ def _held_at(instants: DataFrame, passing: DataFrame, window: WindowSpec, *more:
 
 
 def _open_to(end_us: Column, watermark_us: Column, window: WindowSpec) -> Column:
-    """BOOLEAN: the window of an instant is not closed at a watermark; before the first none is."""
+    """Return BOOLEAN: the window of an instant is not closed at a watermark; before the first none is."""
     is_open = end_us + F.lit(window.allowed_lateness_us) >= watermark_us
     return F.coalesce(is_open, F.lit(True))

@@ -1,0 +1,122 @@
+"""Plain words: how many docstrings, comments and texts of each storey use words that a good manual would not.
+
+The budget of a storey only shrinks. A change that takes such words away lowers it in the same commit.
+"""
+
+import ast
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUDGET = {"timeops": 0, "resources": 636, "assets": 454, "pipelines": 241}
+
+WORDS = re.compile(
+    r"\b(behind|stands?|gives?|tells?|those\s+(?:that|who)|of\s+which|whoever|somebody|nobody)\b", re.IGNORECASE
+)
+NAMED = re.compile(r"`[^`]*`|\b[A-Z]{2,}\b|^\s*\w+:|\b[Bb]ehind\s+(?:its|the|their)\s+watermark\b", re.MULTILINE)
+"""What does not count: names (in backticks, of constants, of arguments), and the field's word for a late event."""
+NOUNS = re.compile(r"(?:What|Whether|Those|As of)\b")
+"""How no first line of a docstring begins."""
+NOUNS_OF_FUNCTIONS = re.compile(r"(?:The|An?|How|Who|Why|Which)\b")
+"""How the first line of a function's docstring does not begin either: it is an imperative. A property is a noun."""
+
+
+class Found(NamedTuple):
+    """A word to replace."""
+
+    file: str
+    line: int
+    word: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.word}"
+
+
+def words_in(text: str) -> Iterator[tuple[int, str]]:
+    """Find the words of a text to replace, each with the number of its line in the text."""
+    prose = NAMED.sub(lambda match: re.sub(r"\S", "_", match[0]), text)
+    for match in WORDS.finditer(prose):
+        yield prose.count("\n", 0, match.start()), " ".join(match[0].split()).lower()
+
+
+def is_property(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(ast.unparse(one).endswith("property") for one in function.decorator_list)
+
+
+def first_word(text: str, *, of_function: bool) -> str | None:
+    """Return how a docstring begins if it should begin in another way."""
+    found = NOUNS.match(text) or (NOUNS_OF_FUNCTIONS.match(text) if of_function else None)
+    return found[0] if found else None
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[ast.Constant, bool]]:
+    """Find the docstrings of a module, of attributes too, each with whether it is that of a function."""
+    for owner in ast.walk(tree):
+        body = getattr(owner, "body", None)
+        for place, one in enumerate(body if isinstance(body, list) else []):
+            if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str):
+                is_function = place == 0 and isinstance(owner, ast.FunctionDef | ast.AsyncFunctionDef)
+                yield one.value, is_function and not is_property(owner)
+
+
+def found_in(source: str, file: str = "file.py") -> list[Found]:
+    """Find what is to be said in other words in the text of a Python file; a literal without a blank is a name."""
+    found: list[Found] = []
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"\s", node.value):
+            found += [Found(file, node.lineno + line, word) for line, word in words_in(node.value)]
+    for docstring, of_function in docstrings(tree):
+        word = first_word(docstring.value, of_function=of_function)
+        found += [Found(file, docstring.lineno, f"«{word}» begins a docstring")] if word else []
+    for token in tokenize.generate_tokens(iter(source.splitlines(keepends=True)).__next__):
+        if token.type == tokenize.COMMENT:
+            found += [Found(file, token.start[0], word) for _, word in words_in(token.string)]
+    return sorted(found)
+
+
+def found_under(storey: str) -> list[Found]:
+    paths = sorted((ROOT / storey).rglob("*.py"))
+    assert paths
+    return [one for path in paths for one in found_in(path.read_text(), str(path.relative_to(ROOT)))]
+
+
+@pytest.mark.parametrize("storey", BUDGET)
+def test_a_storey_uses_no_more_of_these_words_than_its_budget_and_no_fewer(storey: str) -> None:
+    found = found_under(storey)
+    listed = "\n".join(map(str, found))
+    assert len(found) <= BUDGET[storey], f"{len(found)} words, the budget is {BUDGET[storey]}:\n{listed}"
+    assert len(found) == BUDGET[storey], f"lower the budget of {storey} to {len(found)}"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ('x = "the rows behind it"', ["behind"]),
+        ('x = f"{y} gives {z}"', ["gives"]),
+        ("x = 1  # nobody knows", ["nobody"]),
+        ('x = "those\\n  that wait"', ["those that"]),
+        ('x = "it is 2 s behind the watermark, in `behind it`"', []),
+        ('x = {"behind": 1}', []),
+        ('class C:\n    """Attributes.\n\n    behind: BEHIND, by item.\n    """', []),
+        ("behind = stands(gives)", []),
+        ('def f():\n    """What it is."""', ["«What» begins a docstring"]),
+        ('def f():\n    """The sum."""', ["«The» begins a docstring"]),
+        ('@property\ndef f():\n    """The sum."""', []),
+        ('@cached_property\ndef f():\n    """Whether it is."""', ["«Whether» begins a docstring"]),
+        ('class C:\n    """The sum."""', []),
+        ('x = 1\n"""Those."""', ["«Those» begins a docstring"]),
+        ('def f():\n    """Return the sum."""', []),
+    ],
+)
+def test_words_are_found_in_texts_and_not_in_names(source: str, words: list[str]) -> None:
+    assert [one.word for one in found_in(source)] == words
+
+
+def test_a_word_is_found_at_its_line() -> None:
+    assert [str(one) for one in found_in('"""One line.\n\nIt stands here."""\n', "a.py")] == ["a.py:3: stands"]
