@@ -65,7 +65,7 @@ ENDED = "Ended:"
 TIMELINE_SCHEMA = StructType([*STATE_SCHEMA.fields, StructField(RELEASED, LongType())])
 """The state of a timeline between two batches."""
 EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
-_OTHER_NAME = "take the change back, or give the new column another name with `rename`"
+_OTHER_NAME = "take the change back, or choose another name for the new column with `rename`"
 _NOT_OF_THE_LOG = (c.BATCH, c.MALFORMED)  # the first would make results depend on how the log is cut
 _OF_EVENTS = {
     c.TIMESTAMP: "timestamp",
@@ -115,7 +115,7 @@ def _two_columns(one: StructField, of: str, other: StructField, of_other: str) -
         f"Sources `{of}` and `{of_other}` have columns `{one.name}` {one.dataType.simpleString().upper()} and "
         f"`{other.name}` {other.dataType.simpleString().upper()}.",
         expected="one spelling and one type for a column that several sources have",
-        remedy="change a `schema`, or give one of them another name with `rename`",
+        remedy="change a `schema`, or choose another name for one of them with `rename`",
     )
 
 

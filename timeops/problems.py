@@ -193,7 +193,7 @@ def _translate(detail: ErrorDetails, models: Mapping[Path, type[BaseModel]]) -> 
 
 
 def _is_kind(steps: Sequence[str | int], i: int) -> bool:
-    """Return whether a step is no key but says which of several models an item of a list is, as `[files]`."""
+    """Return whether a step is not a key but says which of several models an item of a list is, as `[files]`."""
     step = steps[i]
     return i > 0 and isinstance(steps[i - 1], int) and isinstance(step, str) and step[:1] + step[-1:] == "[]"
 

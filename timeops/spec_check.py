@@ -265,7 +265,7 @@ def _is_text(frame: DataFrame, part: str) -> bool:
 
 
 def _column(place: Place) -> Column:
-    # In brackets `n total`, a name without AS, is no expression; the line end closes a comment.
+    # In brackets `n total`, a name without AS, is not an expression; the line end closes a comment.
     return F.expr(f"({place.text}\n)").alias(place.name or "__tm_e")
 
 

@@ -72,8 +72,8 @@ def ensure_all_fit(beside: Workspace) -> None:
         f"Record {first[0][c.SEQ]} of the log has `{name}` = '{first[0][f'__tm_{number}']}', which is no {kind}; "
         f"records with such values: {misfits.count():,}",
         expected=f"values that are {kind}, of all records",
-        remedy="take the change of `schema` back, give the new column another name with `rename`, or take these "
-        "records out of the log with `tidemark rejudge SPEC --exclude SEQ --reason …`",
+        remedy="take the change of `schema` back, choose another name for the new column with `rename`, or take "
+        "these records out of the log with `tidemark rejudge SPEC --exclude SEQ --reason …`",
     )
 
 

@@ -74,7 +74,7 @@ Sizes = Callable[[Sequence[str]], str | None]
 
 
 def _double(value: str) -> str:
-    return f"try_cast(CAST({value} AS STRING) AS DOUBLE)"  # null of what is no number, of any type
+    return f"try_cast(CAST({value} AS STRING) AS DOUBLE)"  # null for what is not a number, of any type
 
 
 def _number(position: int, most: int) -> Sizes:

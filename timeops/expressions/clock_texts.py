@@ -3,7 +3,7 @@
 Here: the texts, constants as they are written, constants that Spark has to compute. Not here: functions that read the
 clock (determinism.py).
 
-Only a text that is the same for every row becomes the clock: `'now'` in a record is no time.
+Only a text that is the same for every row becomes the clock: `'now'` in a record is not a time.
 """
 
 import re
@@ -120,7 +120,7 @@ def check_built_texts(session: "SparkSession", expression: str, columns: Iterabl
 
 
 def constant_text(session: "SparkSession", part: str) -> str | None:
-    """Return the text of a constant part; None where it has none, or is no expression by itself."""
+    """Return the text of a constant part; None where it has none, or is not an expression by itself."""
     if part not in _known:
         _known[part] = _computed(session, part)
     return _known[part]

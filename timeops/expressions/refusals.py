@@ -49,7 +49,7 @@ def problem_of(error: Exception, asked: Asked) -> Problem:
     """Translate what Spark says of an expression.
 
     Raises:
-        Exception: The error itself, where it is no judgement of the expression: a Spark that is gone, say.
+        Exception: The error itself, where it does not judge the expression: a Spark that is gone, say.
     """
     is_inside = isinstance(error, PySparkException) and _condition(error) == "INTERNAL_ERROR"
     if is_inside or isinstance(error, Py4JJavaError):

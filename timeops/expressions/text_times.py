@@ -51,7 +51,7 @@ def with_rule(expression: str, time_zone: str) -> str:
     """Return the expression with its conversions of texts into instants by the rule of `timestamp_by`.
 
     A text without an offset is local time in `time_zone`. One that is a time of day alone fails, unless the
-    conversion only tries: it is then null, as for any other text that is no time. Constants stay as they
+    conversion only tries: it is then null, as for any other text that is not a time. Constants stay as they
     are: `constant_time_problem` judges them.
     """
     tokens = tokenize(expression)
