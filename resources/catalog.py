@@ -1,12 +1,11 @@
 """Names of a pipeline's tables in a catalog of Spark, and views of them as of the last commit.
 
-Here: what stands under which name, and moving views. Not here: when they are moved (assets/), which catalog a session
-has: that is a matter of its settings.
+Here: which name shows which table, and moving views. Not here: when views are moved (assets/), and the catalog of a
+session, which its settings decide.
 
-A view holds the version that a commit names as a number: no query could find it, as the rows of a batch at work may
-have taken the place of others already. Views are moved one after the other behind a commit, `batches` last. So the
-batch that this one names is what all of them show, unless somebody died in between: then the next who comes moves
-them.
+A view holds the version that a commit names as a number. No query could find it: the rows of a batch at work may
+already have replaced others. After a commit the views are moved one after the other, `batches` last. So all of them
+show the batch that `batches` names, unless a process died in between: then the next process moves them.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -33,17 +32,17 @@ _DENIED = ("permission denied", "permission_denied", "access denied", "not autho
 
 
 class CatalogError(TidemarkError):
-    """The catalog cannot hold the names; tables and commits are as they were."""
+    """The catalog cannot hold the names; tables and commits are unchanged."""
 
 
 @dataclass(frozen=True)
 class Registered:
-    """What a catalog has of a pipeline.
+    """The names of a pipeline in a catalog.
 
     Attributes:
-        schema: Catalog and schema, as SQL writes them.
+        schema: Catalog and schema in SQL.
         names: The tables under it.
-        batch_id: The commit that the views show; None where there is none yet.
+        batch_id: The commit that the views show; None before the first.
     """
 
     schema: str
@@ -52,22 +51,22 @@ class Registered:
 
 
 def names_of(workspace: Workspace) -> dict[str, str]:
-    """The name of each public table in a catalog, `batches` last: `windows_by_hour` for `windows/by_hour`."""
+    """Return the name of each public table in a catalog, `batches` last: `windows_by_hour` for `windows/by_hour`."""
     of_events = (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if workspace.spec.outputs.ordered_events else ()
     public = (tables.RAW_EVENTS, *of_events, tables.DEAD_LETTERS, tables.WATERMARKS, *workspace.result_tables)
     return {table: table.replace("/", "_") for table in (*public, tables.BATCHES)}
 
 
 def committed_view(name: str) -> str:
-    """The name of the view that shows a table as of the last commit."""
+    """Return the name of the view that shows a table as of the last commit."""
     return f"{name}_committed"
 
 
 def register(workspace: Workspace, catalog: Catalog) -> Registered:
-    """Give the tables of a pipeline their names, and let the views show the last commit, unless they do.
+    """Register the tables of a pipeline under their names, and let the views show the last commit.
 
     Raises:
-        CatalogError: The catalog is not there, does not last, refuses, or has other things of these names.
+        CatalogError: The catalog is missing, is not permanent, refuses, or has other objects of these names.
     """
     schema = f"{quoted(catalog.name)}.{quoted(catalog.schema_name or workspace.spec.name)}"
     with _in_words(schema):
@@ -78,7 +77,7 @@ def keep_names(workspace: Workspace) -> None:
     """Let the views show the last commit, where the spec asks for a catalog.
 
     Raises:
-        CatalogError: As of `register`.
+        CatalogError: As for `register`.
     """
     if workspace.spec.catalog is not None:
         register(workspace, workspace.spec.catalog)
@@ -93,7 +92,7 @@ class _Names:
     schema: str
 
     def register(self) -> Registered:
-        """As the function."""
+        """Register the tables, as the function `register` does."""
         self._refuse_names_that_do_not_last()
         if not self.spark.catalog.databaseExists(self.schema):
             self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
@@ -101,7 +100,7 @@ class _Names:
         names = names_of(self.workspace)
         newest = committed_view(names[tables.BATCHES])
         moved = self._properties(newest) if newest in there else {}
-        if moved.get(_FOLDER) != self._folder(tables.BATCHES):  # the schema may be somebody else's
+        if moved.get(_FOLDER) != self._folder(tables.BATCHES):  # the schema may be another user's
             self._refuse_all_taken(names, there)
         last = self.workspace.batches.last_commit() if self.workspace.exists else None
         if last is None:
@@ -115,7 +114,7 @@ class _Names:
         return Registered(self.schema, tuple(names.values()), last.batch_id)
 
     def _refuse_all_taken(self, names: Mapping[str, str], there: Collection[str]) -> None:
-        """Refuses names that are something else's, before any is given: so no view is left half way."""
+        """Refuse names of other objects before any name is registered, so that no view is left half way."""
         for table, name in names.items():
             for one, is_view in ((name, False), (committed_view(name), True)):
                 if one in there:
@@ -129,7 +128,7 @@ class _Names:
         self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.schema}.{quoted(name)} USING delta LOCATION '{folder}'")
 
     def _move(self, table: str, name: str, batch_id: int, version: int) -> None:
-        """Lets a view show a version; `batches`, which is the log of commits, has no uncommitted rows but plans."""
+        """Let a view show a version; `batches`, the log of commits, has no uncommitted rows but plans."""
         rows = "WHERE state IN ('committed', 'accepted')" if table == tables.BATCHES else f"VERSION AS OF {version}"
         folder = self._folder(table).replace("\\", "\\\\").replace("'", "\\'")
         self.spark.sql(
@@ -149,11 +148,11 @@ class _Names:
         raise CatalogError(
             f"{self.schema}.{quoted(name)} is taken: it is a {kind}" + (f" of {_plain(where)}." if where else "."),
             expected=f"no such name, or the {'view' if is_view else 'table'} of {folder}",
-            remedy="drop or rename it, or give this pipeline a schema of its own: `catalog: {schema: …}`",
+            remedy="drop or rename it, or choose another schema for this pipeline: `catalog: {schema: …}`",
         )
 
     def _about(self, name: str) -> dict[str, str]:
-        """What the catalog says of a name."""
+        """Return the description of a name in the catalog."""
         rows = self.spark.sql(f"DESCRIBE TABLE EXTENDED {self.schema}.{quoted(name)}").collect()
         titles = [place for place, row in enumerate(rows) if row[0].startswith("# Detailed")]
         return {row[0]: row[1] for row in rows[titles[0] if titles else 0 :]}
@@ -176,16 +175,16 @@ class _Names:
 
 
 def _plain(location: str) -> str:
-    """A location as a path, without the scheme of the local file system."""
+    """Return a location as a path, without the scheme of the local file system."""
     return location.removeprefix("file:").replace("///", "/", 1) if location.startswith("file:") else location
 
 
 @contextmanager
 def _in_words(schema: str) -> Iterator[None]:
-    """Says in one sentence what a catalog has against a statement.
+    """Turn a catalog's refusal of a statement into one sentence.
 
     Raises:
-        CatalogError: Something.
+        CatalogError: The catalog refused a statement.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - see above
 
@@ -193,7 +192,7 @@ def _in_words(schema: str) -> Iterator[None]:
         yield
     except TidemarkError:
         raise
-    except Exception as error:  # Hive's own come as they are
+    except Exception as error:  # Hive's own exceptions come as they are
         if machine_failure(str(error), type(error).__name__):
             raise
         said, condition = str(error), error.getCondition() if isinstance(error, PySparkException) else None
@@ -205,11 +204,11 @@ def _in_words(schema: str) -> Iterator[None]:
             found = f"{schema} is not open to this user: {first}"
             remedy = "grant CREATE SCHEMA, CREATE TABLE and CREATE VIEW there, or name another schema"
         elif any(sign in said for sign in _UNREACHABLE):
-            found = f"The metastore behind {schema} does not answer: {first}"
+            found = f"The metastore of {schema} does not answer: {first}"
             remedy = "see whether it runs where this Spark's settings say, and whether another process has it open"
         else:
             found = f"The catalog refuses a name in {schema}: {first}"
-            remedy = "see what these words are of"
+            remedy = "look these words up in the documentation of the catalog"
         raise CatalogError(
             found,
             expected="a catalog that takes external Delta tables, and views of them",

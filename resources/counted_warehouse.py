@@ -1,6 +1,6 @@
-"""The warehouse of each pipeline whose runs count in a Dagster home: that of its code location.
+"""The warehouse of each pipeline whose runs count in a Dagster home: the one of its code location.
 
-Here: the note of it in the home. Not here: where a run that does not count is kept (pipelines/command_line.py).
+Here: the note in the home. Not here: where a run that does not count is kept (pipelines/command_line.py).
 
 All warehouses of a pipeline share the keys of its assets. So a trial run in another one would plot its numbers, and
 set its checks, among those of the pipeline.
@@ -19,7 +19,7 @@ _LOCATION, _RUN = "code location", "run"
 
 
 def note_code_location(home: Path, pipelines: Iterable[str], warehouse: Place) -> None:
-    """Note the warehouse that a code location has for pipelines, in a home that is there."""
+    """Note the warehouse that a code location uses for pipelines, in an existing home."""
     if home.is_dir():
         _note(home, {name: {"warehouse": str(warehouse), "by": _LOCATION} for name in pipelines})
 
@@ -27,14 +27,13 @@ def note_code_location(home: Path, pipelines: Iterable[str], warehouse: Place) -
 def counted_warehouse(home: Path, pipeline: str, warehouse: Place, usual: Place) -> str:
     """Return the warehouse of a pipeline whose runs count.
 
-    As long as no code location has been loaded, it is that of the first run, or of the first one on the usual
-    warehouse.
+    Before a code location was loaded, it is the warehouse of the first run, or of the first run on the usual one.
 
     Args:
         home: Dagster's home.
-        pipeline: Its name.
-        warehouse: Where it is about to run.
-        usual: Where runs of this environment are that name no warehouse.
+        pipeline: Name of the pipeline.
+        warehouse: The warehouse of the run that begins.
+        usual: The warehouse for runs of this environment that do not name one.
     """
     noted = _read(home).get(pipeline)
     if noted is None or (noted["by"] == _RUN and warehouse == usual):

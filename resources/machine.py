@@ -1,6 +1,6 @@
-"""Failures of machines, in the words of those who met them: a disk that takes no more, a Spark that went away.
+"""Failures of machines in the operator's words: a full disk, a Spark that went away.
 
-Here: telling them from every other failure. Not here: where files are written, tables that cannot be read
+Here: recognizing them among all failures. Not here: where files are written, tables that cannot be read
 (lake/reading.py), starting another Spark (spark/choice.py).
 """
 
@@ -28,14 +28,14 @@ class FullDiskError(MachineError):
 
 
 class ReadOnlyError(MachineError):
-    """What is to be written stands where this process may not write; nothing of the batch was committed."""
+    """This process may not write to its target; nothing of the batch was committed."""
 
 
 def machine_failure(said: str, kind: str) -> MachineError | None:
-    """The error to raise where a failure is one of the machine; None for every other.
+    """Return the error to raise if a failure is one of the machine; None for every other.
 
     Args:
-        said: What the failure says.
+        said: The message of the failure.
         kind: Name of its class.
     """
     spark = server_gone(said) or executors_gone(said) or out_of_memory(said)
@@ -43,12 +43,12 @@ def machine_failure(said: str, kind: str) -> MachineError | None:
 
 
 def full_disk(said: str, where: Path | None = None) -> FullDiskError | ReadOnlyError | None:
-    """The error to raise where a failure says that nothing can be written; None where it says something else.
+    """Return the error to raise if a failure says that nothing can be written; None if it says something else.
 
     Args:
-        said: What the failure says.
-        where: The folder that was written to, where it is known. Only then is a missing right one of these errors:
-            of a file that is read it is none.
+        said: The message of the failure.
+        where: The folder of the write, if it is known. Only then a missing right is one of these errors: for a file
+            that is read it is not.
     """
     if reason := _first(_FULL, said):
         return FullDiskError(
@@ -61,7 +61,7 @@ def full_disk(said: str, where: Path | None = None) -> FullDiskError | ReadOnlyE
 
 
 def server_gone(message: str) -> MachineError | None:
-    """The error in our words if it says that a Spark Connect server went away in the middle of the work."""
+    """Return the error to raise if a Spark Connect server went away in the middle of the work."""
     if not any(sign in message for sign in _SERVER_GONE):
         return None
     return MachineError(
@@ -71,7 +71,7 @@ def server_gone(message: str) -> MachineError | None:
 
 
 def executors_gone(said: str) -> MachineError | None:
-    """The error in our words if a failure says that executors took rows along that no other one has."""
+    """Return the error to raise if executors were lost with rows that no other executor has."""
     if _ROWS_GONE not in said:
         return None
     return MachineError(
@@ -82,7 +82,7 @@ def executors_gone(said: str) -> MachineError | None:
 
 
 def out_of_memory(said: str) -> MachineError | None:
-    """The error in our words if a failure says that a task of Spark ran out of memory, which ends that task alone."""
+    """Return the error to raise if a task of Spark ran out of memory, which ends that task alone."""
     reason = re.search(r"(?:OutOfMemoryError: *|UNABLE_TO_ACQUIRE_MEMORY[^A-Za-z]*)([^\n]*)", said)
     if reason is None:
         return None
@@ -96,7 +96,7 @@ def out_of_memory(said: str) -> MachineError | None:
 
 
 def java_gone(kind: str) -> MachineError | None:
-    """The error in our words if a failure of this kind says that the Java process of Spark went away.
+    """Return the error to raise if a failure of this kind says that the Java process of Spark went away.
 
     Args:
         kind: Name of the exception's class.
@@ -106,8 +106,8 @@ def java_gone(kind: str) -> MachineError | None:
     return MachineError(
         "The Java process of Spark ended in the middle of the work.",
         expected="a process that lives as long as the run",
-        remedy="run again: what was committed stands. If it goes away again, look for what ends it: the system's log "
-        "names a process that was ended for want of memory, and an hs_err file tells of Java's own failures",
+        remedy="run again: what was committed is kept. If it goes away again, find the cause: the system's log "
+        "names a process that was ended for want of memory, and an hs_err file holds Java's own failures",
     )
 
 
@@ -115,12 +115,12 @@ def _read_only(reason: str, where: Path | None) -> ReadOnlyError:
     return ReadOnlyError(
         f"The disk cannot be written: {reason}{_place(where)}.",
         expected="a warehouse, a DAGSTER_HOME and a folder for temporary files that this user may write to",
-        remedy=f"mount the disk for writing, or give this user write permission, and run again. {_REST}",
+        remedy=f"mount the disk for writing, or grant this user write permission, and run again. {_REST}",
     )
 
 
 def _file_in(said: str, reason: str) -> Path | None:
-    """The file that Python names behind its reason, in quotes."""
+    """Return the file that Python names after its reason, in quotes."""
     named = re.search(rf"{re.escape(reason)}: '([^']+)'", said)
     return Path(named[1]) if named else None
 
@@ -131,13 +131,13 @@ def _place(where: Path | None) -> str:
 
 @contextmanager
 def writing(folder: Place) -> Iterator[None]:
-    """Names a table in the failure of a disk, or of a store, to take it.
+    """Name a table in the error if a disk or a store refuses a write to it.
 
     Raises:
-        MachineError: The disk is full or takes nothing, or the store denies it.
+        MachineError: The disk is full or read-only, or the store denies the write.
     """
     path = folder if isinstance(folder, Path) else None
-    if path is not None and path.exists() and not os.access(path, os.W_OK):  # delta-rs panics beside its error
+    if path is not None and path.exists() and not os.access(path, os.W_OK):  # delta-rs panics as well as raising
         raise _read_only("no right to write", path)
     try:
         yield

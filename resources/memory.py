@@ -1,6 +1,6 @@
-"""What a run has read of a pipeline's tables, and need not read again: a version never changes.
+"""The part of a pipeline's tables that a run has read, and need not read again: a version never changes.
 
-Here: what is kept, and until when. Not here: opened tables (lake/opened.py), what is asked of them (workspace.py).
+Here: what is kept, and until when. Not here: opened tables (lake/opened.py), questions to them (workspace.py).
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class Memory:
-    """What a run knows of one pipeline; those who look at the same pipeline in one run share it.
+    """The knowledge of a run about one pipeline, shared by all that look at the pipeline in the run.
 
     Attributes:
-        batches: What it has read of the log of batches.
-        is_looked_at: Whether the tables were found to be there, and whole.
-        schemas: By the fingerprint of a spec the columns of its tables: to ask Spark for them takes seconds.
+        batches: The part of the log of batches that it has read.
+        is_looked_at: Whether the tables were found whole.
+        schemas: The columns of the tables, by the fingerprint of a spec: to ask Spark for them takes seconds.
     """
 
     def __init__(self) -> None:
@@ -38,26 +38,26 @@ class Memory:
         self._pipeline_rows: dict[tuple[int, int], dict[str, Any]] = {}
 
     def tables(self, folder: Place, elsewhere: Mapping[str, Place]) -> Opened:
-        """The opened tables of the pipeline, which stand in a folder, some of them elsewhere."""
+        """Return the opened tables of the pipeline, which are in a folder, some of them elsewhere."""
         self._tables = self._tables or Opened(folder, elsewhere)
         return self._tables
 
     def rows(self, lake: Lake, table: str, version: int) -> pa.Table:
-        """All rows of a small table at a version; of each table those of one version are kept."""
+        """Return all rows of a small table at a version; for each table the rows of one version are kept."""
         known = self._rows.get(table)
         if known is None or known[0] != version:
             known = self._rows[table] = (version, lake.rows(table, version))
         return known[1]
 
     def newest_with_rows_of(self, lake: Lake, table: str, committed: int, latest: int) -> int:
-        """The newest version of a table, up to one, that has the rows of a committed version."""
+        """Return the newest version of a table, up to one, that has the rows of a committed version."""
         key = table, committed, latest
         if key not in self._same_rows:
             self._same_rows[key] = same_rows(lake, table, committed, latest)[0]
         return self._same_rows[key]
 
     def pipeline_row(self, lake: Lake, batch_id: int, version: int) -> dict[str, Any]:
-        """The row of `watermarks` that a batch wrote for the whole pipeline, which has no timeline."""
+        """Return the row of `watermarks` that a batch wrote for the whole pipeline, which has no timeline."""
         key = batch_id, version
         if key not in self._pipeline_rows:
             of_batch = [("_batch_id", "=", batch_id), ("_timeline", "=", None)]

@@ -1,7 +1,7 @@
-"""What a process finds around it: the environment and the wall clock, each of which is read here only.
+"""The environment and the wall clock of a process, which are read only here.
 
-Here: where the warehouse, specs and Dagster's home are, which Spark computes; the present instant, as a value that is
-handed in. Not here: anything a spec file says, time of events, watermarks, ticks (timeops/).
+Here: the places of the warehouse, specs and Dagster's home, and the Spark that computes; the present instant, as a
+value that is passed in. Not here: specs, time of events, watermarks, ticks (timeops/).
 """
 
 import os
@@ -31,17 +31,17 @@ freshness: {enabled: true}
 
 
 KAFKA_PREFIX = "KAFKA_"
-"""What the names of variables begin with that a spec may have sent to brokers."""
+"""Prefix of the names of variables that a spec may send to brokers."""
 
 
 def cache_folder() -> Path:
-    """Return the folder of the user for what later starts need not find, fetch or make again."""
+    """Return the user's folder for things that later starts need not find, fetch or make again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tidemark")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where things are.
+    """The places and the Spark of this process.
 
     Attributes:
         warehouse: Folder of the Delta tables, one folder per pipeline in it (`TIDEMARK_WAREHOUSE`); on a file system
@@ -49,10 +49,10 @@ class Settings:
         specs: Folder whose `*.yaml` become asset groups (`TIDEMARK_SPECS`).
         dagster_home: Folder of Dagster's runs and events (`DAGSTER_HOME`).
         spark: The Spark that computes (`TIDEMARK_SPARK`): the URL of a Spark Connect server, `sc://…`, or what Spark
-            calls a master; None where it is not said.
+            calls a master; None if it is not set.
         data_docs: Address at which the pages of Great Expectations are served, so that they can be linked
-            (`TIDEMARK_DATA_DOCS`); empty where nobody serves them.
-        spark_ui: Whether a person asked for Spark's UI.
+            (`TIDEMARK_DATA_DOCS`); empty if they are not served.
+        spark_ui: Whether the operator asked for Spark's UI.
     """
 
     warehouse: Place
@@ -70,12 +70,12 @@ def from_environment(
     spark_ui: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Settings of this process.
+    """Return the settings of this process.
 
     Args:
         default_specs: The specs folder when `TIDEMARK_SPECS` is not set.
         warehouse: Overrides `TIDEMARK_WAREHOUSE`; without either it is `./warehouse`.
-        spark_ui: Whether a person asked for Spark's UI.
+        spark_ui: Whether the operator asked for Spark's UI.
         environment: For tests; by default the process's own.
     """
     known = os.environ if environment is None else environment
@@ -90,25 +90,25 @@ def from_environment(
 
 
 def variable(name: str) -> str | None:
-    """The value of an environment variable that a spec file names; None where it is not set."""
+    """Return the value of an environment variable that a spec file names; None if it is not set."""
     return os.environ.get(name)
 
 
 def may_be_sent_to_kafka(name: str) -> bool:
-    """Whether a spec may have the value of a variable sent to the brokers that it names.
+    """Return whether a spec may send the value of a variable to the brokers that it names.
 
-    Whoever writes a spec chooses the host: else it would have any secret of this machine sent there.
+    The author of a spec chooses the host: otherwise a spec could send any secret of this machine there.
     """
     listed = os.environ.get("TIDEMARK_KAFKA_VARIABLES", "").split(",")
     return name.startswith(KAFKA_PREFIX) or name in (one.strip() for one in listed)
 
 
 def use_dagster_home(home: Path) -> None:
-    """Makes `home` an existing Dagster home, and points this process at it.
+    """Make `home` an existing Dagster home, and point this process at it.
 
     Raises:
-        SpecError: A file is where it belongs.
-        MachineError: It cannot be made.
+        SpecError: A file is in its place.
+        MachineError: The home cannot be made.
     """
     remedy = "name another folder with DAGSTER_HOME"
     ensure_folder(home, "DAGSTER_HOME is", remedy)
@@ -121,10 +121,10 @@ def use_dagster_home(home: Path) -> None:
 
 
 def make_dagster_home(home: Path) -> list[Path]:
-    """Makes `home` an existing Dagster home; the file that was written, if one was.
+    """Make `home` an existing Dagster home; return the file that was written, if one was.
 
-    Where there is no `dagster.yaml` in it, one is written: without telemetry and Dagster's welcome, and with a queue
-    in which runs of one pipeline wait for each other.
+    If it has no `dagster.yaml`, one is written: without telemetry and Dagster's welcome, and with a queue in which
+    runs of one pipeline wait for each other.
     """
     home.mkdir(parents=True, exist_ok=True)
     instance = home / "dagster.yaml"
@@ -132,7 +132,7 @@ def make_dagster_home(home: Path) -> list[Path]:
         return []
     unfinished = home / f".dagster.yaml.{os.getpid()}"
     unfinished.write_text(_INSTANCE)
-    unfinished.rename(instance)  # whole, for whoever starts at the same moment
+    unfinished.rename(instance)  # whole, for a process that starts at the same moment
     return [instance]
 
 
@@ -149,7 +149,7 @@ class Clock:
 
 
 class FixedClock(Clock):
-    """A clock that stands still until it is moved: for tests and replays.
+    """A clock that does not move by itself: for tests and replays.
 
     Args:
         instant: The instant it shows, aware.

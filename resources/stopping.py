@@ -1,11 +1,11 @@
 """The wish to stop this process, by Ctrl-C or by SIGTERM, and which of the two came.
 
-Here: the handlers, and a note of the signal. Not here: what is said and the exit code (pipelines/command_line.py),
-what is put in order (pipelines/runner.py).
+Here: the handlers, and a note of the signal. Not here: messages and the exit code (pipelines/command_line.py), the
+tidying up (pipelines/runner.py).
 
-An exception from a handler is not enough. Dagster and Spark put handlers of their own in place of ours, Dagster tries
-an interrupted stage again, and Python drops what is raised inside of a finalizer. So Python also writes the number of
-each signal into a socket, whoever handles it.
+An exception from a handler is not enough. Dagster and Spark replace our handlers, Dagster tries an interrupted stage
+again, and Python drops errors inside a finalizer. So Python also writes the number of each signal into a socket,
+whatever handles it.
 """
 
 import signal
@@ -21,7 +21,7 @@ _sockets: list[socket.socket] = []
 
 
 def stop_signal() -> signal.Signals | None:
-    """Return the first signal that asked this process to stop; None where none has come, or nobody listens."""
+    """Return the first signal that asked this process to stop; None if none has come, or if nothing listens."""
     for numbers in map(_read, _sockets):
         _noted.extend(signal.Signals(number) for number in numbers if number in _STOPPING)
     return _noted[0] if _noted else None
@@ -31,7 +31,7 @@ def ensure_not_stopped() -> None:
     """Check that this process was not asked to stop.
 
     Raises:
-        KeyboardInterrupt: It was.
+        KeyboardInterrupt: It was asked to stop.
     """
     if stop_signal() is not None:
         raise KeyboardInterrupt
@@ -39,7 +39,7 @@ def ensure_not_stopped() -> None:
 
 @contextmanager
 def listening() -> Iterator[None]:
-    """Raise KeyboardInterrupt inside at Ctrl-C and at SIGTERM, and note which one it was.
+    """Raise KeyboardInterrupt during the block at Ctrl-C and at SIGTERM, and note which one it was.
 
     Afterwards a process that was asked to stop is ended by the next signal at once. Only the main thread may listen;
     in another one nothing changes.

@@ -1,7 +1,7 @@
 """Names, places and control schemas of a pipeline's tables.
 
-Here: what stands where under `<warehouse>/<pipeline>/`. Not here: how it is read and written (see lake/lake.py), and
-the schemas that depend on the spec.
+Here: the layout of `<warehouse>/<pipeline>/`. Not here: reading and writing (see lake/lake.py), and the schemas that
+depend on the spec.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,9 +17,9 @@ from tidemark.timeops.spec import WindowSpec
 FORMAT_VERSION = 4
 """Version of the tables' layout and meaning. A program refuses a lake with a higher one.
 
-Since 2 `_state/files` names files by their path from the source's folder: who knows absolute ones only would read all
-of them again. Since 3 the tables of `_state/` have names of their own for what the engine keeps in them; batches
-rename the columns of older ones, see lake/migration.py. Since 4 rows of the tables of sessions may take back
+Since 2 `_state/files` names files by their path from the source's folder: a program that knows only absolute
+ones would read all of them again. Since 3 columns of `_state/` have names of their own for the engine's values;
+batches rename the columns of older ones, see lake/migration.py. Since 4 rows of the tables of sessions may take back
 others, see assets/state/windows.py; a table of format 3 is one without such rows.
 """
 
@@ -32,7 +32,7 @@ WATERMARKS = "watermarks"
 BATCHES = "batches"
 FILES = "_state/files"
 REBUILD = "_rebuild"
-"""The folder in which a rebuild makes its tables, beside those of the pipeline."""
+"""The folder in which a rebuild makes its tables, next to the pipeline's."""
 FIRST_TIMES = "_state/first_times"
 OPEN_EVENTS = "_state/open_events"
 SESSION_EVENTS = "_state/session_events"
@@ -52,7 +52,7 @@ def seen_groups_table(name: str) -> str:
 
 
 def flushed_table(name: str) -> str:
-    """Return the table of what a flush has closed of the window with this name, as far as it is remembered."""
+    """Return the table of the remembered results that a flush has closed, for the window with this name."""
     return f"_state/flushed/{name}"
 
 
@@ -62,7 +62,7 @@ def history_table(name: str) -> str:
 
 
 def open_results_table(name: str) -> str:
-    """Return the table of results that the window with this name still needs of the one that it goes over."""
+    """Return the table of results that the window with this name still needs from the window below it."""
     return f"_state/open_results/{name}"
 
 
@@ -78,7 +78,7 @@ def needed_table(window: WindowSpec) -> str:
 def open_in_column(others: Iterable[str]) -> str:
     """Return the column that says for which windows an event of a session or sliding window is kept.
 
-    It is `_open_in`, which is no reserved name: a payload column of that name keeps it.
+    It is `_open_in`. That is not a reserved name: a payload column of that name keeps it.
 
     Args:
         others: The other columns of the table.
@@ -94,7 +94,7 @@ OF_THE_LOG = (RAW_EVENTS, LOG_CONTROL, BATCHES, FILES)
 
 
 def remedy_of(place: object) -> str:
-    """Return what to do where a table, or a file of one, is lost or damaged.
+    """Return the remedy for a table, or a file of one, that is lost or damaged.
 
     Args:
         place: Its path or URL.
@@ -106,7 +106,7 @@ def remedy_of(place: object) -> str:
 
 
 def _is_of_the_log(parts: Sequence[str]) -> bool:
-    """Return whether the last table that a path leads through is one that cannot be made anew."""
+    """Return whether the last table in a path is one that cannot be made anew."""
     derived = (ORDERED_EVENTS, HELD_EVENTS, DEAD_LETTERS, WATERMARKS)
     for above, name in reversed([*pairwise(parts)]):
         if name in OF_THE_LOG or f"{above}/{name}" in OF_THE_LOG:
@@ -130,9 +130,9 @@ STATISTICS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         **dict.fromkeys((REVISED_EVENTS, REVISED_SESSION_EVENTS), _EVENT_RANGES),
     }
 )
-"""Of tables with a row for each event the columns whose bounds the log keeps for each file, as ranges prune by them.
+"""Columns whose bounds the log keeps for each file, in tables with a row for each event: ranges prune by them.
 
-Bounds of the payload would take two thirds as long again as writing it. Of other tables all columns have bounds.
+Bounds of the payload would take two thirds of the time of writing it. In other tables all columns have bounds.
 """
 
 _INSTANT = pa.timestamp("us", "UTC")
@@ -165,8 +165,8 @@ BATCHES_SCHEMA = pa.schema(
 
 LOG_CONTROL_SCHEMA = pa.schema(
     [
-        ("_after_seq", pa.int64()),  # the item stands behind this record of the log; -1 before the first
-        ("_control_seq", pa.int64()),  # 0, 1, 2, ... over the whole log: orders items behind the same record
+        ("_after_seq", pa.int64()),  # the item comes after this record of the log; -1 before the first
+        ("_control_seq", pa.int64()),  # 0, 1, 2, ... over the whole log: orders items after the same record
         (
             "kind",
             pa.string(),
@@ -189,10 +189,10 @@ WATERMARKS_SCHEMA = pa.schema(
         ("released", pa.int64()),  # events with a _release_seq so far
         ("final", pa.bool_()),  # flushed: the watermark is past every event, and null
         ("counts", _NUMBERS),
-        # Of the pipeline, where periods of emission publish what the clock gave: the clock of the last record before
-        # the period in which `clock` lies.
+        # Of the pipeline, if periods of emission publish watermarks that the clock sets: the clock of the last record
+        # before the period of `clock`.
         ("clock_before_period", _INSTANT),
-        ("watermark_before_flush", _INSTANT),  # of the pipeline, with `final`: what a reopened one goes on from
+        ("watermark_before_flush", _INSTANT),  # of the pipeline, with `final`: a reopened pipeline continues from it
     ]
 )
 
@@ -205,9 +205,9 @@ FILES_SCHEMA = pa.schema(
         ("digest", pa.string()),
         ("records", pa.int64()),
         ("ends_with_newline", pa.bool_()),
-        ("place", pa.string()),  # absolute path where it lay; null in rows of format 1
+        ("place", pa.string()),  # absolute path of the file; null in rows of format 1
         ("copy_of", pa.string()),  # path of the file with the same bytes that was read instead of this one
-        ("text_digest", pa.string()),  # of the text of a compressed file; null of others
+        ("text_digest", pa.string()),  # of the text of a compressed file; null for others
         ("text_size", pa.int64()),  # bytes
         ("begins_as", pa.string()),  # path of the file as which the beginning of this one was read
         ("_batch_id", pa.int64()),

@@ -1,7 +1,7 @@
-"""What every stage of a pipeline works with: its spec, its tables, its log of batches, and the state between batches.
+"""The parts that every stage of a pipeline works with: its spec, its tables, its log of batches, and its position.
 
-Here: opening these for one pipeline. Not here: what was read of them and is kept (memory.py), what a stage does with
-them (assets/), the rules (timeops/).
+Here: opening these for one pipeline. Not here: rows that were read and are kept (memory.py), the work of a stage
+(assets/), the rules (timeops/).
 """
 
 import shlex
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 
 LOG_CLOCK, FIRST_CLOCK = "clock_us", "first_clock_us"
 """Counts of an ingestion: the clock of the log after it, and at its first timed record."""
-CLOCKS = "clocks"  # of the input of a rebuild's plan: the same where records are excluded, and LAST_ARRIVAL by source
+CLOCKS = "clocks"  # of the input of a rebuild's plan: the same if records are excluded, and LAST_ARRIVAL by source
 LAST_ARRIVAL, LAST_SEEN = "last_arrival_us", "last_seen_us"
-"""Counts of an ingestion, with the name of a source behind a dot: when its last record arrived, and when it was read
+"""Counts of an ingestion, with the name of a source after a dot: when its last record arrived, and when it was read
 by the wall clock."""
 
-TAKEN = "taken"  # of the counts of an ingestion: records that took the places of others
+TAKEN = "taken"  # of the counts of an ingestion: records that replaced others
 
-POSITIONS = "positions"  # of the input of an ingestion's plan: where each source of Kafka stands behind it
+POSITIONS = "positions"  # of the input of an ingestion's plan: the position of each source of Kafka after it
 LOST = "lost"  # of it too: by source of Kafka the offsets that were gone before they were read
 LOST_TABLES = "lost_tables"  # of the input of a rebuild's plan: tables that it makes anew in empty folders
 WAITS = "waits"  # of the input of a plan: the sources, and splits, that wait for others of their alignment group
@@ -64,14 +64,14 @@ WAITS = "waits"  # of the input of a plan: the sources, and splits, that wait fo
 
 @dataclass(frozen=True)
 class SpecFile:
-    """A spec and where it was read: relative paths in it start there.
+    """A spec and its file: relative paths in it start at the file's folder.
 
     Attributes:
         spec: The spec.
         path: The file, without links.
-        named: The file as the operator named it, maybe over links; None where nobody did.
-        text: What the file held when it was read.
-        shown: How messages name it: as it was asked for, with the keys that were set beside it.
+        named: The file as the operator named it, maybe over links; None if it was not named.
+        text: The content of the file when it was read.
+        shown: Its name in messages: as it was asked for, with the keys that were set on the command line.
     """
 
     spec: Spec
@@ -82,25 +82,25 @@ class SpecFile:
 
     @property
     def name(self) -> str:
-        """How messages name the file."""
+        """Its name in messages."""
         return self.shown or self.path.name
 
     @property
     def in_command(self) -> str:
-        """How a command names it: the path as it was given, with the keys that were set beside it."""
+        """Its name in a command: the path as the operator wrote it, with the keys set on the command line."""
         return " --set ".join(map(shlex.quote, self.name.split(" --set ")))
 
     def error(self, problems: Sequence[Problem]) -> SpecError:
-        """The error that lists problems of this file by their lines."""
+        """Return the error that lists problems of this file by their lines."""
         return spec_error(self.name, problems, self._lines)
 
     def place(self, at: KeyPath) -> str:
-        """Where a key stands in the file, as `line 3, time.unit: `."""
+        """Return the place of a key in the file, as `line 3, time.unit: `."""
         return place_text(at, self._lines)
 
     @property
     def inputs(self) -> list[str]:
-        """Paths and URLs that its sources are read from."""
+        """Paths and URLs from which its sources are read."""
         return [source.path for source in self.spec.sources if isinstance(source, FilesSource | DeltaSource)]
 
     @property
@@ -115,14 +115,14 @@ class SpecFile:
 
 @dataclass(frozen=True)
 class Acceptance:
-    """An operator's word that a batch is to be committed whatever its checks say."""
+    """An operator's decision to commit a batch whatever its checks say."""
 
     batch_id: int
     reason: str
 
 
 def silent(_doing: str) -> None:
-    """For work that nobody waits for."""
+    """Do nothing: for work that no operator watches."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,15 +132,14 @@ class Workspace:
     Attributes:
         file: The spec.
         warehouse: Folder of all pipelines' tables.
-        session: Gives the Spark session; called only when Spark is needed.
+        session: Returns the Spark session; called only when Spark is needed.
         clock: The wall clock.
-        accepted: A batch that an operator takes although a blocking check failed.
-        tell: Says what is being done to a person who waits for it.
-        memory: What was read of the tables before; those who look at the same pipeline in one run share it.
-        log_of: The pipeline whose log it judges, where it makes the tables of that one anew; None where it has a log
-            of its own.
-        decided: Control items that this log has beyond those of `log_control`.
-        clocks: The clocks that it has with them; None where they are as they were stored.
+        accepted: A batch that an operator accepts although a blocking check failed.
+        tell: Reports the current work to an operator who waits for it.
+        memory: Rows that were read before, shared by all that look at the same pipeline in one run.
+        log_of: The pipeline whose log it judges, if it makes the tables of that one anew; None if it has its own log.
+        decided: Control items of this log in addition to `log_control`.
+        clocks: The clocks of the log with these items; None if they are as stored.
     """
 
     file: SpecFile
@@ -160,7 +159,7 @@ class Workspace:
         return self.file.spec
 
     def under(self, spec: Spec) -> "Workspace":
-        """The same tables, and what is known of them, under another spec."""
+        """Return the same tables, with all that is known of them, under another spec."""
         return replace(self, file=replace(self.file, spec=spec))
 
     @property
@@ -192,7 +191,7 @@ class Workspace:
 
     @property
     def reading(self) -> BatchLog:
-        """The log of batches that tells what was read into the log."""
+        """The log of batches that holds the ingestions of the log."""
         return self.log_of.batches if self.log_of else self.batches
 
     @property
@@ -207,12 +206,12 @@ class Workspace:
 
     @property
     def keeps_timelines(self) -> bool:
-        """Whether the state between batches is more than the watermark of one timeline, so that a table holds it."""
+        """Return whether a table holds the state between batches: it is more than the watermark of one timeline."""
         return self.spec.keeps_timelines
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Every table of the pipeline but `batches`, which is the log of the others, and those that others write."""
+        """Every table of the pipeline except `batches`, the log of the others, and tables of other pipelines."""
         released = (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if self.spec.outputs.ordered_events else ()
         needed = dict.fromkeys(tables.needed_table(window) for window in self.spec.windows)
         flushed = [tables.flushed_table(window.name) for window in self.spec.windows]
@@ -239,10 +238,10 @@ class Workspace:
 
     @property
     def exists(self) -> bool:
-        """Whether the pipeline's tables have been made.
+        """Return whether the pipeline's tables have been made.
 
         Raises:
-            LakeError: The log of batches is gone, and other tables are not.
+            LakeError: The log of batches is missing, but other tables are not.
         """
         if self.lake.exists(tables.BATCHES):
             return True
@@ -255,7 +254,8 @@ class Workspace:
         """Check, once in a run, that all tables are as the last commit left them.
 
         Raises:
-            LakeError: One is gone or older, or a file of it is missing or damaged; or `batches` is older than they.
+            LakeError: A table is missing or older, or a file of it is missing or damaged; or `batches` is older than
+                the others.
         """
         if self.memory.is_looked_at or not self.exists:
             return
@@ -277,30 +277,30 @@ class Workspace:
         return {name: versions[name] for name in self.tables if name in versions}
 
     def _made_anew(self) -> tuple[str, ...]:
-        """The tables that were lost, and that a rebuild which did not end has begun to make anew."""
+        """Return the lost tables that an unfinished rebuild has begun to make anew."""
         pending = self.batches.pending("rebuild")
         return tuple(pending.input.get(LOST_TABLES, ())) if pending else ()
 
     def broken_tables(self) -> dict[str, LakeError]:
-        """The tables that lack what the last commit says, each with what is wrong with it."""
+        """Return the tables that lack what the last commit says, each with its error."""
         found = broken_tables(self.lake, self._committed, self._base_of)
         return found | {name: half_made(self.lake, [name]) for name in self._made_anew()}
 
     @property
     def is_prepared(self) -> bool:
-        """Whether all tables have been made, for this very spec."""
+        """Return whether all tables have been made, for this very spec."""
         last = self.batches.last_commit() if self.exists else None
         return last is not None and last.plan.fingerprint == self.spec.fingerprint()
 
     def base(self) -> Mapping[str, int]:
-        """Version of each table that the batch at work starts from, see `base_of`."""
+        """Return the version of each table that the batch at work starts from, see `base_of`."""
         committed = self.batches.base_versions(self.tables)
         return {table: self._base_of(table, version) for table, version in committed.items()}
 
     def base_of(self, table: str) -> int:
-        """Version of a table that the batch at work starts from: it has the rows of the last commit.
+        """Return the version of a table that the batch at work starts from: it has the rows of the last commit.
 
-        Where maintenance has come since, that is the newest such version: older ones may have lost their files.
+        After maintenance that is the newest such version: older ones may have lost their files.
         """
         if self.log_of and table == tables.RAW_EVENTS:
             return self.log_of.base_of(table)
@@ -309,27 +309,27 @@ class Workspace:
     def _base_of(self, table: str, committed: int) -> int:
         try:
             latest = self.lake.version(table, committed)
-        except LakeError:  # there is no such table any more; who works on it says so
+        except LakeError:  # the table no longer exists; its user reports the error
             return committed
         return self.memory.newest_with_rows_of(self.lake, table, committed, latest)
 
     def read_base(self, table: str, *, filters: Filters | None = None) -> "DataFrame":
-        """A table as of the last commit, or rows of it."""
+        """Return a table as of the last commit, or rows of it."""
         return self.lake.read(table, self.base_of(table), filters=filters)
 
     def base_rows(self, table: str) -> pa.Table:
-        """All rows of a small table as of the last commit, read once for each version."""
+        """Return all rows of a small table as of the last commit, read once for each version."""
         return self.memory.rows(self.lake, table, self.base_of(table))
 
     def prepare(self, plan: Plan, *, but: Collection[str] = ()) -> None:
-        """Take back what earlier attempts have written, in all tables; bring these to the present format and spec.
+        """Take back the writes of earlier attempts in all tables; bring these to the present format and spec.
 
         Args:
             plan: The batch that is to write.
-            but: Tables that are left out.
+            but: Tables to leave out.
 
         Raises:
-            ForeignChangeError: Somebody else has changed rows since the last commit.
+            ForeignChangeError: Another writer has changed rows since the last commit.
         """
         names = [table for table in self.tables if table not in but]
         prepare(self.lake, self.batches.base_versions(names), plan.attempt)
@@ -339,36 +339,36 @@ class Workspace:
                 self.lake.set_change_feed(tables.window_table(window.name), on=window.change_feed)
 
     def ready(self, table: str, plan: Plan) -> int:
-        """Version that the batch's write of a table has to expect, with what an earlier attempt wrote undone."""
+        """Return the version of a table before the batch's write, with writes of earlier attempts undone."""
         return take_back(self.lake, table, self.base_of(table), plan.attempt)
 
     def ready_for(self, table: str, plan: Plan, rows: "DataFrame") -> int:
-        """As `ready`, with the columns that the rows have and the table lacks."""
+        """Return the version like `ready`, after adding the columns that the rows have and the table lacks."""
         return self.lake.grow(table, rows.schema, attempt=plan.attempt, expect=self.ready(table, plan))
 
     def outputs(self, plan: Plan, *, but: Collection[str] = ()) -> dict[str, int]:
-        """Version of each table that a batch is to commit, if it holds what it must and nothing else.
+        """Return the version of each table that a batch is to commit, if it holds what it must and nothing else.
 
         Args:
             plan: The batch.
-            but: Tables that are left out.
+            but: Tables to leave out.
 
         Raises:
-            ForeignChangeError: Somebody else has changed rows.
+            ForeignChangeError: Another writer has changed rows.
             ConflictError: Another attempt has written.
         """
         names = [table for table in self.tables if table not in but]
         return outputs(self.lake, self.batches.base_versions(names), plan.attempt)
 
     def positions_of(self, source: KafkaSource) -> Positions | None:
-        """Where a source of Kafka stands behind the last ingestion; None before its first one."""
+        """Return the position of a source of Kafka after the last ingestion; None before its first one."""
         last = self.reading.last_commit("ingest") if self.exists else None
         noted = last.plan.input.get(POSITIONS, {}).get(source.name) if last else None
         return None if noted is None else Positions.from_json(noted)
 
     @property
     def rules(self) -> TimeRules:
-        """All that decides over the time of events; the partitions of Kafka are known from the first look at them."""
+        """The rules that decide on the time of events; the partitions of Kafka are known after the first look."""
         splits: dict[str, tuple[str, ...]] = {}
         for source in self.spec.sources:
             if isinstance(source, KafkaSource) and source.split is None:
@@ -377,18 +377,18 @@ class Workspace:
         return TimeRules.of(self.spec, splits)
 
     def log_end(self) -> int:
-        """Number of records in the log, which is the next `_arrival_seq`."""
+        """Return the number of records in the log, which is the next `_arrival_seq`."""
         last = self.reading.last_commit("ingest")
         return int(last.plan.end_seq or 0) if last else 0
 
     def log_clock_us(self) -> int | None:
-        """Clock after the last record or tick of the log, microseconds; None before the first timed record."""
+        """Return the clock after the last record or tick of the log, microseconds; None before a timed record."""
         processed = self.batches.last_commit("process")
         clocks = [self._read_clocks.get(LOG_CLOCK), tick_of(processed.plan) if processed else None]
         return max((us for us in clocks if us is not None), default=None)
 
     def last_arrivals(self) -> dict[str, LastArrival | None]:
-        """The last arrival of each source that the log has; None before its first record with one."""
+        """Return the last arrival of each source in the log; None before its first record with one."""
         last = self.reading.last_commit("ingest")
         counts = last.counts if last else {}
         found: dict[str, LastArrival | None] = {}
@@ -401,14 +401,14 @@ class Workspace:
         return found
 
     def first_clock_us(self) -> int | None:
-        """Clock at the first timed record of the log, microseconds; None before it."""
+        """Return the clock at the first timed record of the log, microseconds; None before it."""
         return self._read_clocks.get(FIRST_CLOCK) if self.exists else None
 
     @property
     def _read_clocks(self) -> Mapping[str, Any]:
-        """The clocks of what was read, by their names in the counts of an ingestion.
+        """The clocks of the read records, by their names in the counts of an ingestion.
 
-        Without records that were excluded since the last one, they are others.
+        They change if records were excluded since the last ingestion.
         """
         last, rebuilt = self.reading.last_commit("ingest"), self.reading.last_rebuild()
         if self.clocks is not None:
@@ -419,25 +419,25 @@ class Workspace:
         return last.counts if last else {}
 
     def processed_end(self) -> int:
-        """The first `_arrival_seq` that no committed batch has processed."""
+        """Return the first `_arrival_seq` that no committed batch has processed."""
         last = self.batches.last_commit("process")
         return int(last.plan.end_seq or 0) if last else 0
 
     def position(self) -> "Position":
-        """The state after the last processed batch."""
+        """Return the state after the last processed batch."""
         last = self.batches.last_commit("process")
         return self.position_after(last.batch_id) if last else Position()
 
     def position_after(self, batch_id: int) -> "Position":
-        """The state that the time stage of a batch wrote."""
+        """Return the state that the time stage of a batch wrote."""
         return Position.of(self._pipeline_row(batch_id))
 
     def counts_of(self, batch_id: int) -> dict[str, int]:
-        """The counts that the time stage of a batch wrote."""
+        """Return the counts that the time stage of a batch wrote."""
         return dict(self._pipeline_row(batch_id)["counts"])
 
     def _pipeline_row(self, batch_id: int) -> Mapping[str, Any]:
-        """The row of `watermarks` that a batch wrote for the whole pipeline: a committed one, or the one at work."""
+        """Return the row of `watermarks` that a batch, committed or at work, wrote for the whole pipeline."""
         last = self.batches.last_commit()
         is_committed = last is not None and batch_id <= last.batch_id
         version = self.base_of(tables.WATERMARKS) if is_committed else self.lake.version(tables.WATERMARKS)
@@ -451,17 +451,17 @@ def without_tables(file: SpecFile, session: "Callable[[], SparkSession]") -> Wor
 
 @dataclass(frozen=True)
 class Position:
-    """Where a pipeline stands between two batches; microseconds since the epoch.
+    """The position of a pipeline between two batches; microseconds since the epoch.
 
     Attributes:
         watermark_us: The watermark, with `over` the largest of all timelines; None before the first event. With
-            `final` as it was before the flush, which is where a reopened pipeline goes on.
+            `final` as it was before the flush: a reopened pipeline continues there.
         max_t_us: Largest event time that moved it.
-        set_by: `_arrival_seq` after which it had this value first; None where there are several timelines.
+        set_by: `_arrival_seq` after which it had this value first; None if there are several timelines.
         clock_us: Clock after the last processed record.
-        clock_before_period_us: Clock of the last record before the period of emission in which this clock lies; None
-            where no rule asks for it.
-        released: How many events have a `_release_seq`.
+        clock_before_period_us: Clock of the last record before the period of emission of this clock; None if no rule
+            needs it.
+        released: Number of events with a `_release_seq`.
         final: The end of input was flushed: everything is released and closed.
     """
 
@@ -475,7 +475,7 @@ class Position:
 
     @classmethod
     def of(cls, row: Mapping[str, object]) -> "Position":
-        """The position that a pipeline row of `watermarks` tells of."""
+        """Return the position that a pipeline row of `watermarks` holds."""
         return cls(
             watermark_us=_us(row["watermark_before_flush" if row["final"] else "watermark"]),
             max_t_us=_us(row["max_timestamp"]),
@@ -496,20 +496,20 @@ def _integer(value: object) -> int | None:
 
 
 def plan_end(plan: Plan) -> int:
-    """End of a processing plan's range of the log, which such a plan always knows."""
+    """Return the end of a processing plan's range of the log, which such a plan always knows."""
     return int(plan.end_seq or 0)
 
 
 def tick_of(plan: Plan) -> int | None:
-    """Clock of the tick behind a processing plan's range, microseconds; None for no tick."""
+    """Return the clock of the tick after a processing plan's range, microseconds; None if there is no tick."""
     return _integer(plan.input.get("tick_us"))
 
 
 def waits_in(plan: Plan) -> frozenset[Waiter]:
-    """Who was left waiting for others by an ingestion, or waits while a batch's range is judged."""
+    """Return the sources and splits that wait for others after an ingestion, or while a range is judged."""
     return waiters_from_json(plan.input.get(WAITS, []))
 
 
 def records_in(plan: Plan) -> int:
-    """Number of records in a processing plan's range of the log."""
+    """Return the number of records in a processing plan's range of the log."""
     return plan_end(plan) - plan.first_seq

@@ -1,16 +1,16 @@
-"""The log of batches: plan, outputs, checks, commit. It makes one batch of writes to several Delta tables.
+"""The log of batches: plan, outputs, checks, commit. It turns writes to several Delta tables into one batch.
 
-Here: who may work on which batch, and what is committed. Not here: the outputs (see lake/lake.py), what may stand in
-them (lake/undoing.py), and the checks.
+Here: who may work on which batch, and what is committed. Not here: the outputs (see lake/lake.py), what the tables
+may hold (lake/undoing.py), and the checks.
 
-Every row is written only if the table still is at the version that the decision was made on; otherwise the decision
-is made anew. So of two runs that begin at once exactly one wins, and a run that was taken for dead cannot commit. A
+A row is written only if the table is still at the version on which the decision was made; otherwise the decision is
+made anew. So of two runs that begin at once exactly one wins, and a run that was taken for dead cannot commit. A
 batch has a plan row; heartbeat rows when it takes long; a release row when its run gave it up; and at last a commit
 row, which names the version of every table: readers open the tables at these. Each plan is an attempt, numbered over
-the life of the pipeline. The latest attempt is the one in force; earlier ones without a commit are superseded.
+the life of the pipeline. The latest attempt is in force; it supersedes earlier attempts that have no commit.
 
 A rebuild commits the batches that it made together with itself. They supersede the batches that judged the log
-before, and all that others made of these.
+before, and all that was made from these.
 """
 
 import threading
@@ -50,14 +50,14 @@ HEARTBEAT = timedelta(seconds=30)
 _COMMITTED = ("committed", "accepted")
 _OF_RESULTS = ("process", "backfill", "change")
 """Kinds of batches that a rebuild supersedes."""
-_COMPACT_EVERY = 8  # batches: each leaves a few files of one row in the table, and every look opens them all
+_COMPACT_EVERY = 8  # each batch leaves a few files of one row, and every look opens them all
 _TRIES = 50
 _KEPT_ATTEMPTS = 4  # of the run's own batches and the last commits, whose rows are asked for again and again
 
 
 @dataclass(frozen=True)
 class _View:
-    """What the table says at one version."""
+    """The rows of the table as of one version."""
 
     version: int
     attempt: int
@@ -82,7 +82,7 @@ class _Known:
     rebuilt: Plan | None
 
     def then(self, version: int, written: pa.Table) -> "_Known":
-        """What is known of the next version, that has rows of one attempt more."""
+        """Return the rows of the next version, which adds rows of one attempt."""
         attempt = written["attempt"][0].as_py()
         rows = dict(sorted(self.rows.items())[-_KEPT_ATTEMPTS:])
         if attempt in rows or not pc.any(pc.equal(self.index["attempt"], attempt)).as_py():
@@ -91,7 +91,7 @@ class _Known:
         return _Known(version, index, rows, self.rebuilt)
 
     def committed(self, kind: Kind | None) -> pa.Table:
-        """Return the index of the commits in force, of a kind if one is named."""
+        """Return the index of the commits in force, optionally of one kind."""
         done = self.index.filter(pc.is_in(self.index["state"], value_set=pa.array(_COMMITTED)))
         if self.rebuilt is not None:
             number = pc.field("_batch_id")
@@ -103,7 +103,7 @@ class _Known:
 
 
 class BatchMemory:
-    """What was read of the table last: what a version of it says never changes, and every stage asks for it again."""
+    """The last rows read from the table: a version never changes, and every stage asks for it again."""
 
     def __init__(self) -> None:
         self.known: _Known | None = None
@@ -114,23 +114,23 @@ class BatchLog:
 
     Args:
         lake: The pipeline's tables; `batches` has been created.
-        memory: What others have read of the table already.
+        memory: The rows that other stages have read already.
     """
 
     def __init__(self, lake: Lake, memory: BatchMemory | None = None) -> None:
         self._lake, self._memory = lake, memory or BatchMemory()
 
     def last_commit(self, kind: Kind | None = None) -> Commit | None:
-        """Return the latest commit in force, or the latest of a kind; None before the first."""
+        """Return the latest commit in force, optionally of one kind; None before the first."""
         return self._last(self._known(), kind)
 
     def commit_of(self, batch_id: int) -> Commit | None:
-        """Return the commit of a batch, None when it has none."""
+        """Return the commit of a batch, None if it has none."""
         rows = self._lake.rows(BATCHES, filters=[("_batch_id", "=", batch_id), ("state", "in", list(_COMMITTED))])
         return commit_from(rows.to_pylist()[0]) if rows.num_rows else None
 
     def pending(self, kind: Kind | None = None) -> Plan | None:
-        """Return the plan in force that is not committed, of a kind if one is named; None when there is none."""
+        """Return the plan in force that is not committed, optionally of one kind; None if there is none."""
         found = self._look().pending
         return found if found is not None and kind in (None, found.kind) else None
 
@@ -139,7 +139,7 @@ class BatchLog:
         return self._look().attempt
 
     def history(self, kind: Kind | None = None, *, after: int = -1) -> list[Commit]:
-        """Return the commits in force, by batch; those of a kind if one is named, and those after a batch."""
+        """Return the commits in force by batch, optionally of one kind and after a batch."""
         rebuilt = self._known().rebuilt
         found = [commit for commit in self.every_commit(after=after) if kind in (None, commit.plan.kind)]
         if rebuilt is None:
@@ -147,7 +147,7 @@ class BatchLog:
         return [commit for commit in found if not _is_superseded(commit.batch_id, commit.plan.kind, rebuilt)]
 
     def last_rebuild(self) -> Plan | None:
-        """Return the last rebuild of all tables, None where there was none."""
+        """Return the last rebuild of all tables, None if there was none."""
         return self._known().rebuilt
 
     def counted(self) -> list[Commit]:
@@ -155,12 +155,12 @@ class BatchLog:
         return counted(self.history())
 
     def every_commit(self, *, after: int = -1) -> list[Commit]:
-        """Return all commits after a batch, those that a rebuild has superseded among them, by batch."""
+        """Return all commits after a batch, by batch, including commits that a rebuild has superseded."""
         rows = self._lake.rows(BATCHES, filters=[("_batch_id", ">", after), ("state", "in", list(_COMMITTED))])
         return [commit_from(row) for row in rows.sort_by("_batch_id").to_pylist()]
 
     def base_versions(self, tables: Iterable[str]) -> dict[str, int]:
-        """Return the version of each table as of the last commit; 0, the empty table, where it names none."""
+        """Return the version of each table as of the last commit; 0, the empty table, if the commit lacks it."""
         last = self.last_commit()
         committed = last.table_versions if last else {}
         return {table: committed.get(table, 0) for table in tables}
@@ -180,8 +180,8 @@ class BatchLog:
     ) -> Plan:
         """Take on the next batch, or take over the pending one.
 
-        A pending plan is taken over when its owner is gone, gave it up, or is this one. To retry it as it
-        was, plan what `pending` says again. Then `prepare` the tables before anything is written.
+        A pending plan is taken over if its owner is gone, has released it, or is this process. To retry it unchanged,
+        plan what `pending` returns again. Then `prepare` the tables before anything is written.
 
         Args:
             kind: What the batch does.
@@ -189,14 +189,14 @@ class BatchLog:
             now: The present instant.
             after: Number of the last committed batch that the plan was made on, None before the first.
             first_seq: First `_arrival_seq` of its range of the log.
-            end_seq: End of the range, not in it; None if only the ingestion will tell.
-            input: What else it reads; goes into JSON.
+            end_seq: End of the range, exclusive; None if only the ingestion will know it.
+            input: All else that it reads; stored as JSON.
             fingerprint: Fingerprint of the spec.
-            number: Of the batch, where it is not the next one.
+            number: Number of the batch, if it is not the next one.
 
         Raises:
             BusyError: Another run is at work, or has committed a batch since; nothing was changed.
-            LakeError: The tables are in a store in which two runs could write the same commit.
+            LakeError: The tables are in a store that would let two runs write the same commit.
         """
         ensure_put_if_absent(self._lake.root.parent)
 
@@ -226,16 +226,15 @@ class BatchLog:
         """Commit a batch: from now on readers see its outputs. Repeated, it changes nothing.
 
         Args:
-            plan: The plan, as `begin` gave it.
+            plan: The plan that `begin` returned.
             counts: Counts of every outcome.
-            table_versions: Version of each table as of this batch; tables not named stay as the last commit
-                has them.
+            table_versions: Version of each table as of this batch; other tables keep the version of the last commit.
             now: The present instant.
             reason: Why an operator accepts the batch although a blocking check failed.
             end_seq: End of the batch's range of the log, where the plan did not know it.
             made: Batches that a rebuild has made, committed at the same moment; the last of them left the tables as
-                they are now.
-            dropped: Tables that the pipeline has no more.
+                they are.
+            dropped: Tables that the pipeline no longer has.
 
         Raises:
             FencedError: Another run has taken the batch over.
@@ -263,9 +262,9 @@ class BatchLog:
         return commit
 
     def release(self, plan: Plan, now: datetime) -> None:
-        """Give a batch up after a failure, so that the next run may take it over at once.
+        """Release a batch after a failure, so that the next run may take it over at once.
 
-        Does nothing when that is done already, or another run has the batch.
+        Do nothing if that was done already, or if another run has the batch.
         """
 
         def decide(view: _View) -> Row | None:
@@ -276,12 +275,12 @@ class BatchLog:
         self._write(decide)
 
     def give_up(self, plan: Plan, now: datetime) -> None:
-        """Release a batch if that can be written; where it cannot, it is free once this process is gone."""
+        """Release a batch if that can be written; otherwise it is free once this process is gone."""
         with suppress(DeltaError, OSError):
             self.release(plan, now)
 
     def heartbeat(self, plan: Plan, now: datetime) -> None:
-        """Say that the owner of a batch lives.
+        """Record that the owner of a batch is alive.
 
         Raises:
             FencedError: Another run has taken the batch over.
@@ -296,9 +295,9 @@ class BatchLog:
 
     @contextmanager
     def keeping_lease(self, plan: Plan, clock: Clock, every: timedelta = HEARTBEAT) -> Iterator[None]:
-        """Send heartbeats from another thread while the work inside goes on. Losing the batch shows at its commit.
+        """Send heartbeats from another thread while the block runs. The commit notices if the batch was lost.
 
-        Inside, the tables are not asked again and again whether somebody else has written them, see `Opened.settled`.
+        Inside the block the tables are not checked for writes of other processes, see `Opened.settled`.
         """
         done = threading.Event()
 
@@ -321,7 +320,7 @@ class BatchLog:
             thread.join()
 
     def _write(self, decide: Callable[[_View], Row | None], more: Sequence[Row] = ()) -> Row | None:
-        """Write the row decided on, if the table is still what the decision was made on; else decide anew.
+        """Write the chosen row if the table is at the version of the choice; otherwise choose anew.
 
         More rows are written in the same commit.
         """
@@ -372,7 +371,7 @@ class BatchLog:
         return next((plan for plan in reversed(plans) if NUMBERS in plan.input), None)
 
     def _read_index(self, version: int) -> pa.Table:
-        """Return the columns by which rows are found, after a look at who wrote them."""
+        """Return the columns by which rows are found, after a check of the format of the table."""
         columns = ["_batch_id", "attempt", "kind", "state", "format_version"]
         index = self._lake.rows(BATCHES, version, columns=columns)
         newest = pc.max(index["format_version"]).as_py() or 0
@@ -380,12 +379,12 @@ class BatchLog:
             raise LakeError(
                 f"{self._lake.root} was made by a newer Tidemark: its tables have format {newest}.",
                 expected=f"format {FORMAT_VERSION} or lower",
-                remedy="Run it with that Tidemark, or give this one another warehouse.",
+                remedy="Run it with that Tidemark, or use another warehouse with this one.",
             )
         return index
 
     def _last(self, known: _Known, kind: Kind | None) -> Commit | None:
-        """Return the latest commit in force, of a kind if one is named."""
+        """Return the latest commit in force, optionally of one kind."""
         done = known.committed(kind)
         if not done.num_rows:
             return None
@@ -405,12 +404,12 @@ class BatchLog:
 
 
 def next_number(last: Commit | None) -> int:
-    """Return the number of the batch after a commit, which may have kept some for a rebuild."""
+    """Return the number of the batch after a commit, which may have reserved numbers for a rebuild."""
     return last.batch_id + 1 + int(last.plan.input.get(RESERVES, 0)) if last else 0
 
 
 def _is_superseded(number: int, kind: str, rebuilt: Plan) -> bool:
-    """Return whether a rebuild of all tables has made anew what a batch made."""
+    """Return whether a rebuild of all tables has made a batch anew."""
     if kind not in _OF_RESULTS or number > rebuilt.batch_id:
         return False
     return not any(first <= number <= last for first, last in rebuilt.input[NUMBERS])

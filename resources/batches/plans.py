@@ -1,7 +1,7 @@
-"""A batch as the table `batches` tells of it: what was planned, who works on it, what was committed.
+"""A batch as rows of the table `batches`: its plan, its owner, its commit.
 
-Here: plans, commits and owners, the rows that say so, and whether an owner's process still lives. Not here: writing
-these rows (batch_log.py).
+Here: plans, commits and owners, the rows that hold them, and whether an owner's process is still alive. Not here:
+writing these rows (batch_log.py).
 """
 
 import json
@@ -28,8 +28,8 @@ class Owner:
         id: Random name of the run, so that two runs are never taken for one.
         host: Name of the machine.
         pid: Process number on that machine.
-        started: When the process began, in clock ticks since the machine started. It tells a process from a
-            later one with the same number. None where the system does not tell.
+        started: When the process began, in clock ticks since the machine started. It distinguishes a process from a
+            later one with the same number. None if the system does not say.
     """
 
     id: str
@@ -42,12 +42,12 @@ class Owner:
 
     @property
     def text(self) -> str:
-        """All but the id in one line, for `owner_in`."""
+        """All fields but the id in one line, for `owner_in`."""
         return f"{self.host}:{self.pid}:{'' if self.started is None else self.started}"
 
 
 def owner_in(text: str, owner_id: str) -> Owner | None:
-    """Return the owner that `Owner.text` says, None where it says none."""
+    """Return the owner that a text of `Owner.text` describes, None if it describes none."""
     host, _, numbers = text.partition(":")
     pid, _, started = numbers.partition(":")
     if not pid.isdecimal() or not (started.isdecimal() or not started):
@@ -66,15 +66,14 @@ def process_of(pid: int, owner_id: str = "") -> Owner:
 
 
 def is_gone(owner: Owner, heartbeat_at: datetime, now: datetime, lease: timedelta = LEASE) -> bool:
-    """Tell whether the owner of a batch no longer works on it.
+    """Return whether the owner of a batch has stopped working on it.
 
-    On this host the process itself is asked: it is gone when there is none, or another one has its number
-    now. A live process is never gone, however long it has been silent. Of another host only the heartbeat is
-    known.
+    On this host the process itself is looked up: it is gone if no process, or another one, has its number. A live
+    process is never gone, however long it has been silent. Of another host only the heartbeat is known.
 
     Args:
-        owner: The owner in question.
-        heartbeat_at: When it was last heard of.
+        owner: The owner.
+        heartbeat_at: Its last heartbeat.
         now: The present instant.
         lease: How long an owner elsewhere may be silent.
     """
@@ -90,10 +89,10 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it lives, and belongs to somebody else
+    except PermissionError:  # it lives, and belongs to another user
         return True
     fields = _stat(pid)
-    return not fields or fields[0] not in "ZX"  # killed, only its parent has not noticed yet
+    return not fields or fields[0] not in "ZX"  # killed, but its parent has not noticed yet
 
 
 def _start_of(pid: int) -> int | None:
@@ -102,7 +101,7 @@ def _start_of(pid: int) -> int | None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/<pid>/stat from the state on (proc(5), field 3); nothing where there is no /proc."""
+    """Return the fields of /proc/<pid>/stat from the state on (proc(5), field 3); none where there is no /proc."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -114,16 +113,16 @@ Kind = Literal["ingest", "process", "backfill", "change", "rebuild"]
 Row = dict[str, Any]
 
 RESERVES = "reserves"
-"""Of the input of a rebuild's plan: so many numbers of batches after its own are kept for those of the rebuild."""
+"""Of the input of a rebuild's plan: how many numbers after its own are reserved for the batches that it makes."""
 NUMBERS = "numbers"
 """Of it too, when the tables were switched: first and last of the numbers of batches that the rebuild made."""
 WINDOWS = "windows"
-"""Of it too: the windows that it made anew, where these are not all tables."""
+"""Of it too: the windows that it made anew, if these are not all tables."""
 RENAMED, DROPPED = "renamed", "dropped"
-"""Of the input of a batch of this kind that makes nothing anew: windows that have new names, the old ones by these;
+"""Of the input of a batch of this kind that makes nothing anew: renamed windows, the old names by the new ones;
 windows whose tables are deleted."""
 REPLAYED = "replayed"
-"""Of the input of a batch that a rebuild made: how many control items of the log it and those before it replayed."""
+"""Of the input of a batch that a rebuild made: how many control items of the log it and earlier ones replayed."""
 
 
 @dataclass(frozen=True)
@@ -136,10 +135,11 @@ class Plan:
         attempt: Number of this plan over the life of the pipeline, from 1; written into every output.
         owner: The process that works on it.
         planned_at: When the plan was made.
-        heartbeat_at: When its owner was last heard of.
+        heartbeat_at: The last heartbeat of its owner.
         first_seq: First `_arrival_seq` of its range of the log.
-        end_seq: End of that range, not in it; None while an ingestion does not know it yet.
-        input: What else it reads: files and line ranges of an ingestion, days of a backfill, windows of a rebuild.
+        end_seq: End of that range, exclusive; None while an ingestion does not know it yet.
+        input: All else that it reads: files and line ranges of an ingestion, days of a backfill, windows of a
+            rebuild.
         fingerprint: Fingerprint of the spec.
         released: Its owner gave it up, so the next run may take it over at once.
     """
@@ -158,17 +158,17 @@ class Plan:
 
     @property
     def is_replayed(self) -> bool:
-        """Whether a rebuild made the batch: its records were judged before."""
+        """Return whether a rebuild made the batch: its records were judged before."""
         return REPLAYED in self.input
 
     def is_left(self, now: datetime) -> bool:
-        """Whether nobody works on it any more."""
+        """Return whether its owner has stopped working on it."""
         return self.released or is_gone(self.owner, self.heartbeat_at, now)
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A batch that is done: what it was, what it counted, and the version of every table as of it.
+    """A batch that is done: its plan, its counts, and the version of every table as of it.
 
     Args:
         plan: The plan that was carried out, with the end of its range filled in.
@@ -191,9 +191,9 @@ class Commit:
 
 
 def counted(commits: Sequence[Commit]) -> list[Commit]:
-    """Return the commits whose counts add up to what the tables hold, of those in force.
+    """Return the commits in force whose counts add up to what the tables hold.
 
-    A rebuild of some windows counts by how much they differ from what batches have told of them before.
+    A rebuild of some windows counts how much they differ from what earlier batches counted.
     """
     whole = max((one.batch_id for one in commits if NUMBERS in one.plan.input), default=-1)
     return [
@@ -202,7 +202,7 @@ def counted(commits: Sequence[Commit]) -> list[Commit]:
 
 
 def row_of(plan: Plan, state: str) -> Row:
-    """A row of `batches` that says so of a plan."""
+    """Return the row of `batches` for a plan in a state."""
     return {
         "_batch_id": plan.batch_id,
         "kind": plan.kind,
@@ -224,7 +224,7 @@ def row_of(plan: Plan, state: str) -> Row:
 
 
 def plan_of(rows: list[Row]) -> Plan:
-    """Return the plan that the rows of one attempt tell of."""
+    """Return the plan that the rows of one attempt hold."""
     row = rows[0]
     return Plan(
         batch_id=row["_batch_id"],
@@ -242,7 +242,7 @@ def plan_of(rows: list[Row]) -> Plan:
 
 
 def commit_from(row: Row) -> Commit:
-    """The commit that a row tells of."""
+    """Return the commit that a row holds."""
     return Commit(
         plan=plan_of([row]),
         committed_at=row["committed_at"],

@@ -1,6 +1,6 @@
-"""Tables of other pipelines: which versions their batches committed, which batch that was, and under which spec.
+"""Tables of other pipelines: their committed versions, the batch of a version, and the spec.
 
-Here: finding the pipeline that a table is of. Not here: reading its tables consistently (snapshot.py).
+Here: finding the pipeline of a table. Not here: reading its tables consistently (snapshot.py).
 """
 
 from dataclasses import dataclass
@@ -33,9 +33,9 @@ class Published:
 
     @property
     def versions(self) -> list[int]:
-        """The versions that batches committed, in order.
+        """The committed versions, in order.
 
-        Between them stand what a batch has written that is not committed yet, or that was taken back.
+        The versions between them hold writes that are not committed yet, or that were taken back.
 
         Raises:
             LakeError: The pipeline's log of batches cannot be read.
@@ -44,7 +44,7 @@ class Published:
         return sorted(version for version in found if version is not None)
 
     def commit_of(self, version: int) -> Commit | None:
-        """Return the first commit that names a version, which is the batch that made it."""
+        """Return the first commit that names a version: the batch that made it."""
         found = (one for one in self._commits if one.table_versions.get(self.table) == version)
         return next((one for one in found if not one.plan.is_replayed), None)
 
@@ -61,7 +61,7 @@ class Published:
 
 
 def pipeline_of(folder: Place) -> Published | None:
-    """Return the table of a pipeline that is in a folder; None where it is of no pipeline."""
+    """Return the table of a pipeline that is in a folder; None if the folder is not such a table."""
     above: list[Place] = [*folder.parents]
     for root in above[:2]:  # `<pipeline>/<table>` and `<pipeline>/windows/<name>`
         lake = Lake(root)
@@ -71,7 +71,7 @@ def pipeline_of(folder: Place) -> Published | None:
 
 
 def committed_versions(folder: Place) -> list[int] | None:
-    """The versions of a table that batches committed, in order; None of a table that is of no pipeline.
+    """Return the committed versions of a table, in order; None if the table belongs to no pipeline.
 
     Args:
         folder: Folder of the table.

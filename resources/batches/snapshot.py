@@ -1,6 +1,6 @@
 """Consistent reads: every table of a pipeline at the version that one commit names.
 
-Here: finding these versions, for programs beside the pipeline as well. Not here: writing.
+Here: finding these versions, also for other programs. Not here: writing.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""What the brokers of Kafka say of topics and offsets: asked without a JVM, and never for long.
+"""Questions to Kafka's brokers about topics and offsets: asked without a JVM, and with limited patience.
 
-Here: the questions, and the sentence for whatever stands against an answer. Not here: how to connect (connection.py),
-what the answers mean for an ingestion (resources/sources/kafka_offsets.py).
+Here: the questions, and a sentence for each failure to answer. Not here: how to connect (connection.py), the meaning
+of the answers for an ingestion (resources/sources/kafka_offsets.py).
 """
 
 import logging
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
 
 PATIENCE_S = 10.0
-"""How long all questions of one look may take, all together."""
+"""How long all questions of one look may take together."""
 _STEP_S, _MOMENT_S = 1.0, 0.3
 _SILENT = logging.getLogger("tidemark.kafka")
 _SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False  # what librdkafka says in between; what stands in the way is said as an error
+_SILENT.propagate = False  # hides librdkafka's own log; failures are reported as errors
 
 Partition = tuple[str, int]
 """Topic and number of a partition."""
@@ -33,8 +33,8 @@ class Topic:
 
     Attributes:
         name: Its name.
-        topic_id: Its id, which is another one when it is made anew.
-        partitions: How many it has.
+        topic_id: Its id, which changes when it is made anew.
+        partitions: Number of its partitions.
     """
 
     name: str
@@ -47,16 +47,16 @@ class Broker:
 
     Args:
         connection: How to reach them.
-        patience_s: How long all questions of the look may take, all together.
+        patience_s: How long all questions of the look may take together.
 
     Raises:
         MachineError: The client is not installed.
-        InputError: An option is not one that the client takes.
+        InputError: The client does not know an option.
     """
 
     def __init__(self, connection: Connection, patience_s: float = PATIENCE_S) -> None:
         try:
-            from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra, and only these pipelines need it
+            from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra that only these pipelines need
             from confluent_kafka.admin import AdminClient  # noqa: PLC0415
         except ImportError as error:
             raise MachineError(
@@ -86,11 +86,11 @@ class Broker:
             ) from error
 
     def names(self) -> list[str]:
-        """Names of all topics that this user may see, but for Kafka's own."""
+        """Return the names of all topics that this user may see, except Kafka's own."""
         return sorted(name for name in self._metadata() if not name.startswith("__"))
 
     def described(self, names: Iterable[str]) -> dict[str, Topic | None]:
-        """Topics by name; None for one that is not there.
+        """Return topics by name; None for a topic that does not exist.
 
         Raises:
             InputError: The brokers cannot be asked, or this user may not read one of the topics.
@@ -120,30 +120,30 @@ class Broker:
         return found
 
     def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The first offset of each partition that is still there."""
+        """Return the first available offset of each partition."""
         from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415
 
         first = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # of the client, which has types elsewhere
         return self._offsets(dict.fromkeys(partitions, first))
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The offset behind the last record of each partition that may be read."""
+        """Return the offset after the last record of each partition that may be read."""
         from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415
 
         last = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # as above
         return self._offsets(dict.fromkeys(partitions, last))
 
     def since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int | None]:
-        """The first offset of each partition with this timestamp or a later one; None where there is none."""
+        """Return the first offset of each partition with this timestamp or a later one; None if there is none."""
         from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415
 
         found = self._offsets({one: OffsetSpec.for_timestamp(ms) for one, ms in times_ms.items()})
         return {one: offset if offset >= 0 else None for one, offset in found.items()}
 
     def times_at(self, places: Mapping[Partition, int]) -> dict[Partition, int | None]:
-        """The timestamp of the first record at an offset of each partition or behind it, milliseconds.
+        """Return the timestamp of the first record at or after an offset of each partition, in milliseconds.
 
-        None where there is none, or it has no timestamp.
+        None if there is no record, or it has no timestamp.
         """
         from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415
 
@@ -173,7 +173,7 @@ class Broker:
         """Return the records from the first offset of each range up to its end, in any order of partitions.
 
         Raises:
-            InputError: None comes for as long as questions may take.
+            InputError: No record arrived within the patience for questions.
         """
         from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415
 
@@ -204,7 +204,7 @@ class Broker:
             consumer.close()
 
     def _consumer(self, more: Mapping[str, str]) -> "Consumer":
-        """Return a reader of records that joins no group and commits nothing."""
+        """Return a consumer that joins no group and commits nothing."""
         from confluent_kafka import Consumer  # noqa: PLC0415
 
         reading = {
@@ -242,14 +242,14 @@ class Broker:
         return found
 
     def _metadata(self) -> Mapping[str, Any]:
-        """All topics, by the first broker that answers; what is said in between is heard at once."""
+        """Return all topics, from the first broker that answers; errors reported meanwhile end the wait."""
         from confluent_kafka import KafkaException  # noqa: PLC0415
 
         while True:
             try:
                 return dict(self._admin.list_topics(timeout=min(_STEP_S, self._left_s())).topics)
             except KafkaException as error:
-                self._admin.poll(0)  # calls back with what was said
+                self._admin.poll(0)  # calls back with the errors
                 if self._refusal() is not None or time.monotonic() >= self._until:
                     raise self._failed(error.args[0], "") from error
 
@@ -257,11 +257,11 @@ class Broker:
         return max(self._until - time.monotonic(), 0.1)
 
     def _refusal(self) -> "KafkaError | None":
-        """What was said that no more asking changes."""
+        """Return the reported error that asking again would not change."""
         return next((one for one in self._said if one.name() in _REFUSALS), None)
 
     def _failed(self, error: "KafkaError", what: str) -> InputError:
-        """The error in words, by what was said in between where that says more."""
+        """Return the error in words, from the error reported meanwhile if that says more."""
         servers, refusal = self._connection.servers, self._refusal()
         if refusal is not None:
             return InputError(
@@ -281,7 +281,7 @@ class Broker:
         )
 
     def _silent(self) -> InputError:
-        """The error of brokers that do not answer."""
+        """Return the error for brokers that do not answer."""
         said = next((_why(one) for one in self._said if one.name() != "_ALL_BROKERS_DOWN"), "")
         return InputError(
             f"Kafka at {self._connection.servers} does not answer"
@@ -301,12 +301,12 @@ _IN_MOTION = {
     *("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE", "BROKER_NOT_AVAILABLE"),
     *("UNKNOWN_LEADER_EPOCH", "FENCED_LEADER_EPOCH", "REPLICA_NOT_AVAILABLE", "NETWORK_EXCEPTION"),
 }
-"""What brokers say for a moment when one of them has started, or leads a partition no more."""
+"""Errors for a moment after a broker has started, or has ceased to lead a partition."""
 _SILENCES = {"_TRANSPORT", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_RESOLVE", "_ALL_BROKERS_DOWN", "REQUEST_TIMED_OUT"}
 
 
 def _why(error: "KafkaError") -> str:
-    """What librdkafka says, without its own state behind it."""
+    """Return the message of librdkafka, without the internal state that it appends."""
     said = error.str().partition(" (after ")[0].strip()
     return said.rpartition("/bootstrap: ")[2].rstrip(": ")
 
@@ -317,5 +317,5 @@ def _not_allowed(what: str, servers: str) -> InputError:
         if what
         else f"Kafka at {servers} lets this user see nothing",
         expected="a user with the permissions READ and DESCRIBE",
-        remedy="let somebody who may give them, or correct `options` of the source",
+        remedy="ask an administrator of the brokers for them, or correct `options` of the source",
     )

@@ -1,9 +1,9 @@
-"""How to connect to Kafka: the options of a source in the words of its two clients.
+"""How to connect to Kafka: the options of a source by their names in its two clients.
 
-Here: values of variables and of files with keys, and what librdkafka and Spark's reader (Java) call each option. Not
-here: which options there are (timeops/spec/kafka_source.py), asking a broker (broker.py).
+Here: values of variables and of files with keys, and each option's name in librdkafka and in Spark's reader (Java).
+Not here: which options there are (timeops/spec/kafka_source.py), asking a broker (broker.py).
 
-What is made here holds secrets: it is handed to a client and stored nowhere.
+The results hold secrets: pass them to a client, and store them nowhere.
 """
 
 import re
@@ -22,7 +22,7 @@ _PEM = {
     "ssl.certificate.location": "ssl.certificate.pem",
     "ssl.key.location": "ssl.key.pem",
 }
-"""Options that name a file, and what librdkafka calls its content."""
+"""Options that name a file, each with the name of its content in librdkafka."""
 _PEM_IN_JAVA = {
     "ssl.ca.location": ("truststore", "ssl.truststore.certificates"),
     "ssl.certificate.location": ("keystore", "ssl.keystore.certificate.chain"),
@@ -33,7 +33,7 @@ _SCRAM_MODULE = "scram.ScramLoginModule"
 
 
 def refused_variables(source: KafkaSource) -> Iterator[Problem]:
-    """Return a problem for each option with a variable whose value may not be sent to brokers."""
+    """Yield a problem for each option with a variable whose value may not be sent to brokers."""
     for option, text in source.options.items():
         for name in VARIABLE.findall(text):
             if not may_be_sent_to_kafka(name):
@@ -47,11 +47,11 @@ def refused_variables(source: KafkaSource) -> Iterator[Problem]:
 
 @dataclass(frozen=True)
 class Connection:
-    """How to connect.
+    """The servers and options of a connection.
 
     Attributes:
         servers: Addresses of brokers.
-        options: The options of the source with the values of variables; of files what is in them.
+        options: The options of the source, with the values of variables and the contents of files.
     """
 
     servers: str
@@ -59,7 +59,7 @@ class Connection:
 
     @classmethod
     def of(cls, source: KafkaSource, base: Path) -> "Connection":
-        """The connection of a source.
+        """Return the connection of a source.
 
         Args:
             source: The source of the spec.
@@ -80,16 +80,16 @@ class Connection:
 
     @property
     def reads_committed(self) -> bool:
-        """Whether records of open and aborted transactions are left out."""
+        """Return whether records of open and aborted transactions are left out."""
         return self.options.get("isolation.level") != "read_uncommitted"
 
     def for_librdkafka(self) -> dict[str, str]:
-        """The settings of a client of confluent-kafka."""
+        """Return the settings for a client of confluent-kafka."""
         own = {_PEM.get(name, name): value for name, value in self.options.items() if name != "isolation.level"}
         return {"client.id": "tidemark", **own, "bootstrap.servers": self.servers}
 
     def for_spark(self) -> dict[str, str]:
-        """The options of Spark's reader: those of Java's consumer behind `kafka.`."""
+        """Return the options for Spark's reader: options of Java's consumer begin with `kafka.`."""
         options = self.options
         found = {
             "bootstrap.servers": self.servers,
@@ -119,16 +119,16 @@ def _quoted(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Variables:
-    """Gives the value of the variable that an option names."""
+    """Replaces the variables in options by their values."""
 
     source: KafkaSource
     option: str
 
     def __call__(self, match: re.Match[str]) -> str:
-        """The value.
+        """Return the value of the variable that an option names.
 
         Raises:
-            InputError: There is none.
+            InputError: The variable is not set.
         """
         value = variable(match[1])
         if not value:
@@ -145,7 +145,7 @@ def _file(source: KafkaSource, option: str, path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise InputError(
             f"Source {source.name!r}: {path}, which the option `{option}` names, cannot be read: {why}",
             expected="a PEM file that this user can read, relative to the spec file",

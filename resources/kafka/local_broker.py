@@ -2,7 +2,7 @@
 
 Here: fetching it from Maven Central once, starting, stopping. Not here: pipelines, and clients (broker.py).
 
-It listens on the loopback address only. What it stores is thrown away with its folder.
+It listens on the loopback address only. Its data is deleted with its folder.
 """
 
 import os
@@ -50,12 +50,12 @@ log.retention.ms=-1
 
 @dataclass
 class LocalBroker:
-    """A node with its folder; between two starts it keeps its topics and its addresses.
+    """A node with its folder; a restart keeps its topics and addresses.
 
     Attributes:
         folder: Its settings and data.
         ports: The port of each listener by the name of its protocol, such as PLAINTEXT.
-        settings: Properties beside those that every node here has.
+        settings: Additional properties of the node.
     """
 
     folder: Path
@@ -67,12 +67,12 @@ class LocalBroker:
     def made(
         cls, folder: Path, *, protocols: tuple[str, ...] = (), settings: Mapping[str, str] = MappingProxyType({})
     ) -> "LocalBroker":
-        """A node that was never started.
+        """Return a node that has not been started.
 
         Args:
             folder: An empty folder of its own.
-            protocols: Listeners beside PLAINTEXT, such as SASL_SSL; `settings` says what they need.
-            settings: Properties beside those that every node here has.
+            protocols: Listeners in addition to PLAINTEXT, such as SASL_SSL; `settings` says what they need.
+            settings: Additional properties of the node.
         """
         names = ("PLAINTEXT", *protocols)
         ports = dict(zip((*names, "CONTROLLER"), _free_ports(len(names) + 1), strict=True))
@@ -82,18 +82,18 @@ class LocalBroker:
 
     @property
     def address(self) -> str:
-        """Address of the listener that asks for no name."""
+        """Address of the PLAINTEXT listener."""
         return self.address_of("PLAINTEXT")
 
     def address_of(self, protocol: str) -> str:
-        """Address of a listener."""
+        """Return the address of a listener."""
         return f"127.0.0.1:{self.ports[protocol]}"
 
     def start(self) -> None:
-        """Starts it, and returns when it answers.
+        """Start the node, and return when it answers.
 
         Raises:
-            MachineError: It does not start.
+            MachineError: The node does not start.
         """
         with (self.folder / "said.txt").open("ab") as said:
             self._process = subprocess.Popen(
@@ -101,7 +101,7 @@ class LocalBroker:
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
-                start_new_session=True,  # Ctrl-C is for whoever started it, who stops it
+                start_new_session=True,  # Ctrl-C is meant for the process that started it, which stops it
             )
         until = time.monotonic() + _PATIENCE_S
         while self._process.poll() is None and time.monotonic() < until:
@@ -115,7 +115,7 @@ class LocalBroker:
         )
 
     def kill(self) -> None:
-        """Ends it at once, as a crash does."""
+        """End the node at once, as a crash does."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)
@@ -149,7 +149,7 @@ class LocalBroker:
 def running(
     folder: Path, *, protocols: tuple[str, ...] = (), settings: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[LocalBroker]:
-    """A node that runs inside; see `LocalBroker.made`."""
+    """Run a node during the block; see `LocalBroker.made`."""
     broker = LocalBroker.made(folder, protocols=protocols, settings=settings)
     try:
         broker.start()
@@ -159,7 +159,7 @@ def running(
 
 
 def fetch() -> Path:
-    """Where the jars of the node are; the first time they are fetched from Maven Central.
+    """Return the folder of the node's jars, which are fetched from Maven Central the first time.
 
     Raises:
         MachineError: They cannot be fetched.
@@ -168,12 +168,12 @@ def fetch() -> Path:
 
 
 def fetch_jars(name: str, artifact: tuple[str, str, str], *, alone: bool = False) -> Path:
-    """Where the jars of a program are, those of what it needs beside its own unless it comes alone.
+    """Return the folder of a program's jars, with its dependencies unless it comes alone.
 
     Args:
-        name: What the folder of jars is called.
+        name: Name of the folder of jars.
         artifact: Group, name and version in Maven Central.
-        alone: What it needs is not fetched.
+        alone: Whether its dependencies are left out.
 
     Raises:
         MachineError: They cannot be fetched.
@@ -204,7 +204,7 @@ def fetch_jars(name: str, artifact: tuple[str, str, str], *, alone: bool = False
 
 
 def _resolver(folder: Path, artifact: tuple[str, str, str]) -> list[str]:
-    """The command that fetches an artifact and what it needs, by the resolver that PySpark brings."""
+    """Return the command that fetches an artifact and its dependencies, by the resolver of PySpark."""
     ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
     cache, pattern = folder / "cache", folder / "[artifact]-[revision](-[classifier]).[ext]"
     words = ["-confs", "default", "-cache", str(cache), "-dependency", *artifact, "-retrieve", str(pattern)]
@@ -216,13 +216,13 @@ def _java() -> list[str]:
 
 
 def java_program() -> str:
-    """The Java that JAVA_HOME names, else that of the PATH."""
+    """Return the Java of JAVA_HOME, else of PATH."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home, "bin", "java")) if home else "java"
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Return ports on which no process listens."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports: list[int] = [one.getsockname()[1] for one in sockets]
     for one in sockets:

@@ -1,7 +1,7 @@
-"""What Delta says of commits: which attempt made one, how many rows it changed, which came since a version.
+"""Delta's commits: the attempt that made one, the rows that it changed, and the commits since a version.
 
-Here: the marks that a commit carries, and reading them. Not here: writing tables (lake.py), what follows from commits
-of others (undoing.py).
+Here: the marks that a commit carries, and reading them. Not here: writing tables (lake.py), the reaction to foreign
+commits (undoing.py).
 """
 
 from collections.abc import Mapping
@@ -20,32 +20,32 @@ _COLUMNS = "columns of "
 UNDOING = "undoing"
 """Mark of a commit that takes back what an unfinished attempt wrote."""
 RESHAPING = "renaming columns"
-"""Mark of a commit that gives the rows of a table other columns, and is maintenance."""
+"""Mark of a commit that changes the columns of a table's rows, and is maintenance."""
 ADDED_ROWS = "tidemark.addedRows"
-"""Rows that a commit added, where it wrote others anew as well."""
+"""Number of rows that a commit added, if it also rewrote others."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def mark(attempt: int) -> str:
-    """Return what a commit says of the attempt that made it.
+    """Return the mark by which a commit names the attempt that made it.
 
-    Delta's own mark of a writer (`txnAppId`, `txnVersion`) does the same, at three more Spark jobs for each write: to
+    Delta's own mark of a writer (`txnAppId`, `txnVersion`) does the same, but costs three more Spark jobs a write: to
     look it up Spark rebuilds the state of the table.
     """
     return f"attempt {attempt}"
 
 
 def mark_of_columns(attempt: int) -> str:
-    """Return what a commit says that gives a table the columns which an attempt is about to write."""
+    """Return the mark of a commit that changes the columns of a table before an attempt writes."""
     return f"{_COLUMNS}{mark(attempt)}"
 
 
 def attempt_of(commit: dict[str, Any], what: Literal["any", "rows"] = "any") -> int:
-    """Return the attempt that made a commit, 0 where it says nothing of one.
+    """Return the attempt that made a commit, 0 if it names none.
 
     Args:
-        commit: What the commit says.
-        what: Of commits of any kind, or only of those that wrote the attempt's rows.
+        commit: Metadata of the commit.
+        what: Consider commits of any kind, or only commits that wrote the attempt's rows.
     """
     said = str(commit.get("userMetadata", ""))
     name, _, number = (said.removeprefix(_COLUMNS) if what == "any" else said).partition(" ")
@@ -53,7 +53,7 @@ def attempt_of(commit: dict[str, Any], what: Literal["any", "rows"] = "any") -> 
 
 
 def rows_written(commit: dict[str, Any]) -> int:
-    """Return the rows that a commit added, from its own metrics, which Spark and delta-rs name differently."""
+    """Return the number of rows that a commit added, from its metrics, which Spark and delta-rs name differently."""
     if ADDED_ROWS in commit:
         return int(commit[ADDED_ROWS])
     metrics = commit.get("operationMetrics", {})
@@ -63,7 +63,7 @@ def rows_written(commit: dict[str, Any]) -> int:
 
 
 def rows_deleted(commit: dict[str, Any]) -> int | None:
-    """Return the rows that a commit deleted, None where its metrics do not tell."""
+    """Return the number of rows that a commit deleted, None if its metrics do not say."""
     metrics = commit.get("operationMetrics", {})
     for name in ("num_deleted_rows", "numDeletedRows"):
         if name in metrics:
@@ -72,7 +72,7 @@ def rows_deleted(commit: dict[str, Any]) -> int | None:
 
 
 def restored_version(commit: dict[str, Any]) -> int | None:
-    """Return the version that a commit brought back, None where it is no way back to one by its number."""
+    """Return the version that a commit restored, None if it did not restore one by its number."""
     target = str(commit.get("operationParameters", {}).get("version"))
     return int(target) if commit.get("operation") == "RESTORE" and target.isdigit() else None
 
@@ -83,9 +83,9 @@ class Entry:
 
     Attributes:
         version: The version that it made.
-        info: What it says of itself.
-        changes: It adds or removes rows, or an attempt of Tidemark made it; otherwise it is maintenance.
-        has_vectors: It marks rows of files as deleted instead of writing the files anew.
+        info: Its metadata.
+        changes: Whether it adds or removes rows, or an attempt of Tidemark made it; otherwise it is maintenance.
+        has_vectors: Whether it marks rows of files as deleted instead of writing the files anew.
     """
 
     version: int
@@ -95,38 +95,38 @@ class Entry:
 
     @property
     def attempt(self) -> int:
-        """The attempt that made it, 0 where none did."""
+        """The attempt that made it, 0 if none did."""
         return attempt_of(dict(self.info))
 
     @property
     def writes_for(self) -> int:
-        """The attempt whose rows it wrote, 0 where it wrote none's."""
+        """The attempt whose rows it wrote, 0 if it did not write rows of an attempt."""
         return attempt_of(dict(self.info), "rows")
 
     @property
     def operation(self) -> str:
-        """What was done, as Delta names it."""
+        """The operation, as Delta names it."""
         return str(self.info.get("operation", "a commit that does not say what it did"))
 
     @property
     def at(self) -> datetime:
-        """When it was made."""
+        """Time of the commit."""
         return _EPOCH + timedelta(milliseconds=int(self.info.get("timestamp", 0)))
 
     @property
     def deleted(self) -> int | None:
-        """Rows that it deleted, None where it does not say."""
+        """Number of rows that it deleted, None if it does not say."""
         return rows_deleted(dict(self.info))
 
 
 @dataclass(frozen=True)
 class Since:
-    """What happened to a table since a version.
+    """The history of a table since a version.
 
     Attributes:
         latest: Its version now.
-        states: At each version, the changes of rows in force there: those made since, without those taken back.
-        lost: Attempts of which somebody else has taken back a write.
+        states: At each version, the changes of rows in force: all made since, except changes that were taken back.
+        lost: Attempts whose writes another writer has taken back.
     """
 
     latest: int
@@ -140,7 +140,7 @@ class Since:
 
     @property
     def foreign(self) -> tuple[Entry, ...]:
-        """Those of them that no attempt of Tidemark made."""
+        """The changes in force that no attempt of Tidemark made."""
         return tuple(entry for entry in self.left if not entry.attempt)
 
     def versions_with(self, changes: tuple[Entry, ...] = ()) -> list[int]:
@@ -149,7 +149,7 @@ class Since:
 
 
 def changes_since(folder: Place, base: int, latest: int) -> Since:
-    """Return what happened to a table between two versions.
+    """Return the history of a table between two versions.
 
     Args:
         folder: Folder of the table.
@@ -157,7 +157,7 @@ def changes_since(folder: Place, base: int, latest: int) -> Since:
         latest: The later one, not before it.
 
     Raises:
-        LakeError: The log has lost an entry.
+        LakeError: An entry of the log is missing.
     """
     states: dict[int, tuple[Entry, ...]] = {base: ()}
     lost: set[int] = set()
@@ -174,13 +174,13 @@ def changes_since(folder: Place, base: int, latest: int) -> Since:
 
 
 def changes_between(folder: Place, after: int, latest: int) -> list[Entry]:
-    """Return the commits after a version that are no maintenance, in their order."""
+    """Return the commits after a version that are not maintenance, in order."""
     entries = [entry_of(folder, version) for version in range(after + 1, latest + 1)]
     return [entry for entry in entries if entry.changes]
 
 
 def newest_change(folder: Place, latest: int) -> Entry | None:
-    """Return the newest commit that is no maintenance, None where there is none."""
+    """Return the newest commit that is not maintenance, None if there is none."""
     for version in range(latest, 0, -1):
         entry = entry_of(folder, version)
         if entry.changes:
@@ -192,7 +192,7 @@ def entry_of(folder: Place, version: int) -> Entry:
     """Return a commit of a table.
 
     Raises:
-        LakeError: The log has no entry of it.
+        LakeError: The log has no entry for it.
     """
     path = entry_path(folder, version)
     try:
@@ -205,7 +205,7 @@ def entry_of(folder: Place, version: int) -> Entry:
             "`delta.enableExpiredLogCleanup` off.",
         ) from error
     except ValueError as error:
-        raise unreadable_log(folder, f"its entry of version {version} is no JSON") from error
+        raise unreadable_log(folder, f"its entry of version {version} is not JSON") from error
 
 
 @lru_cache(maxsize=2_000)  # an entry never changes, and each look is a request

@@ -1,7 +1,7 @@
-"""Data files that are written into a table's folder, and what the log is to say of each: size, rows, bounds.
+"""Data files that are written into a table's folder, and their entries for the log: size, rows, bounds.
 
-Here: files that no version has yet. Not here: the commit that adds them (lake.py), finding files of a version
-(reading.py).
+Here: files that are not yet part of a version. Not here: the commit that adds them (lake.py), finding files of a
+version (reading.py).
 """
 
 import json
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _PREFIX = "attempt-"
 _TEXT = 32
 """Characters of a text that a bound keeps, as Delta's own writers do."""
-# The second algorithm moves each file once, which a store does by copying it. What a task has moved and then not
-# finished, another moves over it: the files of this folder are named after the tasks.
+# The second algorithm moves each file once; a store does so by a copy. A task may die before all its files are moved;
+# then another task moves its own over them, as the files here are named after the tasks.
 _COMMITTER = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
@@ -52,12 +52,12 @@ _EPOCH_DAY = date(1970, 1, 1)
 
 @dataclass(frozen=True)
 class DataFiles:
-    """Files of one write.
+    """The files of one write.
 
     Attributes:
-        folder: The folder that they alone stand in, below the table's.
-        added: What the log is to say of each; files without a row are left out.
-        rows: Rows of all of them.
+        folder: Their own folder, below the table's.
+        added: Their entries for the log; files without rows are left out.
+        rows: Number of rows in all of them.
     """
 
     folder: Place
@@ -66,7 +66,7 @@ class DataFiles:
 
     @property
     def moved(self) -> list[AddAction]:
-        """What the log is to say of them where their rows stood in other files before."""
+        """The entries of files whose rows were in other files before."""
         return [replace(action, data_change=False) for action in self.added]
 
     @property
@@ -75,19 +75,19 @@ class DataFiles:
         return {action.path: action.size for action in self.added}
 
     def discard(self) -> None:
-        """Delete them: no version is going to have them."""
+        """Delete the files: no version is going to hold them."""
         remove_tree(self.folder)
 
 
 def write_files(df: "DataFrame", version: Version, attempt: int) -> DataFiles:
     """Let Spark write rows as Parquet files that no reader of the table sees before a commit names them.
 
-    They stand in a folder of their own, so that it is known which files this write has made, whoever else writes.
+    They are in a folder of their own, so that the files of this write are known whatever other writers do.
 
     Args:
-        df: The rows. Columns are found by name; those that it lacks are null.
+        df: The rows. Columns are found by name; missing columns are null.
         version: The table.
-        attempt: The attempt that writes, which the folder is named after.
+        attempt: The attempt that writes; the folder has its name.
     """
     from pyspark.sql.types import StructType  # noqa: PLC0415 - committing must not wait for PySpark
 
@@ -98,10 +98,10 @@ def write_files(df: "DataFrame", version: Version, attempt: int) -> DataFiles:
 
 
 def write_pieces(pieces: Sequence[Piece], version: Version, attempt: int) -> DataFiles:
-    """As `write_files`, of rows that Arrow has: a file for each piece, as many at a time as there are cores.
+    """Write rows of Arrow like `write_files`: a file for each piece, as many at a time as there are cores.
 
     Args:
-        pieces: Each returns its rows as batches of the schema that it is given, the table's.
+        pieces: Each returns its rows as batches of the table's schema, which it receives.
         version: The table.
         attempt: The attempt that writes.
     """
@@ -124,20 +124,20 @@ def write_pieces(pieces: Sequence[Piece], version: Version, attempt: int) -> Dat
 
 
 def take_files(files: Sequence[Place], version: Version, attempt: int) -> DataFiles:
-    """As `write_files`, of files that another table has: they get a second name, or in a store a copy."""
+    """Take over the files of another table like `write_files`: each gets a second name, or in a store a copy."""
     with _new_folder(version, attempt) as folder:
         if not isinstance(folder, RemotePath):
             folder.mkdir()
         with ThreadPoolExecutor(pa.cpu_count()) as pool:
             targets = [folder / f"{number:05}-{uuid4().hex[:12]}.parquet" for number in range(len(files))]
             for copied in pool.map(copy_file, files, targets):
-                assert copied is None  # an error shows when it is asked for
+                assert copied is None  # an error shows when the result is read
         return _files_in(folder, _columns_with_bounds(version))
 
 
 @contextmanager
 def _new_folder(version: Version, attempt: int) -> Iterator[Place]:
-    """Give the files of one write a folder of their own; a write that fails leaves none of them."""
+    """Make a folder for the files of one write; a write that fails leaves none of them."""
     folder = version.folder.absolute() / f"{_PREFIX}{attempt}-{uuid4().hex[:12]}"
     try:
         yield folder
@@ -147,18 +147,18 @@ def _new_folder(version: Version, attempt: int) -> Iterator[Place]:
 
 
 def removals(files: Mapping[str, int | None], *, changes: bool = True) -> list[RemoveAction]:
-    """Return what the log is to say of files that a commit takes away.
+    """Return the log entries for files that a commit removes.
 
     Args:
         files: Their bytes by their names; delta-rs reads no change feed without them.
-        changes: Whether that changes rows of the table.
+        changes: Whether the removal changes rows of the table.
     """
     now_ms = int(time.time() * 1000)
     return [RemoveAction(path, changes, now_ms, size, partition_values={}) for path, size in files.items()]
 
 
 def stored_bytes(table: Place) -> list[int]:
-    """Return the sizes of all data files in a table's folder, of whatever version or of none."""
+    """Return the sizes of all data files in a table's folder, of any version or of none."""
     patterns = ("*.parquet", f"{_PREFIX}*/*.parquet")
     return [seen.st_size for pattern in patterns for _, seen in files_below(table, pattern)]
 
@@ -168,9 +168,9 @@ def remove_left_over(table: Place, age: timedelta) -> None:
 
     Args:
         table: The table's folder.
-        age: How old such a folder is at least: a younger one may be of a write at work.
+        age: Minimum age of such a folder: a younger one may belong to a write at work.
     """
-    if isinstance(table, RemotePath):  # in a store there are no folders, only files that Spark left in such a one
+    if isinstance(table, RemotePath):  # a store has no folders, only the files that Spark left in one
         left: dict[Place, list[tuple[Place, float]]] = {}
         for file, seen in files_below(table, f"{_PREFIX}*/**"):
             left.setdefault(table / relative(file, table).partition("/")[0], []).append((file, seen.st_mtime))
@@ -185,7 +185,7 @@ def remove_left_over(table: Place, age: timedelta) -> None:
 
 
 def _columns_with_bounds(version: Version) -> set[str] | None:
-    """The columns whose bounds the table's properties ask for, None for all."""
+    """Return the columns whose bounds the table's properties ask for, None for all."""
     named = version.properties.get("delta.dataSkippingStatsColumns")
     return set(named.split(",")) if named else None
 
@@ -206,12 +206,11 @@ def _files_in(folder: Place, columns: set[str] | None) -> DataFiles:
 
 
 def statistics(footer: pq.FileMetaData, columns: set[str] | None = None) -> str:
-    """Return what the log says of a file's rows, as the Delta protocol has it: "Per-file statistics".
+    """Return the statistics of a file's rows for the log, as the Delta protocol has it: "Per-file statistics".
 
     Args:
-        footer: What the file says of itself.
-        columns: The columns whose bounds are wanted; None for all. Of columns within columns there are none, and none
-            of BOOLEAN and BINARY.
+        footer: The footer of the file.
+        columns: The columns whose bounds are wanted; None for all. Nested columns, BOOLEAN and BINARY have no bounds.
     """
     schema: pa.Schema = footer.schema.to_arrow_schema()
     wanted = [name for name in schema.names if columns is None or name in columns]
@@ -235,7 +234,7 @@ def statistics(footer: pq.FileMetaData, columns: set[str] | None = None) -> str:
 
 
 def _bounds(parts: Sequence[pq.Statistics], kind: pa.DataType) -> tuple[str, str] | None:
-    """The bounds of a column as JSON, None where it has no value or one that JSON cannot tell."""
+    """Return the bounds of a column as JSON, None if it has no value or a bound that JSON cannot express."""
     if not parts or not all(part.has_min_max for part in parts):
         return None
     if pa.types.is_string(kind) or pa.types.is_decimal(kind):
@@ -250,7 +249,7 @@ def _bounds(parts: Sequence[pq.Statistics], kind: pa.DataType) -> tuple[str, str
 
 
 def _in_json(value: Any, kind: pa.DataType) -> str | None:
-    """A bound as JSON; None of an infinite one, which NaN is as well, of years behind 9999, and of other types."""
+    """Return a bound as JSON; None for infinities, NaN, years after 9999 and other types."""
     try:
         if pa.types.is_integer(kind):
             return str(value)
@@ -269,5 +268,5 @@ def _in_json(value: Any, kind: pa.DataType) -> str | None:
 
 
 def _object(values: Mapping[str, str]) -> str:
-    """A JSON object of values that are JSON already: Python's own writer knows no decimals."""
+    """Return a JSON object of values that are JSON already: Python's own writer knows no decimals."""
     return f"{{{','.join(f'{json.dumps(name)}:{value}' for name, value in values.items())}}}"

@@ -1,6 +1,6 @@
-"""Which rows of a table are meant: conditions as Arrow and as SQL take them, and the folder as Arrow sees it.
+"""Conditions on the rows of a table, for Arrow and for SQL, and the folder as Arrow sees it.
 
-Here: translation, and values back. Not here: reading and writing (lake.py, reading.py).
+Here: translation of conditions, and of values back. Not here: reading and writing (lake.py, reading.py).
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ aware datetimes, or of type Instant, which has all years."""
 def arrow_condition(filters: Filters) -> pc.Expression:
     """Return the filters as Arrow's expression.
 
-    Of a table's files, do not ask it for a BOOLEAN column: see `by_statistics`.
+    Do not apply it to BOOLEAN columns of a table's files: see `by_statistics`.
     """
     each = [
         pc.field(name).is_null() if value is None else pq.filters_to_expression([(name, symbol, _in_arrow(value))])
@@ -38,7 +38,7 @@ def arrow_condition(filters: Filters) -> pc.Expression:
 def by_statistics(filters: Filters) -> Filters:
     """Return the filters by which files can be left out unopened.
 
-    Spark writes no statistics of BOOLEAN columns, and delta-rs takes a file without them for one that holds no value.
+    Spark writes no statistics of BOOLEAN columns, and delta-rs treats a file without them as one that holds no value.
     """
     return [(name, symbol, value) for name, symbol, value in filters if not isinstance(value, bool)]
 
@@ -70,11 +70,11 @@ def _literal(value: Any) -> str:
 
 
 def python_values(column: pa.ChunkedArray, *, maps: Literal["lossy"] | None = None) -> list[Any]:
-    """Return the values of a column of Arrow as Python's; instants of the type Instant, which has all years.
+    """Return the values of a column of Arrow as Python's; instants have the type Instant, which has all years.
 
     Args:
         column: The column.
-        maps: Maps become dicts, of several entries with one key the last; by default lists of pairs.
+        maps: Maps become dicts, where the last of several entries with one key wins; by default lists of pairs.
     """
     numbers = _with_numbers(column.type)
     if numbers == column.type:
@@ -83,7 +83,7 @@ def python_values(column: pa.ChunkedArray, *, maps: Literal["lossy"] | None = No
 
 
 def _with_numbers(kind: pa.DataType) -> pa.DataType:
-    """The type with microseconds in the place of its instants; those in maps stay."""
+    """Return a type with microseconds in place of its instants; instants in maps stay."""
     if pa.types.is_timestamp(kind) and kind.tz is not None and kind.unit == "us":
         return pa.int64()
     if pa.types.is_list(kind):
@@ -104,9 +104,9 @@ def _with_instants(value: Any, kind: pa.DataType) -> Any:
 
 
 def files_of(folder: Place) -> SubTreeFileSystem:
-    """Arrow's own view of a table's folder.
+    """Return Arrow's own view of a table's folder.
 
-    With delta-rs's, which is Python's, Arrow's threads may still be at it when the process ends, and abort it.
+    The view of delta-rs runs Python: Arrow's threads may still use it when the process ends, and abort the process.
     """
     if isinstance(folder, RemotePath):
         return SubTreeFileSystem(path_in_store(folder), arrow_files(folder.root))

@@ -1,10 +1,10 @@
-"""The only writer of Delta: one pipeline's tables, each write one commit that can be repeated and is counted.
+"""The only writer of Delta: each write to a pipeline's table is one commit, which is counted and can be repeated.
 
-Here: rows of single tables. Not here: making tables (new_tables.py), reading them (reading.py), what makes several
-tables one batch (batches/batch_log.py), what a repeated write finds (once.py), what may stand in tables (undoing.py).
+Here: rows of single tables. Not here: making tables (new_tables.py), reading them (reading.py), batches of several
+tables (batches/batch_log.py), repeated writes (once.py), what tables may hold (undoing.py).
 
-Every commit is delta-rs's, which needs no JVM. Of large results Spark writes the files, see data_files.py, and the
-commit names them; few rows come into this process, which writes them by itself.
+Every commit is made by delta-rs, which needs no JVM. For large results Spark writes the files, see data_files.py, and
+the commit names them. Few rows come into this process, which writes them itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,34 +45,34 @@ if TYPE_CHECKING:  # reading control tables must not wait for PySpark
     from pyspark.sql.types import StructType
 
 FEW_ROWS = 50_000
-"""So many rows this process takes from Spark to write them by itself."""
+"""How many rows this process takes from Spark to write them itself."""
 
 MOST_FILES = 32
-"""A table of few rows that has more files is written anew."""
+"""A table of few rows with more files than this is rewritten."""
 
 Action = AddAction | RemoveAction
-_FULL_FILE_BYTES = 8_000_000  # joining small files never rewrites more than this many bytes at a time
+_FULL_FILE_BYTES = 8_000_000  # the most bytes that joining small files rewrites at a time
 
 
 class Lake(Once):
     """The tables of one pipeline, for reading and writing."""
 
     def grow(self, table: str, schema: "StructType | pa.Schema", *, attempt: int, expect: int) -> int:
-        """Add the columns that a table lacks, null in the rows that it has, in one commit if there are any.
+        """Add the columns that a table lacks, in one commit if there are any; its rows hold null in them.
 
-        Columns that the schema does not name stay, and are null in rows that are added without them.
+        Columns that the schema does not name stay; rows that are added without them hold null.
 
         Args:
             table: The table.
             schema: The wanted columns.
             attempt: Number of the attempt that is to write them.
-            expect: Version that the table has.
+            expect: The version of the table.
 
         Returns:
-            The version that the table has now.
+            The new version of the table.
 
         Raises:
-            ConflictError: Somebody else has written the table.
+            ConflictError: Another writer has changed the table.
         """
         said = CommitProperties(max_commit_retries=0, custom_metadata={"userMetadata": mark_of_columns(attempt)})
 
@@ -87,26 +87,26 @@ class Lake(Once):
         return self._once(table, None, expect, add).version
 
     def add_columns(self, table: str, fields: Sequence[Field]) -> None:
-        """Give a table columns, null in the rows that it has, in one commit of maintenance.
+        """Add columns to a table, null in the rows that it has, in one commit of maintenance.
 
         Raises:
-            ConflictError: It changed under every try.
+            ConflictError: Another writer changed the table during every try.
         """
         self._reshaped(table, lambda delta, said: delta.alter.add_columns(list(fields), commit_properties=said))
 
     def append(self, table: str, df: "DataFrame", *, attempt: int, expect: int, are_few: bool = False) -> Written:
         """Append rows that Spark computes, in one commit. Repeated by the same attempt, it writes nothing.
 
-        A DataFrame without rows may make a commit as well.
+        A DataFrame without rows may also make a commit.
 
         Args:
             table: The table.
             df: Rows to add.
             attempt: Number of the attempt that writes (see batches/batch_log.py); at most one write per
                 table and attempt.
-            expect: Version that the table has before the write.
-            are_few: The rows are probably no more than FEW_ROWS. Then this process gets them from Spark and writes
-                them by itself.
+            expect: The version of the table before the write.
+            are_few: There are probably no more than FEW_ROWS rows. Then this process fetches them from Spark and
+                writes them itself.
 
         Raises:
             ConflictError: The table is at another version, before or after the write.
@@ -118,10 +118,10 @@ class Lake(Once):
         return self._save(table, lambda version: write_files(df, version, attempt), None, attempt, expect)
 
     def append_pieces(self, table: str, pieces: Sequence[Piece], *, attempt: int, expect: int) -> Written:
-        """As `append`, without Spark: rows that Arrow has, see `data_files.write_pieces`.
+        """Append rows of Arrow like `append`, without Spark, see `data_files.write_pieces`.
 
         Raises:
-            pyarrow.ArrowException: They cannot be had; nothing was written.
+            pyarrow.ArrowException: The rows cannot be read; nothing was written.
         """
         return self._save(table, lambda version: write_pieces(pieces, version, attempt), None, attempt, expect)
 
@@ -138,22 +138,22 @@ class Lake(Once):
     ) -> Written:
         """Delete the rows that match `where` and add others, in one commit; otherwise as `append`.
 
-        The added rows need not match `where`. Rows for which it is null stay.
+        The added rows need not match `where`. Rows for which `where` is null stay.
 
         Args:
             table: The table.
             df: Rows to add.
-            where: Which rows to delete; no conditions mean all, None means none.
+            where: Conditions on the rows to delete; no conditions mean all, None means none.
             attempt: As for `append`.
             expect: As for `append`.
-            are_few: As for `append`. This process then also writes anew what stays of the files that hold matching
-                rows, if these have no more than FEW_ROWS.
-            stays: Rows that match `where` may stay as long as they share a file with rows that match these: such a
-                file is not written anew. By default none.
+            are_few: As for `append`. This process then also rewrites the other rows of the files that hold matching
+                rows, if they have at most FEW_ROWS.
+            stays: A file with rows that match these filters is not rewritten: its rows stay although they match
+                `where`. By default no file stays.
 
         Only files that hold matching rows are written anew.
 
-        Of a table with a change feed only rows that differ are deleted and added, see `row_changes.RowChanges`.
+        In a table with a change feed only rows that differ are deleted and added, see `row_changes.RowChanges`.
         """
         if where is None:
             return self.append(table, df, attempt=attempt, expect=expect, are_few=are_few)
@@ -178,18 +178,18 @@ class Lake(Once):
         expect: int,
         stays: Filters | None = None,
     ) -> Written:
-        """Delete rows and add others that this process has, as `replace` does."""
+        """Replace rows by others that this process has, as `replace` does."""
 
         def rewrite(delta: DeltaTable) -> Written:
             version = self.opened.known(table, delta)
             old = files_to_replace(version, where, stays)
             if version.actions.num_rows > MOST_FILES and self.row_count(table, version.number) <= FEW_ROWS:
-                old = list(version.sizes)  # else small files would pile up
+                old = list(version.sizes)  # otherwise small files would pile up
             there = arrow_rows_of_files(version, old)
             stay = ~arrow_condition(where) if where else pc.scalar(False)
             kept = there.filter(pc.coalesce(stay, pc.scalar(True)))  # rows for which the condition is null stay
             whole = pa.concat_tables([kept, with_columns_of(delta.schema(), rows).cast(kept.schema)])
-            # In one piece: a group of no rows has no bounds, so that no filter would find the rows of the file.
+            # Write one piece: a row group without rows has no bounds, so no filter would find the rows of the file.
             made = write_pieces([lambda schema: whole.cast(schema).combine_chunks().to_batches()], version, attempt)
             sizes = version.sizes
             actions: list[Action] = [*made.added, *removals({path: sizes[path] for path in old})]
@@ -205,11 +205,11 @@ class Lake(Once):
             return self._once(table, attempt, expect, rewrite)
 
     def take_over(self, table: str, other: Version, *, attempt: int, expect: int) -> Written:
-        """Give a table the rows and the columns of another one, in the place of all that it has, in one commit.
+        """Replace all rows and columns of a table by those of another one, in one commit.
 
         Args:
             table: The table.
-            other: The other one, as a version has it. Its files stay.
+            other: A version of the other table. Its files stay.
             attempt: As for `append`.
             expect: As for `append`.
         """
@@ -238,7 +238,7 @@ class Lake(Once):
             raise
 
     def empty(self, table: str, *, attempt: int, expect: int) -> Written:
-        """Take all rows of a table away, in one commit if there are any; otherwise as `append`."""
+        """Delete all rows of a table, in one commit if there are any; otherwise as `append`."""
 
         def take_away(delta: DeltaTable) -> Written:
             sizes = self.opened.known(table, delta).sizes
@@ -260,10 +260,10 @@ class Lake(Once):
         return bool(sum(rows[path] for path in files_to_replace(version, where, stays)) <= FEW_ROWS)
 
     def append_rows(self, table: str, rows: pa.Table, *, expect: int, attempt: int | None = None) -> Written:
-        """Append rows to a small table in one commit, without a Spark job. No rows, no commit.
+        """Append rows to a small table in one commit, without a Spark job. Without rows there is no commit.
 
-        Nothing is written unless the table is at version `expect` at that very moment. With an attempt it
-        repeats like `append`; without one the caller decides what a repetition means.
+        Rows are written only if the table is at version `expect` at that moment. With an attempt it repeats like
+        `append`; without one the caller decides what a repetition means.
         """
         if rows.num_rows == 0:
             return Written(expect, 0)
@@ -275,18 +275,18 @@ class Lake(Once):
         return self._once(table, attempt, expect, add)
 
     def restore(self, table: str, version: int, *, expect: int | None = None) -> int:
-        """Bring back the content of a version, in one commit unless it is there already; without a Spark job.
+        """Restore the content of a version in one commit, unless the table has it already; without a Spark job.
 
         Args:
             table: The table.
             version: The version.
-            expect: Version that the table has before; None for whatever it is.
+            expect: The version of the table before; None for any.
 
         Returns:
-            The version that the table has now.
+            The new version of the table.
 
         Raises:
-            ConflictError: Somebody else has written the table.
+            ConflictError: Another writer has changed the table.
             LakeError: Files of that version are missing.
         """
         delta = self.opened.take(table, expect)
@@ -314,12 +314,12 @@ class Lake(Once):
         return delta.version()
 
     def reshape(self, table: str, columns: Mapping[str, pc.Expression]) -> None:
-        """Write a table anew with other columns for the rows that it has, some rows at a time, in one commit.
+        """Rewrite the rows of a table with other columns, some rows at a time, in one commit.
 
-        The commit is maintenance: it changes no rows. Somebody else's maintenance in between goes first.
+        The commit is maintenance: it does not change rows. Other maintenance in between goes first.
 
         Raises:
-            ConflictError: It changed under every try.
+            ConflictError: Another writer changed the table during every try.
         """
 
         def write(delta: DeltaTable, said: CommitProperties) -> None:
@@ -330,7 +330,7 @@ class Lake(Once):
         self._reshaped(table, write)
 
     def _reshaped(self, table: str, change: Callable[[DeltaTable, CommitProperties], None]) -> None:
-        """Change the columns of a table in one commit of maintenance, on the newest version that there is."""
+        """Change the columns of a table in one commit of maintenance, on its newest version."""
         said = CommitProperties(max_commit_retries=0, custom_metadata={"userMetadata": RESHAPING})
         for _ in range(TRIES):
             delta = self.open(table)
@@ -346,7 +346,7 @@ class Lake(Once):
         raise self._moved(table, delta.version()) from failed
 
     def compact(self, table: str) -> None:
-        """Join the files of a small table, which keeps its rows. Somebody else's write in between goes first."""
+        """Join the files of a small table, whose rows stay. Another write in between goes first."""
         once = CommitProperties(max_commit_retries=0)
         delta = self.opened.take(table)
         try:
@@ -363,7 +363,7 @@ class Lake(Once):
         mode: Literal["append", "overwrite"],
         said: dict[str, str] | None,
     ) -> int:
-        """Commit rows on the very version that was opened, without Spark; return the version that this makes."""
+        """Commit rows on exactly the opened version, without Spark; return the version that the commit makes."""
         once = CommitProperties(max_commit_retries=0, custom_metadata=said)
         self._committing(table)
         with writing(self.path(table)):
@@ -382,12 +382,12 @@ class Lake(Once):
         *,
         stays: Filters | None = None,
     ) -> Written:
-        """Commit files that are written now, in the place of those that hold rows to delete."""
+        """Write files and commit them in place of the files that hold rows to delete."""
         written: list[DataFiles] = []
 
         def save(delta: DeltaTable) -> Written:
             version = self.opened.known(table, delta)
-            if not written:  # where maintenance comes in between, they need not be written again
+            if not written:  # if maintenance comes in between, they need not be written again
                 written.append(write(version))
             [fresh] = written
             old = [] if where is None else files_to_replace(version, where, stays)
@@ -413,7 +413,7 @@ class Lake(Once):
             raise
 
     def _exchange(self, table: str, df: "DataFrame", where: Filters, attempt: int, expect: int) -> Written:
-        """Commit the rows that differ: if need be after a commit that gives those to delete files of their own."""
+        """Commit the rows that differ, after a commit that moves the rows to delete into own files, if need be."""
 
         def exchange(delta: DeltaTable) -> Written:
             changes = RowChanges.between(self.opened.known(table, delta), where, df, attempt)
@@ -448,7 +448,7 @@ class Lake(Once):
         attempt: int | None = None,
         rows: int = 0,
     ) -> Written:
-        """Commit files on the very version that was opened; without an attempt they change no rows."""
+        """Commit files on exactly the opened version; without an attempt they change no rows."""
         said = {"userMetadata": mark(attempt), ADDED_ROWS: str(rows)} if attempt is not None else None
         once = CommitProperties(max_commit_retries=0, custom_metadata=said)
         self._committing(table)
@@ -457,12 +457,12 @@ class Lake(Once):
         return Written(delta.version() + 1, rows)
 
     def _kept(self, version: Version, files: list[str], where: Filters, attempt: int) -> DataFiles:
-        """Write the rows of some files anew that match no filters; those for which the condition is null stay."""
+        """Rewrite the rows of some files that do not match the filters; rows for which these are null stay."""
         rows = rows_of_files(self.session(), version, files).where(f"NOT coalesce({sql_condition(where)}, false)")
         return write_files(rows, version, attempt)
 
 
 def _few(df: "DataFrame") -> pa.Table | None:
-    """Return the rows of a DataFrame, None when they are more than FEW_ROWS."""
+    """Return the rows of a DataFrame, None if there are more than FEW_ROWS."""
     rows: pa.Table = df.limit(FEW_ROWS + 1).toArrow()
     return rows if rows.num_rows <= FEW_ROWS else None

@@ -1,10 +1,10 @@
 """Tables that an earlier Tidemark wrote: columns of `_state/` that have other names in the present format.
 
-Here: which columns these are, and renaming them. Not here: rows of `_state/files` of format 1, which are read as they
+Here: finding these columns, and renaming them. Not here: rows of `_state/files` of format 1, which are read as they
 are (sources/known_files.py).
 
-Renaming changes no rows, so it is maintenance like joining small files: readers stay at the versions that the last
-commit names, and whoever goes on from that commit takes the renamed version. A run that dies between two tables
+Renaming does not change rows, so it is maintenance like joining small files. Readers stay at the versions that the
+last commit names; a run that continues from that commit takes the renamed version. A run that dies between two tables
 leaves both kinds, and the next one renames the rest.
 """
 
@@ -24,7 +24,7 @@ _WITH_WATERMARK = (tables.REVISED_EVENTS, tables.REVISED_SESSION_EVENTS)
 
 
 def migrate(lake: Lake, names: Iterable[str], tell: Callable[[str], None]) -> None:
-    """Rename the columns of tables of an earlier format, each table in one commit; other tables stay as they are.
+    """Rename the columns of tables of an earlier format, one commit a table; other tables stay as they are.
 
     Args:
         lake: The tables. No other run may be at work on them.
@@ -41,7 +41,7 @@ def migrate(lake: Lake, names: Iterable[str], tell: Callable[[str], None]) -> No
 
 
 def old_columns(lake: Lake, table: str) -> dict[str, str]:
-    """Return the columns of a table that have other names now, with these; none of a table of the present format."""
+    """Return the renamed columns of a table with their new names; none for a table of the present format."""
     if not table.startswith(_OF_GROUPS) and table not in (*_WITH_WINDOWS, *_WITH_WATERMARK):
         return {}
     there = list(lake.columns(table))
@@ -60,6 +60,6 @@ def old_columns(lake: Lake, table: str) -> dict[str, str]:
 
 
 def _value(name: str, new: dict[str, str]) -> pc.Expression:
-    """What a column holds from now on: watermarks were microseconds and are instants."""
+    """Return the value of a column in the present format: watermarks were microseconds and are instants."""
     value = pc.field(name)
     return value.cast(pa.timestamp("us", "UTC")) if new.get(name) == _WATERMARK else value

@@ -1,6 +1,6 @@
-"""Making tables: their columns and properties. Every commit of them is delta-rs's.
+"""The making of tables: their columns and properties. Every commit of them is delta-rs's.
 
-Here: what a table is before it has rows. Not here: rows (lake.py), which columns a table has (assets/schemas.py).
+Here: tables before they have rows. Not here: rows (lake.py), the choice of columns (assets/schemas.py).
 """
 
 import json
@@ -23,30 +23,30 @@ _PROPERTIES = {
     "delta.enableDeletionVectors": "false",
     # A batch that fails is undone by going back to the last commit, however long ago that was.
     "delta.enableExpiredLogCleanup": "false",
-    # To open a table is to read its log from the last checkpoint on, each entry by two requests of a store. Delta-rs
-    # makes a checkpoint every hundred commits by default.
+    # To open a table is to read its log from the last checkpoint on, with two requests of a store for each entry. By
+    # default delta-rs makes a checkpoint every hundred commits.
     "delta.checkpointInterval": "10",
 }
-_ALL_STATISTICS = {"delta.dataSkippingNumIndexedCols": "-1"}  # not of the first 32 columns alone
+_ALL_STATISTICS = {"delta.dataSkippingNumIndexedCols": "-1"}  # not only of the first 32 columns
 
 
 class NewTables(Tables):
-    """The tables of one pipeline, for reading and making."""
+    """Reads the tables of one pipeline, and makes new ones."""
 
     def create(
         self, table: str, schema: "StructType | pa.Schema", *, may_grow: bool = False, change_feed: bool = False
     ) -> None:
-        """Create an empty table, all of whose columns may be null, unless it is there.
+        """Create an empty table whose columns may all be null, unless it exists.
 
         Args:
             table: The table.
             schema: Its columns.
-            may_grow: A table that is there may have other columns, but none of another type that is no wider one,
-                and none whose name differs in case only: see `reshaping.fit`.
-            change_feed: A new table has a change feed; of one that is there `set_change_feed` decides.
+            may_grow: An existing table may have other columns, and types that can be widened to the wanted ones. No
+                name may differ in case only: see `reshaping.fit`.
+            change_feed: A new table has a change feed; for an existing one `set_change_feed` decides.
 
         Raises:
-            OtherColumnsError: The table is there with other columns.
+            OtherColumnsError: The table exists with other columns.
         """
         wanted = delta_columns(schema)
         ranges = [name for name in STATISTICS.get(table, ()) if name in schema.names]
@@ -65,7 +65,7 @@ class NewTables(Tables):
             raise OtherColumnsError(table, self.path(table), wrong)
 
     def set_change_feed(self, table: str, *, on: bool) -> None:
-        """Give a table a change feed from the next commit on, or none, in one commit unless it is so already."""
+        """Switch the change feed of a table on or off from the next commit on, in one commit unless it is so."""
         if has_change_feed(self.opened.seen(table)) != on:
             delta = self.opened.take(table)
             self._committing(table)
@@ -74,7 +74,7 @@ class NewTables(Tables):
             self.opened.keep(table, delta)
 
     def describe(self, table: str, said: str) -> None:
-        """Give a table a description that readers see, in one commit of maintenance unless it has it already."""
+        """Set a table's description, which readers see, in one commit of maintenance unless it has it already."""
         delta = self.opened.take(table)
         if (delta.metadata().description or "") != said:
             self._committing(table)
@@ -83,7 +83,7 @@ class NewTables(Tables):
         self.opened.keep(table, delta)
 
     def _committing(self, table: str) -> None:
-        """Stand before every commit, for tests of faults to override."""
+        """Do nothing before every commit: tests of faults override this."""
 
     def _committed(self, table: str, version: int) -> None:
-        """Stand behind every commit, for tests of faults to override."""
+        """Do nothing after every commit: tests of faults override this."""

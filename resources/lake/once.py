@@ -1,7 +1,7 @@
-"""A write that is made once: repeated by its attempt it writes nothing, and it never stands on what others wrote.
+"""Writes that are made once: repeated by its attempt, a write changes nothing, and it never follows a foreign one.
 
-Here: whether an attempt has written a table already, and whether somebody else has in the meantime. Not here: what is
-written (lake.py), what a commit says of its attempt (commits.py).
+Here: whether an attempt has written a table already, and whether another writer has in the meantime. Not here: the
+writes (lake.py), the mark of an attempt in a commit (commits.py).
 """
 
 from collections.abc import Callable
@@ -15,16 +15,16 @@ from tidemark.resources.lake.new_tables import NewTables
 from tidemark.timeops.errors import FencedError, LakeError
 
 TRIES = 20
-"""So often a write is tried again where maintenance of the table is committed at the same moment."""
+"""How often a write is tried again if maintenance of the table is committed at the same moment."""
 
 
 class ConflictError(LakeError):
-    """Somebody else has written a table since this program looked at it."""
+    """Another writer has changed a table since this program looked at it."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """One commit: the version it made and the rows it added."""
+    """One commit: the version that it made and the number of rows that it added."""
 
     version: int
     rows: int
@@ -34,7 +34,7 @@ class Once(NewTables):
     """Tables that are written once for each attempt."""
 
     def _once(self, table: str, attempt: int | None, expect: int, write: Callable[[DeltaTable], Written]) -> Written:
-        """Write unless this attempt has; again where maintenance of the table was committed at the same moment."""
+        """Write unless this attempt has written; try again if maintenance was committed at the same moment."""
         for _ in range(TRIES):
             delta = self.opened.take(table, expect)
             try:
@@ -47,9 +47,9 @@ class Once(NewTables):
         raise self._moved(table, expect) from failed
 
     def _repeated(self, table: str, delta: DeltaTable, attempt: int | None, expect: int) -> Written | None:
-        """Return what this attempt has written already; check that the table is as expected if it has not.
+        """Return the earlier write of this attempt; if there is none, check that the table is as expected.
 
-        Maintenance that came behind the expected version leaves the table as expected.
+        Maintenance after the expected version leaves the table as expected.
         """
         folder, current = self.path(table), delta.version()
         newest = None if attempt is None else newest_change(folder, current)
@@ -67,14 +67,14 @@ class Once(NewTables):
         return None
 
     def _changes(self, table: str, after: int, latest: int) -> tuple[int, ...] | None:
-        """Return the versions after one that changed rows, None where the table has not come to it."""
+        """Return the versions after one that changed rows, None if the table has not reached that one."""
         if latest < after:
             return None
         return tuple(entry.version for entry in changes_between(self.path(table), after, latest))
 
     def _moved(self, table: str, expect: int) -> ConflictError:
         return ConflictError(
-            f"{self.path(table)} is at version {self.version(table)}: somebody else has written it.",
+            f"{self.path(table)} is at version {self.version(table)}: another writer has changed it.",
             expected=f"version {expect}, and one more with this run's own write",
             remedy="Run again: the next run goes on from the last commit in `batches`.",
         )

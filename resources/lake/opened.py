@@ -1,11 +1,11 @@
 """The tables that this process has opened: each version is opened once, and the newest goes on from commit to commit.
 
-Here: which version is the newest, what is known of a version, tables whose log cannot be read. Not here: reading rows
-(reading.py), writing them (lake.py).
+Here: which version is the newest, the known content of a version, tables whose log cannot be read. Not here: reading
+rows (reading.py), writing them (lake.py).
 
-To open a table is to read its log, in a store a request and more for each commit. A version never changes, so what
-was seen of it holds. Which is the newest is asked anew each time, but while a run keeps the lease of a batch: then
-only this run writes, and a commit on a version that somebody else has overtaken is refused by the log.
+To open a table is to read its log, in a store with at least one request for each commit. A version never changes, so
+all that was read of it stays true. The newest version is looked up each time, except while a run holds the lease of a
+batch. Then only this run writes, and the log refuses a commit on a version that is no longer the newest.
 """
 
 import re
@@ -30,19 +30,19 @@ from tidemark.resources.tables import remedy_of
 from tidemark.timeops.errors import LakeError, first_line
 
 _DIGITS = re.compile(r"\d{20}")
-_KEPT = 100  # versions that are known before all of them are let go
+_KEPT = 100  # the number of known versions at which all are dropped
 
 
 @dataclass(frozen=True)
 class Version:
-    """A table as one version has it.
+    """A table as of one version.
 
     Attributes:
         folder: Folder of the table.
         number: The version.
         schema: Its columns.
         properties: Its properties.
-        actions: What the log says of each of its files, with statistics.
+        actions: The log entry of each of its files, with statistics.
         dataset: Its files as Arrow reads them, with the statistics by which some are left out.
     """
 
@@ -55,7 +55,7 @@ class Version:
 
     @classmethod
     def of(cls, folder: Place, delta: DeltaTable) -> "Version":
-        """What an opened table is now; it stays so when the opened table goes on."""
+        """Return the current version of an opened table; it stays the same when the opened table moves on."""
         actions = pa.table(delta.get_add_actions(flatten=True))
         properties: Mapping[str, str] = delta.metadata().configuration
         return cls(folder, delta.version(), delta.schema(), properties, actions, _dataset(folder, delta, actions))
@@ -71,7 +71,7 @@ def _sizes(actions: pa.Table) -> Mapping[str, int]:
 
 
 def _dataset(folder: Place, delta: DeltaTable, actions: pa.Table) -> pyarrow.dataset.Dataset:
-    """The files, with their sizes: a store need not be asked for them."""
+    """Return the files with their sizes, so that a store need not be asked for them."""
     files = files_of(folder)
     known = delta.to_pyarrow_dataset(filesystem=files)
     sizes, unread = _sizes(actions), _without_bounds(actions, known.schema)
@@ -88,9 +88,9 @@ def _dataset(folder: Place, delta: DeltaTable, actions: pa.Table) -> pyarrow.dat
 
 
 def _without_bounds(actions: pa.Table, schema: pa.Schema) -> set[str]:
-    """The files with values that no bound tells: instants of years such as 10000, and NaN.
+    """Return the files with values that no bound covers: instants of years such as 10000, and NaN.
 
-    delta-rs takes the bound for null, so that no condition on the column would find a row of the file.
+    delta-rs reads such a bound as null, so no condition on the column would find a row of the file.
     """
     found: set[str] = set()
     for name in (one.name for one in schema if pa.types.is_timestamp(one.type) or pa.types.is_floating(one.type)):
@@ -102,13 +102,13 @@ def _without_bounds(actions: pa.Table, schema: pa.Schema) -> set[str]:
 
 
 class Opened:
-    """The opened tables of one pipeline, which all of a run share.
+    """The opened tables of one pipeline, shared by all stages of a run.
 
-    A table that goes on to another version is taken out while it does, so that no thread sees it half-way.
+    A table that moves to another version is taken out meanwhile, so that no thread sees it half-way.
 
     Args:
         root: Folder of the pipeline.
-        elsewhere: Folders of the tables that are not in it.
+        elsewhere: Folders of the tables outside it.
     """
 
     def __init__(self, root: Place, elsewhere: Mapping[str, Place] = MappingProxyType({})) -> None:
@@ -128,7 +128,7 @@ class Opened:
 
     @contextmanager
     def settled(self) -> Iterator[None]:
-        """While inside, the newest versions that are known are taken for the newest: only this process writes."""
+        """Trust the known versions to be the newest during the block: only this process writes."""
         self._settled += 1
         try:
             yield
@@ -136,7 +136,7 @@ class Opened:
             self._settled -= 1
 
     def exists(self, table: str) -> bool:
-        """Tell whether there is a table."""
+        """Return whether a table exists."""
         if self._settled and table in self._newest:
             return True
         return bool(DeltaTable.is_deltatable(**delta_place(self.place(table))))
@@ -146,10 +146,10 @@ class Opened:
 
         Args:
             table: The table.
-            since: A version that it should have come to: in a store the table is then not opened to find out.
+            since: A version that it has reached; in a store the table is then not opened to find out.
 
         Raises:
-            LakeError: There is no such table, or its log cannot be read.
+            LakeError: The table does not exist, or its log cannot be read.
         """
         known = self._newest.get(table)
         if self._settled and known is not None and known.version() >= (since or 0):
@@ -157,7 +157,7 @@ class Opened:
         return self.newest(table, since)
 
     def newest(self, table: str, since: int | None = None) -> int:
-        """Return the same, asked of the log whatever is known."""
+        """Return the newest version of a table, read from the log even if one is known."""
         if since is not None and table not in self._newest and isinstance(self._root, RemotePath):
             last = _last_entry(self.place(table), since)
             if last is not None:
@@ -168,7 +168,7 @@ class Opened:
         return version
 
     def seen(self, table: str, version: int | None = None) -> Version:
-        """Return a table at a version, by default the newest, for reading; errors as of `version`."""
+        """Return a table at a version, by default the newest, for reading; raises the errors of `version`."""
         number = self.version(table) if version is None else version
         known = self._seen.get((table, number))
         if known is not None:
@@ -179,7 +179,7 @@ class Opened:
         return found
 
     def known(self, table: str, delta: DeltaTable) -> Version:
-        """Return what is known of an opened table as it is now."""
+        """Return the current version of an opened table with all that is known of it."""
         number = delta.version()
         if (table, number) not in self._seen:
             if len(self._seen) >= _KEPT:
@@ -188,15 +188,15 @@ class Opened:
         return self._seen[table, number]
 
     def take(self, table: str, since: int | None = None) -> DeltaTable:
-        """Return a table for writing: nobody else is given it. What was committed goes to `keep`.
+        """Return a table for writing, to one caller at a time. After a commit, return it with `keep`.
 
         Args:
             table: The table.
-            since: A version that will do, if the table is known to have come to it: whether there is a newer one the
-                commit tells. By default the newest.
+            since: A version that will do if the table is known to have reached it: the commit fails if there is a
+                newer one. By default the newest.
 
         Raises:
-            LakeError: There is no such table, or its log cannot be read.
+            LakeError: The table does not exist, or its log cannot be read.
         """
         known = self._newest.get(table)
         if known is not None and since is not None and known.version() >= since:
@@ -214,7 +214,7 @@ class Opened:
         return delta if last == delta.version() else self._gone_on(table, delta)
 
     def keep(self, table: str, delta: DeltaTable, version: int | None = None) -> None:
-        """Take an opened table back; of a commit that it has not noticed itself, `version` tells."""
+        """Take back an opened table, with the version of a commit that it has not noticed itself."""
         behind = version is not None and delta.version() < version
         self._newest[table] = self._gone_on(table, delta) if behind else delta
 
@@ -224,19 +224,19 @@ class Opened:
             return _whole(self.place(table), delta)
 
     def open(self, table: str, version: int | None = None) -> DeltaTable:
-        """Return a table, opened anew; errors as of `version`."""
+        """Return a table, opened anew; raises the errors of `version`."""
         folder = self.place(table)
         with _telling(folder):
             return _whole(folder, DeltaTable(**delta_place(folder), version=version))
 
 
 def entry_path(folder: Place, version: int) -> Place:
-    """The file in the log of a table that made a version."""
+    """Return the log entry of a table that made a version."""
     return folder / "_delta_log" / f"{version:020}.json"
 
 
 def _last_entry(folder: Place, since: int) -> int | None:
-    """The newest version that the log of a table has from one on; None where an entry is missing, even that one."""
+    """Return the newest version in the log of a table from one on; None if an entry is missing, even that one."""
     log = folder / "_delta_log"
     if isinstance(log, RemotePath):  # one request
         names = set(log.store.names_from(log.key, f"{since:020}"))
@@ -253,7 +253,7 @@ def _last_entry(folder: Place, since: int) -> int | None:
 def _whole(folder: Place, delta: DeltaTable) -> DeltaTable:
     """Return the table, unless its newest entry is an empty file, which delta-rs takes for a commit of nothing.
 
-    A disk that was full leaves such a one; a store has a file whole or not at all.
+    A full disk leaves such an entry; a store has a file whole or not at all.
     """
     entry = entry_path(folder, delta.version())
     if isinstance(entry, Path) and entry.exists() and not entry.stat().st_size:
@@ -263,7 +263,7 @@ def _whole(folder: Place, delta: DeltaTable) -> DeltaTable:
 
 @contextmanager
 def _telling(folder: Place) -> Iterator[None]:
-    """Tells a person what is wrong with the log that is read inside."""
+    """Turn a failure to read the log during the block into an error with a remedy."""
     try:
         yield
     except TableNotFoundError as error:
@@ -281,7 +281,7 @@ def _telling(folder: Place) -> Iterator[None]:
 
 
 def unreadable_log(folder: Place, why: str) -> LakeError:
-    """Return the error of a table whose log cannot be read, with the entry that is broken where one is."""
+    """Return the error for a table whose log cannot be read, with the entry that is broken if one is."""
     entries: list[Place] = [*(folder / "_delta_log").glob("*.json")]
     entries.sort(key=str, reverse=True)
     broken = next(filter(_is_broken, entries), None)

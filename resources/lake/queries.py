@@ -1,6 +1,6 @@
-"""Rows of tables of any size without Spark: piece by piece, only the newest, or those that a person asks for in SQL.
+"""Rows of tables of any size without Spark: piece by piece, only the newest, or those of a condition in SQL.
 
-Here: bounded memory by Arrow; SQL by DuckDB. Not here: tables as a batch reads them (reading.py).
+Here: bounded memory by Arrow; SQL by DuckDB. Not here: the reads of a batch (reading.py).
 """
 
 import re
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
 _PIECE_ROWS = 65_536
 _NAME = "rows_of_table"  # of the table inside the query
 _SHUT: dict[str, Any] = {
-    "enable_external_access": "false",  # a condition asks nothing but the table
+    "enable_external_access": "false",  # a condition reads only the table
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
 }
 _PREPARED = (
     "SET TimeZone = 'UTC'",
-    # The payload of a dead letter is raw text where it could not be read: it has no fields, and that is no error.
+    # The payload of a dead letter is raw text if it could not be read: it has no fields, which is not an error.
     'CREATE TEMP MACRO "->"(text, path) AS CASE WHEN json_valid(text) THEN json_extract(text, path) END',
     'CREATE TEMP MACRO "->>"(text, path) AS CASE WHEN json_valid(text) THEN json_extract_string(text, path) END',
-    "CREATE TEMP MACRO get_json_object(text, path) AS text ->> path",  # as Spark SQL has it, and so do specs
+    "CREATE TEMP MACRO get_json_object(text, path) AS text ->> path",  # as in Spark SQL, and so in specs
     "SET lock_configuration = true",
 )
-_OF_ARROW = f"registered as '{_NAME}' failed"  # how DuckDB tells of files that Arrow, which reads them, fails at
+_OF_ARROW = f"registered as '{_NAME}' failed"  # how DuckDB reports files that Arrow fails to read
 
 
 def pieces(
     lake: Lake, table: str, version: int, columns: Sequence[str], filters: Filters | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Gives the rows of a table in pieces; files that the filters rule out are not opened.
+    """Yield the rows of a table in pieces; files that the filters rule out are not opened.
 
     Args:
         lake: The tables.
         table: The table.
         version: Its version.
         columns: The columns that are read.
-        filters: Which rows; not by BOOLEAN columns, see `filters.by_statistics`.
+        filters: Conditions on the rows; not on BOOLEAN columns, see `filters.by_statistics`.
 
     Raises:
         LakeError: A file of the table cannot be read.
@@ -79,7 +79,7 @@ def newest_rows(
     most: int,
     filters: Filters = (),
 ) -> pa.Table:
-    """Returns the rows with the largest values of a column, at most so many, the largest first.
+    """Return the rows with the largest values of a column, at most `most` of them, the largest first.
 
     Args:
         lake: The tables.
@@ -87,12 +87,12 @@ def newest_rows(
         version: Its version.
         columns: The columns that are read; `by` is among them.
         by: A column of numbers or instants that is never null.
-        most: How many rows.
+        most: Maximum number of rows.
         filters: Only these rows, as for `pieces`.
     """
     schema = lake.dataset(table, version).schema
     floor = None if filters else _floor(lake.lowest_by_file(table, version, by), most)
-    if floor is None:  # a look at this column alone says how far the others are needed
+    if floor is None:  # this column alone shows how much of the others is needed
         alone = _top(pieces(lake, table, version, [by], filters), pa.schema([schema.field(by)]), by, most)
         if not alone.num_rows:
             return pa.schema([schema.field(name) for name in columns]).empty_table()
@@ -102,7 +102,7 @@ def newest_rows(
 
 
 def python_rows(found: pa.Table, *, maps: Literal["lossy"] | None = None) -> list[dict[str, Any]]:
-    """Returns rows as Python's, as `filters.python_values` gives values."""
+    """Return rows of Arrow as Python's, with values as from `filters.python_values`."""
     columns = {name: python_values(found[name], maps=maps) for name in found.column_names}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
@@ -112,12 +112,12 @@ def _top(found: Iterable[pa.RecordBatch], schema: pa.Schema, by: str, most: int)
     for piece in found:
         both = pa.concat_tables([kept, pa.Table.from_batches([piece]).cast(schema)])
         newest = pc.sort_indices(both, sort_keys=[(by, "descending")])
-        kept = both.take(newest[:most])  # a copy, so that the pieces that rows came from can go
+        kept = both.take(newest[:most])  # a copy, so that the pieces that the rows came from can be freed
     return kept
 
 
 def _floor(files: Sequence[tuple[Any, int]], most: int) -> object | None:
-    """A value that at least `most` rows reach, by the statistics of the files; None where they do not tell."""
+    """Return a value that at least `most` rows reach by the statistics of the files; None if these do not say."""
     rows = 0
     for lowest, n in sorted(files, key=lambda file: file[0], reverse=True):
         rows += n
@@ -128,7 +128,7 @@ def _floor(files: Sequence[tuple[Any, int]], most: int) -> object | None:
 
 @dataclass(frozen=True)
 class Order:
-    """A column that rows are put in order by."""
+    """A column by which rows are ordered."""
 
     column: str
     descending: bool = False
@@ -136,7 +136,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Found:
-    """Some rows, and how many there are in all."""
+    """Some rows, and the number of rows in all."""
 
     rows: pa.Table
     in_all: int
@@ -145,21 +145,21 @@ class Found:
 def select(
     lake: Lake, table: str, version: int | None, *, where: str | None, order: Sequence[Order], most: int
 ) -> Found:
-    """Return rows of a table.
+    """Return rows of a table that meet a condition.
 
     Args:
         lake: The tables.
         table: The table.
         version: Its version; the latest if None.
         where: A condition in SQL; None for all rows.
-        order: What they are put in order by; rows without a value come last.
-        most: How many.
+        order: The columns by which they are ordered; rows without a value come last.
+        most: Maximum number of rows.
 
     Raises:
         SpecError: The condition cannot be evaluated.
         LakeError: A file of the table cannot be read.
     """
-    import duckdb  # noqa: PLC0415 - who asks nothing in SQL need not wait for it
+    import duckdb  # noqa: PLC0415 - commands without SQL need not wait for it
 
     by = ", ".join(f"{_quoted(one.column)} {'DESC' if one.descending else 'ASC'} NULLS LAST" for one in order)
     condition = f" WHERE (\n{where}\n)" if where is not None else ""  # a comment at its end ends with its line
@@ -190,7 +190,7 @@ def _asking(lake: Lake, table: str, version: int | None) -> "Iterator[DuckDBPyCo
 
 
 def numbers_where(lake: Lake, table: str, version: int, where: str, column: str) -> NDArray[np.int64]:
-    """Return the numbers that a column has where a condition in SQL is met, in order; errors as of `select`."""
+    """Return the numbers in a column of the rows that meet a condition in SQL, in order; errors as for `select`."""
     import duckdb  # noqa: PLC0415 - see above
 
     with _asking(lake, table, version) as connection:
@@ -205,14 +205,14 @@ def numbers_where(lake: Lake, table: str, version: int, where: str, column: str)
 
 
 def _not_understood(where: str, said: str, columns: Sequence[str]) -> SpecError:
-    """Return the error of a condition, with the columns that there are."""
+    """Return the error for a condition, with the columns of the table."""
     found = " ".join(said.partition("\n\nLINE")[0].partition(" Error: ")[2].split())
     near = ""
     if unknown := re.match(r'Referenced column "(.+?)" not found', found):
         found, near = f"No field named {unknown[1]}.", did_you_mean(unknown[1], columns)
     return SpecError(
         f"--where {where!r}: {found.replace('Could not convert', 'Cannot cast')}",
-        expected=f"a condition in SQL over {', '.join(columns)}; texts and instants stand in single quotes",
+        expected=f"a condition in SQL over {', '.join(columns)}; texts and instants in single quotes",
         remedy=near,
     )
 

@@ -1,4 +1,4 @@
-"""The tables of one pipeline as they can be read: their columns, statistics and rows.
+"""The tables of one pipeline for reading: their columns, statistics and rows.
 
 Here: reading with Arrow, and with Spark as the Parquet files that a version consists of. Not here: opening tables
 (opened.py), writing them (lake.py), reading within bounded memory (queries.py).
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # reading control tables must not wait for PySpark
 
 
 def unreadable_file(place: Place | str, why: Exception | str) -> LakeError:
-    """The error of a table of which a file cannot be read."""
+    """Return the error for a table that has an unreadable file."""
     return LakeError(
         f"A file of the table {place} cannot be read: {first_line(why)}",
         expected="all files that the table's log names, as they were written",
@@ -44,30 +44,30 @@ def unreadable_file(place: Place | str, why: Exception | str) -> LakeError:
 
 
 def scan(spark: "SparkSession", version: Version, filters: Filters) -> "DataFrame":
-    """Rows of a table at a version.
+    """Return rows of a table at a version.
 
     Args:
         spark: The session.
         version: The table.
-        filters: Which rows. Files that can hold none of them, by their statistics, are not opened.
+        filters: Conditions on the rows. Files that cannot hold such rows, by their statistics, are not opened.
     """
     rows = rows_of_files(spark, version, files_with(version, filters))
     return rows.where(sql_condition(filters)) if filters else rows
 
 
 def files_with(version: Version, filters: Filters) -> list[str]:
-    """Files of a table at a version that may hold rows which match, by their statistics."""
+    """Return the files of a table at a version that may hold matching rows, by their statistics."""
     known = by_statistics(filters)
     return sorted(file.path for file in version.dataset.get_fragments(arrow_condition(known) if known else None))
 
 
 def files_to_replace(version: Version, where: Filters, stays: Filters | None = None) -> list[str]:
-    """Files of a table at a version that are replaced where rows are deleted.
+    """Return the files of a table at a version that are replaced when rows are deleted.
 
     Args:
         version: The table.
-        where: Which rows are deleted; no conditions mean all.
-        stays: Files that may hold rows which match these are not replaced; by default all files may be.
+        where: Conditions on the rows to delete; no conditions mean all.
+        stays: Files that may hold rows that match these are not replaced; by default all files may be.
     """
     if not where:
         return list(version.sizes)
@@ -82,16 +82,16 @@ def files_to_replace(version: Version, where: Filters, stays: Filters | None = N
 
 
 def arrow_rows_of_files(version: Version, files: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
-    """All rows of some files of a table at a version, on the driver; by default all columns."""
+    """Return all rows of some files of a table at a version, on the driver; by default with all columns."""
     known = version.dataset
-    # Without bounds: of a BOOLEAN column, see `by_statistics`, they would say that it holds no value.
+    # Leave out the bounds: of a BOOLEAN column, see `by_statistics`, they would say that it holds no value.
     fragments = [known.format.make_fragment(path, filesystem=known.filesystem) for path in files]
     chosen = pyarrow.dataset.FileSystemDataset(fragments, known.schema, known.format, known.filesystem)
     return chosen.to_table(columns=None if columns is None else list(columns))
 
 
 def rows_of_files(spark: "SparkSession", version: Version, files: Sequence[str]) -> "DataFrame":
-    """All rows of some files of a table at a version."""
+    """Return all rows of some files of a table at a version."""
     from pyspark.sql.types import StructType  # noqa: PLC0415 - see above
 
     from tidemark.resources.spark.frames import empty_frame  # noqa: PLC0415
@@ -99,14 +99,14 @@ def rows_of_files(spark: "SparkSession", version: Version, files: Sequence[str])
     schema = StructType.fromJson(json.loads(version.schema.to_json()))
     if not files:
         return empty_frame(spark, schema)
-    # The base path keeps Spark from taking folders above, such as `year=2026`, for columns.
+    # The base path keeps Spark from reading folders above, such as `year=2026`, as columns.
     reader = spark.read.schema(schema).option("basePath", spark_url(version.folder))
     return reader.parquet(*(without_wildcards(spark_url(version.folder / file)) for file in files))
 
 
 def without_spark() -> "SparkSession":
-    """Stand for the session where none is needed."""
-    raise LakeError("This lake was opened without Spark.", remedy="Give Lake a callable that returns a session.")
+    """Raise an error in place of a session where none is needed."""
+    raise LakeError("This lake was opened without Spark.", remedy="Pass Lake a callable that returns a session.")
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ class Tables:
 
     Args:
         root: Folder of the pipeline; its name is the pipeline's.
-        session: Gives the Spark session; called only when Spark is needed.
-        known: Its tables as this process has opened them before; None for a first look.
+        session: Returns the Spark session; called only when Spark is needed.
+        known: Its tables that this process has opened before; None for a first look.
     """
 
     root: Place
@@ -125,7 +125,7 @@ class Tables:
 
     @cached_property
     def opened(self) -> Opened:
-        """Its opened tables."""
+        """The opened tables of the pipeline."""
         return self.known or Opened(self.root)
 
     def path(self, table: str) -> Place:
@@ -133,15 +133,15 @@ class Tables:
         return self.opened.place(table)
 
     def exists(self, table: str) -> bool:
-        """Tell whether the table has been created."""
+        """Return whether the table has been created."""
         return self.opened.exists(table)
 
     def open(self, table: str, version: int | None = None) -> DeltaTable:
-        """Return a table as it is now, or was at a version, opened anew."""
+        """Return a table as of now or as of a version, opened anew."""
         return self.opened.open(table, version)
 
     def settled(self) -> AbstractContextManager[None]:
-        """While inside, what is known of the tables is not asked anew, see `Opened.settled`."""
+        """Do not look up the newest versions again during the block, see `Opened.settled`."""
         return self.opened.settled()
 
     def version(self, table: str, since: int | None = None) -> int:
@@ -149,11 +149,11 @@ class Tables:
         return self.opened.version(table, since)
 
     def newest(self, table: str, since: int) -> int:
-        """Return the table's latest version, asked anew, see `Opened.newest`."""
+        """Return the table's latest version, read from the log, see `Opened.newest`."""
         return self.opened.newest(table, since)
 
     def row_count(self, table: str, version: int | None = None) -> int:
-        """Return the number of rows of a table, at a version if one is given, from its log."""
+        """Return the number of rows of a table, by default of its latest version, from its log."""
         return int(pc.sum(self.opened.seen(table, version).actions["num_records"]).as_py() or 0)
 
     def file_count(self, table: str) -> int:
@@ -161,7 +161,7 @@ class Tables:
         return int(self.opened.seen(table).actions.num_rows)
 
     def has_files(self, table: str, version: int) -> bool:
-        """Return whether all files of a version are there; VACUUM deletes those that no later version has."""
+        """Return whether all files of a version are there; VACUUM deletes files that no later version has."""
         return all((self.path(table) / file).is_file() for file in self.opened.seen(table, version).sizes)
 
     def schema(self, table: str) -> Schema:
@@ -173,16 +173,15 @@ class Tables:
         return sql_types_of(self.schema(table))
 
     def read(self, table: str, version: int | None = None, *, filters: Filters | None = None) -> "DataFrame":
-        """Return rows of a table, at a version if one is given, as a Spark DataFrame.
+        """Return rows of a table, by default of its latest version, as a Spark DataFrame.
 
-        The table's log tells which files to read, by delta-rs: to find them, Delta's own reader runs Spark jobs over
-        the log at every read, which take a micro-batch more than reading what it wrote. Files that the filters rule
-        out are not opened.
+        delta-rs finds the files in the table's log. Delta's own reader runs Spark jobs over the log at every read,
+        which cost a micro-batch more than reading its own writes. Files that the filters rule out are not opened.
         """
         return scan(self.session(), self.opened.seen(table, version), filters or ())
 
     def frame(self, table: str, rows: pa.Table) -> "DataFrame":
-        """Return rows of a table that this process has, any of its columns, as a Spark DataFrame."""
+        """Return rows of a table that this process has, with any of its columns, as a Spark DataFrame."""
         from pyspark.sql.types import StructType  # noqa: PLC0415 - see above
 
         from tidemark.timeops.materialize import from_driver  # noqa: PLC0415
@@ -217,7 +216,7 @@ class Tables:
         return self.opened.seen(table, version).dataset
 
     def lowest_by_file(self, table: str, version: int, column: str) -> list[tuple[Any, int]]:
-        """Return the lowest value of a column and the number of rows of each file whose statistics tell both."""
+        """Return the lowest value of a column and the number of rows, for each file whose statistics have both."""
         files = self.opened.seen(table, version).actions
         lowest = f"min.{column}"
         if lowest not in files.column_names:

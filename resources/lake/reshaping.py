@@ -1,9 +1,9 @@
-"""Tables to which a changed spec gives other columns: new ones are null in the rows that are there, wider types cast.
+"""Tables that a changed spec reshapes: new columns are null in the rows that are there, wider types are cast.
 
-Here: which columns these are, and giving a table them. Not here: which changes of a spec are taken
+Here: finding these columns, and adding or casting them. Not here: which changes of a spec are allowed
 (timeops/spec/changes.py), columns that an earlier Tidemark wrote (migration.py).
 
-Both change no rows, so they are maintenance like joining small files. Rows with a wider type are written anew:
+Neither changes rows, so both are maintenance like joining small files. Rows with a wider type are written anew:
 Delta's own widening leaves them as they are and marks the table with a feature that few readers know.
 """
 
@@ -26,13 +26,13 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 
 def fit(lake: Lake, table: str, schema: "StructType", zone: str) -> bool:
-    """Give a table the columns and the wider types of a schema; other columns that it has stay.
+    """Add the new columns of a schema to a table, and widen its types; other columns of the table stay.
 
     Args:
         lake: The tables. No other run may be at work on them.
         table: The table.
         schema: The wanted columns.
-        zone: The zone in which days begin where dates become instants.
+        zone: The zone in which days begin if dates become instants.
 
     Returns:
         Whether rows were written anew.
@@ -55,7 +55,7 @@ def fit(lake: Lake, table: str, schema: "StructType", zone: str) -> bool:
 
 
 def _cast(value: pc.Expression, before: str, kind: pa.DataType, zone: str) -> pc.Expression:
-    """A value with a wider type; a day is the instant at which it begins, as where it is read as one."""
+    """Return a value cast to a wider type; a day becomes the instant at which it begins."""
     if before != "date":
         return value.cast(kind)
     midnight = pc.assume_timezone(value.cast(pa.timestamp("us")), zone, ambiguous="earliest", nonexistent="latest")

@@ -1,9 +1,9 @@
-"""Which rows of a table a replacement takes away and which it adds, so that the table's change feed tells rows.
+"""The rows that a replacement deletes and adds in a table, so that its change feed lists only these.
 
 Here: comparing old rows with new ones, and the files of both. Not here: commits (lake.py).
 
-Who reads the change feed of a commit is told all rows of the files that it adds and removes. So rows that go are put
-into files of their own first, by a commit that changes no rows, as those of OPTIMIZE do.
+The change feed of a commit lists all rows of the files that it adds and removes. So rows to delete are moved into
+files of their own first, by a commit that does not change rows, as OPTIMIZE does.
 """
 
 from collections.abc import Sequence
@@ -35,16 +35,16 @@ def has_change_feed(version: Version) -> bool:
 
 @dataclass(frozen=True)
 class RowChanges:
-    """What differs between the rows of a table that match filters, and those that are to stand in their place.
+    """The differences between the matching rows of a table and the rows that are to replace them.
 
-    Rows are compared by all columns but `_batch_id`: a row that is given again is no change.
+    Rows are compared by all columns but `_batch_id`: a row that comes again is not a change.
 
     Attributes:
         session: The session.
         version: The table.
         where: The filters.
         attempt: The attempt that writes.
-        rows: Old and new rows, each with what becomes of it.
+        rows: Old and new rows, each with its fate.
     """
 
     session: "SparkSession"
@@ -75,7 +75,7 @@ class RowChanges:
 
     @cached_property
     def files(self) -> Sequence[str]:
-        """The files of the table that hold rows to go, by their names in its log."""
+        """The files of the table that hold rows to delete, by their names in its log."""
         names = {row[0] for row in self._of(_GOES, _FILE).select(_FILE).distinct().collect()}
         found = [path for path in self.version.sizes if _name(path) in names]
         assert names == set(map(_name, found)), f"{names} are no files of {self.version.folder}"
@@ -86,11 +86,11 @@ class RowChanges:
         return self._write(self._of(_COMES))
 
     def going(self) -> DataFiles:
-        """Write the rows to go."""
+        """Write the rows to delete."""
         return self._write(self._of(_GOES))
 
     def staying(self) -> DataFiles:
-        """Write the other rows of the files that hold rows to go."""
+        """Write the other rows of the files that hold rows to delete."""
         from pyspark.sql import functions as F  # noqa: PLC0415
 
         others = rows_of_files(self.session, self.version, self.files)
@@ -111,12 +111,12 @@ class RowChanges:
 
 
 def _name(path: str) -> str:
-    """The name of a file, which no other file of the table has: Spark and delta-rs put a UUID into it."""
+    """Return the name of a file, which is unique in the table: Spark and delta-rs put a UUID into it."""
     return path.rpartition("/")[2]
 
 
 def _comparable(field: "StructField") -> "Column":
-    """A column as Spark can compare it: maps as text."""
+    """Return a column in a form that Spark can compare: maps as text."""
     from pyspark.sql import functions as F  # noqa: PLC0415
 
     from tidemark.timeops.expressions.try_expression import as_json  # noqa: PLC0415

@@ -1,6 +1,6 @@
-"""The columns of a Delta table: for creating it, for comparing it with what is wanted, for showing.
+"""The columns of a Delta table: to create it, to compare it with a wanted schema, to show it.
 
-Here: schemas as Delta's JSON has them. Not here: which columns a table has (tables.py, assets/schemas.py).
+Here: schemas as Delta's JSON has them. Not here: the choice of columns (tables.py, assets/schemas.py).
 """
 
 import json
@@ -24,31 +24,31 @@ _IN_SQL = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bi
 
 
 def delta_columns(schema: "StructType | pa.Schema") -> Columns:
-    """Return a schema as Delta's JSON has it, all columns nullable."""
+    """Return a schema as Delta's JSON, all columns nullable."""
     delta = Schema.from_arrow(schema) if isinstance(schema, pa.Schema) else Schema.from_json(schema.json())
     columns: Columns = _nullable(json.loads(delta.to_json()))
     return columns
 
 
 def types_of(schema: Schema) -> dict[str, str]:
-    """Return name and type of each column of a table, the type as Delta's JSON has it."""
+    """Return name and type of each column of a table, with types of Delta's JSON."""
     return _types(json.loads(schema.to_json()))
 
 
 def sql_types_of(schema: Schema) -> dict[str, str]:
-    """Return name and type of each column of a table, the type as Spark SQL writes it."""
+    """Return name and type of each column of a table, with types of Spark SQL."""
     return _sql_types(json.loads(schema.to_json()))
 
 
 @dataclass(frozen=True)
 class ColumnDifference:
-    """A column in which a table differs from what is wanted.
+    """A column in which a table differs from the wanted schema.
 
     Attributes:
         name: The column.
-        there: Its type in the table, as Spark SQL writes it; empty where the table lacks it.
-        wanted: The wanted type; empty where none is.
-        spelled: The name that differs from it in case only, under which the table has it; empty for none.
+        there: Its type in the table, in Spark SQL; empty if the table lacks it.
+        wanted: The wanted type; empty if the column is not wanted.
+        spelled: The name of the column in the table if it differs in case only; else empty.
     """
 
     name: str
@@ -65,7 +65,7 @@ class ColumnDifference:
 
 
 class OtherColumnsError(LakeError):
-    """A table is there with other columns than are wanted.
+    """The table exists with other columns than the wanted ones.
 
     Attributes:
         table: The table.
@@ -76,7 +76,7 @@ class OtherColumnsError(LakeError):
         self.table, self.columns = table, tuple(columns)
         super().__init__(
             f"{folder} has other columns: {'; '.join(one.sentence for one in columns)}.",
-            expected="the columns that the spec gives",
+            expected="the columns of the spec",
             remedy="Take the change of the spec back, or use another pipeline name or warehouse.",
         )
 
@@ -87,7 +87,7 @@ def differences(schema: Schema, wanted: Columns, *, of_both: bool = False) -> li
     Args:
         schema: The columns of the table.
         wanted: The wanted columns.
-        of_both: Look only at columns that both have.
+        of_both: Compare only columns that both have.
     """
     there = _sql_types(_nullable(json.loads(schema.to_json())))
     here = _sql_types(wanted)
@@ -99,7 +99,7 @@ def differences(schema: Schema, wanted: Columns, *, of_both: bool = False) -> li
 
 
 def misfits(schema: Schema, wanted: Columns) -> list[ColumnDifference]:
-    """Return the wanted columns that a table cannot be given: of a type that is no wider one, or in another case."""
+    """Return the wanted columns that a table cannot get: no wider type, or a name that differs in case only."""
     lowered = {name.lower(): name for name in _sql_types(json.loads(schema.to_json()))}
     spelled = [(name, kind, lowered.get(name.lower(), name)) for name, kind in _sql_types(wanted).items()]
     others = [ColumnDifference(name, "", kind, known) for name, kind, known in spelled if name != known]
@@ -114,7 +114,7 @@ def missing_fields(schema: Schema, wanted: Columns) -> list[Field]:
 
 
 def with_columns_of(schema: Schema, rows: pa.Table) -> pa.Table:
-    """Return rows with the columns of a table, in its order; those that the rows lack are null."""
+    """Return rows with the columns of a table, in its order; columns that the rows lack are null."""
     names = list(types_of(schema))
     if rows.column_names == names:
         return rows
@@ -126,7 +126,7 @@ def with_columns_of(schema: Schema, rows: pa.Table) -> pa.Table:
 
 
 def _nullable(schema: Any) -> Any:
-    """Return a schema in Delta's JSON with all that may be null declared so, and without comments."""
+    """Return a schema of Delta's JSON with all fields nullable, and without comments."""
     if isinstance(schema, dict):
         fixed = {"nullable": True, "containsNull": True, "valueContainsNull": True, "metadata": {}}
         return {key: fixed.get(key, _nullable(value)) for key, value in schema.items()}
@@ -136,7 +136,7 @@ def _nullable(schema: Any) -> Any:
 
 
 def _types(schema: Columns) -> dict[str, str]:
-    """Return name and type of each column, the type as Delta's JSON has it."""
+    """Return name and type of each column, with types of Delta's JSON."""
     return {
         field["name"]: field["type"] if isinstance(field["type"], str) else json.dumps(field["type"], sort_keys=True)
         for field in schema["fields"]
@@ -144,12 +144,12 @@ def _types(schema: Columns) -> dict[str, str]:
 
 
 def _sql_types(schema: Columns) -> dict[str, str]:
-    """Return name and type of each column, the type as Spark SQL writes it."""
+    """Return name and type of each column, with types of Spark SQL."""
     return {field["name"]: _sql_type(field["type"]) for field in schema["fields"]}
 
 
 def _sql_type(kind: Any) -> str:
-    """Return a type of Delta's JSON as Spark SQL writes it, such as `array<string>`."""
+    """Return a type of Delta's JSON in Spark SQL, such as `array<string>`."""
     if isinstance(kind, str):
         return _IN_SQL.get(kind, kind)
     if kind["type"] == "array":

@@ -1,8 +1,7 @@
-"""What may stand in the tables of a batch: the last commit, and what the attempt at work wrote.
+"""The rows that tables of a batch may hold: the last commit, and the writes of the attempt at work.
 
-Here: taking back what unfinished attempts wrote, and finding changes of rows that somebody else made. Maintenance
-changes no rows, so it stays. Not here: the log of a table (commits.py), who may work on a batch
-(batches/batch_log.py).
+Here: taking back the writes of unfinished attempts, and finding foreign changes of rows. Maintenance does not change
+rows, so it stays. Not here: the log of a table (commits.py), the lease of a batch (batches/batch_log.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ _TRIES = 20
 
 
 class ForeignChangeError(LakeError):
-    """Somebody else has changed rows of a table."""
+    """Another writer has changed rows of a table."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Change:
     entry: Entry
 
     def __str__(self) -> str:
-        """What was done, where and when."""
+        """Return the operation, the table and the time in words."""
         entry = self.entry
         rows = "" if entry.deleted is None else f", {entry.deleted:,} row{'' if entry.deleted == 1 else 's'} deleted"
         return f"{self.table}: version {entry.version}, {entry.operation} at {entry.at:%Y-%m-%d %H:%M:%S} UTC{rows}"
@@ -46,7 +45,7 @@ def same_rows(lake: Lake, table: str, committed: int, latest: int | None = None)
         lake: The tables.
         table: The table.
         committed: The version that was committed.
-        latest: The newest version, where it is known.
+        latest: The newest version, if it is known.
     """
     latest = lake.version(table) if latest is None else latest
     if latest <= committed:
@@ -55,7 +54,7 @@ def same_rows(lake: Lake, table: str, committed: int, latest: int | None = None)
 
 
 def prepare(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]:
-    """Take back what attempts without a commit have written, in every table.
+    """Take back the writes of attempts without a commit, in every table.
 
     Args:
         lake: The tables.
@@ -63,16 +62,16 @@ def prepare(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]
         attempt: The attempt that is to write.
 
     Returns:
-        The version of each table now: what the first write of the batch has to expect.
+        The new version of each table, which the first write of the batch expects.
 
     Raises:
-        ForeignChangeError: Somebody else has changed rows.
+        ForeignChangeError: Another writer has changed rows.
         FencedError: A later attempt has written.
     """
     looks = {table: _since(lake, table, version) for table, version in base.items()}
-    if found := _foreign(looks):  # of all tables, not of the first one alone
+    if found := _foreign(looks):  # of all tables, not only of the first
         raise foreign_error(lake, found)
-    for table, since in looks.items():  # and nothing is taken back before all may be
+    for table, since in looks.items():  # nothing is taken back before all may be
         _refuse_later(lake, table, since, attempt)
     return {table: take_back(lake, table, base[table], attempt, since=since) for table, since in looks.items()}
 
@@ -80,18 +79,18 @@ def prepare(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]
 def take_back(
     lake: Lake, table: str, base: int, attempt: int, *, foreign: bool = False, since: Since | None = None
 ) -> int:
-    """Take back what attempts without a commit have written to a table, in one commit if there is anything.
+    """Take back the writes of attempts without a commit to a table, in one commit if there are any.
 
     Args:
         lake: The tables.
         table: The table.
         base: Its version as of the last commit.
         attempt: The attempt that is to write.
-        foreign: Take back what somebody else has changed, too.
-        since: What was found of the table just now; by default it is looked at.
+        foreign: Take back changes of other writers, too.
+        since: The history of the table, if it was just read; by default it is read now.
 
     Returns:
-        The version that the table has now. It holds the rows of the last commit.
+        The new version of the table, which holds the rows of the last commit.
     """
 
     def choose(since: Since) -> list[int]:
@@ -103,19 +102,19 @@ def take_back(
 
 
 def keep_foreign(lake: Lake, table: str, base: int, attempt: int) -> int:
-    """Take back what attempts without a commit have written to a table, and keep what somebody else has changed.
+    """Take back the writes of attempts without a commit to a table, and keep changes of other writers.
 
     Args:
         lake: The tables.
         table: The table.
         base: Its version as of the last commit.
-        attempt: The attempt that is to commit the table as it is then.
+        attempt: The attempt that is to commit the result.
 
     Returns:
-        The version that the table has now.
+        The new version of the table.
 
     Raises:
-        LakeError: The change cannot be kept as it is.
+        LakeError: The changes cannot be kept unchanged.
     """
 
     def choose(since: Since) -> list[int]:
@@ -139,7 +138,7 @@ def keep_foreign(lake: Lake, table: str, base: int, attempt: int) -> int:
 
 
 def outputs(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]:
-    """Return the version of each table that a batch is to commit: the last commit and what this attempt wrote.
+    """Return the version of each table that a batch is to commit: the last commit and the writes of this attempt.
 
     Args:
         lake: The tables.
@@ -147,8 +146,8 @@ def outputs(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]
         attempt: The attempt that is to commit.
 
     Raises:
-        ForeignChangeError: Somebody else has changed rows.
-        ConflictError: Another attempt has written, or somebody has taken back what this one wrote.
+        ForeignChangeError: Another writer has changed rows.
+        ConflictError: Another attempt has written, or another writer has taken back a write of this one.
         FencedError: A later attempt has written.
     """
     versions = {}
@@ -161,7 +160,7 @@ def outputs(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]
         if others or attempt in since.lost:
             done = f"holds what attempt {others[0].attempt} wrote" if others else "lacks what this run wrote"
             raise ConflictError(
-                f"{lake.path(table)} {done}: somebody else has written it meanwhile.",
+                f"{lake.path(table)} {done}: another writer has changed it meanwhile.",
                 expected=f"the last commit, and what this run's attempt {attempt} wrote",
                 remedy="Nothing was committed. Run again: the next run removes it.",
             )
@@ -170,7 +169,7 @@ def outputs(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]
 
 
 def foreign_changes(lake: Lake, base: Mapping[str, int]) -> list[Change]:
-    """Return the changes of rows that somebody else has made since the last commit."""
+    """Return the changes of rows that other writers have made since the last commit."""
     return _foreign({table: _since(lake, table, version) for table, version in base.items()})
 
 
@@ -187,7 +186,7 @@ def _bring_back(
     *,
     since: Since | None = None,
 ) -> int:
-    """Bring back the first of the chosen versions whose files are there, whatever is written meanwhile."""
+    """Restore the first of the chosen versions whose files are there, whatever is written meanwhile."""
     for _ in range(_TRIES):
         since = since or _since(lake, table, base)
         _refuse_later(lake, table, since, attempt)
@@ -198,11 +197,11 @@ def _bring_back(
         try:
             return lake.restore(table, next(readable, versions[0]), expect=since.latest)
         except ConflictError:
-            since = None  # maintenance, or a late write: it is looked at anew
+            since = None  # maintenance, or a late write: look at the table again
     raise ConflictError(
         f"{lake.path(table)} changed under each of {_TRIES} tries to undo what an unfinished batch wrote.",
         expected="one run at a time",
-        remedy="See who writes this table, and run again.",
+        remedy="Find the program that writes this table, and run again.",
     )
 
 
@@ -228,10 +227,10 @@ def _refuse_later(lake: Lake, table: str, since: Since, attempt: int) -> None:
 
 
 def foreign_error(lake: Lake, changes: Sequence[Change]) -> ForeignChangeError:
-    """Return the error that names changes, and what to do about them."""
+    """Return the error that names changes, and the remedy."""
     return ForeignChangeError(
-        f"Rows of {lake.root.name} were changed by somebody else: {'; '.join(map(str, changes))}.",
+        f"Rows of {lake.root.name} were changed by another writer: {'; '.join(map(str, changes))}.",
         expected="rows that only Tidemark changes; OPTIMIZE, VACUUM and the like change none",
         remedy="`tidemark changes SPEC --accept TEXT` keeps the change and notes why in `batches`, as for a DELETE "
-        "that somebody asked for; `--take-back TEXT` restores what the last commit had. Then run again.",
+        "on request; `--take-back TEXT` restores what the last commit had. Then run again.",
     )

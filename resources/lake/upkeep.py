@@ -1,7 +1,8 @@
-"""Upkeep of a table: few files, in the order in which they are read, and no files that nobody reads any more.
+"""Upkeep of a table: few files, in the order in which they are read, and no files without a reader.
 
-Here: single tables. Not here: which tables, and what of them has to stay (pipelines/upkeep.py). It changes no rows,
-and may go on beside a run: what both have written is told apart by Delta, and whoever is later tries again.
+Here: single tables. Not here: the choice of tables, and of the versions that have to stay (pipelines/upkeep.py).
+Upkeep does not change rows, and may go on during a run: Delta keeps the commits of both apart, and the later one
+tries again.
 """
 
 import math
@@ -20,20 +21,20 @@ from tidemark.resources.places.place import files_below, relative
 FILE_BYTES = 64_000_000
 """Size of a file that is worth having; smaller ones are joined."""
 
-_FEW_FILES = 8  # small ones, that are left as they are: to join them would cost more than it spares
-_SORTED_BYTES = 256_000_000  # a larger table is not sorted anew
-_FORGOTTEN = timedelta(days=1)  # a file that is so old and in no version belongs to a write that has failed
+_FEW_FILES = 8  # small files that stay as they are: joining them would cost more than it saves
+_SORTED_BYTES = 256_000_000  # a larger table is not sorted
+_FORGOTTEN = timedelta(days=1)  # a file that is so old and belongs to no version comes from a failed write
 _TRIES = 5
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a table takes.
+    """The space that a table takes.
 
     Attributes:
         files: Data files of its latest version.
-        stored: Data files in its folder, of whatever version.
-        stored_bytes: Bytes of these.
+        stored: Data files in its folder, of any version.
+        stored_bytes: Bytes of these files.
         log_bytes: Bytes of its log.
         live_bytes: Bytes of the data files of its latest version.
     """
@@ -51,12 +52,12 @@ class Size:
 
     @property
     def of_old_versions(self) -> int:
-        """Bytes of data files that its latest version has no more."""
+        """Bytes of data files that its latest version no longer has."""
         return max(self.stored_bytes - self.live_bytes, 0)
 
 
 def size_of(lake: Lake, table: str) -> Size:
-    """Return what a table takes on disk."""
+    """Return the space that a table takes on disk."""
     folder = lake.path(table)
     data = stored_bytes(folder)
     log = sum(seen.st_size for _, seen in files_below(folder / "_delta_log", "*.*"))
@@ -67,15 +68,16 @@ def size_of(lake: Lake, table: str) -> Size:
 def compact(lake: Lake, table: str, by: str | None = None) -> bool:
     """Join the small files of a table, if there are many, in one commit.
 
-    Files that were written one after the other are joined, so that each has a short range of what grows with time.
+    Files that were written one after the other are joined, so that each has a short range of values that grow with
+    time.
 
     Args:
         lake: The tables.
         table: The table.
-        by: The column by which it is read, where that is another order. A table that is not large is sorted by it.
+        by: The column by which it is read, if that is another order. A table that is not large is sorted by it.
 
     Returns:
-        Whether there was anything to join, and it was joined: a run that always writes faster goes first.
+        Whether files were joined. A run that is faster every time goes first.
     """
     for _ in range(_TRIES):
         sizes = _file_sizes(lake, table)
@@ -99,7 +101,7 @@ def vacuum(lake: Lake, table: str, retain: timedelta, keep: Sequence[int]) -> in
     Args:
         lake: The tables.
         table: The table.
-        retain: For how long; whole hours, rounded up.
+        retain: That time, rounded up to whole hours.
         keep: Versions whose files stay, however long ago they were the latest.
 
     Returns:
@@ -114,10 +116,10 @@ def vacuum(lake: Lake, table: str, retain: timedelta, keep: Sequence[int]) -> in
     old = delta.vacuum(hours, enforce_retention_duration=False, full=full, keep_versions=versions)
     wanted = set(old)
     there = [seen.st_size for path, seen in files_below(folder, "**/*") if relative(path, folder) in wanted]
-    if not there:  # it names deleted ones, too
+    if not there:  # it also names deleted ones
         return 0
     freed: int = sum(there)
-    with suppress(CommitFailedError):  # the files are deleted; only the note of it in the log met another commit
+    with suppress(CommitFailedError):  # the files are deleted; only their note in the log met another commit
         delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=full, keep_versions=versions)
     return freed
 

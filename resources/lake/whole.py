@@ -1,7 +1,7 @@
-"""Whether tables are still as a commit left them: none is gone or older, and each has the files that its log names.
+"""Whole tables: none is missing or older than its commit, and each has the files that its log names.
 
-Here: looks at names, sizes and footers of files, which read no rows. Not here: logs that cannot be read (opened.py),
-rows that somebody else has changed (undoing.py).
+Here: checks of names, sizes and footers of files, which do not read rows. Not here: logs that cannot be read
+(opened.py), foreign changes of rows (undoing.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,15 +18,15 @@ from tidemark.timeops.errors import LakeError, first_line
 
 
 def ensure_whole(lake: Lake, committed: Mapping[str, int], base: Mapping[str, int]) -> None:
-    """Check that tables have what the last commit says.
+    """Check that tables hold what the last commit says.
 
     Args:
         lake: The tables.
         committed: The version of each table that the commit names.
-        base: The version of each whose files are read: maintenance may have come since.
+        base: The version of each whose files are read: there may be later maintenance.
 
     Raises:
-        LakeError: A table is gone or older, or a file of it is missing or damaged; the first one is named.
+        LakeError: A table is missing or older, or a file of it is missing or damaged; the first one is named.
     """
     for table, version in committed.items():
         _ensure_version(lake, table, version)
@@ -36,12 +36,12 @@ def ensure_whole(lake: Lake, committed: Mapping[str, int], base: Mapping[str, in
 
 
 def broken_tables(lake: Lake, committed: Mapping[str, int], base: Callable[[str, int], int]) -> dict[str, LakeError]:
-    """Return the tables that lack what the last commit says, each with what is wrong with it.
+    """Return the tables that lack what the last commit says, each with its error.
 
     Args:
         lake: The tables.
         committed: The version of each table that the commit names.
-        base: Returns the version of one whose files are read.
+        base: Returns the version of a table whose files are read.
     """
     found, stored = {}, _sizes_in(lake.root)
     for table, version in committed.items():
@@ -54,7 +54,7 @@ def broken_tables(lake: Lake, committed: Mapping[str, int], base: Callable[[str,
 
 
 def half_made(lake: Lake, tables: Sequence[str]) -> LakeError:
-    """Return the error of tables that were lost, and that a rebuild which did not end has begun to make anew."""
+    """Return the error for lost tables that an unfinished rebuild has begun to make anew."""
     folders = ", ".join(str(lake.path(table)) for table in tables)
     return LakeError(
         f"A rebuild was stopped while it made lost tables anew: {folders}.",
@@ -64,7 +64,7 @@ def half_made(lake: Lake, tables: Sequence[str]) -> LakeError:
 
 
 def _ensure_version(lake: Lake, table: str, version: int) -> None:
-    """Check that a table has come to a version."""
+    """Check that a table has reached a version."""
     if not lake.exists(table):
         raise _broken(lake, f"The table {lake.path(table)} is gone", f"its version {version}", table)
     latest = lake.version(table, version)
@@ -84,9 +84,9 @@ def _ensure_files(lake: Lake, table: str, version: int, stored: Mapping[str, int
 
 
 def ensure_log_is_not_older(lake: Lake, committed: Mapping[str, int], newest_attempt: Callable[[], int]) -> None:
-    """Check that no attempt has written of which the log of batches does not know.
+    """Check that the log of batches knows all attempts that have written.
 
-    To go on from such a log would take back what was committed since, as if it had never been.
+    To continue from an older log would take back all that was committed since, as if it had never been.
 
     Args:
         lake: The tables.
@@ -94,13 +94,13 @@ def ensure_log_is_not_older(lake: Lake, committed: Mapping[str, int], newest_att
         newest_attempt: Returns the newest attempt that the log of batches knows.
 
     Raises:
-        LakeError: One has.
+        LakeError: An attempt has written that the log does not know.
     """
     for table, version in committed.items():
         latest = lake.version(table, version) if lake.exists(table) else version
         entries = changes_since(lake.path(table), version, latest).left if latest > version else ()
         attempt = max((entry.attempt for entry in entries), default=0)
-        if attempt > newest_attempt():  # asked each time: a run may have begun meanwhile
+        if attempt > newest_attempt():  # looked up each time: a run may have begun meanwhile
             found = (
                 f"`batches` is older than {lake.path(table)}: it knows no attempt {attempt}, which wrote that table"
             )
@@ -108,18 +108,18 @@ def ensure_log_is_not_older(lake: Lake, committed: Mapping[str, int], newest_att
 
 
 def ensure_none_is_left(lake: Lake, log: str, tables: Iterable[str]) -> None:
-    """Check that no table has rows, as is so before the first batch.
+    """Check that no table has rows, as must be so before the first batch.
 
     Args:
         lake: The tables.
-        log: The table of batches, which is not there.
+        log: The table of batches, which does not exist.
         tables: The others.
 
     Raises:
-        LakeError: One has rows, and nothing says which rows of which tables belong together.
+        LakeError: One has rows, and it is unknown which rows of the tables belong together.
     """
     left = [table for table in tables if lake.exists(table) and lake.version(table) > 0]
-    if left and not lake.exists(log):  # looked at once more: a first run may have begun meanwhile
+    if left and not lake.exists(log):  # checked once more: a first run may have begun meanwhile
         found = f"The table {lake.path(log)} is gone, and there is still {', '.join(left)}"
         raise _broken(lake, found, "the log of batches, which says what of the other tables belongs together")
 
@@ -146,7 +146,7 @@ def _fault_of_stored(place: RemotePath, size: int, stored: Mapping[str, int]) ->
 
 
 def _fault(place: Path, size: int) -> str:
-    """Return what is wrong with a file by its size and its footer; empty where nothing is."""
+    """Return the fault of a file by its size and its footer; empty if there is none."""
     try:
         found = place.stat().st_size
         if found == size:

@@ -1,4 +1,5 @@
 """Places: folders and files of the file system, of an object store or of HDFS, and how each library reaches them.
 
-Here: what a text names, credentials, whether a store can be used. Not here: tables (../lake/), sources (../sources/).
+Here: the place that a text names, credentials, whether a store can be used. Not here: tables (../lake/), sources
+(../sources/).
 """

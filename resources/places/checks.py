@@ -1,6 +1,6 @@
-"""Whether a place can be used: no file is where a folder belongs; a store answers and refuses the second writer.
+"""Usable places: no file is in the place of a folder, and a store answers and refuses the second writer.
 
-Here: looking once for each process, and failures of stores in a person's words. Not here: options (credentials.py),
+Here: one check for each process, and failures of stores in the operator's words. Not here: options (credentials.py),
 files that are missing or damaged (sources/, lake/).
 """
 
@@ -17,7 +17,7 @@ from tidemark.resources.places.place import Place, RemotePath
 from tidemark.timeops.errors import LakeError, MachineError, SpecError
 from tidemark.timeops.locations import SCHEMES, SPELLINGS
 
-_PATIENCE = timedelta(seconds=8)  # whoever gave a wrong address is told within seconds
+_PATIENCE = timedelta(seconds=8)  # an operator who set a wrong address learns so within seconds
 _PROBE = "_tidemark/put_if_absent"
 _CODE = re.compile(r"<Code>(\w+)</Code>|\b(NoSuchBucket|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch)\b")
 _STORE_SIGNS = (
@@ -38,7 +38,7 @@ _AGAIN = "correct them and run again. Nothing was changed"
 
 
 class _Failure(NamedTuple):
-    """What a store, or a library on its behalf, says of a failure, and what a person is told."""
+    """A failure as a store or a library reports it, and its words for the operator."""
 
     signs: Sequence[str]
     found: str
@@ -63,7 +63,7 @@ _FAILURES = (
     _Failure(
         ("GCP credential error",),
         "The file of the account for {place} cannot be used.",
-        "the JSON file of an account, as Google gives it, on this machine",
+        "the JSON file of an account, as Google issues it, on this machine",
         _AGAIN,
     ),
     _Failure(
@@ -90,13 +90,13 @@ _FAILURES = (
         ),
         "{place} does not answer{endpoint}.",
         "a store that answers within seconds",
-        "check the endpoint, the region and the network, and run again: what was committed stands",
+        "check the endpoint, the region and the network, and run again: what was committed is kept",
     ),
     _Failure(
         ("AccessDenied", "403 Forbidden", "Status Code: 403", "AuthorizationPermissionMismatch", "AccessControl"),
         "{place} denies access{code}.",
         "the right to list, read, write and delete in the warehouse, and to list and read where sources are",
-        "let its owner grant them to this user, and run again: what was committed stands",
+        "ask its owner to grant them to this user, and run again: what was committed is kept",
     ),
 )
 
@@ -106,11 +106,11 @@ class StoreFailureError(MachineError):
 
 
 def failure_of_store(said: str, where: str = "") -> StoreFailureError | None:
-    """The error to raise where a failure is one of a store; None for every other.
+    """Return the error to raise if a failure is one of a store; None for every other.
 
     Args:
-        said: What the failure says. Nothing of it is shown but the code of the store: it may quote what was sent.
-        where: The bucket, where it is known.
+        said: The message of the failure. Only the code of the store is shown from it: it may quote what was sent.
+        where: The bucket, if it is known.
     """
     if not where and not any(sign in said for sign in _STORE_SIGNS):
         return None
@@ -138,7 +138,7 @@ def _code_in(said: str) -> str:
 
 
 def _endpoint(place: str) -> str:
-    """The address that was asked, where one was given."""
+    """Return the address that was asked, if one was set."""
     if urlsplit(place).scheme not in SCHEMES:
         return ""
     endpoint = urlsplit(address_of(place))
@@ -146,15 +146,15 @@ def _endpoint(place: str) -> str:
 
 
 def ensure_folder(place: Place, named: str, remedy: str) -> None:
-    """Check that no file is where a folder of the file system belongs, or on the way to it.
+    """Check that no file is in the place of a folder of the file system, or on the way to it.
 
     Args:
-        place: The folder, which need not be there; of a store nothing is checked.
-        named: What it is, for the reader.
-        remedy: How the reader names another one.
+        place: The folder, which need not exist; a store is not checked.
+        named: Its role, in words for the operator.
+        remedy: How the operator chooses another one.
 
     Raises:
-        SpecError: There is a file.
+        SpecError: A file is there.
     """
     if not isinstance(place, Path):
         return
@@ -170,13 +170,13 @@ def ensure_answers(place: Place) -> None:
     """Check that the store of a place answers and lets this process list; places of the file system pass.
 
     Raises:
-        StoreFailureError: It does not.
+        StoreFailureError: The store does not answer, or refuses.
     """
     if isinstance(place, RemotePath):
         _ensure_answers(place.root, place.key)
 
 
-@cache  # a store that answered once is asked no more: later failures tell of themselves
+@cache  # a store that answered once is not asked again: later failures show by themselves
 def _ensure_answers(root: str, key: str) -> None:
     try:
         store_with(root, _PATIENCE).directly_in(key)
@@ -185,13 +185,13 @@ def _ensure_answers(root: str, key: str) -> None:
 
 
 def ensure_put_if_absent(warehouse: Place) -> None:
-    """Check that two runs never write together there: of two that put the same file, one is refused.
+    """Check that two runs never both write there: if two put the same file, the store refuses one.
 
-    A small file stays in the warehouse; where it is, one request tells.
+    A small file stays in the warehouse; if it exists, one request is enough.
 
     Raises:
         LakeError: The store lets both write.
-        StoreFailureError: It cannot be asked.
+        StoreFailureError: The store cannot be asked.
     """
     if isinstance(warehouse, RemotePath):
         _ensure_put_if_absent(warehouse)

@@ -1,10 +1,10 @@
-"""How a store is reached: its options, found in one place, and handed to each library in its own words.
+"""Access to a store: its options, found in one place, and passed to each library under its own names.
 
-Here: options by the names that delta-rs has for them (`storage_options`), from a file, the environment or Spark's
-settings; and the same for delta-rs, obstore and Arrow. Not here: for Spark (hadoop.py), what a store can do
+Here: options by their names in delta-rs (`storage_options`), from a file, the environment or Spark's settings; and
+the same for delta-rs, obstore and Arrow. Not here: options for Spark (hadoop.py), the operations of a store
 (stores.py), whether it can be used (checks.py).
 
-What these functions return holds secrets: it goes to a library, and into no message, plan, table or log.
+The results of these functions hold secrets: they go to a library, and into no message, plan, table or log.
 """
 
 import os
@@ -22,7 +22,7 @@ import yaml
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.locations import parts_of_url
 
-if TYPE_CHECKING:  # who has all on the file system must not wait for these
+if TYPE_CHECKING:  # a process that uses only the file system must not wait for these
     from pyarrow.fs import FileSystem
 
     from tidemark.resources.places.stores import Store
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # who has all on the file system must not wait for these
 NAMED_OPTIONS = "TIDEMARK_STORAGE_OPTIONS"
 """Variable that names a YAML file: options by bucket, `s3://bucket: {aws_access_key_id: …}`."""
 PATIENCE = timedelta(seconds=30)
-"""So long a request to a store that fails is tried again."""
+"""How long a failing request to a store is tried again."""
 
 Options = dict[str, str]
 
@@ -67,11 +67,11 @@ _IN_ENVIRONMENT = {
     ),
     "hdfs": (),
 }
-# Of delta-rs alone: else two runs could commit one version, whatever a user has set.
+# Set for delta-rs alone: otherwise two runs could commit one version, whatever a user has set.
 _COMMITS: Mapping[str, str] = {"aws_conditional_put": "etag", "aws_s3_allow_unsafe_rename": "false"}
 ADDRESSES = ("aws_endpoint_url", "google_base_url", "azure_endpoint")
 _ADDRESS = re.compile(r"https?://(?:[\w.-]+|\[[\da-fA-F:]+\])(?::\d+)?(?:/[\w./-]*)?")
-IN_SPARK = {  # of one bucket, behind `fs.s3a.bucket.<bucket>.`
+IN_SPARK = {  # of one bucket, after `fs.s3a.bucket.<bucket>.`
     "aws_access_key_id": "access.key",
     "aws_secret_access_key": "secret.key",
     "aws_session_token": "session.token",
@@ -83,9 +83,9 @@ _GOOGLE_ACCOUNT = "GOOGLE_APPLICATION_CREDENTIALS"
 
 
 def options_of(root: str) -> Options:
-    """Return the options of a store by delta-rs's names: of its entry in the named file, else of the environment.
+    """Return the options of a store by delta-rs's names: from its entry in the named file, else the environment.
 
-    What neither says is taken from Spark's settings, `spark.hadoop.fs.s3a.…` of spark-defaults.conf.
+    Options that neither sets are taken from Spark's settings, `spark.hadoop.fs.s3a.…` of spark-defaults.conf.
 
     Args:
         root: URL of the bucket or container.
@@ -99,17 +99,17 @@ def options_of(root: str) -> Options:
 
 
 def _checked(options: Options) -> Options:
-    """The same options, if all libraries can take them: a malformed address would end this process."""
+    """Return the same options, if all libraries can take them: a malformed address would end this process."""
     for name in ADDRESSES:
         if name in options and not _ADDRESS.fullmatch(options[name]):
             raise SpecError(
-                f"{name.upper()} is no address: {options[name].rpartition('@')[2]}",  # before it stand secrets
+                f"{name.upper()} is not an address: {options[name].rpartition('@')[2]}",  # secrets come before it
                 expected="an address such as https://store.example.com",
                 remedy=f"correct the variable, or the option in the file that {NAMED_OPTIONS} names",
             )
     if _LOCK in options:
         raise SpecError(
-            f"{_LOCK.upper()} is set, but delta-rs has no lock any more: two runs could write the same commit.",
+            f"{_LOCK.upper()} is set, but delta-rs no longer has a lock: two runs could write the same commit.",
             expected="a store with conditional puts, which needs no lock",
             remedy=f"unset it, or take it out of the file that {NAMED_OPTIONS} names",
         )
@@ -123,7 +123,7 @@ def _checked(options: Options) -> Options:
 
 
 def address_of(root: str) -> str:
-    """Return the address of a store that is named by an option; empty where none is."""
+    """Return the address of a store that an option names; empty if no option does."""
     found = options_of(root)
     return next((found[name] for name in ADDRESSES if name in found), "")
 
@@ -133,7 +133,7 @@ def _renamed(options: Mapping[str, str]) -> Options:
 
 
 def _named(root: str) -> Mapping[str, str]:
-    """The options that the file has for a store; `${NAME}` in a value stands for that variable of the environment."""
+    """Return the options of a store in the file; `${NAME}` in a value is replaced by that environment variable."""
     file = os.environ.get(NAMED_OPTIONS)
     if not file:
         return {}
@@ -146,15 +146,15 @@ def _read_named(file: str) -> Mapping[str, Mapping[str, str]]:
     try:
         found = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        why = getattr(error, "strerror", None) or "it is no YAML"  # YAML's own words quote the file, secrets and all
+        why = getattr(error, "strerror", None) or "it is not YAML"  # YAML's own words quote the file's secrets
         raise _wrong_file(file, why) from None
     if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
-        raise _wrong_file(file, "it is no mapping of buckets")
+        raise _wrong_file(file, "it is not a mapping of buckets")
     return {_root_of(str(root)): options for root, options in found.items()}
 
 
 def _root_of(url: str) -> str:
-    """The URL of a bucket with the scheme that it has here, however it was written."""
+    """Return the URL of a bucket with the scheme that Tidemark uses, however it was written."""
     parts = parts_of_url(url.rstrip("/"))
     return url if parts is None else f"{parts[0]}://{parts[1]}"
 
@@ -168,7 +168,7 @@ def _wrong_file(file: str, why: str) -> SpecError:
 
 
 def delta_options(root: str) -> Options:
-    """Return the options as delta-rs takes them: it commits by the store's own put-if-absent."""
+    """Return the options for delta-rs, which commits by the store's own put-if-absent."""
     found, scheme = _with_http(root), urlsplit(root).scheme
     if scheme != "hdfs":
         found["retry_timeout"] = f"{PATIENCE.total_seconds():g}s"
@@ -176,7 +176,7 @@ def delta_options(root: str) -> Options:
 
 
 def _with_http(root: str) -> Options:
-    """The options of a store; who names an address without TLS has allowed it."""
+    """Return the options of a store; an address without TLS allows HTTP."""
     found = options_of(root)
     if any(found.get(name, "").startswith("http://") for name in ADDRESSES):
         found["allow_http"] = "true"
@@ -195,7 +195,7 @@ def store_at(root: str) -> "Store":
 
 
 def store_with(root: str, patience: timedelta) -> "Store":
-    """Return the store, whose requests are tried again for so long."""
+    """Return the store, whose requests are tried again for that long."""
     return _opened(root, tuple(sorted(_with_http(root).items())), patience)
 
 
@@ -213,7 +213,7 @@ def _opened(root: str, options: tuple[tuple[str, str], ...], patience: timedelta
 
 
 def arrow_files(root: str) -> "FileSystem":
-    """Return the store as Arrow reads it; paths begin with the bucket."""
+    """Return the store as a file system of Arrow; paths begin with the bucket."""
     import pyarrow.fs as files  # noqa: PLC0415 - see above
 
     found, host = options_of(root), urlsplit(root).netloc
@@ -243,7 +243,7 @@ def arrow_files(root: str) -> "FileSystem":
 
 
 def _of_azure_in_arrow(options: Options) -> dict[str, str]:
-    """Who asks, as Arrow has it, which takes one answer; and where an emulator is, which has both protocols there."""
+    """Return the credential for Arrow, which takes one kind, and the address of an emulator for both protocols."""
     if key := options.get("azure_storage_account_key"):
         found = {"account_key": key}
     else:
@@ -258,13 +258,13 @@ def _of_azure_in_arrow(options: Options) -> dict[str, str]:
 
 
 def is_open(options: Options) -> bool:
-    """Whether everybody may read, so that nobody signs."""
+    """Return whether everyone may read, so that requests are not signed."""
     return any(options.get(f"{whose}_skip_signature", "").lower() == "true" for whose in ("aws", "google"))
 
 
-@cache  # for each account once, as it changes the environment for a moment
+@cache  # once for each account, as it changes the environment for a moment
 def _google_files(account: str | None, address: str, anonymous: bool) -> "FileSystem":
-    """Google's store as Arrow reads it. Arrow takes an account from the environment only, when it is opened."""
+    """Return Google's store for Arrow, which reads an account only from the environment, when it is opened."""
     import pyarrow.fs as files  # noqa: PLC0415 - see above
 
     before = os.environ.get(_GOOGLE_ACCOUNT)
@@ -286,7 +286,7 @@ def _google_files(account: str | None, address: str, anonymous: bool) -> "FileSy
 
 
 def _in_spark_defaults(root: str) -> Options:
-    """What Spark's settings say of a bucket of S3."""
+    """Return Spark's settings for a bucket of S3."""
     if not root.startswith("s3://"):
         return {}
     said, bucket = spark_defaults(), urlsplit(root).netloc
@@ -302,7 +302,7 @@ def _in_spark_defaults(root: str) -> Options:
 
 
 def spark_defaults() -> dict[str, str]:
-    """Return what `spark-defaults.conf` says: names and values, with blanks or `=` between them."""
+    """Return the names and values of `spark-defaults.conf`, which have blanks or `=` between them."""
     try:
         text = defaults_file().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -312,7 +312,7 @@ def spark_defaults() -> dict[str, str]:
 
 
 def defaults_file() -> Path:
-    """Return where Spark looks for it."""
+    """Return the path where Spark looks for it."""
     folder = os.environ.get("SPARK_CONF_DIR")
     if folder:
         return Path(folder, "spark-defaults.conf")

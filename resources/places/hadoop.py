@@ -1,9 +1,9 @@
-"""The options of stores as Spark takes them: settings of Hadoop's clients, in the session that uses them.
+"""The options of stores for Spark: settings of Hadoop's clients, in the session that uses them.
 
-Here: one mapping for each store. Not here: where options come from (credentials.py), which jars the clients are in
+Here: one mapping for each store. Not here: the origin of options (credentials.py), the jars of the clients
 (../spark/delta_jars.py).
 
-What these functions return holds secrets, as in credentials.py.
+The results of these functions hold secrets, as in credentials.py.
 """
 
 from collections.abc import Iterable
@@ -22,14 +22,14 @@ from tidemark.timeops.errors import SpecError
 _S3A = "org.apache.hadoop.fs.s3a"
 _ABFS = "org.apache.hadoop.fs.azurebfs.oauth2"
 _RETRIES = "5"  # of Azure's client, with longer waits each time: half a minute instead of many
-_HIDDEN = r"(?i)url|account\.key"  # Spark blanks out secrets and tokens by itself, and not Azure's keys
+_HIDDEN = r"(?i)url|account\.key"  # Spark masks secrets and tokens by itself, but not Azure's keys
 _LOGIN = "https://login.microsoftonline.com"
 
 
 def hadoop_settings(roots: Iterable[str]) -> Options:
-    """Return the options of stores as Spark's sessions take them: settings of Hadoop's file systems, by bucket.
+    """Return the options of stores for Spark's sessions: settings of Hadoop's file systems, by bucket.
 
-    A session hands them on to whatever reads and writes for it: in this process, on a cluster, on a server.
+    A session passes them to all that read and write for it: in this process, on a cluster, on a server.
 
     Raises:
         SpecError: Two buckets of Google have different accounts: Hadoop's client takes one.
@@ -66,7 +66,7 @@ def _of_s3a(options: Options, prefix: str) -> Options:
 
 
 def _of_gs(options: Options) -> Options:
-    """Of Google's store; Hadoop's client of it asks no address but Google's."""
+    """Return the settings of Google's store; Hadoop's client of it uses no address but Google's."""
     if is_open(options):
         return {"fs.gs.auth.type": "UNAUTHENTICATED"}
     if file := options.get("google_service_account"):
@@ -76,7 +76,7 @@ def _of_gs(options: Options) -> Options:
         }
     if "spark.hadoop.fs.gs.auth.type" in spark_defaults():
         return {}
-    return {"fs.gs.auth.type": "APPLICATION_DEFAULT"}  # of the client itself only the role of the machine
+    return {"fs.gs.auth.type": "APPLICATION_DEFAULT"}  # the client itself knows only the role of the machine
 
 
 def _two_accounts(root: str) -> SpecError:
@@ -88,7 +88,7 @@ def _two_accounts(root: str) -> SpecError:
 
 
 def _of_abfss(options: Options, account: str) -> Options:
-    """Of one storage account of Azure, by its full name."""
+    """Return the settings of one storage account of Azure, by its full name."""
     settings: Options = {}
     if key := options.get("azure_storage_account_key"):
         settings = {"account.auth.type": "SharedKey", "account.key": key}
@@ -105,11 +105,11 @@ def _of_abfss(options: Options, account: str) -> Options:
         if client := options.get("azure_storage_client_id"):  # of a machine with several identities
             settings["account.oauth2.client.id"] = client
     endpoint = urlsplit(options.get("azure_endpoint", ""))
-    if endpoint.path.strip("/"):  # the account is part of the path, as emulators have it: of Blob storage only
+    if endpoint.path.strip("/"):  # the account is part of the path, as in emulators: for Blob storage only
         settings |= {"abfs.endpoint": endpoint.netloc, "account.hns.enabled": "false"}
         settings |= {"fns.account.service.type": "BLOB"}
     found = {f"fs.azure.{name}.{account}": value for name, value in settings.items()}
     found |= {"fs.azure.io.retry.max.retries": _RETRIES, "spark.sql.redaction.options.regex": _HIDDEN}
-    if endpoint.scheme == "http":  # its other HTTP client wants a certificate in any case
+    if endpoint.scheme == "http":  # its other HTTP client always wants a certificate
         found |= {"fs.azure.always.use.https": "false", "fs.azure.networking.library": "JDK_HTTP_URL_CONNECTION"}
     return found

@@ -1,9 +1,9 @@
 """A place: a folder or a file, named by a path of the file system or by the URL of a store.
 
-Here: what a text names, and `RemotePath`, which answers for a store what `pathlib.Path` answers for the file system.
-Not here: what a store can do (stores.py), how it is reached (credentials.py).
+Here: the place that a text names, and `RemotePath`, which is for a store what `pathlib.Path` is for the file system.
+Not here: the operations of a store (stores.py), access to it (credentials.py).
 
-Of a place on the file system nothing of this is in the way: it is a `Path`.
+A place on the file system is a plain `Path`.
 """
 
 import os
@@ -20,15 +20,15 @@ from tidemark.resources.places.credentials import address_of, arrow_files, delta
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.locations import SCHEMES, has_secret, parts_of_url
 
-if TYPE_CHECKING:  # who has all on the file system must not wait for the library of stores
+if TYPE_CHECKING:  # a process that uses only the file system must not wait for the library of stores
     from tidemark.resources.places.stores import Store, Stored
 
 
 @dataclass(frozen=True, order=True)
 class RemotePath:
-    """A folder or a file of a store. Names are as those of `pathlib.Path`, and mean the same.
+    """A folder or a file of a store. Its members have the names and meanings of `pathlib.Path`.
 
-    A folder is there as long as a file lies in it.
+    A folder exists as long as it holds a file.
 
     Attributes:
         root: URL of the bucket, container or name node.
@@ -51,17 +51,17 @@ class RemotePath:
 
     @property
     def name(self) -> str:
-        """The last part of the key; of a root that of the bucket."""
+        """The last part of the key; for a root the bucket."""
         return PurePosixPath(self.key).name or self.root.rpartition("/")[2]
 
     @property
     def stem(self) -> str:
-        """The name without its ending."""
+        """The name without its suffix."""
         return PurePosixPath(self.key).stem
 
     @property
     def suffix(self) -> str:
-        """The ending of the name, with its dot."""
+        """The ending of the name, including its dot."""
         return PurePosixPath(self.key).suffix
 
     @property
@@ -71,7 +71,7 @@ class RemotePath:
 
     @property
     def parent(self) -> "RemotePath":
-        """The folder that it lies in; the root is its own."""
+        """The folder that holds it; the root is its own parent."""
         return RemotePath(self.root, "/".join(PurePosixPath(self.key).parts[:-1]))
 
     @property
@@ -88,18 +88,18 @@ class RemotePath:
         """Return the path from a folder above.
 
         Raises:
-            ValueError: It is none.
+            ValueError: The other place is not above this one.
         """
         if self.root != other.root:
             raise ValueError(f"{self} is not below {other}")
         return PurePosixPath(self.key).relative_to(other.key)
 
     def is_relative_to(self, other: object) -> bool:
-        """Tell whether a place is this one or above it."""
+        """Return whether another place is this one or above it."""
         return isinstance(other, RemotePath) and other in (self, *self.parents)
 
     def absolute(self) -> "RemotePath":
-        """Return itself: a URL says all."""
+        """Return itself: a URL is always absolute."""
         return self
 
     def as_posix(self) -> str:
@@ -108,14 +108,14 @@ class RemotePath:
 
     @property
     def store(self) -> "Store":
-        """The store."""
+        """The store that holds it."""
         return store_at(self.root)
 
     def stat(self) -> "Stored":
         """Return size and time of a file.
 
         Raises:
-            FileNotFoundError: There is none.
+            FileNotFoundError: The file does not exist.
         """
         found = self.store.head(self.key)
         if found is None:
@@ -123,15 +123,15 @@ class RemotePath:
         return found
 
     def is_file(self) -> bool:
-        """Tell whether a file is there."""
+        """Return whether a file is there."""
         return bool(self.key) and self.store.head(self.key) is not None
 
     def is_dir(self) -> bool:
-        """Tell whether it is a folder with a file in it."""
+        """Return whether it is a folder that holds a file."""
         return next(iter(self.store.under(self.key)), None) is not None
 
     def exists(self) -> bool:
-        """Tell whether it is there, as a file or a folder."""
+        """Return whether it exists, as a file or a folder."""
         return self.is_file() or self.is_dir()
 
     def read_bytes(self) -> bytes:
@@ -143,11 +143,11 @@ class RemotePath:
         return self.read_bytes().decode(encoding, errors)
 
     def write_bytes(self, data: bytes) -> None:
-        """Write a file whole."""
+        """Write bytes as a whole file."""
         self.store.put(self.key, data)
 
     def write_text(self, text: str, encoding: str = "utf-8") -> None:
-        """Write a file whole."""
+        """Write text as a whole file."""
         self.write_bytes(text.encode(encoding))
 
     def open(self, mode: str = "rb") -> IO[bytes]:  # noqa: ARG002 - as Path has it
@@ -161,12 +161,12 @@ class RemotePath:
         self.store.delete([self.key])
 
     def glob(self, pattern: str) -> Iterator["RemotePath"]:
-        """Give the files below that a pattern means, with `**` for any depth; folders are not among them."""
+        """Yield the files below that match a pattern, with `**` for any depth, without folders."""
         for _, place in self.listed(pattern):
             yield place
 
     def listed(self, pattern: str) -> Iterator[tuple["Stored", "RemotePath"]]:
-        """Give the same with what the store says of each."""
+        """Yield the files below that match a pattern, each with its entry in the listing of the store."""
         fixed, wild = _fixed(pattern)
         folder = self.joinpath(fixed)
         is_flat = len(wild) == 1 and wild[0] != "**"
@@ -202,7 +202,7 @@ def place_of(named: "str | PathLike[str] | Place") -> Place:
         return Path(unquote(f"/{key}"))
     if scheme not in SCHEMES or not host or ".." in key.split("/") or has_secret(text):
         raise SpecError(
-            "A URL with a user or a secret in it names no place" if has_secret(text) else f"{text} names no place",
+            "A URL with a user or a secret in it is not a place" if has_secret(text) else f"{text} is not a place",
             expected=f"a path, or a URL with one of {', '.join(f'{one}://' for one in SCHEMES)}, such as "
             "s3://bucket/folder",
             remedy="correct the URL",
@@ -211,36 +211,36 @@ def place_of(named: "str | PathLike[str] | Place") -> Place:
 
 
 def is_url(text: str) -> bool:
-    """Tell whether a text is a URL, and no path of the file system."""
+    """Return whether a text is a URL rather than a path of the file system."""
     return parts_of_url(text) is not None
 
 
 def roots_of(places: "Iterable[str | Place]") -> tuple[str, ...]:
-    """Return the stores among places, in order, each once."""
+    """Return the stores of places, in order, each once."""
     found = (place_of(one) for one in places if not isinstance(one, str) or is_url(one))
     return tuple(sorted({place.root for place in found if isinstance(place, RemotePath)}))
 
 
 def is_remote(place: Place) -> TypeGuard[RemotePath]:
-    """Tell whether a place is in a store."""
+    """Return whether a place is in a store."""
     return isinstance(place, RemotePath)
 
 
 def path_in_store(place: RemotePath) -> str:
-    """Return the path as libraries take it that know the store: bucket or container, and key."""
+    """Return the path for libraries that know the store: bucket or container, and key."""
     host = place.root.partition("://")[2].partition("@")[0]
     bucket = "" if place.root.startswith("hdfs://") else host
     return f"{bucket}/{place.key}".rstrip("/")
 
 
 def delta_place(place: Place) -> dict[str, Any]:
-    """Return where a table is as the functions of delta-rs take it: its URI, and how its store is reached."""
+    """Return the location of a table for delta-rs: its URI, and the options of its store."""
     options = delta_options(place.root) if isinstance(place, RemotePath) else None
     return {"table_uri": str(place), "storage_options": options}
 
 
 def spark_url(place: Place) -> str:
-    """Return the URL as Spark takes it, whatever its default file system is; of S3 that of Hadoop's client."""
+    """Return the URL for Spark, whatever its default file system is; for S3 with the scheme of Hadoop's client."""
     if isinstance(place, Path):
         return f"file://{place.absolute()}"
     if place.root.startswith("s3://"):
@@ -253,7 +253,7 @@ def relative(place: Place, folder: Place) -> str:
     """Return the path of a place from a folder above.
 
     Raises:
-        ValueError: It is not below.
+        ValueError: The place is not below the folder.
     """
     if isinstance(place, Path) and isinstance(folder, Path):
         return place.relative_to(folder).as_posix()
@@ -263,17 +263,17 @@ def relative(place: Place, folder: Place) -> str:
 
 
 def in_delta(place: Place) -> str:
-    """Return where a table is as Delta in Spark takes it."""
+    """Return the location of a table for Delta in Spark."""
     return str(place) if isinstance(place, Path) else spark_url(place)
 
 
 def resolved(place: Place) -> Place:
-    """Return a place by its full name, without links."""
+    """Return a place with its full name, without links."""
     return place.resolve() if isinstance(place, Path) else place
 
 
 def remove_tree(folder: Place) -> None:
-    """Delete a folder and all in it, as far as that goes."""
+    """Delete a folder and all in it, as far as possible."""
     if isinstance(folder, Path):
         shutil.rmtree(folder, ignore_errors=True)
         return
@@ -284,7 +284,7 @@ def remove_tree(folder: Place) -> None:
 
 
 def copy_file(file: Place, target: Place) -> None:
-    """Give a file that never changes a second name: a link where the file system has them, else a copy.
+    """Make a second name for a file that never changes: a link if the file system has them, else a copy.
 
     Both are on the file system, or in the same store.
     """
@@ -312,7 +312,7 @@ def _copy_in_store(file: RemotePath, target: RemotePath) -> None:
 
 
 def files_below(folder: Place, pattern: str) -> Iterator[tuple[Place, Any]]:
-    """Give files that a glob from a folder means, each with size and time as `os.stat` names them."""
+    """Yield the files that a glob from a folder matches, each with size and time named as by `os.stat`."""
     if isinstance(folder, Path):
         for path in folder.glob(pattern):
             yield path, path.stat()
@@ -322,10 +322,10 @@ def files_below(folder: Place, pattern: str) -> Iterator[tuple[Place, Any]]:
 
 
 def names_in(folder: Place) -> list[str]:
-    """Return the names of the files in a folder; none where there is no folder.
+    """Return the names of the files in a folder; none if the folder does not exist.
 
     Raises:
-        OSError: It cannot be listed.
+        OSError: The folder cannot be listed.
     """
     if isinstance(folder, RemotePath):
         return [PurePosixPath(one.key).name for one in folder.store.directly_in(folder.key)[1]]
@@ -336,7 +336,7 @@ def names_in(folder: Place) -> list[str]:
 
 
 def write_whole(file: Place, text: str) -> None:
-    """Write a file whole, or not at all: somebody may have the last one open."""
+    """Write a file whole, or not at all: another process may have the old one open."""
     if isinstance(file, RemotePath):
         file.write_text(text)
         return
@@ -347,14 +347,14 @@ def write_whole(file: Place, text: str) -> None:
 
 
 def _fixed(pattern: str) -> tuple[str, Sequence[str]]:
-    """The folder of a pattern before its first wildcard, and the parts of the rest."""
+    """Return the folder of a pattern before its first wildcard, and the parts of the rest."""
     parts = PurePosixPath(pattern).parts
     wild = next((n for n, part in enumerate(parts) if any(sign in part for sign in "*?[")), len(parts) - 1)
     return "/".join(parts[:wild]), parts[wild:]
 
 
 def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether the parts of a path match those of a glob."""
+    """Return whether the parts of a path match those of a glob."""
     if not pattern:
         return not parts
     if pattern[0] == "**":

@@ -1,7 +1,7 @@
-"""What a store of objects can do: get, put, list and delete; one class for object stores, one for HDFS.
+"""The operations of a store: get, put, list and delete, in one class for object stores and one for HDFS.
 
-Here: their libraries, and their failures as the errors that Python has for files. Not here: names of places
-(place.py), credentials (credentials.py), what is said to a person (checks.py).
+Here: the libraries of stores, and their failures as Python's errors for files. Not here: names of places (place.py),
+credentials (credentials.py), messages to the operator (checks.py).
 """
 
 import io
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 BUFFER_BYTES = 4 << 20
-"""So much of a file is asked for at once."""
+"""How much of a file is asked for at once."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class StoreError(OSError):
-    """A store refused, or did not answer. The text is the library's: `checks.in_words` tells it to a person."""
+    """A store refused, or did not answer. The text is the library's; `checks.in_words` puts it in plain words."""
 
 
 class OddKeyError(StoreError):
@@ -48,7 +48,7 @@ class Stored:
     Attributes:
         key: Its path below the root of the store.
         st_size: Bytes.
-        st_mtime_ns: When it was written, nanoseconds since the epoch.
+        st_mtime_ns: Time of the last write, nanoseconds since the epoch.
     """
 
     key: str
@@ -57,7 +57,7 @@ class Stored:
 
     @property
     def st_mtime(self) -> float:
-        """When it was written, seconds since the epoch."""
+        """Time of the last write, seconds since the epoch."""
         return self.st_mtime_ns / 1e9
 
 
@@ -68,25 +68,25 @@ class Store(Protocol):
         """Return all bytes of a file."""
 
     def part(self, key: str, start: int, end: int) -> bytes:
-        """Return the bytes of a file from one position to another."""
+        """Return the bytes of a file between two positions."""
 
     def put(self, key: str, data: bytes, *, new: bool = False) -> None:
         """Write a file whole; with `new` only if there is none, which the store decides."""
 
     def head(self, key: str) -> Stored | None:
-        """Return what is known of a file, None where there is none."""
+        """Return the entry of a file, None if there is none."""
 
     def under(self, folder: str) -> Iterator[Stored]:
-        """Give all files in a folder, at any depth."""
+        """Yield all files in a folder, at any depth."""
 
     def directly_in(self, folder: str) -> tuple[list[str], list[Stored]]:
-        """Return the folders and the files that lie directly in a folder."""
+        """Return the folders and the files directly in a folder."""
 
     def names_from(self, folder: str, name: str) -> Iterator[str]:
-        """Give the names of the files in a folder that come behind one in the order of their characters."""
+        """Yield the names of the files in a folder that come after a name, in the order of their characters."""
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete files; it is no failure that one is not there."""
+        """Delete files; a missing file is not an error."""
 
 
 @contextmanager
@@ -114,8 +114,8 @@ class ObjectStore:
         root: URL of the bucket or container.
         config: Options of the store, as obstore names them.
         client: Options of its HTTP client.
-        patience: How long a request is tried again.
-        files: Opens the store by Arrow, which lists every key. It is slower, and asked only where there are odd ones.
+        patience: The time for which a request is tried again.
+        files: Opens the store by Arrow, which lists every key. It is slower, and used only for odd keys.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class ObjectStore:
     ) -> None:
         self._bucket, self._files = urlsplit(root).netloc.partition("@")[0], files
         retries: Any = {"retry_timeout": patience}
-        with _as_errors_of_files():  # a file with an account is read here
+        with _as_errors_of_files():  # reads the file of an account
             self._store: Any = from_url(root, config=config, client_options=client, retry_config=retries)  # type: ignore[call-overload]
 
     def get(self, key: str) -> bytes:
@@ -177,7 +177,7 @@ class ObjectStore:
         return list(found["common_prefixes"]), [_stored(one) for one in found["objects"]]
 
     def _listed_by_arrow(self, folder: str, *, recursive: bool) -> tuple[list[str], list[Stored]]:
-        """The folders and files in a folder, whatever their keys are."""
+        """Return the folders and files in a folder, whatever their keys are."""
         import pyarrow.fs as files  # noqa: PLC0415 - only where there are odd keys
 
         where = files.FileSelector(f"{self._bucket}/{folder}".rstrip("/"), allow_not_found=True, recursive=recursive)
@@ -203,7 +203,7 @@ class ObjectStore:
     def delete(self, keys: Sequence[str]) -> None:
         """See `Store`."""
         with _as_errors_of_files():
-            for key in keys:  # not in bulk: of S3's likes some know no other way
+            for key in keys:  # not in bulk: some stores like S3 know no other way
                 try:
                     obstore.delete(self._store, key)
                 except (NotFoundError, FileNotFoundError):
@@ -219,7 +219,7 @@ def _stored(found: Any) -> Stored:
 def _as_errors_of_hdfs() -> Iterator[None]:
     try:
         yield
-    except RuntimeError as error:  # the client's only class for what the name node refuses, with its whole stack
+    except RuntimeError as error:  # the only class for refusals of the name node, with their stack
         said = str(error).partition("\\n")[0]
         if "AccessControlException" in said:
             raise PermissionError(13, said) from error
@@ -231,10 +231,10 @@ class Hdfs:
 
     Args:
         root: URL of the name node, or of the name service.
-        patience: How long a name node is waited for; of a name service the client knows the nodes.
+        patience: How long to wait for a name node; the client knows the nodes of a name service.
 
     Raises:
-        StoreError: The name node does not answer: the client would try for ever.
+        StoreError: The name node does not answer; the client would try for ever.
     """
 
     def __init__(self, root: str, patience: timedelta) -> None:
@@ -309,27 +309,27 @@ def _of_hdfs(found: Any) -> Stored:
 
 
 class Reader(io.RawIOBase):
-    """A file of a store as Python reads files.
+    """A file of a store as a file object of Python.
 
     Args:
         store: The store.
         key: The file.
-        size: Its bytes.
+        size: Its size in bytes.
     """
 
     def __init__(self, store: Store, key: str, size: int) -> None:
         self._store, self._key, self._size, self._at = store, key, size, 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a position."""
+        """Move to a position."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         self._at = max(start + offset, 0)
         return self._at
@@ -339,7 +339,7 @@ class Reader(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        """Read what follows."""
+        """Read the following bytes."""
         end = min(self._at + len(buffer), self._size)
         if end <= self._at:
             return 0
@@ -353,7 +353,7 @@ def opened(store: Store, key: str) -> IO[bytes]:
     """Open a file for reading.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: The file does not exist.
     """
     found = store.head(key)
     if found is None:

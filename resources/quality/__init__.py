@@ -1,4 +1,4 @@
-"""Great Expectations over what was measured, and its pages.
+"""Great Expectations over measured counts, and its pages.
 
-Here: everything that knows Great Expectations. Not here: what is measured (assets/).
+Here: all that knows Great Expectations. Not here: the measurements (assets/).
 """

@@ -1,7 +1,7 @@
-"""Great Expectations over what was measured of a batch: numbers that must be equal, with rows that show where not.
+"""Great Expectations over the counts of a batch: numbers that must be equal, and rows that show where they are not.
 
-Here: the small adapter (dagster-ge wants an older Great Expectations). Not here: which checks there are and how they
-measure, see assets/checks.py.
+Here: the small adapter (dagster-ge wants an older Great Expectations). Not here: the checks and their measurements,
+see assets/checks.py.
 """
 
 import sys
@@ -24,13 +24,13 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Expectation:
-    """What holds of every batch.
+    """A statement that holds for every batch.
 
     Attributes:
         name: Name of the check.
-        holds: What holds when it passes, a sentence.
-        remedy: What to do when it fails.
-        blocking: A failure keeps the batch from being committed.
+        holds: The statement, as a sentence.
+        remedy: The remedy if it fails.
+        blocking: Whether a failure prevents the commit of the batch.
     """
 
     name: str
@@ -41,13 +41,13 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Measured:
-    """A count of one subject, as it has to be and as the tables have it.
+    """A count of one subject, as expected and as found in the tables.
 
     Attributes:
-        subject: What is counted.
-        expected: As it has to be.
-        found: As the tables have it.
-        said: What a person is told where they differ; else it is made of the other three.
+        subject: The subject of the count.
+        expected: The expected count.
+        found: The count in the tables.
+        said: The sentence for a difference; by default it is made from the other three.
     """
 
     subject: str
@@ -57,7 +57,7 @@ class Measured:
 
     @property
     def in_words(self) -> str:
-        """What is wrong with it."""
+        """The difference, in words."""
         return (
             self.said
             or f"{self.subject}: {self.found:,}; expected {f'{self.expected:,}' if self.expected else 'none'}"
@@ -65,7 +65,7 @@ class Measured:
 
 
 def some_of(total: int, wrong: int, subject: str, *, are: str) -> Measured:
-    """Count what is wrong among several: `3 of 12,000 results differ`."""
+    """Count the faults among several: `3 of 12,000 results differ`."""
     return Measured(f"{subject} that {are}", 0, wrong, f"{wrong:,} of {total:,} {subject} that {are}; expected none")
 
 
@@ -74,14 +74,14 @@ class Checked:
     """The result of an expectation.
 
     Attributes:
-        expectation: What was expected.
-        broken: What differs; empty when it passed.
-        sample: Some of the rows that break it, where rows can show it.
-        is_error: A failure is more than a warning, although it holds nothing back.
-        note: What was compared, in words; may be empty.
-        measured: All that was compared.
-        numbers: What Dagster plots over runs, by name.
-        result: What Great Expectations found, for its Data Docs; None where there was nothing to compare.
+        expectation: The expectation.
+        broken: The counts that differ; empty if it passed.
+        sample: Some of the rows that break it, if rows can show it.
+        is_error: Whether a failure is more than a warning, although it does not block.
+        note: The comparison, in words; may be empty.
+        measured: All compared counts.
+        numbers: The numbers that Dagster plots over runs, by name.
+        result: The result of Great Expectations, for its Data Docs; None if there was nothing to compare.
     """
 
     expectation: Expectation
@@ -95,12 +95,12 @@ class Checked:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing differs."""
+        """Return whether nothing differs."""
         return not self.broken
 
     @property
     def message(self) -> str:
-        """What was found, and what to do."""
+        """The differences and the remedy."""
         note = f" {self.note}." if self.note else ""
         if self.passed:
             return f"{self.expectation.holds}.{note}"
@@ -119,13 +119,13 @@ def check(
     *,
     note: str = "",
 ) -> Checked:
-    """Validates that every count is as expected.
+    """Validate that every count is as expected.
 
     Args:
-        expectation: What must hold.
+        expectation: The expectation.
         measured: The counts.
-        sample: Gives rows that break it; called only when something does.
-        note: What was compared, in words.
+        sample: Returns rows that break it; called only if a count differs.
+        note: The comparison, in words.
     """
     wanted = great_expectations().expectations.ExpectColumnPairValuesToBeEqual(
         column_A="expected",
@@ -149,7 +149,7 @@ def check(
 
 
 def great_expectations() -> Any:
-    """The library; imported when it is first asked for, as the import takes seconds."""
+    """Return the library; it is imported when it is first needed, as the import takes seconds."""
     with _importing, warnings.catch_warnings(), _main_module_with_a_file():
         warnings.simplefilter("ignore")
         import great_expectations as gx  # noqa: PLC0415
@@ -157,16 +157,16 @@ def great_expectations() -> Any:
 
 
 def import_ahead() -> None:
-    """Begins to import the library beside other work: checks come last in a run, and its Spark may be elsewhere."""
+    """Begin to import the library during other work: checks come last in a run, and its Spark may be elsewhere."""
     if "great_expectations" not in sys.modules:
         Thread(target=great_expectations, name="import of great_expectations", daemon=True).start()
 
 
 @cache
 def _counts() -> Any:
-    """What a frame of counts is handed to as a batch; nothing keeps it.
+    """Return the definition that takes a frame of counts as a batch; it is not stored.
 
-    One for all checks: to name another, the library writes its whole configuration once more.
+    It serves all checks: for each further one, the library would write its whole configuration again.
     """
     library = great_expectations()
     with warnings.catch_warnings(), _main_module_with_a_file():
@@ -180,10 +180,10 @@ def _counts() -> Any:
 
 @contextmanager
 def _main_module_with_a_file() -> Iterator[None]:
-    """While modules of PySpark are imported, makes this process look like one that runs a file.
+    """Make this process look like one that runs a file, while modules of PySpark are imported.
 
-    It takes a process whose main module is no file, as the runs that Dagster launches are, for a run of its own
-    doctests, and ends it.
+    PySpark mistakes a process whose main module is not a file, such as a run that Dagster launches, for a run of its
+    own doctests, and ends it.
     """
     main = vars(sys.modules["__main__"])
     if "__file__" in main:

@@ -1,7 +1,7 @@
 """Data Docs of a pipeline: the results of Great Expectations, a page for each look at an asset of a batch, an index.
 
 Here: writing the pages, forgetting old ones, and serving those of a warehouse to browsers of this machine. Not here:
-what is measured (assets/), the checks themselves (checks.py).
+the measurements (assets/), the checks (checks.py).
 """
 
 import json
@@ -24,7 +24,7 @@ from tidemark.resources.quality.checks import Checked, great_expectations
 from tidemark.timeops.errors import TidemarkError
 
 FOLDER = "_quality"
-"""Folder beside a pipeline's tables: `data_docs/index.html`, and what the pages are made of."""
+"""Folder next to a pipeline's tables: `data_docs/index.html`, and the results from which the pages are made."""
 
 KEPT = 10
 """Pages of an asset that are kept: for the index all results are read anew."""
@@ -34,22 +34,22 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def docs_folder(pipeline: Place) -> Place:
-    """The folder of a pipeline's pages, with their `index.html`."""
+    """Return the folder of a pipeline's pages, with their `index.html`."""
     return pipeline / FOLDER / "data_docs"
 
 
 def write_page(pipeline: Place, asset: str, batch: int, done: Sequence[Checked], at: datetime) -> Place | None:
-    """Writes the page of a batch's checks, and the index.
+    """Write the page of a batch's checks, and the index.
 
     Args:
         pipeline: Folder of the pipeline's tables.
         asset: Name of the asset that was checked.
         batch: Number of the batch.
         done: The results.
-        at: When the batch was checked. A batch that is checked again has another page.
+        at: The time of the checks. A batch that is checked again has another page.
 
     Returns:
-        The page; None when nothing was measured.
+        The page; None if nothing was measured.
     """
     measured = [one for one in done if one.result is not None]
     if not measured:
@@ -70,7 +70,7 @@ def write_page(pipeline: Place, asset: str, batch: int, done: Sequence[Checked],
 
 
 def forget_pages(pipeline: Place, before: datetime) -> int:
-    """Deletes the pages of checks made before an instant, but for the newest of each asset; returns how many.
+    """Delete the pages of checks before an instant, except the newest of each asset; return how many.
 
     Args:
         pipeline: Folder of the pipeline's tables.
@@ -97,12 +97,12 @@ def _write_index(pipeline: Place) -> None:
 
 
 def failed_checks(pipeline: Place, batch: int, *, since: datetime) -> list[str]:
-    """What failed of a batch: the name of each check, what was found, what to do. The library is not imported.
+    """Return the failed checks of a batch: name, finding, remedy. The library is not imported.
 
     Args:
         pipeline: Folder of the pipeline's tables.
         batch: Number of the batch.
-        since: Results from before, which are of earlier attempts at it, do not count.
+        since: Earlier results do not count: they belong to earlier attempts at the batch.
     """
     found = []
     for _, result in _stored(pipeline, f"*/*/batch-{batch}/*/*.json"):
@@ -113,7 +113,7 @@ def failed_checks(pipeline: Place, batch: int, *, since: datetime) -> list[str]:
 
 
 def _stored(pipeline: Place, which: str) -> Iterator[tuple[Place, Mapping[str, Any]]]:
-    """Results and their files; a process that is killed as it writes leaves half a file, which says nothing."""
+    """Yield results and their files; half a file, left by a killed process, is skipped."""
     found: list[Place] = [*(pipeline / FOLDER / "results").glob(which)]
     for file in sorted(found, key=str):
         try:
@@ -129,7 +129,7 @@ def _read_result(file: Place) -> Mapping[str, Any]:
 
 
 def _index_rows(pipeline: Place) -> Iterator[dict[str, Any]]:
-    """What the index says of each page."""
+    """Yield the row of each page in the index."""
     for file, result in _stored(pipeline, "*/*/*/*/*.json"):
         parts = _parts(pipeline, file)
         failed = [one["expectation_config"]["description"] for one in result["results"] if not one["success"]]
@@ -148,7 +148,7 @@ def _by_time(made: tuple[datetime, Place]) -> datetime:
 
 
 def _result(pipeline: Place, key: Sequence[str]) -> Place:
-    """The file of a result: pipeline, asset, batch, time and again the batch."""
+    """Return the file of a result: pipeline, asset, batch, time and again the batch."""
     return (pipeline / FOLDER / "results").joinpath(*key[:-1], f"{key[-1]}.json")
 
 
@@ -157,7 +157,7 @@ def _parts(pipeline: Place, result: Place) -> list[str]:
 
 
 def _page_of(pipeline: Place, result: Place) -> Place:
-    """The page of a result."""
+    """Return the page of a result."""
     page = docs_folder(pipeline).joinpath("validations", *_parts(pipeline, result))
     return page.with_name(f"{page.stem}.html")
 
@@ -176,7 +176,7 @@ def _template(name: str) -> Template:
 
 @cache
 def _results() -> Any:
-    """Great Expectations' store of results, which knows how they are written; files of any place it does not."""
+    """Return Great Expectations' store of results, which knows their format but not all places."""
     great_expectations()
     from great_expectations.data_context.store import ValidationResultsStore  # noqa: PLC0415
 
@@ -195,7 +195,7 @@ def _key(suite: str, batch: int, at: datetime) -> Any:
 
 
 def _together(measured: Sequence[Checked], key: Any, asset: str) -> Any:
-    """The results as one, as a run of all expectations would give it."""
+    """Return the results as one, like the result of a run of all expectations."""
     from great_expectations.core import ExpectationSuiteValidationResult  # noqa: PLC0415
 
     passed = sum(one.passed for one in measured)
@@ -218,7 +218,7 @@ def _together(measured: Sequence[Checked], key: Any, asset: str) -> Any:
 
 
 def _in_words(checked: Checked) -> Any:
-    """A result that says what Tidemark says of it. Of the table of counts it keeps how many differ."""
+    """Return a result with Tidemark's words, which keeps of the table of counts only how many differ."""
     shown = copy(checked.result)
     shown.expectation_config = copy(checked.result.expectation_config)
     shown.expectation_config.description = f"{checked.expectation.name}: {checked.message}"
@@ -228,7 +228,7 @@ def _in_words(checked: Checked) -> Any:
 
 @contextmanager
 def served(warehouse: Place, address: str) -> Iterator[None]:
-    """While inside, the pages of `<pipeline>` stand under `<address>/<pipeline>/`.
+    """Serve the pages of `<pipeline>` under `<address>/<pipeline>/` during the block.
 
     Args:
         warehouse: Folder of all pipelines' tables.
@@ -265,36 +265,36 @@ def served(warehouse: Place, address: str) -> Iterator[None]:
 
 
 class _Server(ThreadingHTTPServer):
-    """A server that is silent about browsers that went away."""
+    """A server that does not report browsers that went away."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Tells of other errors."""
+        """Report other errors."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
 
 class _Pages(SimpleHTTPRequestHandler):
-    """The files of the Data Docs, and nothing else of the warehouse."""
+    """Serves the files of the Data Docs, and nothing else in the warehouse."""
 
     def translate_path(self, path: str) -> str:
-        """The file of an address; its first part is the pipeline."""
+        """Return the file of an address; its first part is the pipeline."""
         warehouse = Path(self.directory)
         parts = Path(super().translate_path(path)).relative_to(warehouse).parts
         return str(docs_folder(warehouse / parts[0]).joinpath(*parts[1:])) if parts else ""
 
     def list_directory(self, path: object) -> None:  # noqa: ARG002
-        """No folder is listed: pages are reached from the index."""
+        """List no folder: pages are reached from the index."""
         self.send_error(404)
 
     def log_message(self, *_: object) -> None:
-        """Requests are nobody's concern."""
+        """Log nothing: requests concern no one."""
 
 
 class _PagesOfStore(SimpleHTTPRequestHandler):
-    """The same of a warehouse in a store."""
+    """Serves the same for a warehouse in a store."""
 
     def do_GET(self) -> None:
-        """Sends a page."""
+        """Send a page."""
         pipeline, *parts = PurePosixPath(unquote(urlsplit(self.path).path)).parts[1:] or [""]
         if not parts or ".." in parts or not parts[-1].endswith(".html"):
             self.send_error(404)
@@ -311,4 +311,4 @@ class _PagesOfStore(SimpleHTTPRequestHandler):
         self.wfile.write(page)
 
     def log_message(self, *_: object) -> None:
-        """Requests are nobody's concern."""
+        """Log nothing: requests concern no one."""

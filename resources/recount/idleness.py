@@ -1,4 +1,4 @@
-"""What splits, silences and periods of emission give a watermark, for the recount of late drops: SQL of its own.
+"""The effect of splits, silences and periods of emission on a watermark, for the recount: SQL of its own.
 
 Here: SQL that shares no code with timeops. Not here: event times (records.py), the recount itself (late_drops.py).
 """
@@ -10,12 +10,12 @@ from tidemark.resources.recount.records import FIRST_US, SourceRules, by_source,
 
 
 def watched_with_watchers(every_us: int, start_us: int | None, start_ended_us: int | None) -> str:
-    """SQL of `watched`: the records of `events`, and watchers between them.
+    """Return SQL of `watched`: the records of `events`, with watchers between them.
 
     Args:
         every_us: Length of a period, microseconds.
         start_us: The clock before the range of the log.
-        start_ended_us: The clock of the last record before the period in which that one lies.
+        start_ended_us: The clock of the last record before the period of that clock.
     """
     period = f"clock_now - pmod(clock_now, {every_us}L)"
     start = f"IF({_number(start_us)} < period, {_number(start_us)}, {_number(start_ended_us)})"
@@ -41,15 +41,15 @@ def _number(us: int | None) -> str:
 
 @dataclass(frozen=True)
 class EndsOfWindow:
-    """When windows close; one of the last three is given.
+    """The times at which windows close; one of the last three is set.
 
     Attributes:
-        allowed_lateness_us: How long after their ends.
+        allowed_lateness_us: Time after the ends of windows.
         inside_us: 1 where an event on the end is inside.
-        behind_us: How far behind its end and lateness the clock closes it: one unit where the end is inside.
+        behind_us: How far after its end and lateness the clock closes a window: one unit if the end is inside.
         grid: Offset, size, how far apart starts are and how far apart ends are, microseconds.
         calendar: `day` or `month`, and the time zone.
-        after_event_us: They end so long after an event, and lie on no grid.
+        after_event_us: Windows end this long after an event, and are not on a grid.
     """
 
     allowed_lateness_us: int
@@ -73,9 +73,9 @@ def before_and_after(
     waits_since_us: int | None,
     waited_us: int,
 ) -> str:
-    """SQL of `asked`: `line`, `seq`, `clock_now`, `t`, `before` and `after`, the watermarks that are asked for.
+    """Return SQL of `asked`: `line`, `seq`, `clock_now`, `t`, `before` and `after`, the watermarks asked for.
 
-    `waits_since_us` and `waited_us` are those of any source, see SourceRules: no timeline is silent meanwhile.
+    `waits_since_us` and `waited_us` are about any source, see SourceRules: no timeline is silent meanwhile.
     """
     if uses_splits:
         found = _of_splits(sources, first_clock_us, excludes=idle == "exclude_split")
@@ -149,7 +149,7 @@ def _of_splits(sources: Sequence[SourceRules], first_clock_us: int | None, *, ex
 
 
 def _lowest(when: str) -> str:
-    """SQL of the lowest active split; of the highest where all are idle; null while a listed one is awaited."""
+    """Return SQL of the lowest active split; of the highest if all are idle; null while a listed one is awaited."""
     counts, value = f"counts_{when}", f"value_{when}"
     return (
         f"CASE WHEN count_if({counts}) = 0 THEN max({value}) "
@@ -158,7 +158,7 @@ def _lowest(when: str) -> str:
 
 
 def _reading_of(source: SourceRules, clock: str, split: str, *, has_record: bool = False) -> str:
-    """SQL of a clock less the waits of a source, and of its splits that have waited alone; a record ends a wait."""
+    """Return SQL of a clock less the waits of a source, and of splits that waited alone; a record ends a wait."""
     since_us = None if has_record else source.waits_since_us
     found = _reading(clock, since_us, source.waited_us)
     if not source.waits_of_splits:
@@ -171,12 +171,12 @@ def _reading_of(source: SourceRules, clock: str, split: str, *, has_record: bool
 
 
 def _reading(clock: str, waits_since_us: int | None, waited_us: int) -> str:
-    """SQL of a clock less the waits; it stands still in one."""
+    """Return SQL of a clock less the waits; the reading does not move during a wait."""
     return f"{clock} - {waited_us}L" if waits_since_us is None else f"{waits_since_us - waited_us}L"
 
 
 def _of_windows(windows: Sequence[EndsOfWindow], timeout_us: int, waits_since_us: int | None, waited_us: int) -> str:
-    """SQL of `of_windows`: the highest close time that the clock has come to before a record."""
+    """Return SQL of `of_windows`: the highest close time that the clock has reached before a record."""
     rows = "PARTITION BY line ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     now = "clock_now" if waits_since_us is None else f"{waits_since_us}L"
     reached = f"{now} - 1L - {timeout_us}L"
@@ -199,7 +199,7 @@ def _of_windows(windows: Sequence[EndsOfWindow], timeout_us: int, waits_since_us
 
 
 def _close_of(window: EndsOfWindow) -> str:
-    """SQL of the close time of the last window that holds t; null in a gap."""
+    """Return SQL of the close time of the last window that holds t; null in a gap."""
     later_us, inside = window.allowed_lateness_us + window.behind_us, f"(t - {window.inside_us}L)"
     if window.calendar is not None:
         return f"{_midnight(window.calendar, inside, 1)} + {later_us}L"
@@ -211,7 +211,7 @@ def _close_of(window: EndsOfWindow) -> str:
 
 
 def _last_close(window: EndsOfWindow, limit: str) -> str:
-    """SQL of the latest close time that is at most a limit."""
+    """Return SQL of the latest close time that is at most a limit."""
     later_us = window.allowed_lateness_us + window.behind_us
     if window.calendar is not None:
         return f"{_midnight(window.calendar, f'({limit} - {later_us}L)', 0)} + {later_us}L"
@@ -222,7 +222,7 @@ def _last_close(window: EndsOfWindow, limit: str) -> str:
 
 
 def _midnight(calendar: tuple[str, str], instant: str, later: int) -> str:
-    """SQL of the local midnight at the beginning of an instant's day or month, or of a later one."""
+    """Return SQL of the local midnight at the beginning of an instant's day or month, or of a later one."""
     unit, zone = calendar
     first = f"date_trunc('{unit}', from_utc_timestamp(timestamp_micros({instant}), '{zone}'))"
     return f"unix_micros(to_utc_timestamp({first} + INTERVAL {later} {unit}, '{zone}'))"

@@ -1,8 +1,8 @@
-"""An independent recount of late drops: plain SQL over the arrival log, sharing no code with the pipeline's rules.
+"""An independent recount of late drops: plain SQL over the arrival log, without code of the pipeline's rules.
 
-Here: the query of late drops and its parameters. Not here: event times and duplicates (records.py), the watermark
-where it depends on splits or silences (idleness.py), and anything of `timeops` (an import contract keeps it so): a
-mistake there must not be repeated here.
+Here: the query of late drops and its parameters. Not here: event times and duplicates (records.py), watermarks that
+depend on splits or silences (idleness.py), and any code of `timeops` (an import contract forbids it): its mistakes
+must not be repeated here.
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ _EARLIER = "ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 
 @dataclass(frozen=True)
 class RecountRules:
-    """The numbers that decide, all microseconds; policies are 'drop', 'adjust', 'keep' or None.
+    """The numbers that decide, all in microseconds; policies are 'drop', 'adjust', 'keep' or None.
 
-    `over` and `deduplicate_by` are SQL that fails on no record: null where the spec's expressions do.
-    `idle` is 'exclude_split', 'window_close' or None; `windows` are those whose ends window_close asks for. The
-    `start_` ones are the clock before the range and that of the last record before its period of emission. The last
-    two tell of waits of any source, as SourceRules of those of one.
+    `over` and `deduplicate_by` are SQL that never fails: null where the spec's expressions fail. `idle` is
+    'exclude_split', 'window_close' or None; `windows` are the windows whose ends window_close uses. The `start_`
+    fields are the clock before the range and the clock of the last record before its period of emission. The last two
+    describe waits of any source, as SourceRules does for one.
     """
 
     sources: tuple[SourceRules, ...]
@@ -51,7 +51,7 @@ class RecountRules:
 
     @property
     def publishes_silences(self) -> bool:
-        """Whether periods of emission publish what the clock gave."""
+        """Return whether periods of emission publish watermarks that the clock sets."""
         moves = self.idle is not None or self.clock_tolerance_us is not None
         return moves and self.emit_every_us is not None
 
@@ -65,18 +65,18 @@ def recount(
     first_times: DataFrame | None = None,
     are_few: bool = False,
 ) -> DataFrame:
-    """Counts early, late and out-of-order drops of a range of the log, and duplicates.
+    """Count early, late and out-of-order drops of a range of the log, and duplicates.
 
     Args:
         log: The range of `raw_events`.
         rules: The spec's numbers.
         timelines: `_timeline`, and before the first record of the range `watermark` (as seen last), `computed` (as
-            the rules gave it) and `clock`, in microseconds; `last_clock`, `max_close` and `splits` where a rule asks
-            for them.
-        told: With `deduplicate_by` the `_arrival_seq` of those that were refused as duplicates.
-        first_times: With it `key`, `event_us` and `_arrival_seq` of earlier records that were not, as far as they
-            are near the records of the range.
-        are_few: All records may be put in order, rather than those alone that may be late; the counts are the same.
+            the rules set it) and `clock`, in microseconds; `last_clock`, `max_close` and `splits` if a rule needs
+            them.
+        told: With `deduplicate_by` the `_arrival_seq` of records that were refused as duplicates.
+        first_times: With it `key`, `event_us` and `_arrival_seq` of earlier records that were not refused, as far as
+            they are near the records of the range.
+        are_few: Whether all records are ordered, rather than only records that may be late; the counts are the same.
 
     Returns:
         One row: `records`, `untimed` (no arrival, malformed, no or bad event time), `duplicate`, `mistaken` (records
@@ -126,7 +126,7 @@ FROM counts
 
 
 def _counts(rules: RecountRules, *, are_few: bool) -> str:
-    """SQL of `counts`: by outcome, and with `behind` how many events were behind the watermark that they saw."""
+    """Return SQL of `counts`: by outcome, and in `behind` the number of events behind the watermark that they saw."""
     outcomes = f"""count(*) AS records,
     count_if(untimed) AS untimed,
     count_if(duplicate <> mistaken) AS duplicate,
@@ -150,7 +150,7 @@ def _counts(rules: RecountRules, *, are_few: bool) -> str:
 
 
 def _behind(rules: RecountRules) -> str:
-    """SQL of `behind`: how many events were behind the watermark that they saw."""
+    """Return SQL of `behind`: the number of events that were behind the watermark that they saw."""
     if rules.emit_every_us is not None and rules.publishes_silences:
         watched = watched_with_watchers(rules.emit_every_us, rules.start_clock_us, rules.start_ended_us)
         return f"{watched}, {_asked(rules)}, {_behind_asked(rules)}"
@@ -168,8 +168,8 @@ def _behind(rules: RecountRules) -> str:
         last = _period("clock", rules.emit_every_us)
         before = f"CASE WHEN block > {last} THEN greatest(watermark, computed) ELSE watermark END"
         return f"{blocks}, {_count_if(_is_behind('carried', before, rules), known)}"
-    # Nearly every event is on time whatever the order in its block was. The others have to be looked at in order,
-    # with those above all earlier blocks, as only these can be what an event of their block is behind.
+    # Nearly every event is on time whatever the order in its block was. The others need an order, together with the
+    # events above all earlier blocks: only these can put an event of their block behind the watermark.
     return f"""{blocks}, compared AS (
   SELECT /*+ BROADCAST(blocks) */ moving.*, computed, carried, coalesce(t > carried, true) AS rises,
     coalesce({_is_behind("greatest(carried, top)", "computed", rules)}, false) AS asked
@@ -181,7 +181,7 @@ def _behind(rules: RecountRules) -> str:
 
 
 def _tolerance(rules: RecountRules) -> str:
-    """SQL of the out-of-orderness of an event's source."""
+    """Return SQL of the out-of-orderness of an event's source."""
     return by_source({source.name: source.out_of_orderness_us for source in rules.sources})
 
 
@@ -190,25 +190,25 @@ def _count_if(condition: str, rows: str) -> str:
 
 
 def _is_behind(largest: str, before: str, rules: RecountRules) -> str:
-    """SQL: an event is behind the watermark, by the largest t that it sees and the watermark before the range."""
+    """Return SQL: is an event behind the watermark, by the largest t that it sees and the one before the range?"""
     by_events = f"greatest({largest} - tolerance, IF({largest} IS NULL, NULL, {FIRST_US}L))"
     return f"t < greatest({before}, {by_events}, {_by_clock(rules)})"
 
 
 def _block(rules: RecountRules) -> str:
-    """SQL of an event's block, of which it sees all earlier ones."""
+    """Return SQL of an event's block, which sees all earlier blocks."""
     if rules.emit_every_us is not None:
         return _period("clock_now", rules.emit_every_us)
     return f"seq div {_BLOCK_ROWS}"
 
 
 def _period(clock: str, every_us: int) -> str:
-    """SQL of the start of a period of emission."""
+    """Return SQL of the start of a period of emission."""
     return f"{clock} - pmod({clock}, {every_us}L)"
 
 
 def _asked(rules: RecountRules) -> str:
-    """SQL of `asked`: per record what the clock gives before it, and what its timeline's events give from it on."""
+    """Return SQL of `asked`: for each record its watermarks from the clock before it and from its events on."""
     return before_and_after(
         sources=rules.sources,
         uses_splits=rules.uses_splits,
@@ -238,7 +238,7 @@ def _behind_asked(rules: RecountRules) -> str:
 
 
 def _by_clock(rules: RecountRules) -> str:
-    """SQL of the watermark that the clock alone gives at an event."""
+    """Return SQL of the watermark that the clock alone sets at an event."""
     if rules.clock_tolerance_us is None:
         return "CAST(NULL AS BIGINT)"
     reached = f"greatest(clock_now - {rules.clock_tolerance_us}L, {FIRST_US}L)"
@@ -246,7 +246,7 @@ def _by_clock(rules: RecountRules) -> str:
 
 
 def _timeline(rules: RecountRules) -> str:
-    """SQL of the name of the event's timeline."""
+    """Return SQL of the name of the event's timeline."""
     values = ", ".join(map(text_of, rules.over))
     return f"to_json(array({values}))" if values else "'[]'"
 

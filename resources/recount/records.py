@@ -1,6 +1,6 @@
 """Event times and duplicates for the recount of late drops: SQL that shares no code with the pipeline's rules.
 
-Here: what one record says. Not here: watermarks (idleness.py, late_drops.py).
+Here: the reading of single records. Not here: watermarks (idleness.py, late_drops.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ FIRST_US = -62135596800000000  # the year 0001
 
 @dataclass(frozen=True)
 class SourceRules:
-    """The time of a source; lengths in microseconds, `splits` are those known before they have an event.
+    """The time of a source; lengths in microseconds, `splits` are the splits known before they have an event.
 
-    `timestamp_by` is SQL that fails on no record: null where the spec's expression does.
-    `waited_us` is how long it had waited for others before the range, and `waits_since_us` the clock from which on it
-    waits throughout the range, so that it has no record there; None where it does not. `waits_of_splits` says both of
-    its splits that wait, or have waited, alone.
+    `timestamp_by` is SQL that never fails: null where the spec's expression fails. `waited_us` is how long it had
+    waited for others before the range. `waits_since_us` is the clock from which on it waits throughout the range and
+    so has no record there; None if it does not wait. `waits_of_splits` holds both for its splits that wait, or have
+    waited, alone.
     """
 
     name: str
@@ -35,7 +35,7 @@ class SourceRules:
 
 
 def by_source(values: Mapping[str, object], source: str = "source") -> str:
-    """SQL of a text or number that depends on the source."""
+    """Return SQL of a text or number that depends on the source."""
     if len(set(values.values())) == 1:
         return _literal(next(iter(values.values())))
     cases = " ".join(f"WHEN '{name}' THEN {_literal(value)}" for name, value in values.items())
@@ -49,14 +49,14 @@ def _literal(value: object) -> str:
 
 
 def text_literal(text: str) -> str:
-    """SQL of a text, in a query whose frames are named in braces."""
+    """Return SQL of a text, for a query whose frames are named in braces."""
     for sign, escaped in (("\\", "\\\\"), ("'", "\\'"), ("{", "{{"), ("}", "}}")):
         text = text.replace(sign, escaped)
     return f"'{text}'"
 
 
 def event_us(log: DataFrame, sources: tuple[SourceRules, ...]) -> str:
-    """SQL of the event time in microseconds, null when there is none."""
+    """Return SQL of the event time in microseconds, null if there is none."""
     return by_source({s.name: _event_us(log, s.timestamp_by, s.time_zone) for s in sources}, "_source")
 
 
@@ -67,7 +67,7 @@ def _event_us(log: DataFrame, timestamp_by: str | None, time_zone: str) -> str:
     kind = log.select(F.expr(by).alias("e")).schema["e"].dataType
     utc = f"unix_micros(to_utc_timestamp(%s, '{time_zone}'))"
     if isinstance(kind, StringType):
-        # A written offset stands behind the 'T' or blank: a minus sign before it belongs to the date.
+        # A written offset comes after the 'T' or blank: a minus sign before it belongs to the date.
         shape = r"'^\\d{4}-\\d\\d-\\d\\d([Tt ]\\d\\d:\\d\\d(:\\d\\d([.,]\\d+)?)?( ?([Zz]|[+-]\\d\\d(:?\\d\\d)?))?)?$'"
         full = "regexp_replace(replace(upper(text), ',', '.'), '^(.{16})( ?[Z+-].*)?$', '$1:00$2')"
         cast = f"try_cast({full} AS TIMESTAMP)"
@@ -83,7 +83,7 @@ def _event_us(log: DataFrame, timestamp_by: str | None, time_zone: str) -> str:
 
 
 def key_of(expressions: Sequence[str]) -> str:
-    """SQL of a record's key; null where it has none."""
+    """Return SQL of a record's key; null if it has none."""
     if not expressions:
         return "CAST(NULL AS STRING)"
     has_all = " AND ".join(f"({expression}) IS NOT NULL" for expression in expressions)
@@ -92,17 +92,17 @@ def key_of(expressions: Sequence[str]) -> str:
 
 
 def text_of(expression: str) -> str:
-    """SQL of a value as text; -0.0 is 0.0, also in arrays and structs that hold no text of their own."""
+    """Return SQL of a value as text; -0.0 is 0.0, also in arrays and structs that hold no text of their own."""
     text = f"CAST(({expression}) AS STRING)"
     has_floats = f"typeof({expression}) RLIKE 'double|float' AND typeof({expression}) NOT RLIKE 'string'"
     return rf"IF({has_floats}, regexp_replace({text}, r'(?<![^\[{{ ])-0\.0(?![^,\]}}])', '0.0'), {text})"
 
 
 def marked(expressions: Sequence[str], within_us: int) -> str:
-    """SQL of `marked`: the records with `duplicate`, was it refused as one, and `mistaken`, should it be otherwise.
+    """Return SQL of `marked`: records with `duplicate` (refused as one) and `mistaken` (wrongly refused or not).
 
-    It reads `timed`, and the frames `told` (`_arrival_seq` of those refused) and `first_times` (`key`, `event_us` and
-    `_arrival_seq` of earlier records that were not).
+    It reads `timed`, and the frames `told` (`_arrival_seq` of refused records) and `first_times` (`key`, `event_us`
+    and `_arrival_seq` of earlier records that were not refused).
     """
     if not expressions:
         return "marked AS (SELECT *, false AS duplicate, false AS mistaken FROM timed)"

@@ -1,1 +1,1 @@
-"""Where records come from. One module per source kind; each reads, none judges time."""
+"""Sources of records: one module for each kind of source. They read, and do not judge time."""

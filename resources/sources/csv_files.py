@@ -45,7 +45,7 @@ class Layout:
 
     @property
     def shape(self) -> StructType:
-        """All columns by position: the wanted ones as Spark reads them, the others text, and what it cannot."""
+        """All columns by position: wanted ones typed, others as text, and the text that cannot be parsed."""
         types = {field.name: with_texts(field.dataType) for field in self.wanted}
         fields = [StructField(f"_c{i}", types.get(name, StringType())) for i, name in enumerate(self.names)]
         return StructType([*fields, StructField(RAW, StringType())])
@@ -61,27 +61,27 @@ class Layout:
         return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in self.shape)
 
     def is_sound(self) -> Column:
-        """Whether a line was parsed with this layout, and fits it."""
+        """Return whether a line was parsed with this layout, and fits it."""
         parsed = F.col(self.parsed)
         return parsed.isNotNull() & parsed[RAW].isNull()
 
     def field_sql(self, name: str) -> str:
-        """Return SQL of a wanted column of a parsed line; null where the file lacks it."""
+        """Return SQL of a wanted column of a parsed line; null if the file lacks it."""
         if name not in self.names:
             return f"CAST(NULL AS {with_texts(self.wanted[name].dataType).simpleString()})"
         return f"{self.parsed}._c{self.names.index(name)}"
 
     def repeats_header(self, source: FilesSource) -> Column:
-        """Whether a record is the header once more, as files have it that were put together."""
+        """Return whether a record repeats the header, as happens in files that were concatenated."""
         texts = all(isinstance(field.dataType, StringType) for field in self.shape)
         if not texts or len(self.names) < 2 or not source.options.get("header", False):
-            return F.lit(False)  # a name does not fit a column of another type, and a single one may be a value
+            return F.lit(False)  # a name does not fit a column of another type, and a single name may be a value
         parsed = F.col(self.parsed)
         same = [parsed[f"_c{i}"].isin(*all_names(name, source.rename), name) for i, name in enumerate(self.names)]
         return F.coalesce(reduce(Column.__and__, same), F.lit(False))
 
     def unknown(self) -> Column:
-        """The other columns that have a value, as JSON text."""
+        """Return the other columns that have a value, as JSON text."""
         parsed, wanted = F.col(self.parsed), set(self.wanted.names)
         others = [parsed[f"_c{i}"].alias(name or f"_c{i}") for i, name in enumerate(self.names) if name not in wanted]
         if not others:
@@ -92,10 +92,10 @@ class Layout:
 def read_csv(
     spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange], time_zone: str
 ) -> Numbered:
-    """Read CSV files: the columns of `schema`, and those that every reader adds (see files.py).
+    """Read CSV files: the columns of `schema`, and the columns that every reader adds (see files.py).
 
-    With a header the columns of `schema` are found by name, without one by position. A record with too few or too
-    many fields, with a value that does not fit its column exactly, or with a quote that is not closed is malformed.
+    With a header the columns of `schema` are found by name, without one by position. A record is malformed if
+    it has too few or too many fields, a value that does not fit its column exactly, or a quote that is not closed.
 
     Raises:
         InputError: A wanted column is missing from a header.
@@ -117,7 +117,7 @@ def read_csv(
     parts = [
         Part(
             file,
-            # With multiLine a header is the first record, whatever blank lines and comments stand above it.
+            # With multiLine the header is the first record, whatever blank lines and comments come before it.
             skip=min(headers[file.path].line, 1) if multiline else max(file.skip_lines, headers[file.path].line),
             group=known[headers[file.path].names],
         )
@@ -184,12 +184,12 @@ def _records(
     layouts: Sequence[Layout],
     malformed: Column,
 ) -> DataFrame:
-    """Take the columns of each record from the layout of its file; the parsed lines of the others are null.
+    """Take the columns of each record from the layout of its file; other parsed lines are null.
 
     Args:
         parsed: Parsed records, with their texts in `__tm_line`.
         source: The source.
-        reading: How texts become values.
+        reading: The rules by which texts become values.
         layouts: The layouts of its files.
         malformed: Whether a record could not be parsed.
     """
@@ -208,20 +208,20 @@ def _records(
 
 
 def text_as_csv(text: Column, kind: DataType, source: FilesSource) -> Column:
-    """Read the text of a field as a record has it: its value in `_c0`, and a text in `RAW` where it does not fit."""
+    """Read the text of a field as a record does: its value in `_c0`, and the text in `RAW` if it does not fit."""
     signs = {name: str(source.options[name]) for name in _SIGNS if name in source.options}
     ddl = f"_c0 {kind.simpleString()}, `{RAW}` STRING"
     return F.from_csv(F.to_csv(F.struct(text), signs), ddl, parser_options(source))
 
 
 def _as_written(source: FilesSource, layout: Layout) -> Column:
-    """The text of a record that Spark's reader could parse, which does not give it."""
+    """Return the text of a record that Spark's reader could parse but does not return."""
     signs = {name: str(source.options[name]) for name in _SIGNS if name in source.options}
     return F.to_csv(F.col(layout.parsed).dropFields(RAW), signs)
 
 
 def _has_open_quote(cut: Dialect) -> Column:
-    """Whether a line ends inside a quoted field: Spark's parser would take the rest of the line for its value.
+    """Return whether a line ends inside a quoted field: Spark's parser would read on for its value.
 
     Fields are consumed from the left with possessive quantifiers, so the time is linear and the stack flat. As for
     the parser, a quoted field ends at its first quote that is not escaped, and what follows up to the separator

@@ -1,6 +1,6 @@
-"""The log of somebody else's Delta table: which versions it has, and what each commit did to the rows.
+"""The log of a foreign Delta table: its versions, and the effect of each commit on the rows.
 
-Here: reading entries of the log, without Spark. Not here: which versions are read (delta_tables.py), rows
+Here: reading entries of the log, without Spark. Not here: the choice of versions (delta_tables.py), rows
 (delta_rows.py), the tables of this pipeline (resources/lake).
 """
 
@@ -30,14 +30,14 @@ _ELSEWHERE = ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-prev
 
 @dataclass(frozen=True)
 class Layout:
-    """What Delta says of a table beside its rows, as the JSON of its log.
+    """The metadata of a table in its Delta log, as JSON.
 
     Attributes:
-        table_id: The table's id, which stays when it is moved and is another one when it is made anew.
+        table_id: The table's id, which stays when it is moved and changes when it is made anew.
         schema: The columns.
-        partitions: Names of the columns whose values stand in the log.
+        partitions: Names of the columns whose values are in the log.
         settings: Its properties.
-        protocol: What a reader has to know.
+        protocol: The features that a reader has to know.
     """
 
     table_id: str
@@ -53,11 +53,11 @@ class Layout:
 
     @property
     def has_change_feed(self) -> bool:
-        """Whether the table keeps what its commits change."""
+        """Return whether the table keeps the changes of its commits."""
         return dict(self.settings).get("delta.enableChangeDataFeed", "").lower() == "true"
 
     def after(self, commit: "Commit") -> "Layout":
-        """The layout behind a commit."""
+        """Return the layout after a commit."""
         found = self
         if commit.metadata is not None:
             found = replace(_layout(json.loads(commit.metadata)), protocol=found.protocol)
@@ -65,7 +65,7 @@ class Layout:
 
 
 def _normal(text: str) -> str:
-    """JSON in one spelling: delta-rs gives the keys in any order."""
+    """Return JSON in one spelling: delta-rs returns the keys in any order."""
     return json.dumps(json.loads(text), sort_keys=True)
 
 
@@ -84,11 +84,11 @@ class DataFile:
     """A file of a table, as a commit names it.
 
     Attributes:
-        path: As the log spells it: a URL, from the folder of the table unless it is absolute.
+        path: Its URL in the log, relative to the folder of the table unless it is absolute.
         size: Bytes.
-        rows: How many it has; 0 where the log does not say.
-        partition: Values of the partition columns, as JSON; of a removed file none where the log does not say.
-        has_vector: Some of its rows are marked as deleted.
+        rows: Number of rows; 0 if the log does not say.
+        partition: Values of the partition columns, as JSON; none for a removed file if the log does not say.
+        has_vector: Whether some of its rows are marked as deleted.
     """
 
     path: str
@@ -98,28 +98,28 @@ class DataFile:
     has_vector: bool
 
     def place(self, folder: Place) -> Place:
-        """Where it lies."""
+        """Return the place of the file."""
         return place_of(self.path, folder)
 
 
 def place_of(path: str, folder: Place) -> Place:
-    """Where a file lies that the log of a table names."""
+    """Return the place of a file that the log of a table names."""
     return named_place(unquote(path)) if is_url(path) or path.startswith("file:") else folder / unquote(path)
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What one commit did. Files that only hold old rows in another way are not among those it added or removed.
+    """The effect of one commit. Files that only rewrite old rows are not among the added or removed ones.
 
     Attributes:
         version: The version that it made.
-        at_us: When, by its own word, microseconds since the epoch; None outside the years 0001 to 9999.
-        operation: What was done, as the writer names it.
+        at_us: Its time as recorded in it, microseconds since the epoch; None outside the years 0001 to 9999.
+        operation: The operation, as the writer names it.
         added: Files with new rows.
-        removed: Files whose rows it took away, as far as the entry tells of them.
-        feed: Files that say which rows it changed.
-        metadata: The new layout as JSON; None where it is the old one.
-        protocol: The new protocol as JSON; None where it is the old one.
+        removed: Files whose rows it removed, as far as the entry lists them.
+        feed: Files that list the rows that it changed.
+        metadata: The new layout as JSON; None if it did not change.
+        protocol: The new protocol as JSON; None if it did not change.
         entry: Size and modification time (nanoseconds) of the entry.
     """
 
@@ -135,7 +135,7 @@ class Commit:
 
 
 def entries_of(folder: Place) -> list[int]:
-    """The versions of which the log has an entry, in order; none where there is no log.
+    """Return the versions that have an entry in the log, in order; none if there is no log.
 
     Raises:
         InputError: The log cannot be listed.
@@ -147,13 +147,13 @@ def entries_of(folder: Place) -> list[int]:
         raise InputError(
             f"{folder / LOG} cannot be listed: {error.strerror}",
             expected="a Delta table that this user can read",
-            remedy="give this user permission to read and enter it",
+            remedy="grant this user permission to read and enter it",
         ) from error
     return sorted(int(found[1]) for found in map(_ENTRY.fullmatch, names) if found)
 
 
 def entry_path(folder: Place, version: int) -> Place:
-    """The entry of a version."""
+    """Return the place of a version's entry."""
     return folder / LOG / f"{version:020}.json"
 
 
@@ -161,8 +161,8 @@ def commit_of(folder: Place, version: int) -> Commit:
     """Read the entry of a version.
 
     Raises:
-        InputError: It is damaged, or cannot be read.
-        FileNotFoundError: There is none.
+        InputError: The entry is damaged, or cannot be read.
+        FileNotFoundError: There is no such entry.
     """
     path = entry_path(folder, version)
     try:
@@ -174,7 +174,7 @@ def commit_of(folder: Place, version: int) -> Commit:
         raise InputError(
             f"{path}: this entry of the table's log cannot be read: {error}",
             expected="one JSON object a line, as Delta writes it",
-            remedy="restore the entry; nothing behind it is read before",
+            remedy="restore the entry; nothing after it is read before",
         ) from error
 
 
@@ -184,7 +184,7 @@ def actions_in(entry: str) -> list[dict[str, Any]]:
     Only a line feed ends a line: JSON may hold U+0085, U+2028 and U+2029 as they are, at which `str.splitlines` cuts.
 
     Raises:
-        ValueError: A line is no JSON.
+        ValueError: A line is not JSON.
     """
     return [json.loads(line) for line in entry.split("\n") if line.strip()]
 
@@ -215,13 +215,13 @@ def _parsed(path: Place, version: int, entry: tuple[int, int]) -> Commit:
 
 
 def _protocol(action: Mapping[str, Any]) -> str:
-    """What a reader has to know, in one spelling."""
+    """Return the features that a reader has to know, in one spelling."""
     known = {name: action[name] for name in ("minReaderVersion", "minWriterVersion")}
     return json.dumps({**known, "readerFeatures": sorted(action.get("readerFeatures") or ())})
 
 
 def _removed(action: Mapping[str, Any]) -> DataFile:
-    return _data_file({**action, "size": action.get("size") or 0})  # a writer need not say it
+    return _data_file({**action, "size": action.get("size") or 0})  # a writer may leave it out
 
 
 def _data_file(action: Mapping[str, Any]) -> DataFile:
@@ -242,9 +242,9 @@ class Opened:
     Attributes:
         version: The version.
         layout: Its layout.
-        files: Path of each file, as of `DataFile`.
+        files: Path of each file, as in `DataFile`.
         size: Their bytes.
-        rows: Their rows as far as the log says.
+        rows: Number of their rows, as far as the log says.
     """
 
     version: int
@@ -255,10 +255,10 @@ class Opened:
 
 
 def open_table(folder: Place, version: int | None = None) -> Opened:
-    """Open a table, by default as it is now; this reads the log, and no rows.
+    """Open a table, by default as of now; this reads the log, but no rows.
 
     Raises:
-        InputError: It cannot be opened, or not at that version.
+        InputError: The table cannot be opened, or not at that version.
     """
     try:
         table = DeltaTable(**delta_place(folder), version=version)
@@ -267,7 +267,7 @@ def open_table(folder: Place, version: int | None = None) -> Opened:
         schema = table.schema().to_json()
     except TableNotFoundError as error:
         raise InputError(
-            f"{folder} is no Delta table",
+            f"{folder} is not a Delta table",
             expected=f"a folder with the log of a Delta table, {LOG}",
             remedy="correct `path` of the source, or create the table",
         ) from error
@@ -301,15 +301,15 @@ def open_table(folder: Place, version: int | None = None) -> Opened:
 
 
 def check_readable(folder: Place, layout: Layout) -> None:
-    """Refuse a table whose commits do not all stand in its log.
+    """Refuse a table whose log does not hold all commits.
 
     Raises:
-        InputError: A catalog keeps some of them.
+        InputError: A catalog keeps some of the commits.
     """
     features = json.loads(layout.protocol or "{}").get("readerFeatures") or ()
     for feature in set(_ELSEWHERE).intersection(features):
         raise InputError(
             f"{folder}: a catalog keeps the commits of this table (its feature {feature})",
-            expected="a table whose commits stand in its own log",
+            expected="a table whose commits are in its own log",
             remedy="read a copy of the table that has its own log",
         )

@@ -1,10 +1,10 @@
-"""Rows of a Delta table: those of the versions that discovery chose, each with its place in the log.
+"""Rows of a Delta table, of the versions that discovery chose, each with its place in the log.
 
-Here: letting Spark's Delta reader read exactly these rows, whatever features the table has. Not here: which versions
-are read (delta_tables.py), the shape of a record (lines.py).
+Here: letting Spark's Delta reader read exactly these rows, whatever features the table has. Not here: the choice of
+versions (delta_tables.py), the shape of a record (lines.py).
 
-To read the files of some commits, a log of our own is written beside the pipeline's tables that names these files and
-no others. Delta then does what the table asks for: partitions, column mapping, types that were widened.
+To read the files of some commits, a log that names only these files is written next to the pipeline's tables. Delta
+then applies all features of the table: partitions, column mapping, widened types.
 """
 
 import json
@@ -46,9 +46,9 @@ _SETTINGS = (
     "delta.enableTypeWidening",
 )
 _BY_NAME = 3
-"""From this version of the protocol on readers go by the names of features."""
+"""First version of the protocol that lists features by name."""
 _FEATURES_OF: Mapping[int, Sequence[str]] = {1: (), 2: ("columnMapping",)}
-"""The features that older versions stand for."""
+"""The features that older versions imply."""
 _ID, _PHYSICAL, _MOST = (
     "delta.columnMapping.id",
     "delta.columnMapping.physicalName",
@@ -59,13 +59,13 @@ _KEPT_OF_COLUMNS = ("delta.columnMapping.", "delta.typeChanges", "__CHAR_VARCHAR
 
 @contextmanager
 def reading_place(folder: Place) -> Iterator[Place]:
-    """A folder for logs of our own, which stays while rows are read and is removed afterwards.
+    """Make a folder for logs of our own, which is removed when the rows were read.
 
     Args:
-        folder: Folder of the pipeline: every Spark that writes its tables can read there.
+        folder: Folder of the pipeline: every Spark that writes its tables can read it.
     """
     place = folder / "_state" / "reading"
-    remove_tree(place)  # of a run that was killed
+    remove_tree(place)  # left by a run that was killed
     try:
         yield place
     finally:
@@ -82,18 +82,18 @@ def read_versions(
     """Read the rows of versions, as records like those of files; nothing is computed yet.
 
     `_file` is `v12/` and the file as the table's log names it, `_position` the row in the file from 1. Rows of the
-    change feed are in no file that stays: `_file` is `v12/_change_data`, and `_position` counts them by content.
+    change feed are in no permanent file: `_file` is `v12/_change_data`, and `_position` numbers them by content.
 
     Args:
         spark: The session.
         source: The source of the spec.
         versions: The `versions` of its discovery.
-        place: As of `reading_place`.
-        time_zone: Zone of the pipeline's times without one, where the source has none of its own.
+        place: A folder from `reading_place`.
+        time_zone: Zone for times without one, unless the source has its own.
 
     Raises:
         SpecError: `schema` or `rename` of the source is wrong.
-        UnfitFilesError: From some version on a column has another type.
+        UnfitFilesError: A column has another type from some version on.
         InputError: The table changed since its discovery.
     """
     schema = schema_in_input(spark, source)
@@ -125,7 +125,7 @@ def read_before(
 ) -> DataFrame:
     """Read the rows that a version may have changed as they were before it, as records; arguments as `read_versions`.
 
-    A column that the table did not have then, or with a type that does not fit, is null.
+    A column that the table lacked then, or had with a type that does not fit, is null.
     """
     before, schema = version.before, schema_in_input(spark, source)
     assert before is not None
@@ -145,7 +145,7 @@ def _check_types(versions: Sequence[TableVersion], source: DeltaSource, schema: 
     """Check the types of a table's columns at each version.
 
     Raises:
-        UnfitFilesError: Some cannot be read as those of the spec without loss.
+        UnfitFilesError: Some cannot be read without loss as the types of the spec.
     """
     judged: dict[str, InputError | None] = {}
     errors: dict[str, InputError] = {}
@@ -177,7 +177,7 @@ class _Rows:
 
     Attributes:
         frame: `__tm_value_0` and so on, `_file`, `_position`, `_modified`.
-        names: What the table calls the values.
+        names: The table's names of the values.
     """
 
     frame: DataFrame
@@ -185,7 +185,7 @@ class _Rows:
 
     @classmethod
     def of(cls, rows: DataFrame, names: Sequence[str], file: Column, position: Column, at_us: Column) -> "_Rows":
-        """The columns of these names, and the place of each row."""
+        """Return the columns with these names, and the place of each row."""
         values = [F.col(quoted(name)).alias(f"{_VALUE}{number}") for number, name in enumerate(names)]
         place = (file.alias(FILE), position.alias(POSITION), F.timestamp_micros(at_us).alias(MODIFIED))
         return cls(rows.select(*values, *place), names)
@@ -194,7 +194,7 @@ class _Rows:
 def _records(
     rows: _Rows, source: DeltaSource, schema: StructType, time_zone: str, fits: Collection[str] | None = None
 ) -> DataFrame:
-    """Rows as records; what `changes: rows` adds is a column as any other, and columns that do not fit are null."""
+    """Return rows as records, with the columns of `changes: rows`; columns that do not fit are null."""
     values = {name: F.col(f"{_VALUE}{number}") for number, name in enumerate(rows.names)}
     if source.changes == "rows":
         values.setdefault(CHANGE_TYPE, F.lit("insert"))
@@ -214,9 +214,9 @@ def _records(
 
 
 def _whole(spark: SparkSession, version: TableVersion, place: Place) -> _Rows:
-    """All rows of a table as of a version.
+    """Return all rows of a table as of a version.
 
-    They are read by a clone, which has the same files: Delta numbers the rows of files only where a table may have
+    They are read from a clone, which has the same files: Delta numbers the rows of files only in tables that may have
     deletion vectors.
     """
     clone = _new_place(place)
@@ -225,14 +225,14 @@ def _whole(spark: SparkSession, version: TableVersion, place: Place) -> _Rows:
         f"VERSION AS OF {version.version} TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
     )
     scan = spark.read.format("delta").load(in_delta(clone))
-    at = scan.metadataColumn("_metadata")  # also where a column of the table has this name
+    at = scan.metadataColumn("_metadata")  # also if a column of the table has this name
     above = len(version.folder.parts) - (1 if isinstance(version.folder, Path) else 0)
     file = F.regexp_replace(at["file_path"], f"^\\w+:/+(?:[^/]+/){{{above}}}", f"v{version.version}/")
     return _Rows.of(scan, version.layout.columns, file, at["row_index"] + 1, F.lit(version.committed_us))
 
 
 def _added(spark: SparkSession, versions: Sequence[TableVersion], layout: Layout, place: Place) -> _Rows:
-    """The rows of the files that versions of one layout added."""
+    """Return the rows of the files that versions of one layout added."""
     table = _new_place(place)
     lines = [{"protocol": _protocol(layout)}, {"metaData": _metadata(layout)}]
     lines += [{"add": _file_action(version, file)} for version in versions for file in version.files]
@@ -243,12 +243,12 @@ def _added(spark: SparkSession, versions: Sequence[TableVersion], layout: Layout
 
 
 def _new_place(place: Place) -> Place:
-    """A folder for a table that is read once: Delta remembers a log by its place, so each has a name of its own."""
+    """Return a folder for a table that is read once: Delta remembers a log by its place, so each has its own name."""
     return place / uuid4().hex
 
 
 def _protocol(layout: Layout) -> Mapping[str, Any]:
-    """What a reader of the table has to know; with deletion vectors Delta numbers the rows of files."""
+    """Return the features that a reader must know; with deletion vectors Delta numbers the rows of files."""
     known = json.loads(layout.protocol)
     named = (
         known["readerFeatures"] if known["minReaderVersion"] == _BY_NAME else _FEATURES_OF[known["minReaderVersion"]]
@@ -258,7 +258,7 @@ def _protocol(layout: Layout) -> Mapping[str, Any]:
 
 
 def _metadata(layout: Layout) -> Mapping[str, Any]:
-    """The layout of a table with two columns more, whose values stand in the log: where a row is from, and when."""
+    """Return the layout with two more columns, whose values are in the log: the origin of a row, and its time."""
     settings = {name: value for name, value in layout.settings if name in _SETTINGS}
     fields = [_column(field) for field in json.loads(layout.schema)["fields"]]
     for name, kind in ((_FILE, "string"), (_AT, "long")):
@@ -278,7 +278,7 @@ def _metadata(layout: Layout) -> Mapping[str, Any]:
 
 
 def _column(field: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A column with what readers need to know of it, without what only writers do, such as its default."""
+    """Return a column with the metadata that readers need, without metadata only for writers, such as its default."""
     about = {name: value for name, value in field["metadata"].items() if name.startswith(_KEPT_OF_COLUMNS)}
     return {**field, "nullable": True, "metadata": about}
 
@@ -301,7 +301,7 @@ def _quoted_url(folder: Place) -> str:
 
 
 def _changed(spark: SparkSession, versions: Sequence[TableVersion]) -> _Rows:
-    """The rows that versions changed, as the change feed of their table gives them; no other version lies between."""
+    """Return the rows that versions changed, from the change feed of their table; the versions are consecutive."""
     first, last = versions[0], versions[-1]
     feed = (
         spark.read.format("delta")

@@ -1,9 +1,9 @@
-"""Discovery in a Delta table: which of its versions the next ingestion reads, and why it can go no further.
+"""Discovery in a Delta table: the versions that the next ingestion reads, and the reason why it must stop.
 
-Here: choosing versions, without Spark. Not here: what one commit gives (table_commits.py), rows (delta_rows.py),
-which versions of another pipeline's table were committed (resources/batches).
+Here: choosing versions, without Spark. Not here: the reading of one commit (table_commits.py), rows (delta_rows.py),
+the committed versions of another pipeline's table (resources/batches).
 
-Versions are read in order and none is left out, so an error at one stops the source there; what comes before is read.
+Versions are read in order and none is left out, so an error at one stops the source there; earlier versions are read.
 """
 
 import os
@@ -33,12 +33,12 @@ from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import DeltaSource
 from tidemark.timeops.utc import instant_of
 
-_LEAST_STEP_US = 1_000  # Delta, too, puts a commit this far behind the one before when clocks disagree
+_LEAST_STEP_US = 1_000  # Delta, too, puts a commit this far after the one before when clocks disagree
 NOTHING = Discovery((), (), 0, ())
 
 
 def folder_of(source: DeltaSource, base: Path) -> Place:
-    """Folder of a source's table."""
+    """Return the folder of a source's table."""
     return place_of(source.path) if is_url(source.path) else Path(os.path.abspath(base / source.path))
 
 
@@ -50,17 +50,18 @@ def discover_versions(
     held: Mapping[str, HeldBack] = MappingProxyType({}),
     committed: Sequence[int] | None = None,
 ) -> Discovery:
-    """Compare a table with what the lake remembers of it.
+    """Compare a table with the remembered states of its versions.
 
     Args:
         source: The source of the spec.
         base: The folder of the spec file.
-        states: What is remembered of versions of this source.
+        states: The remembered states of versions of this source.
         held: Versions by path that could not be read; they are not tried again until they change.
-        committed: Of a table of another pipeline the versions that its batches committed; None of other tables.
+        committed: The versions that batches committed, if the table belongs to another pipeline; None for other
+            tables.
 
     Raises:
-        InputError: There is no such table, and none was read before.
+        InputError: The table does not exist, and was not read before.
     """
     folder, last = folder_of(source, base), last_of(states)
     versions = entries_of(folder)
@@ -77,7 +78,7 @@ def discover_versions(
 
 
 def listed_versions(source: DeltaSource, base: Path) -> list[tuple[str, int, int]]:
-    """Path, size and modification time of the newest entry: until it changes, a look finds the same.
+    """Return path, size and modification time of the newest entry: until it changes, a look finds the same.
 
     Raises:
         InputError: The log cannot be listed.
@@ -100,15 +101,15 @@ def _stat_of(folder: Place, version: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=4)
 def _opened(folder: Place, _newest: int, _entry: tuple[int, int]) -> Opened:
-    """A table as it is now, opened once for each newest entry."""
+    """Return a table as of now, opened once for each newest entry."""
     return open_table(folder)
 
 
 def _check_same(folder: Place, now: Opened, last: FileState | None) -> None:
-    """Check that a table is the one that was read, and has not gone back.
+    """Check that a table is the one that was read, and was not set back.
 
     Raises:
-        InputError: It is not.
+        InputError: It is another table, or an older state of it.
     """
     if last is None:
         return
@@ -123,7 +124,7 @@ def _check_same(folder: Place, now: Opened, last: FileState | None) -> None:
 
 
 def _order_of(commit: Commit, before_us: int | None) -> int:
-    """When a commit counts as made: after the one before it, and if it says no time itself then just after."""
+    """Return the order time of a commit: after the one before it, and just after that if it has no time itself."""
     if before_us is None:
         return commit.at_us or 0
     return max(before_us + _LEAST_STEP_US, before_us if commit.at_us is None else commit.at_us)
@@ -147,7 +148,7 @@ def _vanished(folder: Place) -> InputError:
 
 @dataclass(frozen=True)
 class _Walk:
-    """The way through a table's log, from the version behind the last one that was read."""
+    """The walk through a table's log, from the version after the last one that was read."""
 
     source: DeltaSource
     folder: Place
@@ -157,7 +158,7 @@ class _Walk:
     held: Mapping[str, HeldBack]
 
     def found(self, committed: Sequence[int] | None) -> Discovery:
-        """What the next ingestion reads, and what stops it."""
+        """Return the versions that the next ingestion reads, and the error that stops it."""
         if self.last is None and self.source.start_version is None and self.source.start_us is None:
             at = self.now.version if committed is None else max(committed, default=None)
             return NOTHING if at is None else self._bounded(iter([self._whole(at)]), 0)
@@ -170,10 +171,10 @@ class _Walk:
         return self._bounded(self._read(steps, is_of_pipeline=committed is not None), len(steps))
 
     def _first(self) -> int:
-        """The first version that was not read.
+        """Return the first version that was not read.
 
         Raises:
-            InputError: The spec names one that is not there, or it cannot be told which one it means.
+            InputError: The spec names a missing version, or it is unknown which version it means.
         """
         newest = self.now.version
         start = self.source.start_version or 0
@@ -190,7 +191,7 @@ class _Walk:
         return start
 
     def _first_since(self, start_us: int) -> int:
-        """The first version that was committed at an instant or later."""
+        """Return the first version that was committed at or after an instant."""
         found = self.now.version + 1
         for version in reversed(self.versions):
             at_us = commit_of(self.folder, version).at_us
@@ -207,10 +208,10 @@ class _Walk:
         return found
 
     def _whole(self, version: int) -> TableVersion:
-        """The whole table as it is.
+        """Return the whole table as one version.
 
         Raises:
-            InputError: It cannot be read.
+            InputError: The table cannot be read.
         """
         opened = self.now if version == self.now.version else open_table(self.folder, version)
         commit = self._commit(version)
@@ -222,10 +223,10 @@ class _Walk:
         return TableVersion(self.folder, version, how, at_us, *about, is_timed=commit.at_us is not None)
 
     def _read(self, steps: Sequence[tuple[int, int]], *, is_of_pipeline: bool) -> Iterator[TableVersion]:
-        """Each version as it is to be read; several commits of another pipeline's batch are one version.
+        """Yield each version to read; several commits of another pipeline's batch are one version.
 
         Raises:
-            InputError: One cannot be read.
+            InputError: A version cannot be read.
         """
         layout, before_us = None, self.last.modified_us if self.last is not None else None
         for first, version in steps:
@@ -247,7 +248,7 @@ class _Walk:
             )
 
     def _layout_before(self, commits: Sequence[Commit], known: Layout | None, version: int) -> Layout:
-        """The layout of the table before some commits, of which the version before is known."""
+        """Return the layout of the table before some commits: the known one, or that of the version before."""
         if known is not None:
             return known
         is_as_after = all(commit.metadata is None and commit.protocol is None for commit in commits)
@@ -268,10 +269,10 @@ class _Walk:
         return after
 
     def _commit(self, version: int) -> Commit:
-        """An entry of the log.
+        """Return an entry of the log.
 
         Raises:
-            InputError: It is gone or damaged.
+            InputError: The entry is missing or damaged.
         """
         try:
             return commit_of(self.folder, version)
@@ -279,7 +280,7 @@ class _Walk:
             raise InputError(
                 f"{self.folder}: the log has no entry of version {version} any more",
                 expected="the entries of all versions that were not read yet",
-                remedy="let the table keep entries for longer than this pipeline may be behind "
+                remedy="let the table keep entries for longer than this pipeline may lag "
                 f"(delta.logRetentionDuration); `start_version: {self._kept_after(version)}` passes over what is "
                 f"missing, and its rows are missing then; {ANEW}",
             ) from None
@@ -288,7 +289,7 @@ class _Walk:
         return next((one for one in self.versions if one > version), self.now.version + 1)
 
     def _bounded(self, found: Iterator[TableVersion], steps: int) -> Discovery:
-        """As many versions as one ingestion reads; at least one that has something to read."""
+        """Return as many versions as one ingestion reads; at least one that has something to read."""
         ready: list[TableVersion] = []
         errors: list[InputError] = []
         still_held: list[HeldBack] = []
@@ -311,16 +312,17 @@ class _Walk:
         return Discovery((), (), 0, tuple(errors), held=tuple(still_held), versions=tuple(ready))
 
     def _fits(self, version: TableVersion, ready: Sequence[TableVersion]) -> bool:
-        """Whether a version may be read together with those before it."""
+        """Return whether a version may be read together with the versions before it."""
         if version.is_empty or not ready:
             return True
         alignment = self.source.alignment
-        # What arrivals an expression gives is known when a version was read: an aligned source stops behind each.
+        # The arrivals that an expression returns are known when a version was read: an aligned source stops after
+        # each.
         most = 1 if alignment is not None and self.source.arrival_time is not None else self.source.max_versions
         in_interval = (
             alignment is None or version.committed_us - ready[0].committed_us <= alignment.update_interval_us
         )
         room = self.source.max_bytes - sum(one.size for one in ready)
-        # What a correction replaces is looked up in the log, which has all that came before it by then.
+        # The rows that a correction replaces are looked up in the log, which then holds all that came before it.
         is_alone = "corrected" in (version.how, ready[-1].how)
         return len(ready) < most and version.size <= room and in_interval and not is_alone

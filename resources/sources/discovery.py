@@ -1,7 +1,7 @@
-"""Discovery: which files the next ingestion reads, which wait, and which were changed behind the lake's back.
+"""Discovery: the files that the next ingestion reads, files that wait, and files that changed after they were read.
 
-Here: choosing files, and remembering those that were found unreadable, so that no later run fails at them again. Not
-here: one file against what the lake remembers of it (known_files.py), reading them (files.py).
+Here: choosing files, and remembering unreadable ones, so that no later run fails at them again. Not here: one file
+and its remembered state (known_files.py), reading files (files.py).
 """
 
 import hashlib
@@ -54,16 +54,16 @@ from tidemark.timeops.utc import Instant, us_of
 class HeldBack:
     """A file, or a version of a table, that was found unreadable: it is not tried again before something changes.
 
-    As long as it and how it is read stay the same, the same is said of it.
+    The error stays the same as long as the file and the way of reading it do.
 
     Attributes:
         path: Absolute path.
         size: Bytes.
         modified_us: Modification time, microseconds since the epoch.
-        reading: Names how the source reads its files.
-        found: What was found.
-        expected: What would have been right.
-        remedy: What to do.
+        reading: Identifies the way in which the source reads its files.
+        found: The fault.
+        expected: The expectation.
+        remedy: The remedy.
     """
 
     path: str
@@ -76,66 +76,65 @@ class HeldBack:
 
     @classmethod
     def of(cls, file: FileRange | TableVersion | OffsetRange, source: Source, error: InputError) -> "HeldBack":
-        """What to remember of a file that was refused."""
+        """Return the memory of a file that was refused."""
         said = (error.found, error.expected, error.remedy)
         return cls(file.path, file.size, file.modified_us, reading_of(source), *said)
 
     @classmethod
     def from_json(cls, values: Mapping[str, str | int]) -> "HeldBack":
-        """What `to_json` wrote."""
+        """Return the value that `to_json` wrote."""
         return cls(**values)  # type: ignore[arg-type]  # values of its own fields
 
     def is_as_it_was(self, file: Candidate | TableVersion) -> bool:
-        """Whether the file is the one that could not be read, as far as can be told without opening it."""
+        """Return whether the file is unchanged since it could not be read, as far as is known without opening it."""
         return (self.size, self.modified_us) == (file.size, file.modified_us)
 
     def to_json(self) -> dict[str, str | int]:
-        """For the plan of a batch."""
+        """Return the value as JSON for the plan of a batch."""
         return asdict(self)
 
     @property
     def error(self) -> InputError:
-        """What is said of it."""
+        """The error for it."""
         return InputError(self.found, expected=self.expected, remedy=self.remedy)
 
 
 def reading_of(source: Source) -> str:
-    """Names all of a source that decides whether a file or a version can be read."""
+    """Return a name for all settings of a source that decide whether a file or a version can be read."""
     keys = {"format", "options", "columns", "rename", "keep_unknown", "changes", "missing"}
     values = source.model_dump(mode="json", include=keys)
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def still_held(files: Iterable[HeldBack], source: Source) -> dict[str, HeldBack]:
-    """By path the files that are held back as long as they do not change: those found with this way of reading."""
+    """Return the files, by path, that are held back until they change: all that failed with this way of reading."""
     return {file.path: file for file in files if file.reading == reading_of(source)}
 
 
 @dataclass(frozen=True)
 class Discovery:
-    """What was found in a source's folder.
+    """The findings in a source's folder.
 
     Attributes:
         ready: Files to be read now, in path order.
-        waiting: Younger than `settle`.
-        left: How many files, versions or offsets are beyond what one ingestion reads, or what `alignment` lets be
-            read at once; they come with a later one.
-        errors: Each names one file; that file only is held back.
-        held: Files among those of `errors` that were found unreadable by reading them, to be remembered on.
-        offsets: Of topics of Kafka those to be read now, by partition.
-        splits_ahead: The partitions that those which are `ahead` are of, where a source is read partition by
-            partition.
-        positions: Where a source of Kafka stands before this is read, if that is not what is remembered.
+        waiting: Files that are younger than `settle`.
+        left: Number of files, versions or offsets beyond the limit of one ingestion, or of `alignment`; a later
+            ingestion reads them.
+        errors: Errors that each hold back only the file that they name.
+        held: Files of `errors` that failed when they were read, to be remembered further.
+        offsets: Offsets of Kafka to be read now, by partition.
+        splits_ahead: The partitions of the offsets that are `ahead`, if a source is read partition by partition.
+        positions: The position of a source of Kafka before this is read, if it differs from the remembered one.
         lost: Offsets of Kafka that are gone and were not read, to be noted.
-        ends: The offset behind the last record of each partition.
-        versions: Of a Delta table those to be read now, in order and with no gap; some may have nothing to read.
+        ends: The offset after the last record of each partition.
+        versions: Versions of a Delta table to be read now, in order and without a gap; some may have nothing to read.
         touched: Known files with a new modification time and the same bytes: states to remember.
-        ahead: How many of those left wait because the source, or their partition, is ahead of others that it is
-            aligned with.
-        copies: Files with the same bytes as another one that was read, or is ready: they are not read, and these
-            states are to be remembered.
-        notes: Sentences for the operator on files of which a part is read, or none yet.
-        warnings: Sentences for the operator on what stands in the way of results, and is said until it is gone.
+        ahead: How many of `left` wait because the source, or their partition, is ahead of others that it is aligned
+            with.
+        copies: States to remember of files with the same bytes as another one that was read or is ready; they are not
+            read.
+        notes: Sentences for the operator on files that are read in part, or not yet.
+        warnings: Sentences for the operator on obstacles to results, repeated until they are gone.
     """
 
     ready: tuple[FileRange, ...]
@@ -168,18 +167,18 @@ class Discovery:
 
     @property
     def new(self) -> int:
-        """How much this ingestion and later ones read: files, versions and offsets."""
+        """Number of files, versions and offsets that this ingestion and later ones read."""
         return len(self.ready) + len(self.full_versions) + offsets_in(self.offsets) + self.left
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is something to read now."""
+        """Return whether there is something to read now."""
         return bool(self.inputs)
 
     def without(self, held: Sequence[HeldBack]) -> "Discovery":
-        """The same but for files that were found unreadable by reading them; their copies are looked at later.
+        """Return the same findings without files that could not be read; their copies are looked at later.
 
-        Behind a version that cannot be read none is.
+        No version is read after one that cannot be read.
         """
         paths = {file.path for file in held}
         names = {file.name for file in self.ready if file.path in paths}
@@ -203,22 +202,22 @@ def discover(
     is_at_end: bool = False,
     held: Mapping[str, HeldBack] = MappingProxyType({}),
 ) -> Discovery:
-    """Compare the files of a source with what the lake remembers of them.
+    """Compare the files of a source with their remembered states.
 
-    A file with `now - modified < settle` waits; with no `settle` none does. A known file of the same size and
-    modification time is done and not opened; one that vanished is nothing.
+    A file with `now - modified < settle` waits; without `settle` no file does. A known file of the same size and
+    modification time is done and not opened; a file that vanished is ignored.
 
     Args:
         source: The files source of the spec.
         base: The folder of the spec file.
-        states: What is remembered of files of this source, in the order in which it was stored.
+        states: The remembered states of files of this source, in the order in which they were stored.
         now: The present instant, aware.
-        reread: Read copies too, also those that were found before.
-        is_at_end: The input is at its end: a last line without a line end is finished.
+        reread: Read copies too, also copies that were found before.
+        is_at_end: Whether the input is at its end: a last line without a line end is finished.
         held: Files by path that could not be read; they are not opened again until they change.
 
     Raises:
-        InputError: The path of the source leads nowhere.
+        InputError: The path of the source does not exist.
     """
     folder = fixed_folder(source.path, base)
     stored = files_in_store(source.path) if isinstance(folder, RemotePath) else {}
@@ -261,7 +260,7 @@ def discover(
 
 
 _NO_SKEW_US = micros(timedelta(days=1))
-"""A file is dated further ahead by a wrong clock, not by one that is only not exact: it would wait for too long."""
+"""A file that is dated further ahead comes from a wrong clock, not an inexact one: it would wait for too long."""
 
 
 def _of_the_future(path: str, modified_us: int, settle: timedelta, ahead_us: int) -> InputError:
@@ -274,7 +273,7 @@ def _of_the_future(path: str, modified_us: int, settle: timedelta, ahead_us: int
 
 
 def listed(source: FilesSource, base: Path) -> list[tuple[str, int, int]]:
-    """Path, size and modification time (microseconds) of a source's files; none is opened.
+    """Return path, size and modification time (microseconds) of a source's files; no file is opened.
 
     Raises:
         InputError: The folder of the source cannot be listed.
@@ -294,7 +293,7 @@ def listed(source: FilesSource, base: Path) -> list[tuple[str, int, int]]:
 
 def _check_path(source: FilesSource, base: Path) -> None:
     folder = fixed_folder(source.path, base)
-    # In a store a folder is there with its first file only.
+    # In a store a folder exists only from its first file on.
     if has_wildcard(source.path) and (isinstance(folder, RemotePath) or folder.is_dir()):
         return
     missing = f"there is no file {source.path!r}" if folder.is_dir() else f"there is no folder {folder}"
@@ -307,13 +306,13 @@ def _check_path(source: FilesSource, base: Path) -> None:
 
 @dataclass
 class _Examination:
-    """Files are opened, and judged by all that is known.
+    """Opens files, and judges them by all that is known.
 
     Args:
         source: Their source.
-        files: All files that are there.
-        known: What was read; None where the bytes of other names do not count.
-        now: The present instant; None where no file is going to change.
+        files: All files of the source.
+        known: The states of read files; None if the bytes of other names do not count.
+        now: The present instant; None if no file is going to change.
     """
 
     source: FilesSource
@@ -327,7 +326,7 @@ class _Examination:
     notes: list[str] = field(default_factory=list)
 
     def of(self, candidates: Sequence[Candidate]) -> Discovery:
-        """Read files in path order as far as one ingestion goes."""
+        """Read files in path order, up to the limit of one ingestion."""
         queue, room_bytes = list(candidates), self.source.max_bytes
         borders = () if self.known is None else sorted(self.known.sizes)
         with ParquetLooks() as looks, ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
@@ -354,7 +353,7 @@ class _Examination:
         age_us = None if self.now is None else us_of(self.now) - looked.file.modified_us
         is_dated = (
             age_us is not None and age_us > -_NO_SKEW_US
-        )  # else it says nothing, and a line would wait for ever
+        )  # otherwise a line would wait for ever, without a word
         age = timedelta(microseconds=age_us) if is_dated and age_us is not None else None
         try:
             return judge(self.source, looked, self.known, self, age)
@@ -372,7 +371,7 @@ class _Examination:
         return any(begins_as(self.source, other, read) for other in others)
 
     def _may_be(self, file: Candidate, read: FileState) -> bool:
-        """Whether a file may be another one that was renamed: it was not read itself, and begins alike by chance."""
+        """Return whether a file may be a renamed one: it was not read itself, and may only begin alike by chance."""
         own = file.known
         is_new = own is None or not own.size or not begins_as(self.source, file, own)
         return is_new or (own is not None and read.name in (own.copy_of, own.begins_as))
@@ -396,7 +395,7 @@ class _Examination:
 def _fitting(
     source: FilesSource, queue: Sequence[Candidate], ready: Sequence[FileRange], room_bytes: int
 ) -> list[Candidate]:
-    """The next files of the queue that may be read together with those that are ready; at least one in all."""
+    """Return the next files of the queue that may be read together with the ready ones; at least one in all."""
     batch: list[Candidate] = []
     oldest_us = min((file.modified_us for file in ready), default=None)
     newest_us = max((file.modified_us for file in ready), default=None)
@@ -412,7 +411,7 @@ def _fitting(
 
 
 def _most_files(source: FilesSource) -> int:
-    # What arrivals an expression gives is known when a file was read, so that an aligned source stops behind each.
+    # The arrivals that an expression returns are known when a file was read, so an aligned source stops after each.
     one_by_one = source.alignment is not None and source.arrival_time is not None
     return 1 if one_by_one else source.max_files
 

@@ -1,8 +1,8 @@
-"""Files as a source: the records of the ranges that discovery chose, and what to remember of them.
+"""Files as a source: the records of the ranges that discovery chose, and the states to remember of their files.
 
-Here: the shape of a record, whatever the format, and which of the files that were read together is guilty where
-reading fails. Not here: which files are read (discovery.py), looks at one file before (fitness.py), how each format
-is parsed (csv_files.py, json_files.py, parquet_files.py), where records are stored.
+Here: the shape of a record, whatever the format, and finding the file at which a common read fails. Not here: the
+choice of files (discovery.py), checks of one file before it is read (fitness.py), the parsing of each format
+(csv_files.py, json_files.py, parquet_files.py), storing records.
 """
 
 import re
@@ -50,7 +50,7 @@ _READERS: Mapping[str, Callable[[SparkSession, FilesSource, StructType, Sequence
     "parquet": read_parquet,
 }
 SPARK_FAILURES = (PySparkException, Py4JJavaError)
-"""What Spark raises; the latter where PySpark knows no class for it."""
+"""Errors of Spark; the latter if PySpark has no class for it."""
 _CONDITION = re.compile(r"\[FAILED_READ_FILE\.(\w+)\]")
 _FILE = re.compile(r"while reading file (\S+?)\.(?:\s|$)")
 _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
@@ -58,14 +58,14 @@ _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class FilesRead:
-    """What one ingestion reads of a source.
+    """The records that one ingestion reads of a source.
 
     Attributes:
         records: One row per record, not computed yet: the payload columns; with `keep_unknown` `_rescued` STRING;
             `_malformed` STRING (the text of a record that could not be parsed, else null); `_file` STRING (the path
             from the source's fixed folder); `_position` BIGINT (1-based line, row for parquet, record with
             multiLine); `_modified` TIMESTAMP.
-        states: What to remember of the files once the records are stored.
+        states: The states of the files to remember once the records are stored.
     """
 
     records: DataFrame
@@ -77,13 +77,13 @@ def read_files(
 ) -> FilesRead:
     """Read the records of an ingestion; one small job counts lines, the records themselves are lazy.
 
-    A file may change after this has returned and before its records are stored: ask `ensure_unchanged` then.
+    A file may change after this has returned and before its records are stored: call `ensure_unchanged` then.
 
     Args:
         spark: The session.
         source: The files source of the spec.
         ranges: The `ready` files of its discovery.
-        time_zone: Zone of the pipeline's times without one, where the source has none of its own.
+        time_zone: Zone for times without one, unless the source has its own.
 
     Raises:
         SpecError: `schema`, `rename` or an option of the source is wrong.
@@ -103,9 +103,9 @@ def read_files(
 
 
 def split_of(records: DataFrame, source: Source) -> Column:
-    """The split of each record as STRING; null where it has none, or the expression fails on it.
+    """Return the split of each record as STRING; null if it has none, or if the expression fails on it.
 
-    Of a record of Kafka it is its partition, where the spec does not say otherwise.
+    For a record of Kafka it is the partition, unless the spec says otherwise.
 
     Raises:
         SpecError: The expression does not fit the columns.
@@ -120,17 +120,17 @@ def split_of(records: DataFrame, source: Source) -> Column:
 
 
 def ensure_unchanged(ranges: Sequence[FileRange]) -> None:
-    """Check that files are still as discovery saw them.
+    """Check that files are unchanged since discovery.
 
     Raises:
-        InputError: One was changed or removed since.
+        InputError: A file was changed or removed since.
     """
     for file in ranges:
         check_unchanged(file.path, file.size + file.left_bytes, file.modified_us)
 
 
 def payload_schema(spark: SparkSession, source: Source) -> StructType:
-    """The payload columns of a source, after `rename`; all of them may be null. Needs no file.
+    """Return the payload columns of a source, after `rename`; all of them may be null. Needs no file.
 
     Raises:
         SpecError: `schema` or `rename` of the source is wrong.
@@ -140,7 +140,7 @@ def payload_schema(spark: SparkSession, source: Source) -> StructType:
 
 
 def schema_in_input(spark: SparkSession, source: Source) -> StructType:
-    """The payload columns by their names in the files, or in the table.
+    """Return the payload columns by their names in the files, or in the table.
 
     Raises:
         SpecError: `schema` or `rename` of the source is wrong.
@@ -186,13 +186,13 @@ def _check_types(spark: SparkSession, source: Source, schema: StructType) -> Non
 
 @lru_cache(maxsize=256)
 def _let_parse(spark: SparkSession, ddl: str, *, is_json: bool) -> None:
-    """Let Spark's parser say that it knows the types: once, as each stage of a batch asks for the columns."""
+    """Let Spark's parser confirm that it knows the types: once, as each stage of a batch asks for the columns."""
     parser = F.from_json if is_json else F.from_csv
     _ = spark.range(1).select(parser(F.lit(""), ddl)).schema
 
 
 def _names_inside(kind: DataType) -> Iterator[str]:
-    """Names of the fields of structs at any depth."""
+    """Yield the names of the fields of structs at any depth."""
     match kind:
         case StructType():
             for field in kind:
@@ -214,7 +214,7 @@ def _wrong_schema(source: Source, found: str, remedy: str = "correct `schema`") 
 
 
 def no_records(spark: SparkSession, source: Source) -> DataFrame:
-    """No record, with the columns of `FilesRead.records`."""
+    """Return a frame without records, with the columns of `FilesRead.records`."""
     schema = StructType(payload_schema(spark, source).fields)
     for name in (RESCUED, MALFORMED, FILE) if source.keep_unknown else (MALFORMED, FILE):
         schema = schema.add(name, StringType())
@@ -222,9 +222,9 @@ def no_records(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def is_of_a_file(error: Exception) -> bool:
-    """Whether Spark failed at the content of a file, and not for want of memory, disk or the file itself.
+    """Return whether Spark failed at the content of a file, and not for want of memory, disk or the file itself.
 
-    What fails in a task comes as an error of the JVM or of the server, which has no condition of its own; so the
+    A failure in a task comes as an error of the JVM or of the server, without a condition of its own; so the
     condition is found in its text.
     """
     conditions = _CONDITION.findall(str(error))
@@ -232,19 +232,19 @@ def is_of_a_file(error: Exception) -> bool:
 
 
 def cause_of(error: Exception) -> str:
-    """Why Spark could not read a file."""
+    """Return why Spark could not read a file."""
     said = _CAUSE.search(str(error))
     return said[1] if said else "Spark does not say why"
 
 
 def file_that_failed(error: Exception) -> str:
-    """Return the URL of the file whose content Spark failed at, as it names it; empty where it does not."""
+    """Return the URL of the file whose content Spark failed at, as Spark names it; empty if it names none."""
     said = _FILE.search(str(error))
     return said[1] if said else ""
 
 
 def unreadable(spark: SparkSession, source: FilesSource, files: Sequence[FileRange]) -> dict[str, InputError]:
-    """Find the files that Spark cannot read to their end, by halves: with one of n that is log2(n) reads of each.
+    """Find the files that Spark cannot read to their end, by halves: one in n takes log2(n) reads of each.
 
     Args:
         spark: The session.
@@ -252,11 +252,11 @@ def unreadable(spark: SparkSession, source: FilesSource, files: Sequence[FileRan
         files: Files that were to be read together.
 
     Returns:
-        An error by path of each.
+        An error for each, by path.
 
     Raises:
         InputError: A file changes while it is read.
-        PySparkException, Py4JJavaError: Spark failed at something else than a file.
+        PySparkException, Py4JJavaError: Spark failed for another reason than a file.
     """
     if not files:
         return {}
@@ -285,7 +285,7 @@ def _error(path: str, source: FilesSource, error: Exception) -> InputError:
 
 
 def _fault_of_parquet(path: str) -> str:
-    """What another reader says of the first damaged part; empty when it finds none."""
+    """Return the first damaged part by the report of another reader; empty if it finds none."""
     with ParquetLooks() as looks:
         first = first_line(looks.fault(path))
     return "".join(sign for sign in first if sign.isprintable()).rstrip(" :")

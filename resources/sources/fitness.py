@@ -1,8 +1,7 @@
-"""What the first bytes, the header or the footer of a file tell against reading it as its source says.
+"""Checks of the first bytes, the header or the footer of a file against the way its source reads it.
 
-Here: looks that need no Spark and open one file, with the header of a CSV file and which of its columns is which. Not
-here: types of parquet columns (parquet_files.py), records, faults inside of a file that only reading shows
-(files.py).
+Here: checks that need no Spark and open one file, the header of a CSV file, and the matching of its columns. Not
+here: types of parquet columns (parquet_files.py), records, faults inside a file that only reading shows (files.py).
 """
 
 import csv
@@ -26,13 +25,13 @@ from tidemark.timeops.spec import FilesSource, Source
 from tidemark.timeops.spec.expressions import all_names, name_in_tables, names_in_files
 
 WITH_A_WHOLE = timedelta(minutes=1)
-"""So long a last line without a line end waits that may be whole: many writers end no last line."""
+"""How long a whole last line without a line end waits: many writers do not end their last line."""
 WITH_A_HALF = timedelta(days=1)
-"""So long one waits that is none yet: a writer that flushes its buffer when it is full may take hours."""
-_NO_HEADER = "give the file a first line with the names of its columns, or leave `header` out if no file has one"
+"""How long half a line waits: a writer that flushes its buffer only when it is full may take hours."""
+_NO_HEADER = "add a first line with the names of its columns, or leave `header` out if no file has one"
 _LONGEST_LINE = 1 << 20  # characters; csv refuses fields far shorter than that
 _HEAD_BYTES = 1 << 16
-_MARKS = (  # a mark of four bytes stands before one of two that begins it
+_MARKS = (  # a mark of four bytes comes before one of two that begins it
     (b"\xff\xfe\x00\x00", "UTF-32"),
     (b"\x00\x00\xfe\xff", "UTF-32"),
     (b"\xff\xfe", "UTF-16"),
@@ -50,13 +49,13 @@ _MAGIC = (
     (b"%PDF-", "a PDF file"),
 )
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
-_MOST_CONTROLS = 0.02  # of the bytes: text has hardly any, bytes at random have a tenth
+_MOST_CONTROLS = 0.02  # of the bytes: text has hardly any, random bytes have a tenth
 _CODECS_OF_NO_SPARK = ("BROTLI", "LZO")
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a CSV line is cut into fields; each sign is one character, and may be empty but for `sep`."""
+    """The signs that cut a CSV line into fields; each is one character, and may be empty except `sep`."""
 
     sep: str
     quote: str
@@ -68,14 +67,14 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Header:
-    """The columns of a file, and the line on which they stand (1-based; 0 if there is none)."""
+    """The columns of a file, and the line that holds them (1-based; 0 if there is none)."""
 
     names: tuple[str, ...]
     line: int
 
 
 def dialect(source: FilesSource) -> Dialect:
-    r"""The dialect that the options of a source give, with Spark's defaults: `,`, `"` and `\`.
+    r"""Return the dialect that the options of a source set, with Spark's defaults: `,`, `"` and `\`.
 
     Raises:
         SpecError: A sign is longer than one character.
@@ -102,10 +101,10 @@ def dialect(source: FilesSource) -> Dialect:
 
 
 def read_header(path: str, cut: Dialect, *, multiline: bool) -> Header:
-    """The first line (the first record, with `multiline`) that is neither blank nor a comment.
+    """Return the first line (the first record, with `multiline`) that is neither blank nor a comment.
 
     Raises:
-        InputError: There is a line that is no header.
+        InputError: That line is not a header.
     """
     with open_bytes(path) as file:
         newline = "" if multiline else None  # None: a line ends as for Spark, at LF, CR or both
@@ -121,7 +120,7 @@ def read_header(path: str, cut: Dialect, *, multiline: bool) -> Header:
 def found_columns(
     path: str, source: FilesSource, wanted: Sequence[str], found: Sequence[str], where: str
 ) -> dict[str, str | None]:
-    """Return what columns are called in a file that has each of them once; None of one that it may lack.
+    """Return the names of columns in a file that has each of them once; None for a column that it may lack.
 
     Args:
         path: The file.
@@ -131,7 +130,7 @@ def found_columns(
         where: Where they are, in words.
 
     Raises:
-        InputError: One is missing, or is there twice, by one name or by several.
+        InputError: A column is missing, or is there twice, by one name or by several.
     """
     names = {name: all_names(name, source.rename) for name in wanted}
     every = {one for several in names.values() for one in several}
@@ -140,7 +139,7 @@ def found_columns(
         there = [one for one in several if one in found]
         if len(there) > 1 or any(found.count(one) > 1 for one in there):
             what = (
-                f"column `{name}` stands more than once in"
+                f"column `{name}` is more than once in"
                 if len(there) == 1
                 else f"`{'` and `'.join(there)}` are one column, and both in"
             )
@@ -160,7 +159,7 @@ def found_columns(
 
 
 def _may_lack(source: FilesSource, names: Sequence[str], found: Sequence[str], every: Set[str]) -> bool:
-    """Whether a file may lack a column: one that has no column at all is of another kind, or has no header."""
+    """Return whether a file may lack a column: a file without any column is of another kind, or has no header."""
     lowered = {name.lower() for name in found}
     return (
         source.missing == "null" and not every.isdisjoint(found) and not any(one.lower() in lowered for one in names)
@@ -168,7 +167,7 @@ def _may_lack(source: FilesSource, names: Sequence[str], found: Sequence[str], e
 
 
 def _remedy_of_missing(source: FilesSource, name: str, found: Sequence[str], every: Set[str]) -> str:
-    """What to do about a column that a file lacks; only a name that no other column has may be the right one."""
+    """Return the remedy for a column that a file lacks; the right name cannot be one that another column has."""
     others = [one for one in found if one not in every]
     same = next((one for one in others if one.lower() == name.lower()), None)
     if same is not None:
@@ -186,7 +185,7 @@ def _fields(path: str, lines: Iterable[str], cut: Dialect) -> tuple[str, ...]:
         names = next(reader)
     except csv.Error as error:
         raise InputError(
-            f"{path}: the first line is no header: {error}",
+            f"{path}: the first line is not a header: {error}",
             expected="the names of the columns",
             remedy="correct the file, or `options` of the source",
         ) from error
@@ -198,7 +197,7 @@ def _fields(path: str, lines: Iterable[str], cut: Dialect) -> tuple[str, ...]:
 
 
 def _csv_words(cut: Dialect) -> dict[str, Any]:
-    """A dialect in the words of Python's reader."""
+    """Return a dialect as options of Python's reader."""
     return {
         "delimiter": cut.sep,
         "quotechar": cut.quote or None,
@@ -208,19 +207,19 @@ def _csv_words(cut: Dialect) -> dict[str, Any]:
 
 
 def check_fits(path: str, source: FilesSource, looks: ParquetLooks, known_bytes: int = 0) -> Columns:
-    """Refuse a file, which is not empty, that cannot be what the source says.
+    """Refuse a file, which is not empty, that does not fit its source.
 
     Args:
         path: The file.
         source: The source.
         looks: Reads the ends of parquet files.
-        known_bytes: How much of it was read before.
+        known_bytes: Number of bytes that were read before.
 
     Returns:
-        The columns that it has and the source does not name, as far as its beginning tells.
+        The columns that it has and the source does not name, as far as its beginning shows.
 
     Raises:
-        InputError: It is no text, not UTF-8, no parquet, or lacks a column by its header or footer.
+        InputError: The file is not text, not UTF-8, not parquet, or lacks a column by its header or footer.
         SpecError: An option of the source is wrong.
         OSError: The file cannot be read.
     """
@@ -249,7 +248,7 @@ def _text_from(path: str, start: int) -> bytes:
 def columns_in_file(
     path: str, source: FilesSource, wanted: Sequence[str], found: Sequence[str]
 ) -> dict[str, str | None]:
-    """Return the same as `found_columns` of a parquet file, in which Spark takes names in any case for one.
+    """Return `found_columns` of a parquet file, in which Spark ignores the case of names.
 
     Raises:
         InputError: A column is missing, or is there twice.
@@ -260,17 +259,17 @@ def columns_in_file(
 
 
 def names_there(path: str, source: Source, wanted: Sequence[str], found: Sequence[str], *, of: str) -> dict[str, str]:
-    """Return what columns are called where each has one of its names; of one that is missing the first of them.
+    """Return the names of columns that each have one of their names; for a missing column the first of them.
 
     Args:
         path: Where they are.
         source: Its source: `rename` has the names that a column may have.
         wanted: The columns, by the first of their names.
         found: The names that are there.
-        of: What has them, in a word.
+        of: The word for their owner.
 
     Raises:
-        InputError: One is there under several names.
+        InputError: A column is there under several names.
     """
     columns: dict[str, str] = {}
     for name in wanted:
@@ -286,10 +285,10 @@ def names_there(path: str, source: Source, wanted: Sequence[str], found: Sequenc
 
 
 def check_names(path: str, wanted: Sequence[str], found: Sequence[str], *, of: str = "file") -> None:
-    """Check that a file, or what else there is, has each wanted column once.
+    """Check that a file, or another input, has each wanted column once.
 
     Raises:
-        InputError: One is missing, or another differs from it in case only.
+        InputError: A column is missing, or another one differs from it in case only.
     """
     lowered = [name.lower() for name in found]
     for name in wanted:
@@ -297,7 +296,7 @@ def check_names(path: str, wanted: Sequence[str], found: Sequence[str], *, of: s
             continue
         missing = name not in found
         raise InputError(
-            f"{path}: column `{name}` {'is missing from' if missing else 'stands more than once (in any case) in'} "
+            f"{path}: column `{name}` {'is missing from' if missing else 'is more than once (in any case) in'} "
             f"the {of}, which has: {', '.join(found)}",
             expected="every column of `schema` once, by its exact name",
             remedy=(missing and did_you_mean(name, found)) or f"correct `schema` or the {of}",
@@ -307,7 +306,7 @@ def check_names(path: str, wanted: Sequence[str], found: Sequence[str], *, of: s
 def patience_with(path: str, source: FilesSource, line: bytes) -> timedelta:
     """Return how long a last line without a line end waits for the rest of it.
 
-    Nothing tells a whole object from a finished line. Of a csv line nothing tells whether its last field goes on.
+    A whole object is a finished line. Of a csv line it is unknown whether its last field goes on.
 
     Args:
         path: The file, whose first line may be its header.
@@ -357,7 +356,7 @@ def _check_text(path: str, file_format: str) -> None:
 
 
 def _zeros_of(head: bytes) -> str:
-    """UTF-16 without a mark: most characters of such text have a zero byte, all on the same side."""
+    """Return UTF-16 for text without a mark: most of its characters have a zero byte, all on the same side."""
     sides = [head[side::2] for side in (0, 1)]
     shares = sorted(side.count(0) / len(side) for side in sides if side)
     return "UTF-16" if len(shares) == 2 and shares[0] < 0.05 and shares[1] > 0.4 else ""

@@ -1,8 +1,8 @@
-"""Looks at parquet files in a process of their own: a file that ends its reader ends no run and no code server.
+"""Looks at parquet files in a separate process: a file that ends its reader ends no run and no code server.
 
-Here: the process and what it is asked. Not here: what a footer tells against a file (fitness.py).
+Here: the process and the questions to it. Not here: the judgement of a footer (fitness.py).
 
-The library of parquet files aborts its process at some files, such as encrypted ones whose footer is not.
+The library of parquet files aborts its process at some files, such as encrypted files with a plain footer.
 """
 
 import json
@@ -19,11 +19,11 @@ from tidemark.timeops.errors import InputError
 
 @dataclass(frozen=True)
 class Footer:
-    """What the end of a parquet file says.
+    """The columns and codecs in the footer of a parquet file.
 
     Attributes:
         types: Names of its columns, each with its type as DDL writes it.
-        codecs: With which they are compressed.
+        codecs: The codecs that compress them.
     """
 
     types: tuple[tuple[str, str], ...]
@@ -36,14 +36,14 @@ class Footer:
 
 
 class ParquetLooks:
-    """Looks at files, one after the other, from the first to the end of the block; threads may share them."""
+    """Looks at files, one after the other, from the first to the end of the block; threads may share it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._one_at_a_time = Lock()
 
     def __enter__(self) -> "ParquetLooks":
-        """Begin; the process starts with the first look."""
+        """Begin the block; the process starts with the first look."""
         return self
 
     def __exit__(
@@ -56,14 +56,14 @@ class ParquetLooks:
         """Read the end of a file.
 
         Raises:
-            InputError: It is no parquet file, or one that the library cannot stand.
-            PermissionError: It may not be read.
+            InputError: The file is not parquet, or the library aborts at it.
+            PermissionError: This process may not read it.
         """
         said = self._ask(path, "footer")
         return Footer(tuple((name, kind) for name, kind in said["types"]), frozenset(said["codecs"]))
 
     def fault(self, path: str) -> str:
-        """Read a file to its end; return what is wrong with it, empty for nothing."""
+        """Read a file to its end; return its fault, empty for none."""
         try:
             self._ask(path, "all")
         except InputError as error:
@@ -90,7 +90,7 @@ class ParquetLooks:
         return said
 
     def _end(self) -> str:
-        """End the process, if there is one; how it had ended before."""
+        """End the process, if there is one; return how it had ended before."""
         process, self._process = self._process, None
         if process is None:
             return ""
@@ -100,7 +100,7 @@ class ParquetLooks:
         return "was aborted" if code < 0 else "ended"
 
 
-_NO_PARQUET = ": this is no readable parquet file: "
+_NO_PARQUET = ": this is not a readable parquet file: "
 
 
 def _unreadable(path: str, why: str) -> InputError:
@@ -118,20 +118,20 @@ def _started() -> "subprocess.Popen[str]":
 
 
 def main() -> None:
-    """Answer what the other process asks, a line each, until it asks no more."""
+    """Answer the questions of the other process, a line each, until there are no more."""
     for line in sys.stdin:
         asked = json.loads(line)
         try:
             answer = _answer(asked["path"], asked["what"])
         except PermissionError as error:
             answer = {"denied": error.strerror or str(error)}
-        except Exception as error:  # whatever the library raises is said of that file
+        except Exception as error:  # any error of the library counts as a fault of that file
             answer = {"wrong": str(error) or type(error).__name__}
-        print(json.dumps(answer), flush=True)  # noqa: T201 - that is how it answers
+        print(json.dumps(answer), flush=True)  # noqa: T201 - the answer
 
 
 def _answer(path: str, what: str) -> Mapping[str, Any]:
-    import pyarrow.parquet as pq  # noqa: PLC0415 - only the process of its own needs it
+    import pyarrow.parquet as pq  # noqa: PLC0415 - only the separate process needs it
 
     with _opened(path) as file:
         if what == "all":
@@ -165,7 +165,7 @@ _IN_DDL = {
 
 
 def _in_ddl(kind: Any) -> str:
-    """The type of a column as DDL writes it; STRING of those that it has no word for."""
+    """Return the type of a column in DDL; STRING for types that DDL does not know."""
     text = str(kind)
     if text.startswith("decimal"):
         return f"DECIMAL({kind.precision},{kind.scale})"

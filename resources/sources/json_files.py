@@ -45,17 +45,17 @@ from tidemark.timeops.spec.expressions import all_names
 _PARSED, _EXACT = "__tm_parsed", "__tm_exact"
 _OWN_TYPES = (StringType, *EXACT)
 _INFINITIES = ("Infinity", "+Infinity", "-Infinity", "+INF", "-INF")
-_BARE_INFINITIES = ('"Infinity"', '"-Infinity"')  # as Spark shows a number that is infinite, whatever was written
+_BARE_INFINITIES = ('"Infinity"', '"-Infinity"')  # as Spark shows an infinite number, whatever was written
 _BARE = r"[:\[,]\s*[+-]?Infinity\b"
 
 
 def read_json(
     spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange], time_zone: str
 ) -> Numbered:
-    """Read JSON lines: the columns of `schema`, and those that every reader adds (see files.py).
+    """Read JSON lines: the columns of `schema`, and the columns that every reader adds (see files.py).
 
-    A missing key is null. A line is malformed that is no JSON object, holds more than one, has a key twice, or has a
-    value that does not fit its column exactly, such as a number too large for it, or two names of one column.
+    A missing key is null. A line is malformed if it is not one JSON object, or has a key twice or two names of one
+    column. So it is if a value does not fit its column exactly, such as a number that is too large.
     """
     numbered = read_lines(spark, [Part(file, skip=file.skip_lines) for file in ranges])
     lines = numbered.records.where(F.btrim(LINE, F.lit(" \t")) != "")
@@ -66,13 +66,13 @@ def read_json(
 
 
 def with_all_names(schema: StructType, source: Source) -> StructType:
-    """Return the columns with one for each name that `rename` says they have had."""
+    """Return the columns with one for each name that they have had by `rename`."""
     named = [(name, field.dataType) for field in schema for name in all_names(field.name, source.rename)]
     return StructType([StructField(name, kind) for name, kind in named])
 
 
 def by_one_name(read: "Objects", schema: StructType, source: Source) -> "Objects":
-    """Return objects of `with_all_names` with the columns of the schema: of each the name that the record has."""
+    """Return objects of `with_all_names` with the columns of the schema: each from the name in the record."""
     columns, malformed = dict[str, Column](), read.malformed
     for field in schema:
         values = [read.columns[name] for name in all_names(field.name, source.rename)]
@@ -90,8 +90,8 @@ class Objects:
     Attributes:
         frame: The rows, each with its object.
         columns: The values of the objects by name.
-        rescued: The keys that no column is of, as JSON text with the digits of the line.
-        malformed: The text where it is no object of that shape, else null.
+        rescued: The keys without a column, as JSON text with the digits of the line.
+        malformed: The text if it is not an object of that shape, else null.
     """
 
     frame: DataFrame
@@ -105,9 +105,9 @@ def objects_of(lines: DataFrame, schema: StructType, reading: Reading, *, keep_u
 
     Args:
         lines: The texts.
-        schema: Names and types of what is wanted of an object.
-        reading: How texts become values; its options are those of Spark's parser.
-        keep_unknown: Whether `rescued` is asked for.
+        schema: Names and types of the wanted values.
+        reading: The rules by which texts become values; its options are for Spark's parser.
+        keep_unknown: Whether `rescued` is wanted.
     """
     given = dict(reading.options)
     shape = StructType([StructField(field.name, with_texts(field.dataType)) for field in schema]).add(
@@ -117,7 +117,7 @@ def objects_of(lines: DataFrame, schema: StructType, reading: Reading, *, keep_u
     malformed = object_.isNull() | object_[RAW].isNotNull() | ~_stands_alone(schema, given)
     malformed = malformed | _is_too_large(object_, schema, given)
     has_half = has_half_a_character()
-    if not keep_unknown:  # a key that nobody asked for may have one
+    if not keep_unknown:  # an unwanted key may have one
         other = F.to_json(F.from_json(with_whole_characters(), shape, given))
         has_half = F.when(has_half, F.coalesce(F.to_json(object_) != other, F.lit(True))).otherwise(F.lit(False))
     frame, columns, misfit = _typed(parsed, schema, reading)
@@ -126,9 +126,9 @@ def objects_of(lines: DataFrame, schema: StructType, reading: Reading, *, keep_u
 
 
 def _typed(parsed: DataFrame, schema: StructType, reading: Reading) -> tuple[DataFrame, Mapping[str, Column], Column]:
-    """Adds the values of columns that hold texts, dates, times or decimals; whether one does not fit its column.
+    """Add the values of columns with texts, dates, times or decimals; also return whether one does not fit.
 
-    Where Spark's parser may have changed the digits of a number that becomes one of these, the line is parsed again.
+    If Spark's parser may have changed the digits of such a number, the line is parsed again.
     """
     columns = {name: F.col(_PARSED)[name] for name in schema.names}
     own = [field for field in schema if holds(field.dataType, _OWN_TYPES)]
@@ -143,7 +143,7 @@ def _typed(parsed: DataFrame, schema: StructType, reading: Reading) -> tuple[Dat
 
 
 def _may_lose_digits(field: StructField) -> str:
-    """SQL: the text of a value may have other digits than the line."""
+    """Return SQL: may the text of a value have other digits than the line?"""
     text = f"{_PARSED}.{quoted(field.name)}"
     if isinstance(field.dataType, StringType | DecimalType):
         return f"coalesce({text} RLIKE r'{ROUNDED}', false)"
@@ -153,13 +153,13 @@ def _may_lose_digits(field: StructField) -> str:
 
 
 def _text_of(field: StructField) -> str:
-    """SQL of a value with texts in place of dates, times and decimals, with the digits of the line."""
+    """Return SQL of a value with texts in place of dates, times and decimals, with the digits of the line."""
     first, again = (f"{of}.{quoted(field.name)}" for of in (_PARSED, _EXACT))
     return f"IF({_EXACT} IS NULL, {first}, {_merged(first, again, field.dataType)})"
 
 
 def _merged(first: str, again: str, kind: DataType, depth: int = 0) -> str:
-    """SQL of a value in which texts are those of the second parse."""
+    """Return SQL of a value whose texts are from the second parse."""
     if not holds(kind, _OWN_TYPES):
         return first
     one, other = f"a{depth}", f"b{depth}"
@@ -179,12 +179,12 @@ def _merged(first: str, again: str, kind: DataType, depth: int = 0) -> str:
 
 
 def _stands_alone(schema: StructType, options: dict[str, str]) -> Column:
-    """Whether nothing follows the first JSON value of the line, and no key stands in it twice.
+    """Return whether nothing follows the first JSON value of the line, and no key occurs in it twice.
 
-    Spark's parser stops after it. Where the only closing brace ends the line nothing can follow. Any other line is
-    parsed again as the first of two elements of an array; the line end closes a comment. An object with an unlikely
-    name for its only field takes no value over. Of two equal keys Spark takes the last one; a variant refuses them at
-    any depth, but takes longer than the keys of the object alone.
+    Spark's parser stops after that value. If the only closing brace ends the line, nothing can follow. Any other line
+    is parsed again as the first of two elements of an array; the line end closes a comment. The schema has one field
+    with an unlikely name, so no value is copied. Of two equal keys Spark takes the last one. A variant refuses them
+    at any depth, but takes longer than reading only the keys of the object.
     """
     pair = F.concat(F.lit("["), F.col(LINE), F.lit("\n,{}]"))
     has_depth = any(isinstance(field.dataType, ArrayType | MapType | StructType | VariantType) for field in schema)
@@ -198,9 +198,9 @@ def _stands_alone(schema: StructType, options: dict[str, str]) -> Column:
 
 
 def _is_too_large(parsed: Column, schema: StructType, options: dict[str, str]) -> Column:
-    """Whether a number became infinite because it does not fit its column, such as `1e400`.
+    """Return whether a number became infinite because it does not fit its column, such as `1e400`.
 
-    What was written tells: it is looked at only where something is infinite.
+    The written text decides: it is read only if a value is infinite.
     """
     kinds = {field.name: field.dataType for field in schema if holds_floats(field.dataType)}
     if not kinds:
@@ -213,7 +213,7 @@ def _is_too_large(parsed: Column, schema: StructType, options: dict[str, str]) -
 
 
 def _is_infinite(value: Column, kind: DataType, written: Column | None = None) -> Column:
-    """BOOLEAN, never null: a number in a value is infinite, and was not written so."""
+    """Return BOOLEAN, never null: a number in a value is infinite, and was not written so."""
     if isinstance(kind, DoubleType | FloatType):
         infinite = F.coalesce(F.abs(value.cast("double")) == F.lit(float("inf")), F.lit(False))
         return infinite if written is None else infinite & ~F.coalesce(_is_infinity(written), F.lit(False))
@@ -238,12 +238,12 @@ def _is_infinite(value: Column, kind: DataType, written: Column | None = None) -
 
 
 def _is_infinity(written: Column) -> Column:
-    """Whether the text of a number is a word for infinity, in quotes or, where the line has it so, without."""
+    """Return whether the text of a number is a word for infinity, in quotes or, if the line has it so, without."""
     return written.isin(*_INFINITIES) | (written.isin(*_BARE_INFINITIES) & F.col(LINE).rlike(_BARE))
 
 
 def _as_text(kind: DataType) -> DataType:
-    """The part of a type that holds floating point, with texts in its place."""
+    """Return the part of a type that holds floating point, with texts in its place."""
     if isinstance(kind, ArrayType):
         return ArrayType(_as_text(kind.elementType))
     if isinstance(kind, MapType):
@@ -254,7 +254,7 @@ def _as_text(kind: DataType) -> DataType:
 
 
 def _unknown_keys(known: Sequence[str], options: dict[str, str]) -> Column:
-    """The keys of the object that `schema` does not name, as JSON text with the values of the line."""
+    """Return the keys of the object that `schema` does not name, as JSON text with the values of the line."""
     all_keys = F.from_json(marked(), "map<string, variant>", options)
     kept = F.to_json(F.map_filter(all_keys, lambda key, _: ~key.isin(*known)))
     return unmarked_json(kept)

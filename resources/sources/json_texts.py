@@ -1,10 +1,10 @@
-"""JSON as it is written: the digits of its numbers, and texts that have half of a character.
+"""JSON as written: the digits of its numbers, and texts that hold half of a character.
 
-Here: what Spark's parser changes in texts without a word. It writes a number that becomes a text with the digits of a
-DOUBLE, and half of a surrogate pair as `?`. Not here: which lines are objects of the declared shape (json_files.py).
+Here: texts that Spark's parser changes silently. It writes a number that becomes a text with the digits of a DOUBLE,
+and half of a surrogate pair as `?`. Not here: which lines are objects of the declared shape (json_files.py).
 
-To keep the digits a line is marked: `"a"` becomes `"=a"` and `1.50` becomes `"#1.50"`, but for keys. What is parsed
-out of a marked line can be told apart, and is written again as it was.
+To keep the digits a line is marked: `"a"` becomes `"=a"` and `1.50` becomes `"#1.50"`, except keys. Values that are
+parsed from a marked line are distinct by their marks, and are written again as they were.
 """
 
 from pyspark.sql import Column
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from tidemark.resources.sources.lines import LINE
 
-# Parts are taken without a way back, so that the time is linear and the stack flat.
+# The pattern takes parts without backtracking, so the time is linear and the stack flat.
 _IN_QUOTES = r"""(?:"(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+')"""
 _COMMENT = r"/\*(?:[^*]++|\*(?!/))*+\*/|//[^\n]*+"
 _COLON = rf"(?:\s++|{_COMMENT})*+:"
@@ -36,28 +36,28 @@ HAS_FRACTION = r"[:\[,]\s*-?\d+([.]\d|[eE])"
 
 
 def marked() -> Column:
-    """The line with `=` before each text that is a value, and each number as a text with `#` before its digits."""
+    """Return the line with `=` before each text value, and each number as a text with `#` before its digits."""
     texts = F.regexp_replace(LINE, F.lit(_VALUE_TEXT), F.lit("$1$2=$3"))
     return F.regexp_replace(texts, F.lit(_VALUE_NUMBER), F.lit('$1"#$2"'))
 
 
 def unmarked_sql(text: str) -> str:
-    """Return SQL of a text out of a marked line, as the line has it: a text, a number, or JSON."""
+    """Return SQL of a text from a marked line, as the line has it: a text, a number, or JSON."""
     numbers = f"regexp_replace({text}, r'{_MARKED_NUMBER}', '$1')"
     return f"IF({text} RLIKE '^[=#]', substr({text}, 2), regexp_replace({numbers}, r'{_MARKED_TEXT}', '\"'))"
 
 
 def unmarked_json(text: Column) -> Column:
-    """JSON that Spark has written out of a marked line, with the texts and numbers of the line."""
+    """Return JSON that Spark has written from a marked line, with the texts and numbers of the line."""
     return F.regexp_replace(F.regexp_replace(text, _MARKED_NUMBER, "$1"), _MARKED_TEXT, '"')
 
 
 def has_half_a_character() -> Column:
-    """Whether some text of the line has half of a surrogate pair, which is no character and has no UTF-8."""
+    """Return whether a text of the line has half of a surrogate pair, which is not a character and has no UTF-8."""
     line = F.col(LINE)
     return line.rlike(_HALF) & line.rlike(f"^{_WHOLE}{_HALF}")
 
 
 def with_whole_characters() -> Column:
-    """The line with another character in the place of each half."""
+    """Return the line with another character in place of each half."""
     return F.regexp_replace(LINE, F.lit(rf"\G({_WHOLE}){_HALF}"), F.lit(r"$1\\uFFFD"))

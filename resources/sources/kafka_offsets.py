@@ -1,8 +1,8 @@
-"""Discovery of Kafka: which offsets of which partitions the next ingestion reads, asked of the brokers without Spark.
+"""Discovery in Kafka: the offsets that the next ingestion reads, asked of the brokers without Spark.
 
-Here: topics and partitions that come, go, or are made anew, offsets that are gone, and how much is read at once. Not
-here: asking (resources/kafka/broker.py), what is remembered (known_offsets.py), records (kafka_rows.py), which
-partitions of an aligned source are ahead (timeops/watermark/alignment.py).
+Here: topics and partitions that come, go, or are made anew, offsets that are gone, and the size of one ingestion. Not
+here: questions to brokers (resources/kafka/broker.py), remembered positions (known_offsets.py), records
+(kafka_rows.py), partitions of an aligned source that are ahead (timeops/watermark/alignment.py).
 """
 
 import re
@@ -29,17 +29,17 @@ from tidemark.timeops.utc import us_of
 
 
 def discover_offsets(source: KafkaSource, base: Path, before: Positions | None) -> Discovery:
-    """Compare the topics of a source with what the lake remembers of them.
+    """Compare the topics of a source with its remembered positions.
 
-    Of an aligned source all that waits is found; `before_judged_again` says what of it is read.
+    For an aligned source all waiting offsets are found; `before_judged_again` chooses from them.
 
     Args:
         source: The source of the spec.
         base: The folder of the spec file.
-        before: Where the source stands; None before its first ingestion.
+        before: The position of the source; None before its first ingestion.
 
     Raises:
-        InputError: The brokers cannot be asked, or the topics cannot be read, and none was before.
+        InputError: The brokers cannot be asked, or the topics cannot be read, and none was read before.
         MachineError: The client of Kafka is not installed.
     """
     try:
@@ -51,13 +51,13 @@ def discover_offsets(source: KafkaSource, base: Path, before: Positions | None) 
 
 
 def before_judged_again(source: KafkaSource, base: Path, found: Discovery, ahead: Collection[str]) -> Discovery:
-    """What is read of an aligned source until it is judged again; all else that waits is left.
+    """Return the part of an aligned source that is read until it is judged again; the rest is left.
 
     Args:
         source: The source of the spec.
         base: The folder of the spec file.
-        found: All that waits of it.
-        ahead: Splits of which nothing is read, as they are ahead of others.
+        found: All its waiting offsets.
+        ahead: Splits that are not read, as they are ahead of others.
     """
     chosen = [one for one in found.offsets if one.split not in ahead]
     try:
@@ -77,7 +77,7 @@ def before_judged_again(source: KafkaSource, base: Path, found: Discovery, ahead
 
 
 def listed_offsets(source: KafkaSource, base: Path) -> list[tuple[str, int]]:
-    """The offset behind the last record of each partition: until one changes, a look finds the same.
+    """Return the offset after the last record of each partition: until one changes, a look finds the same.
 
     Raises:
         InputError: The brokers cannot be asked.
@@ -101,15 +101,15 @@ def _partitions(topics: Mapping[str, Topic | None]) -> list[Partition]:
 
 @dataclass(frozen=True)
 class _Look:
-    """What the brokers say of a source, beside what is remembered of it.
+    """The brokers' answers for a source, next to its remembered position.
 
     Attributes:
         source: The source.
-        broker: Answers what is still to be asked.
-        before: Where the source stands.
-        topics: Its topics by name; None for one that is not there.
+        broker: The broker, for further questions.
+        before: The position of the source.
+        topics: Its topics by name; None for a missing one.
         earliest: The first offset of each partition that is still there.
-        ends: The offset behind the last one.
+        ends: The offset after the last one.
     """
 
     source: KafkaSource
@@ -121,18 +121,18 @@ class _Look:
 
     @classmethod
     def at(cls, source: KafkaSource, broker: Broker, before: Positions | None) -> "_Look":
-        """Look now."""
+        """Ask the brokers now."""
         topics = broker.described(dict.fromkeys([*_names(source, broker), *_known_names(source, before)]))
         partitions = _partitions(topics)
-        # The ends first: what is deleted in between is missing then, and never what came in between.
+        # Ask for the ends first: then records that are deleted in between count as missing, and new ones do not.
         ends = broker.ends(partitions)
         return cls(source, broker, before, topics, broker.earliest(partitions), ends)
 
     def found(self) -> Discovery:
-        """What the next ingestion reads.
+        """Return the offsets that the next ingestion reads.
 
         Raises:
-            InputError: A topic is not there, or records are gone and the source does not go on without them.
+            InputError: A topic is missing, or records are gone and the source does not go on without them.
         """
         self._check_topics()
         gone_splits = [one for one in self._first_splits if one not in {split_name(*each) for each in self.ends}]
@@ -167,14 +167,14 @@ class _Look:
 
     @property
     def _first_splits(self) -> Sequence[str]:
-        """The partitions that were there at first and are splits: the watermark waits for each of them."""
+        """The partitions that existed at first and are splits: the watermark waits for each of them."""
         return self.before.first_splits if self.before is not None and self.source.split is None else ()
 
     def _check_topics(self) -> None:
-        """Check that all topics that the spec names are there, and at first those that `start` names.
+        """Check that all topics of the spec exist, and at first also the topics of `start`.
 
         Raises:
-            InputError: One is not.
+            InputError: A topic does not exist.
         """
         for name in self.source.topics:
             if self.topics[name] is None:
@@ -191,13 +191,13 @@ class _Look:
         for name in start:
             if self.topics.get(name) is None:
                 raise InputError(
-                    f"Source {self.source.name!r}: `start` names {name}, which is no topic that is read",
+                    f"Source {self.source.name!r}: `start` names {name}, which is not a topic that is read",
                     expected=f"one of {', '.join(one for one, topic in self.topics.items() if topic)}",
                     remedy="correct `start`",
                 )
 
     def _position(self, topic: Topic, lost: list[Lost]) -> TopicPosition:
-        """Where a topic stands, behind what is missing of it."""
+        """Return the position of a topic, after its missing offsets."""
         known = self.before.of_topic(topic.name) if self.before is not None else None
         numbers = range(topic.partitions)
         if known is None:
@@ -216,7 +216,7 @@ class _Look:
         return [self.earliest[topic.name, i] for i in range(topic.partitions)]
 
     def _start(self, topic: Topic) -> list[int]:
-        """Where the first ingestion begins."""
+        """Return the offsets at which the first ingestion begins."""
         start, partitions = self.source.start, [(topic.name, i) for i in range(topic.partitions)]
         if isinstance(start, datetime):
             since = self.broker.since(dict.fromkeys(partitions, -(us_of(start) // -1000)))
@@ -235,7 +235,7 @@ class _Look:
         return [self.ends[one] if start == "latest" else self.earliest[one] for one in partitions]
 
     def _there(self, partition: Partition, following: int, lost: list[Lost]) -> int:
-        """The offset at which a partition can be read on; what is missing before it is lost."""
+        """Return the offset at which a partition can be read on; offsets missing before it are lost."""
         split, first, end = split_name(*partition), self.earliest[partition], self.ends[partition]
         if following < first:
             lost.append(Lost(split, following, first, "they were deleted, by retention or by hand"))
@@ -258,12 +258,12 @@ class _Look:
         return InputError(
             f"Source {self.source.name!r}: {said}{more}",
             expected="records that Kafka keeps until they were read (retention.ms and retention.bytes of the topic)",
-            remedy="nothing more is read of the source. `on_data_loss: note` goes on behind what is missing, and "
+            remedy="nothing more is read of the source. `on_data_loss: note` goes on after what is missing, and "
             "`log_control` says which offsets these are",
         )
 
     def _waiting(self, now: Positions) -> list[OffsetRange]:
-        """All offsets of each partition that were not read."""
+        """Return all unread offsets of each partition."""
         following = {(one.topic, i): at for one in now.topics for i, at in enumerate(one.following)}
         return [
             OffsetRange(*one, following[one], self.ends[one])
@@ -281,13 +281,13 @@ def _gone(source: KafkaSource, splits: Sequence[str]) -> str:
 
 
 def _within_bounds(source: KafkaSource, ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """The ranges, shortened to what one ingestion reads at most."""
+    """Return the ranges, shortened to what one ingestion reads at most."""
     shares = fair_shares([one.offsets for one in ranges], source.max_records)
     return tuple(replace(one, end=one.first + share) for one, share in zip(ranges, shares, strict=True) if share)
 
 
 def _in_interval(source: KafkaSource, broker: Broker, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """The ranges up to `update_interval` behind the earliest timestamp that waits; those that begin behind it not."""
+    """Return the ranges up to `update_interval` after the earliest waiting timestamp, without later ranges."""
     firsts = {(one.topic, one.partition): one.first for one in ranges}
     times = broker.times_at(firsts) if firsts else {}
     known = [ms for ms in times.values() if ms is not None]
@@ -308,10 +308,10 @@ def _in_interval(source: KafkaSource, broker: Broker, ranges: Sequence[OffsetRan
 def _stops(
     broker: Broker, firsts: Mapping[Partition, int], from_ms: int, step_ms: int
 ) -> Mapping[Partition, int | None]:
-    """By partition the offset, behind its first one, of the first record that is a step later; None for none.
+    """Return by partition the offset, after its first one, of the first record a step later; None if there is none.
 
-    Timestamps of producers need not rise. Where a record before the first one is as late already, the step is
-    doubled until it leads behind it.
+    Timestamps of producers need not rise. If a record before the first one is already that late, the step is doubled
+    until it leads beyond it.
     """
     found: dict[Partition, int | None] = {}
     while len(found) < len(firsts):
@@ -330,7 +330,7 @@ _LATEST_MS = 2**63 - 1  # of Kafka's timestamps
 
 
 def _known_names(source: KafkaSource, before: Positions | None) -> Iterator[str]:
-    """Topics that were read, and are still asked for."""
+    """Yield the topics that were read, and are still wanted."""
     for one in before.topics if before is not None else ():
         if one.topic in source.topics or (
             source.topic_pattern is not None and re.fullmatch(source.topic_pattern, one.topic)

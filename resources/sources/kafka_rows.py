@@ -1,9 +1,9 @@
-"""Records of Kafka: those of the ranges that discovery chose, each with its place in the log.
+"""Records of Kafka, in the ranges that discovery chose, each with its place in the log.
 
-Here: Spark's reader of Kafka, its jars, and values as JSON, Avro or raw bytes. Not here: which offsets are read
+Here: Spark's reader of Kafka, its jars, and values as JSON, Avro or raw bytes. Not here: the choice of offsets
 (kafka_offsets.py), how to connect (resources/kafka/), the shape of a record (lines.py).
 
-Kafka is read once, and what it gave is kept until it is written: a second reading may find fewer records, as brokers
+Kafka is read once, and the records are kept until they are written: a second reading may find fewer, as brokers
 compact and delete.
 """
 
@@ -49,7 +49,7 @@ _KEY, _VALUE, _HEADERS, _KIND = "__tm_key", "__tm_value", "__tm_headers", "__tm_
 _LARGE = "__tm_large"
 _TOPIC, _PARTITION, _INNER = "__tm_topic", "__tm_partition", "__tm_inner"
 _EXCLUDED = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime,org.slf4j:slf4j-api"
-"""What Spark has by itself."""
+"""Packages that Spark has by itself."""
 _WAITS: Mapping[str, str] = {
     "kafka.request.timeout.ms": "5000",
     "kafka.default.api.timeout.ms": "5000",
@@ -60,17 +60,17 @@ _WAITS: Mapping[str, str] = {
 
 
 def kafka_package() -> str:
-    """Maven coordinate of Spark's reader of Kafka for the installed PySpark."""
+    """Return the Maven coordinate of Spark's reader of Kafka for the installed PySpark."""
     return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version('pyspark')}"
 
 
 def avro_package() -> str:
-    """Maven coordinate of Spark's reader of Avro for the installed PySpark."""
+    """Return the Maven coordinate of Spark's reader of Avro for the installed PySpark."""
     return f"org.apache.spark:spark-avro_2.13:{version('pyspark')}"
 
 
 def reader_packages(sources: Iterable[Source]) -> list[str]:
-    """Maven coordinates of the readers that sources need and Spark does not bring, for a Spark that is to start."""
+    """Return the Maven coordinates of readers that sources need and Spark lacks, for a Spark that is to start."""
     formats = {source.format for source in sources if isinstance(source, KafkaSource)}
     return [kafka_package()] * bool(formats) + [avro_package()] * ("avro" in formats)
 
@@ -81,19 +81,19 @@ def read_offsets(
     """Read the records of ranges, as records like those of files; they are fetched now.
 
     `_file` is the topic-partition, such as `orders-3`, `_position` the offset, `_modified` the timestamp. A record
-    without a value, a tombstone, has no payload but what `metadata` asks for.
+    without a value, a tombstone, has only the payload columns of `metadata`.
 
     Args:
         spark: The session.
         source: The source of the spec.
         ranges: The `offsets` of its discovery.
         base: The folder of the spec file.
-        time_zone: Zone of the pipeline's times without one, where the source has none of its own.
+        time_zone: Zone for times without one, unless the source has its own.
 
     Raises:
         SpecError: `schema` or `rename` of the source is wrong.
         InputError: The records cannot be fetched, or the Avro schema does not fit.
-        MachineError: Spark has no reader of Kafka, and cannot get it.
+        MachineError: Spark has no reader of Kafka, and cannot fetch it.
     """
     schema = schema_in_input(spark, source)
     if not ranges:
@@ -108,10 +108,10 @@ def read_offsets(
 
 
 def _ensure_reader(spark: SparkSession, package: str) -> None:
-    """Let a session have a reader that Spark does not bring: it is fetched from Maven Central the first time.
+    """Add a reader that Spark lacks to a session: it is fetched from Maven Central the first time.
 
     Raises:
-        MachineError: It cannot be fetched.
+        MachineError: The reader cannot be fetched.
     """
     name = "kafka" if "kafka" in package else "avro"
     if _has_reader(spark, name):
@@ -136,7 +136,7 @@ def _has_reader(spark: SparkSession, name: str) -> bool:
 
 
 def _probe() -> Mapping[str, str]:
-    """Options with which the schema of a reader of Kafka is asked for; nobody is connected to."""
+    """Return options that are enough to ask a reader of Kafka for its schema, without a connection."""
     return {"kafka.bootstrap.servers": "127.0.0.1:1", "assign": '{"probe":[0]}'}
 
 
@@ -152,7 +152,7 @@ def _no_reader(package: str, why: str) -> MachineError:
 def _fetched(
     spark: SparkSession, source: KafkaSource, ranges: Sequence[OffsetRange], connection: Connection
 ) -> DataFrame:
-    """The records as Kafka gave them, with their place; they are fetched once, now."""
+    """Return the records as Kafka has them, with their place; they are fetched once, now."""
     assigned: dict[str, list[int]] = defaultdict(list)
     firsts: dict[str, dict[str, int]] = defaultdict(dict)
     ends: dict[str, dict[str, int]] = defaultdict(dict)
@@ -184,7 +184,7 @@ def _fetched(
 
 
 def _with_place(rows: DataFrame, source: KafkaSource) -> DataFrame:
-    """Records as Kafka gives them, `us` being their timestamp, as the columns that are worked on."""
+    """Return records from Kafka, with `us` as their timestamp, with the columns for further work."""
     value = F.col("value")
     if source.skip_bytes is not None:
         value = F.substring(value, source.skip_bytes + 1, _LONGEST)
@@ -211,9 +211,9 @@ _SHORT_S = 2.0
 
 
 def _may_overflow(connection: Connection, ranges: Sequence[OffsetRange]) -> bool:
-    """Ask whether a timestamp is one that Spark's reader fails at: a long does not hold its microseconds.
+    """Return whether a timestamp makes Spark's reader fail: its microseconds do not fit a long.
 
-    Brokers that Spark found silent are not waited for again.
+    Brokers that were silent to Spark are not asked again.
     """
     ends = {(one.topic, one.partition): one.end for one in ranges}
     try:
@@ -224,7 +224,7 @@ def _may_overflow(connection: Connection, ranges: Sequence[OffsetRange]) -> bool
 
 
 def _frame(spark: SparkSession, records: Iterable["Message"]) -> DataFrame:
-    """Records that this process has read, as Spark's reader gives them; `us` is null where no long holds it."""
+    """Return records that this process has read like Spark's reader; `us` is null if it does not fit a long."""
     rows = []
     for one in records:
         kind, ms = one.timestamp()
@@ -263,7 +263,7 @@ _SECRETS = (
 
 
 def _hide_secrets(spark: SparkSession) -> None:
-    """Let the pages of a Connect server, which show each request as text, leave out the options that hold secrets."""
+    """Let the pages of a Connect server, which show each request as text, leave out options with secrets."""
     if is_remote():
         known = spark.conf.get(_REDACTION, "") or ""
         if _SECRETS not in known:
@@ -275,7 +275,7 @@ _FAILURES: Sequence[tuple[str, str, str, str]] = (
         r"Authorization\w*Exception|Not authorized",
         "this user may not read the topics",
         "a user with the permissions READ and DESCRIBE",
-        "let somebody who may give them, or correct `options` of the source",
+        "ask an administrator of the brokers for them, or correct `options` of the source",
     ),
     (
         r"AuthenticationException|SslHandshake|SSLHandshake",
@@ -293,7 +293,7 @@ _FAILURES: Sequence[tuple[str, str, str, str]] = (
         r"KAFKA_DATA_LOSS|ome data may have been lost|Cannot fetch offset|OffsetOutOfRange|have been aged out",
         "records were deleted while they were read",
         "records that Kafka keeps until they were read",
-        "run again: what is missing is looked at anew, and said with its numbers",
+        "run again: the run finds the missing records, and reports their offsets",
     ),
     (
         r"TimeoutException|DisconnectException|NetworkException|No resolvable bootstrap|Failed to construct kafka",
@@ -302,17 +302,17 @@ _FAILURES: Sequence[tuple[str, str, str, str]] = (
         "see whether they run, and run again",
     ),
     (
-        # The driver does not know the classes of a reader that was added to a session that runs.
+        # The driver does not know the classes of a reader that was added to a running session.
         r"UnknownReason",
         "the brokers do not answer Spark while their records are read, or refuse them: Spark does not say why",
         "brokers that all machines of Spark reach, and that let it read",
-        "see whether they run, and run again: what is wrong then is said before Spark reads",
+        "see whether they run, and run again: the run reports the fault before Spark reads",
     ),
 )
 
 
 def _not_fetched(source: KafkaSource, error: Exception) -> InputError:
-    """The error of records that could not be fetched, in words."""
+    """Return the error for records that could not be fetched, in words."""
     text = str(error)
     for pattern, found, expected, remedy in _FAILURES:
         if re.search(pattern, text):
@@ -327,13 +327,13 @@ def _not_fetched(source: KafkaSource, error: Exception) -> InputError:
 
 
 def _text(value: Column) -> Column:
-    """Bytes as text; what is no UTF-8 is written as in SQL, such as X'00FF'."""
+    """Return bytes as text; bytes that are not UTF-8 are written as in SQL, such as X'00FF'."""
     text = value.cast("string")
     return F.when(F.is_valid_utf8(text), text).otherwise(F.concat(F.lit("X'"), F.hex(value), F.lit("'")))
 
 
 def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Path, time_zone: str) -> DataFrame:
-    """Values as records; a tombstone has no value, and is not malformed."""
+    """Return values as records; a tombstone has no value, and is not malformed."""
     value, text = F.col(_VALUE), F.col(_VALUE).cast("string")
     nothing = F.lit(None).cast("string")
     if source.format == "json":
@@ -368,7 +368,7 @@ def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Pat
 
 
 def _metadata(name: str) -> Column:
-    """What Kafka says of a record."""
+    """Return a column of Kafka's metadata for a record."""
     kinds = F.when(F.col(_KIND) == 0, "CreateTime").when(F.col(_KIND) == 1, "LogAppendTime")
     found = {
         "key": lambda: _text(F.col(_KEY)),
@@ -390,7 +390,7 @@ def _avro_schema(source: KafkaSource, base: Path) -> str:
         text = path.read_text(encoding="utf-8")
         kind = json.loads(text)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else f"it is no JSON: {error}"
+        why = error.strerror if isinstance(error, OSError) else f"it is not JSON: {error}"
         raise InputError(
             f"Source {source.name!r}: {path}, the schema of its values, cannot be read: {why}",
             expected="a file with an Avro schema, relative to the spec file",
@@ -410,10 +410,10 @@ def _fields(schema: str) -> list[str]:
 
 
 def _avro(value: Column, schema: str) -> Column:
-    """The struct `value` around a record; it is null where the bytes are none.
+    """Return the struct `value` around a record; it is null if the bytes are not a record.
 
-    The bytes of a record are those of one that holds nothing else. Of bytes that are no record Spark gives one in
-    which all is null: here that is the outer one.
+    A record and a struct that holds only this record have the same bytes. For other bytes Spark returns a struct of
+    nulls: here that is the outer one.
     """
     outer = {"type": "record", "name": "__tm_outer", "fields": [{"name": "value", "type": json.loads(schema)}]}
     return from_avro(value, json.dumps(outer), {"mode": "PERMISSIVE"})
@@ -425,7 +425,7 @@ def _check_avro(
     """Check that the columns of the spec are fields of the Avro schema, with types that fit; return its types.
 
     Raises:
-        InputError: They are not.
+        InputError: A column is missing or has another type.
     """
     try:
         found = spark.range(0).select(_avro(F.lit(b""), schema)["value"].alias("value")).schema["value"].dataType

@@ -1,10 +1,10 @@
-"""One file against what the lake remembers of the files of a source: new, grown, touched, or changed as none may.
+"""One file compared with the remembered files of a source: new, grown, touched, or changed against the rules.
 
-Here: the memory, finding a file in it, and judging a single file. Not here: which files are looked at (discovery.py),
-the table that holds the states, records.
+Here: the memory, finding a file in it, and judging a single file. Not here: the choice of files (discovery.py), the
+table that holds the states, records.
 
-A file is what was read of it, under any name: by the digest of that part it stays itself when it is renamed, grows or
-is compressed. Its name is its path from the folder before the first wildcard. Lakes that were made before files had
+The digest of the part that was read identifies a file: it stays the same file when it is renamed, grows or is
+compressed. Its name is its path from the folder before the first wildcard. Lakes that were made before files had
 names remember absolute paths.
 """
 
@@ -39,25 +39,25 @@ if TYPE_CHECKING:
     from tidemark.resources.places.stores import Stored
 
 NOT_READ_YET = -1
-"""As `records` of a file: as many as those that the file with the same bytes is going to have."""
+"""Value for `records` of a file: the same number as the file with the same bytes is going to have."""
 
 
 @dataclass(frozen=True)
 class FileState:
-    """What the lake remembers of a file that was read.
+    """The remembered state of a file that was read.
 
     Attributes:
-        name: Its path from the fixed folder of the source; absolute where an older lake says no other.
+        name: Its path from the fixed folder of the source; absolute if an older lake has only that.
         size: Bytes consumed.
         modified_us: Modification time, microseconds since the epoch.
         digest: blake2b of the consumed bytes, hexadecimal.
         records: Lines (csv, json) or rows (parquet) consumed, header and blank lines included.
         ends_with_newline: Whether the last consumed line was complete.
-        place: Absolute path where it lay; None where it is not known.
-        copy_of: Name of the file that had the same bytes and was read instead of this one; None if this was read.
-        text_digest: blake2b of the text of a compressed file; None of others, and where it is not known.
+        place: Absolute path of it; None if it is not known.
+        copy_of: Name of the file that had the same bytes and was read instead of this one; None if this one was read.
+        text_digest: blake2b of the text of a compressed file; None for others, or if it is not known.
         text_size: Bytes of that text.
-        begins_as: Name of the file as which the beginning of this one was read; None where it was read as this one.
+        begins_as: Name of the file as which the beginning of this one was read; None if it was read as this one.
     """
 
     name: str
@@ -74,18 +74,18 @@ class FileState:
 
     @property
     def text(self) -> tuple[int, str]:
-        """How many bytes of text were read, and their digest."""
+        """Number of bytes of text that were read, and their digest."""
         return (self.size, self.digest) if self.text_digest is None else (self.text_size or 0, self.text_digest)
 
     @property
     def copy_sentence(self) -> str:
-        """What is said of a copy of another file, which is not read."""
+        """The sentence for a copy of another file, which is not read."""
         return printable(f"{self.name}: the same bytes were read as {self.copy_of}")
 
 
 @dataclass
 class KnownFiles:
-    """The states of a source's files, each with what it was before."""
+    """The states of a source's files, each with its earlier states."""
 
     _by_name: dict[str, FileState] = field(default_factory=dict)
     _by_place: dict[str, FileState] = field(default_factory=dict)
@@ -94,11 +94,11 @@ class KnownFiles:
 
     @classmethod
     def of(cls, states: Iterable[FileState], fixed: Place) -> "KnownFiles":
-        """The memory of states in the order in which they were stored.
+        """Return the memory of states in the order in which they were stored.
 
         Args:
             states: The states, of one source.
-            fixed: Where the source's fixed folder is now: paths below it that an older lake remembers are names.
+            fixed: The source's fixed folder now: paths below it that an older lake remembers become names.
         """
         known = cls()
         for state in states:
@@ -106,7 +106,7 @@ class KnownFiles:
         return known
 
     def add(self, state: FileState) -> None:
-        """Remember a state; the latest of a name is the one in force, bytes stay known."""
+        """Remember a state; the latest of a name is in force, and all bytes stay known."""
         self._by_name[state.name] = state
         if state.place is not None:
             self._by_place[state.place] = state
@@ -115,28 +115,28 @@ class KnownFiles:
             self._by_text[state.text[1]] = state
 
     def __bool__(self) -> bool:
-        """Whether anything was read."""
+        """Return whether any file was read."""
         return bool(self._by_name)
 
     def state_of(self, name: str, place: str) -> FileState | None:
-        """The state of the file that lies at a place under a name: the path of a source may call it otherwise now."""
+        """Return the state of the file at a place under a name: the path of a source may name it differently now."""
         return self._by_place.get(place) or self._by_name.get(name)
 
     @property
     def sizes(self) -> set[int]:
-        """How much was read of files, so that a digest of so many bytes may find one of them."""
+        """The numbers of bytes that were read of files, so that a digest of as many bytes may find one of them."""
         return {state.text[0] for state in self._by_text.values()}
 
     def same_bytes(self, content: Content, file: "Candidate") -> FileState | None:
-        """The state of another file that was read and had these bytes, None for none."""
+        """Return the state of another file that was read and had these bytes, None if there is none."""
         return _of_another(self._by_digest.get(content.digest), file)
 
     def same_text(self, content: Content, file: "Candidate") -> FileState | None:
-        """The same by the text, so that a file is known that was compressed."""
+        """Return the same by the text, so that a compressed copy is recognized."""
         return _of_another(self._by_text.get(content.text_digest), file)
 
     def beginning_of(self, content: Content, file: "Candidate") -> FileState | None:
-        """The state of another file that was read and is the beginning of this text: the longest; None for none."""
+        """Return the longest read state of another file with which this text begins; None if there is none."""
         digests = (digest for _, digest in sorted(content.digests.items(), reverse=True))
         found = (_of_another(self._by_text.get(digest), file) for digest in digests)
         return next((state for state in found if state is not None), None)
@@ -157,23 +157,23 @@ def _named(state: FileState, fixed: Place) -> FileState:
 
 @dataclass(frozen=True)
 class FileRange:
-    """What one ingestion will read of a file.
+    """The part of a file that one ingestion will read.
 
     Attributes:
         path: Absolute path.
         name: The path from the folder before the first wildcard of the source's path: `_file` of its records.
-        size: Bytes that belong to this ingestion and the ones before it, from the start of the file.
+        size: Bytes that belong to this ingestion and earlier ones, from the start of the file.
         modified_us: Modification time, microseconds since the epoch.
         digest: blake2b of those bytes, hexadecimal.
         skip_lines: Lines consumed by earlier ingestions; 0 for a new file.
         ends_with_newline: Whether the last line is complete.
-        left_bytes: What follows: a line that is not finished yet.
-        long_lines: Where lines begin and end, in bytes of the text, that are too long for a record.
-        read_at: Path or URL of a copy that is read in its place; empty for none.
-        note: A sentence for the operator on what is read of it, empty for none.
-        text_digest: As of `FileState`.
-        text_size: As of `FileState`.
-        begins_as: As of `FileState`.
+        left_bytes: Bytes that follow: a line that is not finished yet.
+        long_lines: Begin and end, in bytes of the text, of lines that are too long for a record.
+        read_at: Path or URL of a copy that is read in its place; empty if there is none.
+        note: A sentence for the operator on the part that is read, empty if there is none.
+        text_digest: As in `FileState`.
+        text_size: As in `FileState`.
+        begins_as: As in `FileState`.
         unknown: Columns that it has and its source does not name.
     """
 
@@ -195,17 +195,17 @@ class FileRange:
 
     @property
     def readable(self) -> str:
-        """Where Spark reads it."""
+        """The path or URL from which Spark reads it."""
         return self.read_at or self.path
 
 
 def state_of(file: FileRange, records: int, *, copy_of: str | None = None) -> FileState:
-    """What to remember of a file that was read, or of one that has the bytes of another.
+    """Return the state to remember of a file that was read, or of one with the bytes of another.
 
     Args:
         file: The file.
-        records: As of `FileState`.
-        copy_of: As of `FileState`.
+        records: As in `FileState`.
+        copy_of: As in `FileState`.
     """
     return FileState(
         name=file.name,
@@ -224,16 +224,16 @@ def state_of(file: FileRange, records: int, *, copy_of: str | None = None) -> Fi
 
 @dataclass(frozen=True)
 class Candidate:
-    """A file as it lies there now, with what is remembered of it.
+    """A file as it is now, with its remembered state.
 
     Attributes:
         path: Absolute path.
-        name: As of `FileRange`.
+        name: As in `FileRange`.
         size: Bytes.
         modified_us: Modification time, microseconds since the epoch.
-        changed_ns: When the file system changed it last, nanoseconds since the epoch.
-        known: What is remembered; None of a new file.
-        may_be_another: The known file lay elsewhere, and is another one if its bytes are others.
+        changed_ns: Time of its last change in the file system, nanoseconds since the epoch.
+        known: Its remembered state; None for a new file.
+        may_be_another: Whether the known file was elsewhere, and so is another one if its bytes differ.
     """
 
     path: str
@@ -246,29 +246,29 @@ class Candidate:
 
     @property
     def was_read(self) -> bool:
-        """Whether bytes of it were read under its name."""
+        """Return whether bytes of it were read under its name."""
         return self.known is not None and self.known.size > 0
 
     @property
     def new_bytes(self) -> int:
-        """Bytes that were not read before."""
+        """Number of bytes that were not read before."""
         return self.size - (self.known.size if self.known and self.known.size < self.size else 0)
 
 
 def candidate(
     path: str, name: str, known: FileState | None, *, reread: bool = False, stored: "Stored | None" = None
 ) -> Candidate | None:
-    """Look at a file without opening it; None if it is gone or was read as it is.
+    """Look at a file without opening it; return None if it is gone or was read as it is.
 
     Args:
         path: Absolute path.
-        name: As of `FileRange`.
-        known: What is remembered of it.
+        name: As in `FileRange`.
+        known: Its remembered state.
         reread: Read it although its bytes, or other bytes under its name, were read before.
-        stored: What a store said of it when it listed its files; None of a file of the file system.
+        stored: Its entry in the listing of a store; None for a file of the file system.
 
     Raises:
-        InputError: Nothing under this name can be read.
+        InputError: The file cannot be looked at.
     """
     if stored is not None:
         return _candidate(path, name, known, stored, reread=reread)
@@ -279,11 +279,11 @@ def candidate(
             raise _unreadable(path, "the link leads to no file", "mend or remove the link") from None
         return None
     except OSError as error:
-        raise _unreadable(path, f"out of reach: {error.strerror}", "give this user access") from error
+        raise _unreadable(path, f"out of reach: {error.strerror}", "grant this user access") from error
     if stat.S_ISDIR(found.st_mode):
         raise _unreadable(path, "this is a folder", f"let `path` go into it: {os.path.basename(path)}/*")
     if not stat.S_ISREG(found.st_mode):
-        raise _unreadable(path, "this is no regular file", "narrow `path` of the source")
+        raise _unreadable(path, "this is not a regular file", "narrow `path` of the source")
     return _candidate(path, name, known, found, reread=reread)
 
 
@@ -302,7 +302,7 @@ def _candidate(
         known = None
     if known and (known.size, known.modified_us) == (found.st_size, modified_us):
         return None
-    # A folder of the same names beside the known one holds other files; one that was moved has the same.
+    # A folder with the same names next to the known one holds other files; a folder that was moved has the same ones.
     is_elsewhere = known is not None and known.place not in (None, path)
     may_be_another = is_elsewhere and known is not None and (reread or _is_there(str(known.place)))
     changed_ns = found.st_ctime_ns if isinstance(found, os.stat_result) else found.st_mtime_ns
@@ -310,7 +310,7 @@ def _candidate(
 
 
 def unchanged(path: str, name: str, known: FileState) -> Candidate:
-    """Return a file that is as it was read."""
+    """Return a file that is unchanged since it was read."""
     return Candidate(path, name, known.size, known.modified_us, 0, known, may_be_another=False)
 
 
@@ -325,9 +325,9 @@ class Looked:
 
     Attributes:
         file: The file.
-        content: What it holds.
+        content: Its content.
         unfit: Why it cannot be read as its source says, None if it can.
-        unknown: As of `FileRange`.
+        unknown: As in `FileRange`.
     """
 
     file: Candidate
@@ -337,13 +337,13 @@ class Looked:
 
     @property
     def is_as_known(self) -> bool:
-        """Whether its bytes are those that were read of it."""
+        """Return whether its bytes are the bytes that were read."""
         known = self.file.known
         return known is not None and known.digest == self.content.digest and known.size == self.file.size > 0
 
     @property
     def begins_as_known(self) -> bool:
-        """Whether what was read of it is its beginning."""
+        """Return whether it begins with the bytes that were read."""
         known = self.file.known
         return known is not None and self.content.digests.get(known.size) == known.digest
 
@@ -355,7 +355,7 @@ def look_into(
 
     Args:
         source: Its source.
-        borders: Numbers of bytes of which the digest is wanted, in order; only plain lines begin as another file.
+        borders: Numbers of bytes whose digest is wanted, in order; only plain lines begin as another file.
         looks: Reads the ends of parquet files.
         file: The file.
     """
@@ -371,7 +371,7 @@ def look_into(
         return _unreadable(
             file.path,
             f"the file cannot be read: {error.strerror or error}",
-            "give this user the right to read it",
+            "grant this user the right to read it",
         )
 
 
@@ -404,7 +404,7 @@ def _content(
 
 
 def begins_as(source: FilesSource, file: Candidate, read: FileState) -> bool:
-    """Tell whether a file begins with what was read of one, or has its text."""
+    """Return whether a file begins with the read part of another, or has its text."""
     is_text, own = source.format != "parquet", file.known
     if own is not None and (own.size, own.modified_us) == (file.size, file.modified_us) and own.digest == read.digest:
         return True
@@ -413,14 +413,14 @@ def begins_as(source: FilesSource, file: Candidate, read: FileState) -> bool:
         return False
     try:
         found = _content(file.path, file.size, file.modified_us, file.changed_ns, size, (), is_text)
-    except (InputError, OSError):  # whoever reads it says what is wrong
+    except (InputError, OSError):  # its reader reports the fault
         return False
     return found.digests.get(size) == digest or found.digest == read.digest
 
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A file of which nothing is read now, as its last line may go on.
+    """A file that is not read now, as its last line may go on.
 
     Attributes:
         note: A sentence for the operator.
@@ -433,29 +433,29 @@ Outcome = FileRange | FileState | Unfinished
 
 
 class Landed(Protocol):
-    """All files that are there now."""
+    """All files of the source as they are now."""
 
     def is_in_place(self, read: FileState) -> bool:
-        """Tell whether what was read is where it was."""
+        """Return whether a file that was read is in its place."""
 
     def is_elsewhere(self, read: FileState, file: Candidate) -> bool:
-        """Tell whether what was read of a file is in another one."""
+        """Return whether a file that was read is now in another one."""
 
 
 def judge(
     source: FilesSource, looked: Looked, known: KnownFiles | None, landed: Landed, age: timedelta | None
 ) -> Outcome:
-    """Decide what is read of a file, by its bytes and by all bytes that are known.
+    """Decide how much of a file is read, by its bytes and by all bytes that are known.
 
     Args:
         source: Its source.
         looked: The file.
-        known: What was read; None where other names do not count.
+        known: The states of read files; None if other names do not count.
         landed: All files.
-        age: How long the file has not changed; None where it is not going to, or where nothing says how long.
+        age: Time since the file changed; None if it is not going to change, or if that is unknown.
 
     Returns:
-        What is read, what is to be remembered of a file that is not read, or why nothing is done now.
+        The part to read, the state of a file that is not read, or the reason to wait.
 
     Raises:
         InputError: The file was rewritten or continued inside a line, or cannot be read as its source says.
@@ -486,7 +486,7 @@ def judge(
 
 
 def _start_of(source: FilesSource, read: FileState | None) -> FileState | None:
-    """The same, but for a header alone: it is no part of the records, and files of one kind share it."""
+    """Return a state unless it is a header alone: that is not a record, and files of one kind share it."""
     is_header = read is not None and read.records == 1 and source.options.get("header", False)
     return None if is_header else read
 
@@ -494,7 +494,7 @@ def _start_of(source: FilesSource, read: FileState | None) -> FileState | None:
 def _lines_behind(
     source: FilesSource, looked: Looked, read: FileState | None, age: timedelta | None, note: str = ""
 ) -> FileRange | Unfinished:
-    """What is read of a file after a part that was read before: its lines, the last one once it is finished.
+    """Return the range after the part that was read before: its lines, the last one once it is finished.
 
     Raises:
         InputError: It was continued inside a line that was read as a record, or cannot be read as its source says.
@@ -508,7 +508,7 @@ def _lines_behind(
         if not read.ends_with_newline and content.after not in {b"\n", b"\r"}:
             if patience_with(file.path, source, end_of(file.path, read.size)) < WITH_A_HALF:
                 raise _continued(file, read)
-            skip -= 1  # half of it was a dead letter
+            skip -= 1  # half of it became a dead letter
     whole = replace(_range(source, looked, skip), note=note, begins_as=begins_as)
     if content.ends_with_newline or not _has_lines(source) or is_compressed(file.path) or age is None:
         return whole
@@ -525,7 +525,7 @@ def _lines_behind(
 
 
 def _range(source: FilesSource, looked: Looked, skip_lines: int) -> FileRange:
-    """All of a file."""
+    """Return the range of the whole file."""
     file, content = looked.file, looked.content
     is_packed = content.text_digest != content.digest
     return FileRange(
@@ -544,12 +544,12 @@ def _range(source: FilesSource, looked: Looked, skip_lines: int) -> FileRange:
 
 
 def _has_lines(source: FilesSource) -> bool:
-    """Whether a record is a line, so that the lines after those that were read are the new records."""
+    """Return whether a record is a line, so that the lines after the read ones are the new records."""
     return source.format != "parquet" and not source.options.get("multiLine", False)
 
 
 def _changed(source: FilesSource, file: Candidate, read: FileState) -> InputError:
-    """The error of a file that does not hold any more what was read of it."""
+    """Return the error for a file that no longer holds what was read of it."""
     remedy = "restore the old content, or land the new content under a new name"
     remedy += "; `on_rewrite: read` in the source reads files that are overwritten, whole and as new records"
     if read.place not in (None, file.path):
@@ -566,7 +566,7 @@ def _changed(source: FilesSource, file: Candidate, read: FileState) -> InputErro
 
 
 def _continued(file: Candidate, read: FileState) -> InputError:
-    """The error of a file whose last record went on after it was read."""
+    """Return the error for a file whose last record went on after it was read."""
     return InputError(
         f"{file.path}: line {read.records} was read without a line end, and has been continued since",
         expected="new lines after the old ones",

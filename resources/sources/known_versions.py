@@ -1,6 +1,6 @@
-"""What one ingestion reads of a Delta table, version by version, and what the lake remembers of it.
+"""Versions of a Delta table that one ingestion reads, and the memory of versions that were read.
 
-Here: a version as it is to be read. Not here: which versions are (delta_tables.py), the table of states
+Here: a version to read. Not here: the choice of versions (delta_tables.py), the table of states
 (assets/state/files.py), their rows (delta_rows.py).
 
 A version is remembered as a file is: its number is the name, the id of the table the digest, the time of its commit
@@ -21,13 +21,13 @@ How = Literal["whole", "added", "changed", "corrected", "nothing"]
 
 @dataclass(frozen=True)
 class Before:
-    """What was in a table before a version that changes rows.
+    """The table before a version that changes rows.
 
     Attributes:
         version: The version before.
-        layout: The table's layout then.
-        files: The files whose rows the version took away, whole or in part; None where the whole tables before and
-            after it have to be compared, as the log marks single rows of files as deleted.
+        layout: The table's layout at that version.
+        files: The files whose rows the version removed, all or some; None if the whole tables before and after it
+            have to be compared, as the log marks single rows of files as deleted.
     """
 
     version: int
@@ -37,22 +37,23 @@ class Before:
 
 @dataclass(frozen=True)
 class TableVersion:
-    """What one ingestion reads of a version of a table.
+    """A version of a table as one ingestion reads it.
 
     Attributes:
         folder: Folder of the table.
         version: Its number.
-        how: The whole table as it is, the rows that were added, the rows that the change feed tells, the rows that
-            differ from those before, or nothing.
-        committed_us: When it was committed, microseconds since the epoch: later than the version before.
-        before: With `corrected` what was there before.
-        is_timed: The time is the commit's own; else that was in no year of 0001 to 9999, and this one only orders.
-        size: Bytes to be read.
-        rows: Rows to be read, as far as the log of the table says.
+        how: The whole table, the added rows, the rows of the change feed, the rows that differ from the version
+            before, or nothing.
+        committed_us: Time of its commit, microseconds since the epoch: later than the version before.
+        before: The table before it, with `corrected`.
+        is_timed: Whether the time is the commit's own; else that is outside the years 0001 to 9999, and this one only
+            orders.
+        size: Bytes to read.
+        rows: Rows to read, as far as the log of the table says.
         files: The files with rows that were added.
-        layout: The table's layout as of it.
+        layout: The table's layout at this version.
         entry: Size and modification time (nanoseconds) of its entry in the log.
-        passed_over: What was not read of it although it changed rows, in a sentence; empty if nothing.
+        passed_over: A sentence on changes of rows that were not read; empty if there are none.
     """
 
     folder: Place
@@ -70,22 +71,22 @@ class TableVersion:
 
     @property
     def path(self) -> str:
-        """How plans and errors name it."""
+        """Its name in plans and errors."""
         return path_of(self.folder, self.version)
 
     @property
     def modified_us(self) -> int:
-        """When it was committed, as of a file its modification time."""
+        """Time of its commit, in place of a file's modification time."""
         return self.committed_us
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to read of it."""
+        """Return whether there is nothing to read of it."""
         return self.how == "nothing"
 
     @property
     def state(self) -> FileState:
-        """What to remember of it once it was read."""
+        """The state to remember once it was read."""
         return FileState(
             name=str(self.version),
             size=self.size,
@@ -98,20 +99,20 @@ class TableVersion:
 
 
 def path_of(folder: Place, version: int) -> str:
-    """How plans and errors name a version."""
+    """Return the name of a version in plans and errors."""
     return f"{folder}, version {version}"
 
 
 def last_of(states: Iterable[FileState]) -> FileState | None:
-    """The state of the last version that was read; None for none."""
+    """Return the state of the last version that was read; None if there is none."""
     return max(states, key=lambda state: int(state.name), default=None)
 
 
 def ensure_same_table(versions: Sequence[TableVersion]) -> None:
-    """Check that the entries of versions are still as discovery saw them.
+    """Check that the entries of versions are unchanged since discovery.
 
     Raises:
-        InputError: One was changed or removed since.
+        InputError: An entry was changed or removed since.
     """
     for version in versions:
         try:
@@ -124,5 +125,5 @@ def ensure_same_table(versions: Sequence[TableVersion]) -> None:
             raise InputError(
                 f"{version.path}: its entry in the table's log {found} while it was read",
                 expected="a table whose log only grows",
-                remedy="run again: what is there now is looked at anew",
+                remedy="run again: the run reads the log anew",
             )

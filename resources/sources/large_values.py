@@ -1,8 +1,8 @@
-"""Values that are too large for a record: it becomes a dead letter that shows how the largest of them begins.
+"""Values that are too large for a record: it becomes a dead letter that shows the beginning of the largest.
 
-Here: what the values of a record take, of formats whose records are no lines. Not here: lines (long_lines.py).
+Here: the sizes of values in a record, for formats whose records are not lines. Not here: lines (long_lines.py).
 
-One such value, in each step that has a copy of it, could fill the memory of the Spark of all pipelines.
+Several steps copy such a value, and so could fill the memory of the Spark that all pipelines share.
 """
 
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ _ITEM_BYTES = 8  # of a number
 
 
 def too_large(values: Mapping[str, tuple[Column, DataType]]) -> Column:
-    """STRING, null but of a record that takes more than a line may: how the largest value begins, and its size.
+    """Return STRING, null unless a record takes more than a line may: the begin of the largest value, and its size.
 
     Args:
-        values: The values of a record and their types, by the name that a person knows.
+        values: The values of a record and their types, by their names in the input.
     """
     sizes = {name: _bytes(value, kind) for name, (value, kind) in values.items() if _varies(kind)}
     if not sizes:
@@ -39,14 +39,14 @@ def too_large(values: Mapping[str, tuple[Column, DataType]]) -> Column:
 
 
 def _varies(kind: DataType) -> bool:
-    """Whether values of a type may be of any size."""
+    """Return whether values of a type may be of any size."""
     if isinstance(kind, StructType):
         return any(_varies(field.dataType) for field in kind)
     return isinstance(kind, StringType | BinaryType | ArrayType | MapType)
 
 
 def _bytes(value: Column, kind: DataType) -> Column:
-    """BIGINT, never null: about how many bytes a value takes."""
+    """Return BIGINT, never null: about how many bytes a value takes."""
     if isinstance(kind, StringType | BinaryType):
         return F.coalesce(F.octet_length(value).cast("bigint"), F.lit(0).cast("bigint"))
     if isinstance(kind, StructType):
@@ -65,7 +65,7 @@ def _bytes(value: Column, kind: DataType) -> Column:
 
 
 def _beginning(value: Column, kind: DataType) -> Column:
-    """STRING, never null: how a value begins, where that can be told without a copy of it."""
+    """Return STRING, never null: the beginning of a value, if it can be read without a copy of the value."""
     if isinstance(kind, StringType):
         text = F.make_valid_utf8(F.substring(value, 1, _KEPT_CHARACTERS))
     elif isinstance(kind, BinaryType):

@@ -1,4 +1,4 @@
-"""Lines of text and their exact numbers, also where Spark cuts a file into several tasks: for csv and json lines.
+"""Lines of text and their exact numbers, also if Spark cuts a file into several tasks: for csv and json lines.
 
 Here: counting the lines of each block once and numbering them by that count, and the step from a parsed line to a
 record or a malformed one. Not here: parsing (csv_files.py, json_files.py).
@@ -42,11 +42,11 @@ RAW = "__tm_raw"  # the column in which Spark's parsers report a record that the
 
 @dataclass(frozen=True)
 class Part:
-    """What is read of one file.
+    """The part of one file that is read.
 
     Attributes:
         file: The file.
-        skip: Records at its start that are left out: read before, or the header.
+        skip: Number of records at its start that are left out: read before, or the header.
         group: Number of the layout that its records have.
     """
 
@@ -61,7 +61,7 @@ class Numbered:
 
     Attributes:
         records: The columns of the scan, `_file`, `_position` (1-based), `_modified`, and `__tm_group`.
-        counts: Records of each path, those left out included.
+        counts: Number of records of each path, including the ones left out.
     """
 
     records: DataFrame
@@ -71,15 +71,15 @@ class Numbered:
 def number(spark: SparkSession, scan: DataFrame, parts: Sequence[Part]) -> Numbered:
     """Number the records of a scan of text or CSV files as they lie in their files.
 
-    Spark gives ids that rise within a task, and a task reads a block of a file in its order. So one job counts the
-    records of each block and finds its lowest id; the plan that reads them adds the records of the blocks before.
-    Both see the same splits, as a scan lists its files once. Records beyond the counted ones, of a file that has
-    grown since, are left out: they belong to the next ingestion.
+    Spark's ids rise within a task, and a task reads a block of a file in its order. So one job counts the records of
+    each block and finds its lowest id; the plan that reads them adds the records of the blocks before. Both see the
+    same splits, as a scan lists its files once. Records beyond the counted ones, of a file that has grown since, are
+    left out: they belong to the next ingestion.
 
     Args:
         spark: The session.
         scan: A reader's DataFrame, untouched.
-        parts: What is read of each of its files.
+        parts: The part to read of each of its files.
     """
     tagged = scan.select(
         "*",
@@ -98,7 +98,7 @@ def number(spark: SparkSession, scan: DataFrame, parts: Sequence[Part]) -> Numbe
     records = (
         tagged.join(blocks, [_URL, _BLOCK], "left")
         .withColumn(POSITION, _position())
-        # Rows of blocks that were not counted stay, else the optimizer would drop them before they raise.
+        # Rows of blocks that were not counted stay, otherwise the optimizer would drop them before they raise.
         .where(F.col("__tm_lines").isNull() | _belongs())
         .withColumn(MODIFIED, F.timestamp_micros("__tm_modified_us"))
         .select(*scan.columns, FILE, POSITION, MODIFIED, GROUP)
@@ -122,7 +122,7 @@ def _block_table(counted: Sequence[Row], parts: Mapping[str, Part]) -> tuple[lis
 
 
 def _position() -> Column:
-    """Lines of earlier blocks + place within the block; never a guess when the splits are not those counted."""
+    """Return lines of earlier blocks plus the place in the block; fail if the splits are not the counted ones."""
     offset = F.col(_ID) - F.col("__tm_lowest")
     overfull = ~F.col("__tm_is_last") & (offset >= F.col("__tm_lines"))
     unknown = F.col("__tm_lowest").isNull() | (offset < 0) | overfull
@@ -131,19 +131,19 @@ def _position() -> Column:
 
 
 def _belongs() -> Column:
-    """A line of this ingestion: neither read before nor added since the count."""
+    """Return whether a line belongs to this ingestion: neither read before nor added since the count."""
     return (F.col(POSITION) > F.col("__tm_skip")) & (F.col(POSITION) <= F.col("__tm_before") + F.col("__tm_lines"))
 
 
 def read_lines(spark: SparkSession, parts: Sequence[Part]) -> Numbered:
-    """The lines of text files with their numbers, in column `__tm_line`; what is no UTF-8 is replaced in it."""
+    """Return the lines of text files with their numbers, in `__tm_line`; bytes that are not UTF-8 are replaced."""
     numbered = number(spark, spark.read.text([spark_path(part.file.readable) for part in parts]), parts)
     lines = numbered.records.withColumn(LINE, F.make_valid_utf8("value")).drop("value")
     return Numbered(lines, numbered.counts)
 
 
 def parser_options(source: FilesSource) -> dict[str, str]:
-    """The options of a source as Spark's parsers take them; no record is dropped and none fails a job."""
+    """Return the options of a source for Spark's parsers; no record is dropped and none fails a job."""
     options = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in source.options.items()
@@ -155,7 +155,7 @@ def parser_options(source: FilesSource) -> dict[str, str]:
 def to_records(
     lines: DataFrame, source: Source, columns: Mapping[str, Column], rescued: Column, malformed: Column
 ) -> DataFrame:
-    """Turn parsed lines into records, columns renamed; of a malformed one only its text and place remain.
+    """Turn parsed lines into records with renamed columns; of a malformed one only its text and place remain.
 
     Args:
         lines: Parsed lines with `_file`, `_position`, `_modified`.
@@ -172,6 +172,6 @@ def to_records(
     place = (MALFORMED, FILE, POSITION, MODIFIED)
     if not source.keep_unknown:
         return marked.select(*payload, *place)
-    # Two steps, so that Spark writes the JSON text once and not once per mention.
+    # Use two steps, so that Spark writes the JSON text once rather than once for each use.
     kept = marked.withColumn(RESCUED, F.when(sound, rescued))
     return kept.select(*payload, F.nullif(RESCUED, F.lit("{}")).alias(RESCUED), *place)

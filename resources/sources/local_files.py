@@ -1,7 +1,7 @@
-"""Files by their paths or URLs: which a glob means, what a file's bytes are, whether a file is whole.
+"""Files by their paths or URLs: the files that a glob matches, their bytes, and whether a file is whole.
 
 Here: names, bytes, compression, and folders below `**`, each entered once, so that links that lead back end. Not
-here: what a change of a file means (known_files.py), its records, what a store can do (resources/places).
+here: the meaning of a change of a file (known_files.py), its records, the operations of a store (resources/places).
 """
 
 import bz2
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 1 << 20
 LONGEST_LINE = 16 << 20
-"""Bytes of a line that may be a record. A longer one would be several times in the memory of whoever parses it."""
+"""Bytes of a line that may be a record. A longer one would be several times in the memory of its parser."""
 _TAIL_BYTES = 1 << 20
 _LINE_ENDS = b"\r\n"
 _EMPTY_OR_END = (b"", b"\r", b"\n")
 _COMPRESSED_ENDINGS = (".gz", ".bz2")
-# Spark picks the codec by the exact ending; these it would read as text, or needs native libraries for.
+# Spark picks the codec by the exact ending; files with these endings it would read as text, or with native libraries.
 _UNREADABLE_ENDINGS = (*_COMPRESSED_ENDINGS, ".zip", ".7z", ".xz", ".zst", ".lz4", ".snappy", ".deflate")
 _UNFINISHED_ENDINGS = (".tmp", "._COPYING_")
 _ANY_DEPTH = "**"
@@ -51,18 +51,18 @@ _HIDDEN = (".", "_")
 
 @dataclass(frozen=True)
 class Content:
-    r"""What a file holds up to a size: its bytes, and its text, which is the same but for a compressed file.
+    r"""The content of a file up to a size: its bytes, and its text, which differs only for a compressed file.
 
     Attributes:
         digest: blake2b of all bytes.
         text_digest: blake2b of the text.
         text_size: Bytes of the text.
-        digests: blake2b of the first bytes of the text, by their number, where that was asked for.
+        digests: blake2b of the first bytes of the text, by their number, where wanted.
         after: The byte of the text that follows the known ones, empty if none.
-        lines_end: Where the last line begins that has no line end; the end where the last byte is \n or \r.
+        lines_end: The beginning of a last line without a line end; the end of the text if its last byte is \n or \r.
         lines_digest: blake2b of the text before that.
-        last_line: What follows it, of a long line its beginning.
-        long_lines: Where lines begin and end that are longer than a record may be.
+        last_line: The text after that; only the beginning of a long line.
+        long_lines: Begin and end of lines that are longer than a record may be.
     """
 
     digest: str
@@ -77,12 +77,12 @@ class Content:
 
     @property
     def ends_with_newline(self) -> bool:
-        """Whether the last line is complete; an empty file ends with one."""
+        """Return whether the last line is complete; an empty file ends with a complete line."""
         return not self.last_line
 
 
 def files_in_store(pattern: str) -> "dict[str, Stored]":
-    """Files that a glob in a store means, by their URLs; hidden and unfinished ones are left out.
+    """Return the files that a glob in a store matches, by URL, without hidden and unfinished ones.
 
     Raises:
         StoreFailureError: The store cannot be used.
@@ -102,10 +102,10 @@ def files_in_store(pattern: str) -> "dict[str, Stored]":
 
 
 def check_key(path: str) -> None:
-    """Refuse the URL of an object whose key has a part that no file system knows.
+    """Refuse the URL of an object whose key has a part that is impossible in a file system.
 
     Raises:
-        InputError: It has one.
+        InputError: The key has such a part.
     """
     parts = parts_of_url(path)
     part = odd_part(parts[2]) if parts is not None else None
@@ -119,10 +119,10 @@ def check_key(path: str) -> None:
 
 
 def matching_paths(pattern: str, base: Path) -> tuple[str, ...]:
-    """Absolute paths that a glob means, in path order; hidden and unfinished files are left out.
+    """Return the absolute paths that a glob matches, in path order, without hidden and unfinished files.
 
-    A file to which several of them lead by symbolic links is there once: by the path without a link if that is one
-    of them, else by the first.
+    If several paths lead to a file by symbolic links, it is returned once: by the path without a link if there is
+    one, else by the first.
 
     Args:
         pattern: Glob, `**` for any depth, relative to `base` or absolute.
@@ -139,7 +139,7 @@ def matching_paths(pattern: str, base: Path) -> tuple[str, ...]:
         raise InputError(
             f"The folder {fixed} cannot be listed: permission denied",
             expected="a folder that this user can read",
-            remedy="give this user permission to read and enter it",
+            remedy="grant this user permission to read and enter it",
         )
     absolute = os.path.join(glob.escape(os.path.abspath(base)), pattern)
     found = {os.path.abspath(path) for path in expanded(absolute)}
@@ -161,35 +161,35 @@ def matching_paths(pattern: str, base: Path) -> tuple[str, ...]:
 
 
 def has_wildcard(text: str) -> bool:
-    """Whether a path is a glob."""
+    """Return whether a path is a glob."""
     return any(sign in text for sign in "*?[")
 
 
 def fixed_folder(pattern: str, base: Path) -> Place:
-    """The folder that stands before the first wildcard of a glob."""
+    """Return the folder before the first wildcard of a glob."""
     place = place_of(pattern)
     if isinstance(place, RemotePath):
         return RemotePath(place.root, "/".join(_before_wildcard(place.parts[1:], 0)))
     parts = (Path(os.path.abspath(base)) / place).parts
-    start = len(parts) - len(place.parts)  # a wildcard in the name of `base` is none
+    start = len(parts) - len(place.parts)  # a wildcard in the name of `base` does not count
     return Path(os.path.normpath(Path(*_before_wildcard(parts, start))))
 
 
 def _before_wildcard(parts: Sequence[str], start: int) -> Sequence[str]:
-    """The parts before the first with a wildcard from a start on; without one those before the last."""
+    """Return the parts before the first wildcard from a start on; without a wildcard all parts but the last."""
     wild = (i for i, part in enumerate(parts) if i >= start and has_wildcard(part))
     return parts[: next(wild, len(parts) - 1)]
 
 
 def name_of(path: str, fixed: Place) -> str:
-    """What a file is called in the log: its path from the fixed folder, whatever leads to that one."""
+    """Return the name of a file in the log: its path from the fixed folder, whatever leads to that folder."""
     if isinstance(fixed, RemotePath):
         return relative(place_of(path), fixed)
     return os.path.relpath(path, fixed)
 
 
 def is_compressed(path: str) -> bool:
-    """Whether Spark decompresses the file while it reads lines."""
+    """Return whether Spark decompresses the file while it reads lines."""
     return path.endswith(_COMPRESSED_ENDINGS)
 
 
@@ -202,10 +202,10 @@ def open_bytes(path: str) -> IO[bytes]:
 
 
 def open_raw(path: str) -> IO[bytes]:
-    """Open a file for reading as it is.
+    """Open a file for reading its raw bytes.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     place = place_of(path)
     return place.open("rb")
@@ -214,14 +214,14 @@ def open_raw(path: str) -> IO[bytes]:
 def read_content(
     path: str, size_bytes: int, known_bytes: int = 0, borders: Sequence[int] = (), *, as_text: bool = True
 ) -> Content:
-    """Read the first `size_bytes` of a file once, and hash them; of compressed text all of it.
+    """Read the first `size_bytes` of a file once, and hash them; of compressed text read all.
 
     Args:
         path: The file.
-        size_bytes: How much of it counts.
-        as_text: Its format is text, so that it may be compressed.
-        known_bytes: The digest of so many of its first bytes is wanted.
-        borders: So are the digests of these numbers of bytes, in order, where a line ends there.
+        size_bytes: Number of bytes that count.
+        as_text: Whether its format is text, so that it may be compressed.
+        known_bytes: The digest of this number of first bytes is wanted.
+        borders: The digests of these numbers of first bytes are wanted too, in order, if a line ends there.
 
     Raises:
         InputError: The file is shorter, or a damaged archive.
@@ -252,7 +252,7 @@ def _chunks(path: str, size_bytes: int) -> Iterator[bytes]:
 
 
 def text_of(path: str, size_bytes: int) -> Iterator[bytes]:
-    """Give the text of a file of lines: of its first `size_bytes`, of a compressed one all of it.
+    """Yield the text of a file of lines: of its first `size_bytes`, of a compressed one all.
 
     Raises:
         InputError: The file is shorter, or a damaged archive.
@@ -271,16 +271,16 @@ def text_of(path: str, size_bytes: int) -> Iterator[bytes]:
         raise InputError(
             f"{path}: the archive is damaged or truncated: {error}",
             expected="a complete gzip or bzip2 file",
-            remedy="land the whole file again, and give the source a longer `settle` if files grow slowly",
+            remedy="land the whole file again, and set a longer `settle` for the source if files grow slowly",
         ) from error
 
 
 class _Reading:
-    """The bytes of a file as they come, a chunk at a time.
+    """Reads the bytes of a file as they come, a chunk at a time.
 
     Args:
-        known_bytes: As of `read_content`.
-        borders: As of `read_content`.
+        known_bytes: As for `read_content`.
+        borders: As for `read_content`.
     """
 
     def __init__(self, known_bytes: int, borders: Sequence[int]) -> None:
@@ -291,7 +291,7 @@ class _Reading:
         self._long_lines: list[tuple[int, int]] = []
 
     def take(self, chunk: bytes) -> None:
-        """Take the bytes that follow."""
+        """Take the next bytes."""
         start, end = self._at, self._at + len(chunk)
         if start <= self._known < end:
             self._after = chunk[self._known - start :][:1]
@@ -312,7 +312,7 @@ class _Reading:
         self._lines_end, self._last_line = start + line_end, chunk[line_end:]
 
     def _wanted(self, chunk: bytes) -> set[int]:
-        """The places in a chunk at which a digest is wanted."""
+        """Return the places in a chunk at which a digest is wanted."""
         start, end = self._at, self._at + len(chunk)
         given = self._borders[bisect_right(self._borders, start) : bisect_right(self._borders, end)]
         wanted = {
@@ -325,7 +325,7 @@ class _Reading:
             self._long_lines.append((self._lines_end, at))
 
     def content(self) -> Content:
-        """Return what all of it is."""
+        """Return the content that all chunks make."""
         self._end_line(self._at)
         return Content(
             digest=self._hasher.hexdigest(),
@@ -341,7 +341,7 @@ class _Reading:
 
 
 def end_of(path: str, size_bytes: int) -> bytes:
-    """Return the last line of the first bytes of a file, of a long one its end.
+    """Return the last line in the first bytes of a file, of a long line its end.
 
     Raises:
         OSError: The file cannot be read.
@@ -357,7 +357,7 @@ def check_compression(path: str) -> None:
     """Refuse a text file with a compression that Spark does not know.
 
     Raises:
-        InputError: It has one.
+        InputError: The file has such a compression.
     """
     ending = os.path.splitext(path)[1]
     if ending not in _COMPRESSED_ENDINGS and ending.lower() in _UNREADABLE_ENDINGS:
@@ -369,10 +369,10 @@ def check_compression(path: str) -> None:
 
 
 def check_unchanged(path: str, size_bytes: int, modified_us: int) -> None:
-    """Compare a file with what was seen of it before.
+    """Check that a file is unchanged since it was seen.
 
     Raises:
-        InputError: It was changed or removed since.
+        InputError: The file was changed or removed since.
     """
     try:
         now = place_of(path).stat()
@@ -387,28 +387,28 @@ def check_unchanged(path: str, size_bytes: int, modified_us: int) -> None:
 
 
 def spark_path(path: str) -> str:
-    """The path or URL as Spark's readers take it: a URL whatever the default file system is, and no glob."""
+    """Return the path or URL for Spark's readers: a URL whatever the default file system is, and not a glob."""
     return without_wildcards(spark_url(place_of(path)))
 
 
 def without_wildcards(url: str) -> str:
-    """A URL for Spark's readers, which take others for globs."""
+    """Return a URL without wildcards for Spark's readers, which treat others as globs."""
     return re.sub(r"([\[\]{}*?\\])", r"\\\1", url)
 
 
 def path_of_url(url: str) -> str:
-    """The path or URL that Spark names in `_metadata.file_path`."""
+    """Return the path or URL that Spark names in `_metadata.file_path`."""
     if not url.startswith("file:"):
         return str(place_of(unquote(url)))
     return "/" + unquote(url).removeprefix("file:").lstrip("/")
 
 
 def still_being_written(path: str) -> InputError:
-    """The error for a file that changes under the reader."""
+    """Return the error for a file that changes while it is read."""
     return InputError(
         f"{path}: the file is still being written",
         expected="a file that no longer changes once it is older than `settle`; nothing of it was ingested",
-        remedy="give the source a longer `settle`, or write to a name in .tmp and rename at the end",
+        remedy="set a longer `settle` for the source, or write to a name in .tmp and rename at the end",
     )
 
 
@@ -417,7 +417,7 @@ def _each_file_once(paths: Iterable[str], fixed: Path) -> tuple[str, ...]:
 
     @cache
     def seen(folder: str) -> tuple[str, bool]:
-        """The real path of a folder, and whether no link lies between the fixed folder and it."""
+        """Return the real path of a folder, and whether no link lies between the fixed folder and it."""
         real = os.path.realpath(folder)
         return real, os.path.normpath(os.path.join(real_fixed, os.path.relpath(folder, fixed))) == real
 
@@ -437,11 +437,11 @@ def _is_hidden(path: str, fixed: Path) -> bool:
 
 
 def expanded(pattern: str) -> Iterator[str]:
-    """The paths that an absolute glob means, some of them perhaps twice.
+    """Yield the paths that an absolute glob matches, some of them perhaps twice.
 
-    `**` stands for any number of folders, as in `glob` of the standard library, which however follows links that lead
-    back, forty levels deep; with two such links that takes for ever. Here a folder is entered once, whatever leads to
-    it: what lies in it is found all the same. Hidden folders are not entered.
+    `**` matches any number of folders, as in `glob` of the standard library. That library follows links that lead
+    back, forty levels deep; with two such links it takes for ever. Here a folder is entered once, whatever leads to
+    it, so all its files are found. Hidden folders are not entered.
     """
     parts = pattern.split(os.sep)
     if _ANY_DEPTH not in parts:
@@ -455,7 +455,7 @@ def expanded(pattern: str) -> Iterator[str]:
 
 
 def _folders_under(root: str) -> Iterator[str]:
-    """A folder and all below it: those that no link leads to first, so that they keep their own path."""
+    """Yield a folder and all folders below: first those without a link, so that they keep their own path."""
     entered: set[str] = set()
     waiting = [root]
     while waiting:

@@ -1,7 +1,7 @@
-"""Lines that are too long for a record: they are read cut short, as one of them could end the Spark of all pipelines.
+"""Lines that are too long for a record: they are cut short, as one of them could end the Spark of all pipelines.
 
-Here: a copy of a file in which these lines are short and marked, for Spark to read. Not here: finding them
-(local_files.py), parsing.
+Here: a copy of a file, for Spark, with these lines short and marked. Not here: finding them (local_files.py),
+parsing.
 
 All lines stay in their places. The copy stays as long as rows are read: see `reading_place`.
 """
@@ -21,19 +21,19 @@ from tidemark.resources.sources.local_files import text_of
 
 _KEPT_BYTES = 1_000
 _MARK = "\x01\x02too long\x03"
-"""Begins a line of a copy. Nothing that is read as a record does: no JSON, and of a csv line it is asked first."""
+"""Begins a cut line of a copy. No record begins so: JSON cannot, and a csv line is checked for it first."""
 
 
 def with_short_lines(files: Sequence[FileRange], place: Place) -> tuple[FileRange, ...]:
-    """Return the files, those with lines that are too long as copies.
+    """Return the files, with a copy in place of each that has lines that are too long.
 
     Args:
-        files: What an ingestion reads of a source.
-        place: Where copies are written; every Spark that writes the pipeline's tables can read there.
+        files: The files that an ingestion reads of a source.
+        place: The folder for copies; every Spark that writes the pipeline's tables can read it.
 
     Raises:
         OSError: A copy cannot be written.
-        InputError: A file is shorter than it was found.
+        InputError: A file is shorter than at discovery.
     """
     return tuple(_copied(file, place) if file.long_lines else file for file in files)
 
@@ -55,7 +55,7 @@ def _new(copy: Place) -> IO[bytes]:
 
 
 def _shortened(text: Iterable[bytes], long_lines: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-    """A text in which some lines are their beginnings, marked, with what they were."""
+    """Yield a text in which some lines are cut to their beginnings and marked, with their lengths."""
     ahead = iter(long_lines)
     line = next(ahead, None)
     at, beginning = 0, b""
@@ -81,10 +81,10 @@ def _marked(beginning: bytes, size_bytes: int) -> bytes:
 
 
 def is_too_long(line: Column) -> Column:
-    """Whether a line was too long for a record."""
+    """Return whether a line was too long for a record."""
     return F.startswith(line, F.lit(_MARK))
 
 
 def beginning_of(line: Column) -> Column:
-    """What is kept of a line that was too long: how it begins, and its length."""
+    """Return the part that is kept of a line that was too long: its beginning, and its length."""
     return F.substring(line, F.lit(len(_MARK) + 1), F.length(line))

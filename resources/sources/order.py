@@ -1,7 +1,7 @@
-"""Files whose records lie in the order of the log already, so that nobody has to sort them.
+"""Files whose records are in the order of the log already, so that they need not be sorted.
 
-Here: telling so from the arrivals of each file, without Spark. Not here: numbering other records
-(spark/numbering.py), what the order of the log is (assets/ingestion.py).
+Here: recognizing them by the arrivals of each file, without Spark. Not here: numbering other records
+(spark/numbering.py), the order of the log (assets/ingestion.py).
 """
 
 from collections.abc import Sequence
@@ -20,19 +20,19 @@ from tidemark.timeops.utc import LAST_US, is_instant
 MOST_FILES = 64
 """Of one ingestion: Spark reads small files in any order, so that many would be mixed in the files of the log."""
 
-_FIRST_US = -2_208_988_800_000_000  # 1900: what is older may be of another calendar, which Spark translates
+_FIRST_US = -2_208_988_800_000_000  # 1900: older instants may be of another calendar, which Spark translates
 _US = {"us": 1, "ms": 1_000}
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A file whose rows lie by their arrival, none of which is missing.
+    """A file whose rows are in the order of their arrival, which each row has.
 
     Attributes:
         source: Name of its source.
         name: The file, as `_file` of its records has it.
-        path: Where it lies.
-        rows: How many, at least one.
+        path: Its path or URL.
+        rows: Number of rows, at least one.
         first_us: The first arrival, microseconds.
         last_us: The last one.
     """
@@ -48,18 +48,18 @@ class Stretch:
 def stretches_in_order(
     read: Sequence[tuple[FilesSource, Sequence[FileRange]]], *, by_arrival: bool, time_zone: str = "UTC"
 ) -> list[Stretch] | None:
-    """The files of an ingestion, one behind the other as their records are in the log.
+    """Return the files of an ingestion, one after the other as their records are in the log.
 
     Only parquet files are looked at: reading one column of them takes a hundredth of the time of sorting their rows.
 
     Args:
         read: Each source with its files.
         by_arrival: The log has the records by arrival, then by file; else by file and place alone.
-        time_zone: Zone of the pipeline's times without one, where a source has none of its own.
+        time_zone: Zone for times without one, unless a source has its own.
 
     Returns:
-        None where some records have to be sorted, or where that cannot be told. Then the arrivals may also not rise
-        from one record to the next, by whichever order.
+        None if some records have to be sorted, or if that is unknown. Then the arrivals may also not rise from one
+        record to the next, by whichever order.
     """
     if sum(len(files) for _, files in read) > MOST_FILES:
         return None
@@ -75,7 +75,7 @@ def stretches_in_order(
 
 
 def _follows(after: Stretch, before: Stretch) -> bool:
-    """Whether every record of a file is behind those of another, also where some came at the same moment."""
+    """Return whether every record of a file comes after those of another, also if some came at the same moment."""
     same = (after.name, after.source) > (before.name, before.source)
     return after.first_us > before.last_us or (after.first_us == before.last_us and same)
 
@@ -94,10 +94,10 @@ def _stretch(source: FilesSource, file: FileRange, time_zone: str) -> Stretch | 
 
 
 def _arrivals(path: str, column: str, time_zone: str) -> tuple[int, int, int] | None:
-    """Rows, first and last value of a column of instants whose values never fall; None of any other column."""
+    """Return rows, first and last value of a column of instants that never fall; None for any other column."""
     try:
         return _range_of(pq.ParquetFile(path), column, time_zone)
-    except (pa.ArrowException, OSError):  # whoever reads the records says what is wrong with the file
+    except (pa.ArrowException, OSError):  # the reader of the records reports the fault of the file
         return None
 
 

@@ -1,7 +1,7 @@
 """Parquet files whose rows need no SQL: Arrow copies them into the log, several files at a time.
 
-Here: which files these are, and their rows as those of the log. Not here: all other files (parquet_files.py), which
-is first (order.py), the commit (lake/lake.py).
+Here: finding these files, and turning their rows into rows of the log. Not here: all other files (parquet_files.py),
+their order (order.py), the commit (lake/lake.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,10 +22,10 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.spec import FilesSource
 
 PIECE_ROWS = 2_000_000
-"""Rows that a file of the log has at most, where the row groups of the input allow it."""
+"""Most rows of a file of the log, if the row groups of the input allow it."""
 _BATCH_ROWS = 1 << 17
-_MOST_BYTES = 1 << 30  # of a row group: what is larger is read by Spark, which may use its disk
-_OTHER_TEXTS = ("large_string", "large_binary", "string_view", "binary_view")  # their sizes are looked at otherwise
+_MOST_BYTES = 1 << 30  # of a row group: Spark reads larger ones, as it may use its disk
+_OTHER_TEXTS = ("large_string", "large_binary", "string_view", "binary_view")  # their sizes are measured otherwise
 _FLAT = (
     *(T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType),
     *(T.DecimalType, T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType),
@@ -43,7 +43,7 @@ class FilePiece:
         first_seq: The `_arrival_seq` of their first row.
         rows: How many rows they have.
         columns: The columns of the log that the file has, each with its name in the file.
-        arrival: The column of the file that holds the arrival; None where all rows have that of the file.
+        arrival: The column of the file that holds the arrival; None if all rows have the arrival of the file.
     """
 
     stretch: Stretch
@@ -55,7 +55,7 @@ class FilePiece:
     arrival: str | None
 
     def batches(self, log: pa.Schema, before_us: int | None, batch_id: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as those of the log.
+        """Yield the rows as rows of the log.
 
         Args:
             log: The columns of the log.
@@ -106,7 +106,7 @@ class FilePiece:
 
 
 def _ensure_small(batch: pa.RecordBatch) -> None:
-    """Refuse records whose values take more than those of one may, see `large_values.too_large`."""
+    """Refuse records whose values exceed the size of a record, see `large_values.too_large`."""
     texts = [column for column in batch.columns if pa.types.is_string(column.type) or pa.types.is_binary(column.type)]
     sizes = [pc.binary_length(column).cast(pa.int64()).fill_null(0).to_numpy() for column in texts]
     if sizes and int(np.sum(sizes, axis=0).max(initial=0)) > LONGEST_LINE:
@@ -114,7 +114,7 @@ def _ensure_small(batch: pa.RecordBatch) -> None:
 
 
 def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
-    """Rows of a file that has none of the columns."""
+    """Yield the rows of a file that has none of the columns."""
     for first in range(0, rows, _BATCH_ROWS):
         numbers = pa.array(np.arange(first, min(first + _BATCH_ROWS, rows)))
         yield pa.RecordBatch.from_arrays([numbers], names=[c.SEQ])
@@ -126,7 +126,7 @@ def pieces_of(
     payload: StructType,
     first_seq: int,
 ) -> list[FilePiece] | None:
-    """Cut files that lie in the order of the log into the files that it is going to have.
+    """Cut files that are in the order of the log into its future files.
 
     Args:
         stretches: The files, in order.
@@ -135,7 +135,7 @@ def pieces_of(
         first_seq: The number of the first record.
 
     Returns:
-        None where Spark has to read a file: an expression is evaluated, unknown columns are kept, or a type becomes
+        None if Spark has to read a file: an expression is evaluated, unknown columns are kept, or a type becomes
         another one in a way that only Spark knows.
     """
     found: list[FilePiece] = []
@@ -161,7 +161,7 @@ def pieces_of(
 
 
 def _joined(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """The numbers of row groups, those together that are no more than a file of the log."""
+    """Yield the numbers of row groups, joined up to the size of a file of the log."""
     joined: list[int] = []
     rows = 0
     for number, count in enumerate(counts):
@@ -178,7 +178,7 @@ def _joined(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
 def _columns(
     file: pq.ParquetFile, layout: Layout, source: FilesSource, payload: StructType, zone: str
 ) -> Mapping[str, str] | None:
-    """The columns of the log that a file has, with their names in it; None where Arrow does not read them alike."""
+    """Return the columns of the log in a file, with their names in it; None if Arrow reads them differently."""
     if layout.local and zone != "UTC":
         return None
     if _has_old_calendar(file.metadata.metadata or {}):
@@ -194,11 +194,11 @@ def _columns(
 
 
 def _has_old_calendar(said: Mapping[bytes, bytes]) -> bool:
-    """Whether Spark has to translate days before 1582, as a file says that an old Spark has written it."""
+    """Return whether Spark has to translate days before 1582, as an old Spark has written the file."""
     return b"org.apache.spark.legacyDateTime" in said or said.get(b"org.apache.spark.version", b"3") < b"3"
 
 
 def _is_read_alike(found: pa.DataType) -> bool:
-    """Whether the cast of a flat value is Spark's: INT96 comes with nanoseconds."""
+    """Return whether Arrow casts a flat value like Spark: INT96 comes with nanoseconds."""
     is_other = pa.types.is_nested(found) or pa.types.is_dictionary(found) or "[ns" in str(found)
     return not is_other and str(found) not in _OTHER_TEXTS

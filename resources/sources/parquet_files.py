@@ -1,7 +1,7 @@
 """Parquet: rows of columns found by name, with their place in the file.
 
-Here: reading rows, and which type may be read as which: Spark's reader turns some numbers into others without a word.
-Not here: names after `rename`.
+Here: reading rows, and the lossless conversions of types: Spark's reader changes some numbers silently. Not here:
+names after `rename`.
 """
 
 from collections import defaultdict
@@ -50,10 +50,10 @@ _PLACES = StructType().add(_URL, T.StringType()).add(FILE, T.StringType()).add("
 
 @dataclass(frozen=True)
 class Layout:
-    """How the files of a group are read.
+    """The columns of a group of files, as they are read.
 
     Attributes:
-        names: Wanted columns, and what they are called in the file.
+        names: Wanted columns, with their names in the file.
         local: Wanted columns of instants that are local times in the file.
         unknown: Names and types of the other columns to keep.
     """
@@ -66,7 +66,7 @@ class Layout:
 def layout_of(path: str, schema: T.StructType, source: FilesSource) -> Layout:
     """Check that a file has the wanted columns, with types that can be read without loss.
 
-    A column is left out that the file may lack, or that has no type in it, as all its values are null.
+    A column is left out if the file may lack it, or if it has no type, as all its values are null.
 
     Raises:
         InputError: A column is missing or ambiguous, or has a type that cannot be read as the one of the spec.
@@ -100,14 +100,14 @@ def _is_local(found: T.DataType | None) -> bool:
 
 
 def converted(value: Column, found: T.DataType, wanted: T.DataType, time_zone: str) -> Column:
-    """A value of another type, which `is_lossless` allows; local times become instants in a zone."""
+    """Return a value as another type, which `is_lossless` allows; local times become instants in a zone."""
     if isinstance(wanted, T.TimestampType) and _is_local(found):
         return F.to_utc_timestamp(value, time_zone)
     return value.cast(wanted)
 
 
 def _type(field: pa.Field, physical: str | None) -> T.DataType | None:
-    """The type as which Spark reads a column, None if it does not."""
+    """Return the type as which Spark reads a column, None if it does not read it."""
     kind = field.type
     if physical == "INT96":
         return T.TimestampType()
@@ -122,7 +122,7 @@ def _type(field: pa.Field, physical: str | None) -> T.DataType | None:
 
 
 def is_lossless(found: T.DataType, wanted: T.DataType) -> bool:
-    """Whether a type can be read as another one, and every value stays what it is."""
+    """Return whether every value of a type stays the same when it is read as another type."""
     have, want = found.simpleString(), wanted.simpleString()
     if have == want or isinstance(found, T.NullType) or (have, want) in _LOSSLESS:
         return True
@@ -135,7 +135,7 @@ def is_lossless(found: T.DataType, wanted: T.DataType) -> bool:
 
 
 def wrong_type(path: str, column: str, found: str, wanted: str, *, of: str = "file") -> InputError:
-    """The error of a column that cannot be read as the spec says."""
+    """Return the error for a column that cannot be read as the spec says."""
     nanoseconds = "; write timestamps in microseconds" if "[ns" in found else ""
     return InputError(
         f"{path}: column `{column}` has the type {found}",
@@ -147,7 +147,7 @@ def wrong_type(path: str, column: str, found: str, wanted: str, *, of: str = "fi
 def read_parquet(
     spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange], time_zone: str
 ) -> Numbered:
-    """Read parquet files: the columns of `schema`, and those that every reader adds (see files.py).
+    """Read parquet files: the columns of `schema`, and the columns that every reader adds (see files.py).
 
     Raises:
         UnfitFilesError: In some files a column is missing, or has a type that cannot be read as the one of the spec
@@ -188,7 +188,7 @@ def _read_group(
     shape = StructType([StructField(own[name], kind) for name, kind in read_as.items() if name in own])
     unknown = StructType([StructField(name, kind) for name, kind in layout.unknown])
     scan = spark.read.schema(StructType([*shape, *unknown])).parquet(*(spark_path(file.path) for file in files))
-    place = scan.metadataColumn("_metadata")  # also where a column of the file has this name
+    place = scan.metadataColumn("_metadata")  # also if a column of the file has this name
     values = {name: f"__tm_value_{number}" for number, name in enumerate(scan.columns)}  # no name is that of a place
     rows = scan.select(
         *(F.col(quoted(name)).alias(value) for name, value in values.items()),

@@ -1,7 +1,7 @@
-"""Columns that `schema` names now, from the values that `_rescued` kept when it did not.
+"""Columns that `schema` names now, with the values that `_rescued` kept when it did not.
 
-Here: the value of a column in the JSON text of a record, and what is left of the text. Not here: which records and
-columns (assets/rebuild/rescued.py), what goes into `_rescued` (the readers).
+Here: the value of a column in the JSON text of a record, and the rest of the text. Not here: the choice of records
+and columns (assets/rebuild/rescued.py), the filling of `_rescued` (the readers).
 """
 
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from tidemark.timeops.spec import FilesSource, Source
 from tidemark.timeops.spec.expressions import all_names, name_in_tables
 
 HAS, FITS = "__tm_has", "__tm_fits"
-"""BOOLEAN columns of `with_column`: whether `_rescued` had a value for the column, and whether that fits its type."""
+"""BOOLEAN columns of `with_column`: whether `_rescued` had a value for the column, and whether it fits the type."""
 _TEXT, _LEFT, _VALUE = "__tm_text", "__tm_left", "__tm_value"
 
 
 @dataclass(frozen=True)
 class _Read:
-    """The value of a column as `_rescued` has it, and the other keys."""
+    """The value of a column in `_rescued`, and the other keys."""
 
     frame: DataFrame
     value: Column
@@ -34,9 +34,9 @@ class _Read:
 
 
 def with_column(records: DataFrame, source: Source, field: StructField, which: Column, time_zone: str) -> DataFrame:
-    """Give records of a source the value that `_rescued` keeps for a column, and take it out of `_rescued`.
+    """Move the value of a column from `_rescued` into the column, for records of a source.
 
-    A value that does not fit the type of the column stays where it is, and the column null.
+    A value that does not fit the type of the column stays in `_rescued`, and the column stays null.
 
     Args:
         records: Records of the log, with the column.

@@ -1,7 +1,7 @@
-"""One version of a Delta table as it is to be read: what its commits did to the rows, and what the spec makes of it.
+"""One version of a Delta table as it is read: the effect of its commits on rows, and the spec's decision on it.
 
-Here: judging commits, and the files and columns that reading them needs. Not here: entries of the log (delta_log.py),
-which versions are looked at (delta_tables.py).
+Here: judging commits, and the files and columns for reading them. Not here: entries of the log (delta_log.py), the
+choice of versions (delta_tables.py).
 """
 
 import json
@@ -17,7 +17,7 @@ from tidemark.timeops.spec import DeltaSource
 from tidemark.timeops.spec.expressions import names_in_files
 from tidemark.timeops.utc import instant_of
 
-ANEW = "to read the table anew, give the pipeline another name or warehouse"
+ANEW = "to read the table anew, choose another name or warehouse for the pipeline"
 _FOLLOW = "take them in with `changes: follow`: the log is corrected, and what was computed of it is made anew"
 _BY_FEED = (
     "; in a pipeline of another `name`, `changes: rows` reads what later commits change, as rows with "
@@ -35,19 +35,19 @@ def judged(
     layout_before: Callable[[int], Layout],
     is_of_pipeline: bool = False,
 ) -> TableVersion:
-    """What is to be read of one commit, or of those of one batch of another pipeline.
+    """Return the version to read for one commit, or for the commits of one batch of another pipeline.
 
     Args:
         source: The source of the spec.
         folder: Folder of the table.
         commits: One, or several that follow each other.
-        layout: The layout of the table behind them.
-        at_us: When the last one counts as committed, microseconds since the epoch.
+        layout: The layout of the table after them.
+        at_us: The order time of the last one, microseconds since the epoch.
         layout_before: Returns the layout of the table at a version.
-        is_of_pipeline: The table is one of a Tidemark pipeline.
+        is_of_pipeline: Whether the table belongs to a Tidemark pipeline.
 
     Raises:
-        InputError: It cannot be read, or is not to be.
+        InputError: The version cannot be read, or the spec refuses it.
     """
     last = commits[-1]
     added, lost = _net(commits)
@@ -75,7 +75,7 @@ def judged(
 def _before(
     version: int, layout_at: Callable[[int], Layout], lost: Mapping[str, DataFile], added: Sequence[DataFile]
 ) -> Before:
-    """What was there before commits that took rows away."""
+    """Return the table before commits that removed rows."""
     layout = layout_at(version)
     untold = bool(layout.partitions) and any(not json.loads(file.partition) for file in lost.values())
     if untold or any(file.has_vector for file in (*lost.values(), *added)):
@@ -86,10 +86,10 @@ def _before(
 def _changed(
     source: DeltaSource, folder: Place, commits: Sequence[Commit], layout: Layout, *, is_of_pipeline: bool
 ) -> tuple[How, tuple[DataFile, ...], str]:
-    """What becomes of a version that changes rows: how it is read, its files, what is said if it is not read.
+    """Return how a version that changes rows is read, its files, and a sentence if it is not read.
 
     Raises:
-        InputError: It is not to be read.
+        InputError: The spec refuses the version.
     """
     last = commits[-1]
     at = (
@@ -112,7 +112,7 @@ def _changed(
     if len(commits) > 1 and layout.has_change_feed:
         raise InputError(
             f"{what}, and so do other commits of the same batch: of several, the change data feed is not read",
-            expected="windows of another pipeline that only ever give final rows",
+            expected="windows of another pipeline that only ever have final rows",
             remedy="set `changes: follow`, or read `history/<name>`, where its window has `history: true`",
         )
     if not layout.has_change_feed:
@@ -128,10 +128,10 @@ def _changed(
 
 
 def check_fits(source: DeltaSource, folder: Place, layout: Layout, version: int) -> None:
-    """Check that a table has the columns of the spec; their types are looked at where rows are read.
+    """Check that a table has the columns of the spec; their types are checked when rows are read.
 
     Raises:
-        InputError: One is missing.
+        InputError: A column is missing.
     """
     wanted, path = names_in_files(top_level_names(source.columns), source.rename).values(), path_of(folder, version)
     there = names_there(path, source, list(wanted), layout.columns, of="table")
@@ -139,26 +139,26 @@ def check_fits(source: DeltaSource, folder: Place, layout: Layout, version: int)
 
 
 def check_files(folder: Place, paths: Sequence[str], version: int, what: str) -> None:
-    """Check that files were not deleted.
+    """Check that files still exist.
 
     Raises:
-        InputError: One was.
+        InputError: A file was deleted.
     """
     for path in paths:
         if not place_of(path, folder).exists():
             raise InputError(
                 f"{path_of(folder, version)} {what} {path}, and this file is gone",
                 expected="all files of versions that were not read yet",
-                remedy="let VACUUM keep files for longer than this pipeline may be behind "
+                remedy="let VACUUM keep files for longer than this pipeline may lag "
                 f"(delta.deletedFileRetentionDuration); `start_version: {version + 1}` passes over this version, "
                 f"and its rows are missing then; {ANEW}",
             )
 
 
 def _net(commits: Sequence[Commit]) -> tuple[list[DataFile], dict[str, DataFile]]:
-    """The files that commits added together, and those of before that they removed.
+    """Return the files that commits added together, and the earlier files that they removed.
 
-    What one of them added and a later one took back is neither: so an attempt that was undone leaves no trace.
+    A file that one of them added and a later one removed is in neither: so an undone attempt leaves no trace.
     """
     added: dict[str, DataFile] = {}
     lost: dict[str, DataFile] = {}

@@ -1,7 +1,7 @@
 """Columns of text formats whose values are read from their texts by the product's own rule, at any depth.
 
-Here: which parts of a type that concerns, the type as which Spark's parser reads them, and the way back to the
-declared type. Not here: the rule (timeops/expressions/text_values.py), parsing (csv_files.py, json_files.py).
+Here: the parts of a type that need it, the type as which Spark's parser reads them, and the way back to the declared
+type. Not here: the rule (timeops/expressions/text_values.py), parsing (csv_files.py, json_files.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,18 +34,18 @@ _FORMATS: Mapping[type[DataType], str] = {
 
 @dataclass(frozen=True)
 class Reading:
-    """How the texts of a source become values.
+    """The rules by which texts of a source become values.
 
     Attributes:
         time_zone: IANA name of the zone of times without an offset.
-        options: Those of Spark's parser; only formats of times and the locale matter here.
+        options: The options for Spark's parser; only formats of times and the locale matter here.
     """
 
     time_zone: str
     options: Mapping[str, str]
 
     def value_sql(self, text: str, kind: DataType) -> str:
-        """Return SQL of the value of a text, null where it has none."""
+        """Return SQL of the value of a text, null if it has none."""
         option = _FORMATS.get(type(kind))
         if option is None or option not in self.options:
             return value_sql(text, kind, self.time_zone)
@@ -57,7 +57,7 @@ class Reading:
 
 
 def holds(kind: DataType, leaves: tuple[type[DataType], ...]) -> bool:
-    """Whether a value of a type is of one of some types, or holds one; keys of maps aside."""
+    """Return whether a type is one of some types, or holds one; keys of maps do not count."""
     if isinstance(kind, ArrayType):
         return holds(kind.elementType, leaves)
     if isinstance(kind, MapType):
@@ -85,9 +85,9 @@ def with_values(
 
     Args:
         frame: The rows.
-        written: By name SQL of a value of `with_texts` of the column's type.
+        written: SQL of a value of `with_texts` of the column's type, by name.
         fields: The columns.
-        reading: How texts become values.
+        reading: The rules by which texts become values.
 
     Returns:
         The rows; the columns by name; whether a text of the row does not fit its column.
@@ -107,7 +107,7 @@ def with_values(
 
 
 def _typed(text: str, kind: DataType, reading: Reading, depth: int = 0) -> str:
-    """SQL of a value of `kind` from one of `with_texts(kind)`; a text that does not fit is null in it."""
+    """Return SQL of a value of `kind` from one of `with_texts(kind)`; a text that does not fit becomes null."""
     item = f"x{depth}"
     if not holds(kind, EXACT):
         return text
@@ -125,7 +125,7 @@ def _typed(text: str, kind: DataType, reading: Reading, depth: int = 0) -> str:
 
 
 def _misfit(text: str, value: str, kind: DataType, depth: int = 0) -> str:
-    """SQL of a BOOLEAN, never null: a text in `text` has no value in `value`, which `_typed` made of it."""
+    """Return SQL of a BOOLEAN, never null: a text in `text` has no value in `value`, which `_typed` made from it."""
     if isinstance(kind, StructType):
         parts = [
             _misfit(f"{text}.{quoted(part.name)}", f"{value}.{quoted(part.name)}", part.dataType, depth)

@@ -1,7 +1,7 @@
-"""Columns that input has and `schema` does not name: what they are called, and the type to take them as.
+"""Columns that the input has and `schema` does not name: their names, and types for them.
 
 Here: the columns of a header, a footer, the first lines of JSON and the layout of a table. Not here: keeping them
-(`keep_unknown`, in the readers), when they are told (assets/unknown_columns.py).
+(`keep_unknown`, in the readers), their report (assets/unknown_columns.py).
 """
 
 import json
@@ -12,14 +12,14 @@ from tidemark.timeops.spec import Source
 from tidemark.timeops.spec.expressions import all_names, column_name_problems, name_in_tables, suggested_name
 
 Columns = tuple[tuple[str, str], ...]
-"""Names in the input, each with a type as DDL writes it."""
+"""Names in the input, each with a type in DDL."""
 
 _OF_JSON: Mapping[type, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE"}
 _MOST_LINES = 100
 
 
 def unknown_of(source: Source, found: Iterable[tuple[str, str]]) -> Columns:
-    """Return the columns of some input that its source does not name, in any case."""
+    """Return the columns of an input that its source does not name, in any case."""
     names = top_level_names(source.columns)
     known = {one.lower() for name in names for one in (*all_names(name, source.rename), name)}
     known |= {name_in_tables(name, source.rename).lower() for name in names}
@@ -27,7 +27,7 @@ def unknown_of(source: Source, found: Iterable[tuple[str, str]]) -> Columns:
 
 
 def columns_of_json(text: bytes) -> Columns:
-    """Return the keys of the first objects of JSON lines, each with the type that holds its values in them."""
+    """Return the keys of the first objects of JSON lines, each with a type that holds its values."""
     found: dict[str, str] = {}
     for line in text.split(b"\n")[:_MOST_LINES]:
         try:
@@ -56,7 +56,7 @@ def _wider(one: str, other: str) -> str:
 
 
 def line_to_add(source: Source, columns: Iterable[tuple[str, str]]) -> str:
-    """Return what takes columns, as it is added to the source: to `schema`, and to `rename` where a name needs it."""
+    """Return the remedy that adds columns to the source: to `schema`, and to `rename` if a name needs it."""
     taken = [name_in_tables(name, source.rename) for name in top_level_names(source.columns)]
     fields, renamed = [], {}
     for name, kind in columns:

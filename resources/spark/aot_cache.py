@@ -1,10 +1,10 @@
 """Java's cache of loaded and linked classes (JEP 483, 514, 515), by which Spark starts a third faster on Java 25.
 
-Here: where the cache is, the options of Java that use it, and making it; this module is also a program that does.
-Not here: starting Spark (session.py).
+Here: where the cache is, the options of Java that use it, and making it; this module is also the program that makes
+it. Not here: starting Spark (session.py).
 
-Java makes the cache when a process ends that recorded its classes. That takes half a minute and 200 MB on disk, so a
-process of its own does it, once for each Java and each set of jars. Where no cache can be made, nothing changes.
+Java makes the cache at the end of a process that recorded its classes. That takes half a minute and 200 MB on disk,
+so a separate process does it, once for each Java and each set of jars. If no cache can be made, nothing changes.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from tidemark.resources.settings import cache_folder
 from tidemark.resources.spark.delta_jars import delta_package, known_jars
 
 OLDEST_JAVA = 25
-_SILENT = "-Xlog:aot=off -Xlog:cds=off"  # a cache that does not fit is passed over
+_SILENT = "-Xlog:aot=off -Xlog:cds=off"  # a cache that does not fit is ignored
 _UNUSED_DAYS = 60
 _MODULE = "tidemark.resources.spark.aot_cache"
 
@@ -37,8 +37,8 @@ class Java:
 
     Attributes:
         path: The program.
-        major: Its version, such as 17; None where it does not say one.
-        said: What `java -version` prints.
+        major: Its version, such as 17; None if it does not print one.
+        said: The output of `java -version`.
     """
 
     path: str
@@ -47,7 +47,7 @@ class Java:
 
 
 def cache_of(java: Java) -> Path | None:
-    """Return where the cache for a Java is or would be; None where it has none, or Delta's jars are not known."""
+    """Return the path of the cache for a Java; None if it has none, or if Delta's jars are not known."""
     jars = known_jars(delta_package())
     if java.major is None or java.major < OLDEST_JAVA or not jars:
         return None
@@ -72,7 +72,7 @@ def options_for(java: Java) -> str:
 
 
 def make_in_background(java: Java) -> None:
-    """Begin to make the cache if it is missing, in a process that outlives this one and gives way to all others."""
+    """Begin to make the cache if it is missing, in a process that outlives this one and yields to all others."""
     cache = cache_of(java)
     if cache is None or cache.exists() or _failed(cache).exists():
         return
@@ -105,7 +105,7 @@ def make(java: Java) -> bool:
 
 
 def _failed(cache: Path) -> Path:
-    """The note that the cache could not be made, so that not every start tries it again."""
+    """Return the path of the note that the cache could not be made, so that not every start tries again."""
     return cache.with_suffix(".failed")
 
 
@@ -118,10 +118,10 @@ def _forget_unused(folder: Path) -> None:
 
 
 def record(output: str | None) -> None:
-    """Start Spark and do a little of all that a batch does; Java makes the cache when this process ends.
+    """Start Spark and do a little of each part of a batch; Java makes the cache when this process ends.
 
     Args:
-        output: Where Java writes it; None to start Spark only, which finds Delta's jars.
+        output: The path for the cache; None to start Spark only, which finds Delta's jars.
     """
     from tidemark.resources.spark.session import JAVA_OPTIONS, local_session, session_config  # noqa: PLC0415
 
@@ -153,7 +153,7 @@ def _work(spark: SparkSession, folder: Path) -> None:
 
 
 def main() -> None:
-    """Make the cache now, where Java can have one."""
+    """Make the cache now, if Java can have one."""
     from tidemark.resources.spark.session import check_java  # noqa: PLC0415
 
     java = check_java()

@@ -1,4 +1,4 @@
-"""Which Spark computes: this process, a cluster, a Spark Connect server, or the one that `tidemark serve` keeps.
+"""The choice of Spark: this process, a cluster, a Spark Connect server, or the server of `tidemark serve`.
 
 Here: choosing, and connecting to a server. Not here: sessions of this process and the settings of all (session.py).
 """
@@ -45,10 +45,10 @@ _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 
 @dataclass(frozen=True)
 class SparkChoice:
-    """Where a process computes.
+    """The Spark that computes for a process.
 
     Attributes:
-        config: Settings of its session, by full name; those of a server's session name it in `spark.remote`.
+        config: Settings of its session, by full name; for a session of a server, `spark.remote` names the server.
         sentence: The choice in words.
         stores: URLs of the stores that it reads and writes.
     """
@@ -59,23 +59,23 @@ class SparkChoice:
 
     @property
     def is_remote(self) -> bool:
-        """Whether a server computes."""
+        """Return whether a server computes."""
         return _REMOTE in self.config
 
 
 def choose_spark(settings: Settings, inputs: Iterable[str | Place] = (), *, tables: bool = True) -> SparkChoice:
-    """What the settings name; without that a server of `tidemark serve` that answers, else this process.
+    """Return the Spark of the settings; without one a server of `tidemark serve` that answers, else this process.
 
-    Who asks for Spark's UI is given one in this process.
+    If Spark's UI is wanted, the Spark is in this process.
 
     Args:
         settings: Where things are.
         inputs: Paths and URLs that sources are read from.
-        tables: Tables are read or written. Where there are none, a Spark of this process starts without Delta Lake,
-            see `without_tables`.
+        tables: Whether tables are read or written. Otherwise a Spark of this process starts without Delta Lake, see
+            `without_tables`.
 
     Raises:
-        SpecError: The UI is asked for of a Spark that is not of this process.
+        SpecError: The UI is wanted, but the Spark is not in this process.
     """
     choice = _choice(settings, stores_of(settings, inputs) if tables else ())
     return choice if tables or choice.is_remote else replace(choice, config=without_tables(choice.config))
@@ -108,12 +108,12 @@ def _choice(settings: Settings, stores: tuple[str, ...]) -> SparkChoice:
 
 
 def stores_of(settings: Settings, inputs: Iterable[str | Place] = ()) -> tuple[str, ...]:
-    """URLs of the stores that a process works with: of the warehouse, its input and the file of options."""
+    """Return the URLs of the stores of a process: of the warehouse, its input and the file of options."""
     return roots_of([settings.warehouse, *inputs, *named_roots()])
 
 
 def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doing: None) -> SparkSession:
-    """Return the session of this process, starting or connecting it when there is none yet.
+    """Return the session of this process; start or connect it if there is none yet.
 
     Dagster's PySpark resources find a session made here, as they ask for the one of the process as well.
 
@@ -122,10 +122,10 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
         tell: Called with a line when it takes a moment.
 
     Raises:
-        MachineError: There is no Spark to be had, or one that cannot write Delta tables.
+        MachineError: No Spark can be reached, or it cannot write Delta tables.
     """
     for name in _LOGGERS:
-        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)  # what fails comes as an exception
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)  # a failure comes as an exception
     known = SparkSession.getActiveSession()
     if known is None:
         tell(f"computing with {choice.sentence}" if choice.is_remote else f"starting {choice.sentence}")
@@ -148,8 +148,8 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
 
 @contextmanager
 def _told_while_waiting(cluster: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """Says, once, that a cluster is waited for: Spark itself says nothing, and waits for its cores without an end."""
-    said = f"{cluster} has given no core yet: all of them may be taken, or its secret is another one"
+    """Report, once, that a cluster is awaited: Spark itself says nothing, and waits for its cores without an end."""
+    said = f"{cluster} has not assigned a core yet: all may be in use, or its secret is another one"
     late = Timer(_PATIENCE_FOR_CORES_S, tell, [said])
     late.daemon = True
     late.start()
@@ -160,7 +160,7 @@ def _told_while_waiting(cluster: str, tell: Callable[[str], None]) -> Iterator[N
 
 
 def _connected(config: Mapping[str, str], stores: Iterable[str]) -> SparkSession:
-    """A session of the server that the settings name; the server forgets it when this process ends."""
+    """Return a session of the server in the settings; the server forgets it when this process ends."""
     url = config[_REMOTE]
     if not answers(url):
         raise MachineError(
@@ -200,12 +200,12 @@ def _connected(config: Mapping[str, str], stores: Iterable[str]) -> SparkSession
 
 
 def _check_protocol(url: str) -> None:
-    """Sees, within seconds, that a server speaks at an address: a client of another program waits for ever.
+    """Check within seconds that a server answers at an address: a client of another program waits for ever.
 
-    No token is sent before.
+    No token is sent in this check.
 
     Raises:
-        MachineError: Somebody listens, and is silent or speaks otherwise.
+        MachineError: A process listens, but is silent or uses another protocol.
     """
     import grpc  # noqa: PLC0415 - only a client needs it, and it takes a moment
     from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415
@@ -215,7 +215,7 @@ def _check_protocol(url: str) -> None:
         grpc.channel_ready_future(channel).result(timeout=_PATIENCE_S)
     except grpc.FutureTimeoutError as error:
         raise MachineError(
-            f"What listens at {address_of(url)} is no Spark Connect server, or too busy to say so in "
+            f"What listens at {address_of(url)} is not a Spark Connect server, or too busy to say so in "
             f"{_PATIENCE_S:g} s.",
             expected=f"the server that {SPARK_VARIABLE} names",
             remedy=f"correct the address, start the server, or unset {SPARK_VARIABLE} to compute in this process.",
@@ -225,7 +225,7 @@ def _check_protocol(url: str) -> None:
 
 
 def _leave(session: SparkSession) -> None:
-    """Lets the server forget what this process kept there, if it is still there."""
+    """Let the server forget all that this process kept there, if the server is still there."""
     with suppress(Exception):
         session.stop()
 
@@ -235,7 +235,7 @@ def _remote(url: str, sentence: str, stores: tuple[str, ...]) -> SparkChoice:
 
 
 def _with_ui(named: str | None, stores: tuple[str, ...]) -> SparkChoice:
-    """This process, with Spark's UI."""
+    """Return this process as the choice, with Spark's UI."""
     if named is not None and not is_local(named):
         raise SpecError(
             f"--spark-ui shows a Spark of this machine, and {SPARK_VARIABLE} names "

@@ -1,4 +1,4 @@
-"""What a client of Spark Connect needs before long queries go through it.
+"""The preparations that a client of Spark Connect needs before it sends long queries.
 
 Here: ways around limits and faults of its libraries. Not here: choosing a server and connecting (choice.py).
 """
@@ -9,13 +9,13 @@ from functools import cache
 from queue import SimpleQueue
 from threading import Thread
 
-_PATIENCE_S = 1.0  # for what is being let go when the process ends
+_PATIENCE_S = 1.0  # for objects that are freed when the process ends
 
 
 def allow_deep_plans() -> None:
-    """Let queries be longer than fifty steps: by default protobuf's parser ends at a hundred levels, two for a step.
+    """Allow queries of more than fifty steps: by default protobuf's parser ends at a hundred levels, two for a step.
 
-    The parser has no other switch for it. Where it is another implementation, long queries fail by themselves.
+    The parser has no other switch for it. With another implementation long queries still fail.
     """
     with suppress(ImportError, AttributeError):
         from google._upb import _message  # noqa: PLC0415 - only a client needs protobuf
@@ -25,12 +25,12 @@ def allow_deep_plans() -> None:
 
 @cache
 def release_in_a_thread() -> None:
-    """Let a thread tell the server which checkpoints it can forget: where PySpark does so, the process can die.
+    """Release checkpoints on the server in a thread: where PySpark does it, the process can die.
 
-    PySpark does it in `__del__`, so wherever the last reference goes: often deep within plans that are being freed,
-    each of which frees the next. From a depth on, fifty objects in Python 3.11, Python only notes what is to be
-    freed. Protobuf's upb module does not see that. Asked again for a part of a message, it gives the one that is
-    noted already, and that is freed twice. A thread of its own begins at depth zero.
+    PySpark does it in `__del__`, wherever the last reference goes: often deep within plans that are being freed,
+    where each frees the next. From a depth of fifty objects on, Python 3.11 only notes the objects to free.
+    Protobuf's upb module does not see that. Asked again for a part of a message, it returns the object that is
+    already noted, which is then freed twice. A separate thread begins at depth zero.
     """
     from pyspark.sql.connect.plan import CachedRemoteRelation  # noqa: PLC0415 - takes a second to import
 

@@ -1,10 +1,10 @@
-"""The jars of Delta Lake and of stores: the resolver finds them at the first start, later ones take them as they lie.
+"""The jars of Delta Lake and of stores: the resolver finds them at the first start, later starts reuse them.
 
-Here: which they are, what is remembered from one start to the next, and the class path. Not here: starting Spark
+Here: their coordinates, the memory of them from one start to the next, and the class path. Not here: starting Spark
 (session.py).
 
-The resolver takes a second and a half even where nothing is to be downloaded, and Spark in this process as long again
-to copy jars that it was given to itself. What stands on the class path costs neither.
+The resolver takes a second and a half even if there is nothing to download. Spark in this process takes as long again
+to copy its jars to itself. Jars on the class path cost neither.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from tidemark.timeops.errors import MachineError
 
 _HADOOP = "hadoop-client-api-"
 _CLIENTS = {"s3": "hadoop-aws", "gs": "hadoop-gcp", "abfss": "hadoop-azure"}
-_AWS_SDK = {"3.5.0": "2.35.4"}  # of a Hadoop, as its own build names it
+_AWS_SDK = {"3.5.0": "2.35.4"}  # of a Hadoop, by its version in its own build
 _PARTS_OF_SDK = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
 EXCLUDED = (
     *(
@@ -33,8 +33,8 @@ EXCLUDED = (
     ),
     *("io.netty:*", "org.slf4j:*", "org.apache.httpcomponents:*", "commons-logging:*", "commons-codec:*"),
 )
-"""What clients of stores ask for and Spark has, in other versions; and the bundle."""
-_CLASS_PATH = "SPARK_DIST_CLASSPATH"  # Spark's launcher puts it behind Spark's own jars
+"""Artifacts that clients of stores need and Spark has in other versions; and the bundle."""
+_CLASS_PATH = "SPARK_DIST_CLASSPATH"  # Spark's launcher puts it after Spark's own jars
 
 
 def delta_package() -> str:
@@ -44,15 +44,15 @@ def delta_package() -> str:
 
 
 def store_packages(roots: Iterable[str]) -> list[str]:
-    """Return the Maven coordinates of what Spark lacks to read and write stores.
+    """Return the Maven coordinates of packages that Spark lacks to read and write stores.
 
-    Of the AWS SDK these are the parts that Hadoop's client of S3 uses: its bundle of all services has 600 MB.
+    From the AWS SDK these are the parts that Hadoop's client of S3 uses: its bundle of all services has 600 MB.
 
     Args:
         roots: URLs of the stores.
 
     Raises:
-        MachineError: It is not known which SDK belongs to the Hadoop of this Spark.
+        MachineError: The SDK for the Hadoop of this Spark is not known.
     """
     schemes, hadoop = {urlparse(root).scheme for root in roots}, _hadoop_version()
     found = [f"org.apache.hadoop:{_CLIENTS[scheme]}:{hadoop}" for scheme in sorted(schemes & _CLIENTS.keys())]
@@ -68,14 +68,14 @@ def store_packages(roots: Iterable[str]) -> list[str]:
 
 
 def _hadoop_version() -> str:
-    """The version of Hadoop among Spark's own jars."""
+    """Return the version of Hadoop among Spark's own jars."""
     jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent, "jars")
     names = [jar.stem.removeprefix(_HADOOP) for jar in jars.glob(f"{_HADOOP}*.jar")]
     return names[0] if names else "unknown"
 
 
 def known_jars(package: str) -> list[str]:
-    """The jars that an earlier start found for a package; none where one of them is gone, or nothing is known.
+    """Return the jars that an earlier start found for a package; none if one of them is gone, or none are known.
 
     Args:
         package: A Maven coordinate, or several with commas between them.
@@ -88,11 +88,11 @@ def known_jars(package: str) -> list[str]:
 
 
 def remember_jars(package: str, listed: str) -> None:
-    """Keeps for later starts which jars the resolver found; whoever cannot write a cache asks it each time.
+    """Keep the jars that the resolver found for later starts; without a writable cache each start resolves again.
 
     Args:
         package: The Maven coordinates.
-        listed: The jars of the session, as `spark.jars` has them: some may be of the user, in other folders.
+        listed: The jars in `spark.jars` of the session; some may be the user's, in other folders.
     """
     note, artifact = _note(package), package.split(":")[1]
     paths = [urlparse(jar).path for jar in listed.split(",") if urlparse(jar).scheme in ("", "file")]
@@ -107,7 +107,7 @@ def remember_jars(package: str, listed: str) -> None:
 
 @contextmanager
 def on_class_path(jars: Sequence[str]) -> Iterator[None]:
-    """A Spark that starts inside has the jars on its class path, behind its own."""
+    """Put jars on the class path of a Spark that starts during the block, after Spark's own."""
     before = os.environ.get(_CLASS_PATH)
     if jars:
         os.environ[_CLASS_PATH] = os.pathsep.join([*([before] if before else []), *jars])

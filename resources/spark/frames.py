@@ -1,6 +1,6 @@
-"""Rows that are known to the driver as frames.
+"""Frames of rows that the driver knows.
 
-Here: what several stages need of Spark and what no rule of time speaks of. Not here: dense numbers (numbering.py).
+Here: frames that several stages need and no rule of time knows. Not here: dense numbers (numbering.py).
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ Value = str | int | bool | None
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
-    """No rows of a schema, whatever its types."""
+    """Return a frame without rows, of any schema."""
     return spark.range(0).select(F.lit(None).cast(schema).alias("row")).select("row.*")
 
 
 def small_frame(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: StructType | str) -> DataFrame:
-    """Rows as a local relation, which Spark folds into its plans.
+    """Return rows as a local relation, which Spark folds into its plans.
 
     Args:
         spark: The session.
@@ -42,7 +42,7 @@ def small_frame(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: St
 
 
 def frame_of(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: StructType) -> DataFrame:
-    """Rows as a frame, however many, by Arrow: rows of Python would go through Python workers at each read.
+    """Return any number of rows as a frame, by Arrow: rows of Python would go through Python workers at each read.
 
     Args:
         spark: The session.
@@ -56,7 +56,7 @@ def frame_of(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: Struc
 
 
 def readable(frame: DataFrame) -> DataFrame:
-    """The rows for people to read: instants as text, UTC, of all years, which Python's datetime does not have."""
+    """Return rows for people to read: instants as text, UTC, in all years, which Python's datetime lacks."""
     is_instant = {field.name: isinstance(field.dataType, TimestampType) for field in frame.schema}
     columns = [
         F.col(f"`{name}`").cast("string").alias(name) if to_text else F.col(f"`{name}`")

@@ -1,4 +1,4 @@
-"""Who can reach a Spark of ours over the network: its addresses, its secret, its UI.
+"""Access to a Spark of ours over the network: its addresses, its secret, its UI.
 
 Here: these settings, by where it computes. Not here: all others (session.py), the server of `tidemark serve`
 (server.py).
@@ -22,14 +22,14 @@ _LOCAL_ADDRESS = "SPARK_LOCAL_IP"  # the UI has no setting for its address, and 
 
 
 def network_settings(master: str, *, ui: bool) -> dict[str, str]:
-    """Settings that let in nobody but those whom the work needs.
+    """Return settings that admit only the processes that the work needs.
 
-    Of this machine alone Spark listens on the loopback address, and asks for a secret that it makes for itself. Of a
-    cluster the driver has to be reached by its executors: it asks for a secret as well, and has no UI, unless the
-    cluster's `spark-defaults.conf` says otherwise.
+    On this machine alone Spark listens on the loopback address, and asks for a secret that it makes itself. On a
+    cluster the executors have to reach the driver: it asks for a secret as well, and has no UI, unless the cluster's
+    `spark-defaults.conf` says otherwise.
 
     Args:
-        master: Whose cores compute, as Spark's `spark.master` names them.
+        master: The cores that compute, as in Spark's `spark.master`.
         ui: Whether Spark's UI is wanted, on this machine.
     """
     if is_local(master):
@@ -38,20 +38,20 @@ def network_settings(master: str, *, ui: bool) -> dict[str, str]:
             "spark.driver.bindAddress": LOOPBACK,
             _AUTHENTICATE: "true",
             _UI: str(ui).lower(),
-            "spark.ui.killEnabled": "false",  # whoever reaches it only looks: it has no login
+            "spark.ui.killEnabled": "false",  # its visitors only look: it has no login
         }
     said = spark_defaults()
     return {name: value for name, value in {_AUTHENTICATE: "true", _UI: "false"}.items() if name not in said}
 
 
 def check_secret(config: Mapping[str, str]) -> None:
-    """Checks that a standalone cluster has a secret; YARN and Kubernetes are given one for each application.
+    """Check that a standalone cluster has a secret; YARN and Kubernetes make one for each application.
 
     Args:
         config: Settings of a session.
 
     Raises:
-        TidemarkError: Nobody has said it, nor that there is to be none.
+        TidemarkError: The settings have no secret, and do not say that none is wanted.
     """
     master = config.get("spark.master", "")
     if not master.startswith("spark://") or _AUTHENTICATE not in config or _SECRET in spark_defaults():
@@ -59,31 +59,31 @@ def check_secret(config: Mapping[str, str]) -> None:
     raise TidemarkError(
         f"The cluster {master} has no secret: anyone who reaches the driver's ports could run code in it.",
         expected=f"`{_AUTHENTICATE} true` and `{_SECRET} …` in spark-defaults.conf of master, workers and driver",
-        remedy=f"write both there, readable by its owner only, or `{_AUTHENTICATE} false` where the network lets in "
-        f"nobody else. The driver's is {defaults_file()}; SPARK_CONF_DIR names another folder",
+        remedy=f"write both there, readable by its owner only, or `{_AUTHENTICATE} false` if the network admits no "
+        f"one else. The driver's is {defaults_file()}; SPARK_CONF_DIR names another folder",
     )
 
 
 def check_master(master: str) -> None:
-    """Checks that somebody listens where the master of a cluster should be: Spark itself tries for a minute.
+    """Check that a process listens at the address of a cluster's master: Spark itself tries for a minute.
 
     Args:
-        master: What Spark calls a master; several of a standalone cluster have commas between them.
+        master: The master in Spark's form; several of a standalone cluster have commas between them.
 
     Raises:
-        MachineError: Nobody does.
+        MachineError: No process listens.
     """
     addresses = _addresses(master)
     if addresses and not any(_listens(host, port) for host, port in addresses):
         raise MachineError(
-            f"Nobody listens at {master}.",
+            f"No process listens at {master}.",
             expected="the master of a cluster, at the address that TIDEMARK_SPARK names",
             remedy="correct the address or start the cluster; without TIDEMARK_SPARK this machine computes.",
         )
 
 
 def _addresses(master: str) -> list[tuple[str, int]]:
-    """Where a master listens; nothing of those that are found otherwise, such as that of YARN."""
+    """Return the addresses of a master; none for masters that are found otherwise, such as YARN's."""
     kind, _, rest = master.partition("://")
     if kind == "spark":
         found = [urlsplit(f"//{one}") for one in rest.split(",")]
@@ -95,7 +95,7 @@ def _addresses(master: str) -> list[tuple[str, int]]:
         return [(one.hostname or "", one.port or _PORTS[one.scheme]) for one in found]
     except (ValueError, KeyError) as error:
         raise MachineError(
-            f"{master} names no address with a port.",
+            f"{master} is not an address with a port.",
             expected="an address such as spark://host:7077 or k8s://https://host:443",
             remedy="correct TIDEMARK_SPARK.",
         ) from error
@@ -111,7 +111,7 @@ def _listens(host: str, port: int) -> bool:
 
 @contextmanager
 def bound_to_loopback(config: Mapping[str, str]) -> Iterator[None]:
-    """While a JVM that computes alone is started inside, what it opens is bound to the loopback address."""
+    """Bind all that a JVM opens to the loopback address, if it is started during the block and computes alone."""
     if not is_local(config.get("spark.master", "")):
         yield
         return

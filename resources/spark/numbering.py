@@ -1,7 +1,7 @@
 """Dense numbers in a total order: 0, 1, 2, … over all partitions, never one sorted stream on one core.
 
-Here: cutting rows into parts that follow one another in the order, and numbering each from the count of those before
-it. Not here: what an order means, where numbers begin (assets/).
+Here: cutting rows into parts that follow one another in the order, and numbering each part from the count of the
+earlier ones. Not here: the meaning of an order, the first number (assets/).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,8 +25,8 @@ PART = "__tm_part"
 _ROW = "__tm_row"
 _ROW_MASK = (1 << 33) - 1  # the low bits of monotonically_increasing_id: the row's place in its partition
 _MINUTE_US = 60_000_000
-_LEAST_ROWS = 100_000  # of a part: fewer are sorted in less time than another task takes
-_MOST_UNEVEN = 4  # a minute may have so many times the rows that a part should have
+_LEAST_ROWS = 100_000  # of a part: sorting fewer takes less time than another task
+_MOST_UNEVEN = 4  # a minute may have this many times the rows that a part should have
 
 
 class Counted(NamedTuple):
@@ -34,8 +34,8 @@ class Counted(NamedTuple):
 
     Attributes:
         place: The start of their last minute, or their last instant, None after all others; or their partition.
-        rows: How many there are.
-        highest: Largest value of the measured expression; None where there is none.
+        rows: Number of rows.
+        highest: Largest value of the measured expression; None if there is none.
         lowest: Smallest value of it.
     """
 
@@ -50,12 +50,12 @@ NO_ROWS = Counted(None, 0, None, None)
 
 @dataclass(frozen=True)
 class Numbered:
-    """Rows in order, numbered.
+    """Numbered rows, in order.
 
     Attributes:
         frame: The rows with the number column and `__tm_part`, the part of the order that they are in.
-        rows: How many there are.
-        highest: Largest value of the measured expression (None where there is none) by part, in order.
+        rows: Number of rows.
+        highest: Largest value of the measured expression (None if there is none) by part, in order.
         lowest: Smallest value of it.
     """
 
@@ -76,10 +76,10 @@ def numbered(
     measure: Column | None = None,
     is_costly: bool = False,
 ) -> Iterator[Numbered]:
-    """Numbers the rows of a frame in a total order.
+    """Number the rows of a frame in a total order.
 
-    Where several tasks share the work, rows that are ordered by an instant first are counted by the minute, then sent
-    to where they are sorted: the frame is computed twice, and nothing is kept. Other rows, and those of a few crowded
+    If several tasks share the work, rows that are ordered by an instant first are counted by the minute, then sent to
+    the task that sorts them. The frame is computed twice, and nothing is kept. Other rows, and rows in a few crowded
     minutes, are cut by a sample and sorted, and kept on disk while the caller writes them.
 
     Args:
@@ -87,9 +87,9 @@ def numbered(
         order: Sort expressions that order them totally.
         start: The first number.
         name: Name of the number column (BIGINT).
-        instant_us: Where `order` begins with an instant, nulls last: the same as BIGINT.
+        instant_us: If `order` begins with an instant, nulls last: that instant as BIGINT.
         measure: A BIGINT expression whose largest value by part, and smallest value, are wanted.
-        is_costly: To compute the rows takes longer than to write them to disk and read them again.
+        is_costly: Whether computing the rows takes longer than writing them to disk and reading them again.
     """
     tasks = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     if instant_us is not None and tasks > 1:
@@ -111,7 +111,7 @@ def parts_at(instants_us: NDArray[np.int64], tasks: int) -> list[Counted]:
 
     Args:
         instants_us: The instants, in any order.
-        tasks: How many parts are wanted; fewer where there are few rows or many of one instant.
+        tasks: Number of wanted parts; fewer if there are few rows or many of one instant.
     """
     count = len(instants_us)
     if not count:
@@ -132,7 +132,7 @@ def numbered_by_instant(
     Args:
         frame: The rows.
         order: Sort expressions that order them totally, by an instant first.
-        instant_us: BIGINT, of which the places of the parts are.
+        instant_us: BIGINT, in whose values the places of the parts are.
         parts: The parts, in order, with exactly the rows of the frame.
         start: The first number.
         name: Name of the number column (BIGINT).
@@ -143,7 +143,7 @@ def numbered_by_instant(
 
 @contextmanager
 def _set_aside(frame: DataFrame) -> Iterator[DataFrame]:
-    """The rows, on disk from the first time that they are computed."""
+    """Keep the rows on disk from the first time that they are computed."""
     kept = frame.persist(StorageLevel.DISK_ONLY)
     try:
         yield kept
@@ -154,7 +154,7 @@ def _set_aside(frame: DataFrame) -> Iterator[DataFrame]:
 def numbered_as_they_lie(
     frame: DataFrame, place: Column, parts: Sequence[Counted], *, start: int, name: str
 ) -> Numbered:
-    """Numbers rows that lie in order already, part behind part.
+    """Number rows that are in order already, part after part.
 
     Args:
         frame: The rows, with the number of their part in PART.
@@ -167,13 +167,13 @@ def numbered_as_they_lie(
 
 
 def parts_of(minutes: pa.Table, tasks: int) -> list[Counted] | None:
-    """Minutes in parts of nearly equal size, each at the place of its last minute; None where they are too uneven.
+    """Return minutes in parts of nearly equal size, each at the place of its last minute; None if too uneven.
 
     Args:
         minutes: A row for each minute, in any order, with the columns of Counted.
-        tasks: How many parts are wanted; fewer where there are few rows.
+        tasks: Number of wanted parts; fewer if there are few rows.
     """
-    in_order = minutes.sort_by("place")  # rows without one behind all others
+    in_order = minutes.sort_by("place")  # rows without one after all others
     rows = in_order["rows"].to_numpy()
     size = max(ceil(rows.sum() / tasks), _LEAST_ROWS)
     if (rows > _MOST_UNEVEN * size).any():
@@ -198,14 +198,14 @@ def _joined(minutes: pa.Table) -> Counted:
 
 
 def _counts(frame: DataFrame, place: Column, measure: Column | None) -> pa.Table:
-    """The rows at each place, with the columns of Counted."""
+    """Return the rows at each place, with the columns of Counted."""
     of = F.lit(None).cast("bigint") if measure is None else measure
     counts = F.count("*").alias("rows"), F.max(of).alias("highest"), F.min(of).alias("lowest")
     return frame.groupBy(place.alias("place")).agg(*counts).toArrow()
 
 
 def _part_of(instant: Column, parts: Sequence[Counted]) -> Column:
-    """The number of the part that a row is in: the first whose place is not before the row's instant."""
+    """Return the number of the part of a row: the first whose place is not before the row's instant."""
     found = F.lit(max(len(parts) - 1, 0))
     for number in range(len(parts) - 2, -1, -1):
         found = F.when(instant <= F.lit(parts[number].place), F.lit(number)).otherwise(found)
@@ -213,7 +213,7 @@ def _part_of(instant: Column, parts: Sequence[Counted]) -> Column:
 
 
 def _numbered(rows: DataFrame, parts: Sequence[Counted], start: int, name: str) -> Numbered:
-    """The rows, each part of which is a partition in order."""
+    """Return the rows with numbers; each part is a partition in order."""
     firsts = list(accumulate((part.rows for part in parts), initial=start))
     first = F.element_at(F.array(*[F.lit(one).cast("bigint") for one in firsts]), F.col(PART) + 1)
     highest = {number: part.highest for number, part in enumerate(parts)}
@@ -222,6 +222,6 @@ def _numbered(rows: DataFrame, parts: Sequence[Counted], start: int, name: str) 
 
 
 def _in_order(rows: DataFrame, order: Sequence[Column]) -> DataFrame:
-    """Each partition in order, with the place of each row in it."""
+    """Return each partition in order, with the place of each row in it."""
     place = F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_MASK))
     return rows.sortWithinPartitions(*order).withColumn(_ROW, place)

@@ -1,7 +1,7 @@
 """The Spark Connect server that stays warm between runs: its settings, and how runs on this machine find it.
 
-Here: the note it leaves, and its proof that it knows the token, before a run sends it. Not here: its life
-(pipelines/serving.py), who takes it (choice.py).
+Here: its note, and its proof that it knows the token, before a run sends the token. Not here: its life
+(pipelines/serving.py), the choice of it (choice.py).
 """
 
 import hmac
@@ -21,7 +21,7 @@ from urllib.parse import urlparse
 from filelock import FileLock
 
 PATIENCE_S = 5.0
-"""So long a run waits for the whole answer, also of somebody who sends it bit by bit."""
+"""A run waits this long for the whole answer, also if it comes bit by bit."""
 _BYTES = 32
 PORT = 15002
 """Spark Connect's own."""
@@ -33,11 +33,11 @@ _PATIENCE_S = 2.0
 
 @contextmanager
 def proving(token: str, is_alive: Callable[[], bool]) -> Iterator[int]:
-    """While inside, whoever asks on this machine is given the proof; gives the port.
+    """Send the proof to each process that asks on this machine, during the block; yield the port.
 
     Args:
-        token: What is to be known.
-        is_alive: Whether the server works that clients would send the token to.
+        token: The token to prove.
+        is_alive: Whether the server for which clients would send the token works.
     """
 
     class Answer(BaseRequestHandler):
@@ -59,7 +59,7 @@ def proving(token: str, is_alive: Callable[[], bool]) -> Iterator[int]:
 
 
 def proves(port: int, token: str) -> bool:
-    """Whether the one who listens at a port of this machine knows the token; the token is not sent."""
+    """Return whether the process at a port of this machine knows the token; the token is not sent."""
     question = secrets.token_bytes(_BYTES)
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as asked:
@@ -74,7 +74,7 @@ def _answer(token: str, question: bytes) -> bytes:
 
 
 def _receive(connection: socket.socket) -> bytes:
-    """As many bytes as question and answer have; fewer when the other one leaves off, or lets wait."""
+    """Return as many bytes as question and answer have; fewer if the other side stops or waits too long."""
     received, deadline = b"", time.monotonic() + PATIENCE_S
     while len(received) < _BYTES and (left := deadline - time.monotonic()) > 0:
         connection.settimeout(left)
@@ -87,10 +87,10 @@ def _receive(connection: socket.socket) -> bytes:
 
 @dataclass(frozen=True)
 class ServerNote:
-    """What a server says of itself.
+    """The note of a server about itself.
 
     Attributes:
-        url: Where clients connect, with the token that lets them in.
+        url: The URL for clients, with the token that admits them.
         pid: Its process.
         proof: The port at which it proves that it knows the token, see `proving`.
     """
@@ -106,40 +106,40 @@ class ServerNote:
 
 
 def server_config(port: int) -> dict[str, str]:
-    """Settings that make a local session a server as well, for clients on this machine alone.
+    """Return settings that make a local session a server as well, for clients on this machine alone.
 
     Args:
-        port: Where it listens.
+        port: The port on which it listens.
     """
     return {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.grpc.marshallerRecursionLimit": "8192",  # queries are long: two levels for each step
-        # A client that is killed says no good-bye: what it kept is forgotten when it was silent for so long.
+        # A killed client says no good-bye: its objects are dropped after this much silence.
         "spark.connect.session.manager.defaultSessionTimeout": "15m",
     }
 
 
 def new_token() -> str:
-    """A new token, which the server takes from the environment: all may read its command line."""
+    """Return a new token, which the server takes from the environment: all may read its command line."""
     os.environ[_TOKEN_VARIABLE] = token = secrets.token_urlsafe(32)
     return token
 
 
 def note_of_this_process(port: int, token: str, proof: int) -> ServerNote:
-    """The note of a server of this process.
+    """Return the note for a server of this process.
 
     Args:
-        port: Where it listens.
-        token: What lets clients in.
+        port: The port on which it listens.
+        token: The token that admits clients.
         proof: The port at which it proves that it knows the token.
     """
     return ServerNote(f"sc://localhost:{port}/;token={token}", os.getpid(), proof)
 
 
 def leave_note(home: Path, note: ServerNote) -> None:
-    """Let runs with this Dagster home find the server; the file is for its owner's eyes only."""
+    """Let runs with this Dagster home find the server; only its owner may read the file."""
     path = home / _NOTE
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -153,7 +153,7 @@ def remove_note(home: Path, note: ServerNote) -> None:
 
 
 def find_note(home: Path) -> ServerNote | None:
-    """The note in a Dagster home; None where there is none that can be read."""
+    """Return the note in a Dagster home; None if there is none that can be read."""
     try:
         known: Mapping[str, object] = json.loads((home / _NOTE).read_text())
         return ServerNote(str(known["url"]), int(str(known["pid"])), int(str(known["proof"])))
@@ -162,15 +162,15 @@ def find_note(home: Path) -> ServerNote | None:
 
 
 def known_otherwise(home: Path, note: ServerNote, stores: Mapping[str, object]) -> str | None:
-    """Return the first of some stores that the server has opened in another way for a run; None where it has none.
+    """Return the first of some stores that the server has opened in another way for a run; None if there is none.
 
-    A server keeps a store as it was opened first, by its name alone: a bucket of the same name at another address, or
-    with another account, it would go on reading at the first. What is not known yet is remembered.
+    A server keeps a store as it was opened first, by its name alone. A bucket of the same name at another address, or
+    with another account, would still be read at the first. Stores that are not known yet are remembered.
 
     Args:
         home: The Dagster home of the runs.
         note: The server.
-        stores: By URL how each is reached. Of that only a digest is kept, with the server's token as its key.
+        stores: The options of each, by URL. Only a digest of them is kept, with the server's token as its key.
     """
     token, server = note.url.rpartition("token=")[2], [note.pid, note.proof]
     ways = {
@@ -194,24 +194,24 @@ def _stores_of(home: Path, server: list[int]) -> Mapping[str, str]:
 
 
 def address_of(url: str) -> str:
-    """Host and port of a Spark Connect URL."""
+    """Return host and port of a Spark Connect URL."""
     host, port = _place(url)
     return f"{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def is_here(url: str) -> bool:
-    """Whether a Spark Connect URL points to this machine."""
+    """Return whether a Spark Connect URL points to this machine."""
     return _place(url)[0] in ("localhost", "127.0.0.1", "::1")
 
 
 def is_there(note: ServerNote) -> bool:
-    """Whether the server that left a note lives and serves; the token is not sent to find out."""
+    """Return whether the server of a note lives and serves; the token is not sent to find out."""
     token = note.url.rpartition("token=")[2]
     return proves(note.proof, token) and answers(note.url)
 
 
 def answers(url: str) -> bool:
-    """Whether somebody listens where a Spark Connect URL points to; a client alone would try for minutes."""
+    """Return whether a process listens at a Spark Connect URL; a client alone would try for minutes."""
     try:
         with socket.create_connection(_place(url), timeout=_PATIENCE_S):
             return True

@@ -1,7 +1,7 @@
-"""Spark sessions: the settings that the pipeline's meaning rests on, and a local session that starts quietly.
+"""Spark sessions: the settings that the pipeline's meaning needs, and a local session that starts quietly.
 
-Here: settings, Java, and the folder of a process for what its Spark keeps on disk: shuffles, jars, native libraries.
-Not here: where a run computes (choice.py), who can reach it (network.py).
+Here: settings, Java, and the folder of a process for the files of its Spark: shuffles, jars, native libraries. Not
+here: the choice of Spark (choice.py), access to it over the network (network.py).
 """
 
 import atexit
@@ -54,10 +54,10 @@ _INSTALL_JAVA = (
 )
 _HEAP = "2g"
 _ON_ONE_MACHINE: Mapping[str, str] = {
-    # A task that runs out of memory fails by itself: by default it would end the process, and a warm Spark with it.
+    # A task that runs out of memory fails alone: by default it would end the process, and a warm Spark with it.
     "spark.executor.killOnFatalError.depth": "0",
     "spark.databricks.delta.snapshotPartitions": "2",
-    # Spark's default of 200 suits a cluster; here each would be a task with nothing to do.
+    # Spark's default of 200 suits a cluster; here each would be an idle task.
     "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
     "spark.driver.memory": _HEAP,
     # Each sort, join and aggregation of a task takes a page at least; by default one is 32 MB of this heap.
@@ -65,18 +65,18 @@ _ON_ONE_MACHINE: Mapping[str, str] = {
 }
 SERVED_SETTINGS: Mapping[str, str] = {
     **SESSION_SETTINGS,
-    # What delta-rs and DuckDB can read.
+    # A format that delta-rs and DuckDB can read.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.localRelationThreshold": "2m",
 }
-"""What every session needs, also one of a server that somebody else has set up: all of it can be set in a session."""
+"""Settings for every session, also of a foreign server: all of them can be set in a session."""
 
 
 def new_scratch() -> Path:
     """Make the folder, for its owner alone whatever the umask; the process removes it when it ends.
 
-    The lock in it is held as long as the process lives, however that ends. Call it one process at a time: another one
-    takes a folder whose lock nobody holds yet for left behind.
+    The process holds the lock in it as long as it lives, however it ends. Let one process call it at a time: another
+    one would treat a folder whose lock is not held yet as abandoned.
     """
     parent = Path(tempfile.gettempdir())
     _sweep(parent)
@@ -88,7 +88,7 @@ def new_scratch() -> Path:
 
 
 def _sweep(parent: Path) -> None:
-    """Removes folders of this user's processes that are gone."""
+    """Remove folders of this user's processes that are gone."""
     for folder in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError, Timeout):
             if folder.lstat().st_uid == os.getuid() and folder.is_dir() and not folder.is_symlink():
@@ -97,8 +97,8 @@ def _sweep(parent: Path) -> None:
 
 
 def _remove(folder: Path, lock: FileLock, owner: int) -> None:
-    """At the end of the process: the JVM, which ends a moment later, needs none of it any more."""
-    if os.getpid() == owner:  # a fork of it ends without its exit
+    """Remove the folder at the end of the process: the JVM, which ends a moment later, no longer needs it."""
+    if os.getpid() == owner:  # a fork of it ends without its exit handlers
         shutil.rmtree(folder, ignore_errors=True)
         lock.release()
 
@@ -114,13 +114,13 @@ def session_config(
     """Return the settings of a session of this process: for a builder or one of Dagster's PySpark resources.
 
     Args:
-        master: Whose cores compute, as Spark's `spark.master` names them; by default all of this machine. Of a
-            cluster nothing is set that its `spark-defaults.conf` should say.
+        master: The cores that compute, as in Spark's `spark.master`; by default all of this machine. For a cluster
+            nothing is set that belongs into its `spark-defaults.conf`.
         small: Settings for small data on few cores, as in tests: few partitions, no compiled code.
-        ui: Whether Spark's UI is wanted, of a Spark of this machine.
-        stores: URLs of the stores that it reads and writes. How they are reached is said to the session, see
+        ui: Whether Spark's UI is wanted, for a Spark on this machine.
+        stores: URLs of the stores that it reads and writes. The session receives their options later, see
             `use_stores`.
-        readers: Maven coordinates of readers that it is to have from the start.
+        readers: Maven coordinates of readers that it has from the start.
     """
     master = "local[2]" if small else master or "local[*]"
     log4j = Path(__file__).with_name("log4j2.properties").as_uri()
@@ -138,11 +138,12 @@ def session_config(
         **_DELTA,
         **SERVED_SETTINGS,
         "spark.ui.showConsoleProgress": "false",
-        # Otherwise each call of a function on columns tells the JVM the line of Python that it stands in.
+        # Otherwise each call of a function on columns sends the JVM the Python line that made it.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
-        # A batch has more compiled pieces than Spark keeps by default, 100: each batch compiled all of them anew.
+        # A batch has more compiled pieces than the 100 that Spark keeps by default: each batch compiled all of them
+        # anew.
         "spark.sql.codegen.cache.maxEntries": "1000",
-        # A micro-batch is some eighty queries: of a thousand, Spark's default, the descriptions alone fill the heap.
+        # A micro-batch is some eighty queries: the descriptions of a thousand, Spark's default, alone fill the heap.
         "spark.sql.ui.retainedExecutions": "100",
         "spark.ui.retainedJobs": "200",
         "spark.ui.retainedStages": "200",
@@ -166,13 +167,13 @@ def session_config(
 
 
 def without_tables(config: Mapping[str, str]) -> dict[str, str]:
-    """Settings for a command that reads and writes no table and ends soon: it starts and plans fast, nothing else.
+    """Return settings for a command that uses no table and ends soon: it starts and plans fast, nothing else.
 
-    Without Delta Lake, whose jars need not be there then; Java's first compiler alone, as the second one takes longer
-    to compile Spark's planner than such a command runs; and no code made for a query of a few rows.
+    They leave out Delta Lake, whose jars need not be there then, and generated code for queries of a few rows. They
+    leave out Java's second compiler, which takes longer to compile Spark's planner than such a command runs.
 
     Args:
-        config: Settings as of `session_config`. Of a cluster they stay as they are.
+        config: Settings from `session_config`. For a cluster they stay unchanged.
     """
     if not is_local(config.get("spark.master", "")):
         return dict(config)
@@ -182,10 +183,10 @@ def without_tables(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def use_stores(session: SparkSession, stores: Iterable[str]) -> None:
-    """Let a session read and write stores, also one of a server: with the credentials that this process has.
+    """Let a session, also one of a server, read and write stores with the credentials of this process.
 
-    They are settings of the session, and not among those that Spark is started with, which anyone on the machine can
-    read in the list of processes.
+    The credentials are settings of the session, not of Spark's start: anyone on the machine can read those in the
+    list of processes.
     """
     for name, value in hadoop_settings(stores).items():
         session.conf.set(name, value)
@@ -195,8 +196,8 @@ def use_stores(session: SparkSession, stores: Iterable[str]) -> None:
 def tuned_for_few_rows(session: SparkSession) -> Iterator[None]:
     """Let a session plan fast rather than run fast: for batches that take longer to plan than to compute.
 
-    None of it changes a result: compiling a query, cutting it up, and planning it anew while it runs pay off on many
-    rows only.
+    The results stay the same: compiling a query, splitting it, and planning it anew while it runs pay off only on
+    many rows.
     """
     settings = {
         "spark.sql.codegen.wholeStage": "false",
@@ -210,7 +211,7 @@ def tuned_for_few_rows(session: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Settings that a session has inside, and afterwards what it had before."""
+    """Change settings of a session during the block, and restore them afterwards."""
     before = {name: session.conf.get(name) for name in settings}
     for name, value in settings.items():
         session.conf.set(name, value)
@@ -218,7 +219,7 @@ def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterato
         yield
     finally:
         for name, known in before.items():
-            assert known is not None  # no default was asked for: a setting without a value is an error above
+            assert known is not None  # no default was passed: a setting without a value is an error above
             session.conf.set(name, known)
 
 
@@ -261,20 +262,20 @@ def check_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 @cache
 def _version_of(java: str) -> str:
-    """What a Java says of itself: each start of Spark asks for it twice."""
+    """Return the version output of a Java: each start of Spark asks for it twice."""
     return subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
 
 
 def local_session(config: Mapping[str, str]) -> SparkSession:
-    """Return the session of this process, starting Spark when there is none yet.
+    """Return the session of this process; start Spark if there is none yet.
 
     Dagster's PySpark resources find a session made here, as they ask for the one of the process as well.
 
     Args:
-        config: Settings as of `session_config`.
+        config: Settings from `session_config`.
 
     Raises:
-        MachineError: There is no suitable Java, or Spark does not start; with what it said last.
+        MachineError: There is no suitable Java, or Spark does not start; the error quotes its last words.
     """
     check_secret(config)
     starts = SparkSession.getActiveSession() is None
@@ -310,7 +311,7 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
 
 
 def _tell_of_error(self: BaseServer, request: Any, client_address: Any) -> None:
-    """Print what fails in PySpark's server of accumulators, but not that the JVM is gone: a query fails of that.
+    """Print failures in PySpark's server of accumulators, except that the JVM is gone: a query fails of that.
 
     By default Python's servers print the traceback of each connection that ends too early. `handle_error` is the
     method that `socketserver` documents for changing this in a class of one's own. PySpark makes its server from its
@@ -321,7 +322,7 @@ def _tell_of_error(self: BaseServer, request: Any, client_address: Any) -> None:
 
 
 def _of_this_process(config: Mapping[str, str], java: str) -> dict[str, str]:
-    """The settings with what only the process itself can say: where its files go, and more options of Java."""
+    """Return the settings with values that only this process knows: its folder for files, more options of Java."""
     umask = os.umask(0o077)
     os.umask(umask)
     return {
@@ -342,10 +343,10 @@ def _one_start_at_a_time() -> FileLock:
 
 @contextmanager
 def _stderr_to(file: IO[bytes]) -> Iterator[None]:
-    """Let processes started inside write their errors to a file.
+    """Let processes that are started during the block write their errors to a file.
 
-    The JVM inherits it for its life: it and the resolver of packages say a screenful at the start that no
-    setting turns off. What goes wrong later reaches Python as exceptions.
+    The JVM inherits it for its life: it and the resolver of packages print a screenful at the start that no setting
+    turns off. Later failures reach Python as exceptions.
     """
     kept = os.dup(2)
     os.dup2(file.fileno(), 2)

@@ -167,11 +167,11 @@ def test_every_kind_of_bad_file_is_held_back_alone_and_named(folder: Path) -> No
         "utf16.csv": "this is text in UTF-16",
         "no_mark.json": "this is text in UTF-16",
         "missing.csv": "column `v` is missing from the header: at",
-        "doubled.csv.gz": "column `at` stands more than once in the header: at, v, at",
+        "doubled.csv.gz": "column `at` is more than once in the header: at, v, at",
         "bare.csv": "column `at` is missing from the header: 2026-01-01T00:00:00Z, 1",
         "random.csv": "this is binary, not text",
         "zip.json": "this is a zip archive or an Excel file, not text",
-        "named.parquet": "this is no readable parquet file",
+        "named.parquet": "this is not a readable parquet file",
         "brotli.parquet": "columns are compressed with brotli, which Spark cannot read",
         "missing.parquet": "column `v` is missing from the file",
         "typed.parquet": "column `v` has the type string",
@@ -181,7 +181,7 @@ def test_every_kind_of_bad_file_is_held_back_alone_and_named(folder: Path) -> No
     for name, sentence in said.items():
         assert f"{files / name}: {sentence}" in done.stderr
     assert done.stderr.count("To do:") == len(said)
-    assert "To do: give the file a first line with the names of its columns" in done.stderr
+    assert "To do: add a first line with the names of its columns" in done.stderr
 
     (files / "later.csv").write_text("at,v\n" + line * 2)
     pq.write_table(row(4), files / "typed.parquet")

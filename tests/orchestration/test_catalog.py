@@ -163,7 +163,7 @@ def test_what_stands_against_names_is_one_sentence_and_nothing_is_begun(tmp_path
         ({"spark.sql.catalogImplementation": "in-memory"}, "This Spark has no metastore"),
         (
             {"spark.hadoop.hive.metastore.uris": "thrift://127.0.0.1:1"},
-            "The metastore behind `spark_catalog`.`sales`",
+            "The metastore of `spark_catalog`.`sales`",
         ),
     ],
 )

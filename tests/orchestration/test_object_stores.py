@@ -295,7 +295,7 @@ def test_a_bucket_that_does_not_exist_and_a_url_of_no_store_are_sentences(tmp_pa
         assert "There is no bucket s3://no-such-bucket (NoSuchBucket)" in result.output
     result = tidemark("status", file.path, "--warehouse", "ftp://host/warehouse")
     assert result.exit_code == 2
-    assert "ftp://host/warehouse names no place" in result.output
+    assert "ftp://host/warehouse is not a place" in result.output
 
 
 def test_no_message_plan_or_setting_that_others_read_holds_the_secret(tmp_path: Path, store: str) -> None:

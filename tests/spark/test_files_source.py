@@ -332,7 +332,7 @@ def test_a_wanted_column_that_no_header_names_is_an_error_that_helps(tmp_path: P
     assert error.remedy == "did you mean `Mag`?"
     land(file, "mag,net,mag\n")
     [error] = held_back(source("mag DOUBLE", options={"header": True}), tmp_path)
-    assert "stands more than once in the header" in error.found
+    assert "is more than once in the header" in error.found
 
 
 def test_csv_lines_that_do_not_fit_are_malformed_and_no_other(spark: SparkSession, tmp_path: Path) -> None:

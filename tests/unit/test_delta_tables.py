@@ -63,10 +63,10 @@ def test_a_start_timestamp_reads_what_was_committed_then_or_later(tmp_path: Path
 def test_a_table_that_never_was_is_an_error_of_the_spec_and_one_that_vanished_stops_the_source(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(InputError, match="is no Delta table"):
+    with pytest.raises(InputError, match="is not a Delta table"):
         look(tmp_path)
     (tmp_path / "t").mkdir()
-    with pytest.raises(InputError, match="is no Delta table"):
+    with pytest.raises(InputError, match="is not a Delta table"):
         look(tmp_path)
     add(tmp_path, 1)
     read = look(tmp_path)

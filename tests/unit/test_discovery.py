@@ -228,7 +228,7 @@ def test_a_file_that_spark_could_not_read_holds_back_only_itself(tmp_path: Path,
 
 def test_a_parquet_file_that_is_none_is_an_error(tmp_path: Path) -> None:
     land(tmp_path / "in" / "x.parquet", "PAR1 or not")
-    assert "no readable parquet" in only_error(look(tmp_path, source("in/*", format="parquet")))
+    assert "not a readable parquet" in only_error(look(tmp_path, source("in/*", format="parquet")))
 
 
 def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ USGS = "time STRING, mag DOUBLE, magType STRING, nst INT"
         ),
         ("time,mag,nst,MAGTYPE", "did you mean `MAGTYPE`?"),
         ("time,magType,nst", "correct `schema` or the file, or set"),
-        ("2026-01-01,1.5,ml,3", "give the file a first line with the names of its columns"),
+        ("2026-01-01,1.5,ml,3", "add a first line with the names of its columns"),
     ],
 )
 def test_what_is_proposed_for_a_missing_column_is_no_other_column(tmp_path: Path, header: str, remedy: str) -> None:
@@ -385,7 +385,7 @@ def test_what_is_proposed_for_a_missing_column_is_no_other_column(tmp_path: Path
         ("time,nst", ""),
         ("time,MAGTYPE,mag,nst", "column `magType` is missing from the header"),
         ("a,b", "column `time` is missing from the header"),
-        ("time,mag,mag", "column `mag` stands more than once"),
+        ("time,mag,mag", "column `mag` is more than once"),
     ],
 )
 def test_a_file_may_lack_columns_but_not_all_and_not_for_the_case_of_a_letter(

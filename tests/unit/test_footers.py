@@ -46,11 +46,11 @@ def test_an_encrypted_file_is_held_back_alone_whether_its_footer_is_encrypted_or
     assert [file.name for file in found.ready] == ["a.parquet", "d.parquet"]
     columns, whole = found.errors
     assert columns.found == (
-        f"{tmp_path}/in/b_columns.parquet: this is no readable parquet file: the library that reads such files was "
-        "aborted at it"
+        f"{tmp_path}/in/b_columns.parquet: this is not a readable parquet file: the library that reads such files "
+        "was aborted at it"
     )
     assert columns.expected == whole.expected == "a complete parquet file, not encrypted"
-    assert "c_all.parquet: this is no readable parquet file: " in whole.found
+    assert "c_all.parquet: this is not a readable parquet file: " in whole.found
 
 
 @pytest.mark.parametrize("damage", ["no footer", "half", "zeros", "magic alone", "length"])
@@ -69,7 +69,7 @@ def test_a_file_with_a_damaged_end_is_held_back(tmp_path: Path, damage: str) -> 
         }[damage]
     )
     [error] = discover(source("in/*.parquet", format="parquet", settle="0 s"), tmp_path, (), NOW).errors
-    assert "this is no readable parquet file" in error.found
+    assert "this is not a readable parquet file" in error.found
 
 
 def test_looks_go_on_after_one_that_ended_their_process(tmp_path: Path) -> None:

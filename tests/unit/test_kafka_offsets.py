@@ -275,7 +275,7 @@ def test_a_start_that_names_no_partition_or_topic_is_refused(topic: MakeTopic) -
     said = refused(source(orders, start={orders.name: {"1": 0, "2": 0, "7": 5}}))
     assert f"`start` names {orders.name}-2, {orders.name}-7, and the topic has 2 partition(s)" in said
     said = refused(source(orders, topic_pattern=f"{orders.name}.*", start={"other": {"0": 1}}))
-    assert "`start` names other, which is no topic that is read" in said
+    assert "`start` names other, which is not a topic that is read" in said
 
 
 def test_partitions_that_are_gone_are_named_as_long_as_they_hold_the_watermark(topic: MakeTopic) -> None:

@@ -138,7 +138,7 @@ def test_a_named_server_that_is_no_spark_is_told_within_seconds_and_learns_no_to
 ) -> None:
     monkeypatch.setattr(spark_choice, "_PATIENCE_S", 1.0)
     heard: list[bytes] = []
-    with stranger(heard) as port, pytest.raises(TidemarkError, match=r"listens at localhost:.* is no Spark Connect"):
+    with stranger(heard) as port, pytest.raises(TidemarkError, match=r"at localhost:.* is not a Spark Connect"):
         open_session(choose_spark(settings(tmp_path, f"sc://localhost:{port}/;token=secret")))
     assert heard
     assert not any(b"secret" in one for one in heard)
@@ -303,7 +303,7 @@ def test_a_server_that_goes_away_in_the_middle_of_the_work_is_told_in_words() ->
 @pytest.mark.parametrize("form", ["spark://{}", "k8s://https://{}", "k8s://{}"])
 def test_a_cluster_whose_master_is_not_there_is_refused_at_once(form: str) -> None:
     master = form.format(f"127.0.0.1:{dead_port()}")
-    with pytest.raises(MachineError, match=f"Nobody listens at {master}"):
+    with pytest.raises(MachineError, match=f"No process listens at {master}"):
         check_master(master)
 
 
@@ -312,7 +312,7 @@ def test_one_master_of_several_is_enough_and_others_are_not_asked() -> None:
         check_master(f"spark://127.0.0.1:{dead_port()},127.0.0.1:{port}")
     for master in ("yarn", "local[2]", ""):
         check_master(master)
-    with pytest.raises(MachineError, match="names no address with a port"):
+    with pytest.raises(MachineError, match="is not an address with a port"):
         check_master("spark://far:seven")
 
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BUDGET = {"timeops": 0, "resources": 636, "assets": 451, "pipelines": 241}
+BUDGET = {"timeops": 0, "resources": 7, "assets": 451, "pipelines": 241}
+"""What is left in `resources` is the column `behind` in the SQL of the recount."""
 
 WORDS = re.compile(
     r"\b(behind|stands?|gives?|tells?|those\s+(?:that|who)|of\s+which|whoever|somebody|nobody)\b", re.IGNORECASE
