@@ -59,7 +59,7 @@ FRESHNESS = Expectation(
 
 
 def alerts_of(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
-    """The alerts of a spec, those that it asks for and those that all have, by the asset that they are shown at."""
+    """Return the alerts of a spec, its own and the ones that every spec has, by the asset that shows them."""
     asked = {
         tables.ORDERED_EVENTS: {
             FAR_AHEAD: has_event_time(spec.sources, spec.time),
@@ -98,7 +98,7 @@ def check_alert(batch: BatchWriter, expectation: Expectation) -> Checked:
 
 @dataclass(frozen=True)
 class _Met:
-    """What an alert has found at a level.
+    """The findings of an alert at one level.
 
     Attributes:
         measured: How much more than allowed.
@@ -128,7 +128,7 @@ def _refused(batch: BatchWriter, level: str) -> _Met | None:
 
 
 def _failing(batch: BatchWriter, level: str) -> _Met | None:
-    """The records on which the event time fails, or the aggregates of the window where most do: always a warning."""
+    """Warn of the records on which the event time fails, or of the window's aggregates where most do."""
     workspace, plan = batch.workspace, batch.plan
     if level == "error":
         return None
@@ -157,7 +157,7 @@ def _age(batch: BatchWriter, level: str) -> _Met | None:
 
 
 def _ahead(batch: BatchWriter, level: str) -> _Met | None:
-    """The event of the batch that was furthest ahead, else the watermark if it still is: always as a warning."""
+    """Warn of the event of the batch that was furthest ahead, else of the watermark if it still is."""
     workspace, plan = batch.workspace, batch.plan
     if level == "error":
         return None
@@ -175,7 +175,7 @@ def _ahead(batch: BatchWriter, level: str) -> _Met | None:
 
 
 def _clock_ahead(batch: BatchWriter, level: str) -> _Met | None:
-    """How far the clock behind the batch is ahead of the wall clock, with the record that set it."""
+    """Warn if the clock after the batch is ahead of the wall clock, with the record that set it."""
     workspace, plan = batch.workspace, batch.plan
     if level == "error":
         return None
@@ -194,7 +194,7 @@ def _clock_ahead(batch: BatchWriter, level: str) -> _Met | None:
 
 
 def _far(batch: BatchWriter, ahead: timedelta, what: str, *, than: str = "the clock", seq: int | None = None) -> _Met:
-    """How far something is ahead, against `alerts.far_ahead`; and how to judge the log without the record."""
+    """Compare how far something is ahead with `alerts.far_ahead`; say how to judge the log without the record."""
     allowed = batch.workspace.spec.alerts.far_ahead
     beyond = max(ahead - allowed, timedelta(0))
     seconds = max(beyond // timedelta(seconds=1), 1) if beyond else 0
@@ -205,7 +205,7 @@ def _far(batch: BatchWriter, ahead: timedelta, what: str, *, than: str = "the cl
 
 
 def _set_by(workspace: Workspace, after: Position) -> int | None:
-    """The record that made the watermark what it is, as far as one did."""
+    """Return the number of the record that set the watermark, if one record did."""
     seq = after.set_by
     if seq is None and after.max_t_us is not None:  # one of several timelines has it
         newest = [("max_timestamp", "=", instant_of(after.max_t_us))]

@@ -27,11 +27,11 @@ from tidemark.timeops.spec import Spec
 
 
 def live_checks(spec: Spec, run: LiveRun, data_docs: str) -> list[AssetChecksDefinition]:
-    """The checks of a pipeline's live assets.
+    """Return the checks of a pipeline's live assets.
 
     Args:
         spec: The pipeline.
-        run: Gives its tables and its batch.
+        run: Opens its tables and its batch.
         data_docs: Address at which the pages of all pipelines' checks are served; may be empty.
     """
     asked = [(name, all_of) for name, all_of in expectations(spec).items() if all_of]
@@ -90,7 +90,7 @@ def _result(checked: Checked, asset: Sequence[str], about: show.Metadata, *, acc
 
 
 def _details(checked: Checked) -> show.Metadata:
-    """What was counted, and rows that break the expectation."""
+    """Return what was counted, and rows that break the expectation."""
     found: show.Metadata = {name: MetadataValue.float(float(n)) for name, n in checked.numbers.items()}
     if checked.measured:
         apart = sum(abs(one.found - one.expected) for one in checked.measured)

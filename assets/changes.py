@@ -1,4 +1,4 @@
-"""Changes of rows that somebody else made, such as a DELETE that was asked for: kept or taken back, in one commit.
+"""Changes of rows by other programs, such as a DELETE that was asked for: kept or taken back, in one commit.
 
 Here: the decision of an operator as a batch of its own. Not here: how such changes are found
 (resources/lake/undoing.py).
@@ -14,28 +14,28 @@ from tidemark.timeops.errors import LakeError
 
 
 def changes_of(workspace: Workspace) -> list[Change]:
-    """The changes of rows that somebody else has made since the last commit; none of a pipeline without tables."""
+    """Return the changes of rows that others have made since the last commit; none for a pipeline without tables."""
     return foreign_changes(workspace.lake, _base(workspace)) if workspace.exists else []
 
 
 def _base(workspace: Workspace) -> dict[str, int]:
-    """The tables that are there: a window that is new in the spec has none yet."""
+    """Return the tables that exist: a window that is new in the spec has none yet."""
     return {table: workspace.base_of(table) for table in workspace.tables if workspace.lake.exists(table)}
 
 
 def decide_on_changes(workspace: Workspace, reason: str, run_id: str, *, keep: bool) -> list[Change]:
-    """Keeps the changes of others, or takes them back, and notes that in `batches`.
+    """Keep the changes of others, or take them back, and note that in `batches`.
 
     Also takes back what an unfinished batch has written; the next run does that batch anew.
 
     Args:
         workspace: The pipeline.
         reason: Why; kept in `batches`.
-        run_id: Names who does it.
-        keep: From now on the tables are as somebody else made them; otherwise as the last commit left them.
+        run_id: The id of the run or command that decides.
+        keep: Keep the tables as they are now; otherwise restore them to the last commit.
 
     Returns:
-        What was decided on.
+        The changes that were decided on.
 
     Raises:
         LakeError: There is nothing to decide on, or a change cannot be kept as it is.

@@ -1,4 +1,4 @@
-"""What must hold of a batch before it is committed, measured on the tables it wrote.
+"""The expectations that a batch has to meet before it is committed, measured on the tables it wrote.
 
 Here: the expectations, and what each counts. Not here: Great Expectations (resources/quality/checks.py), the recount
 (recount/late_drops.py).
@@ -43,7 +43,7 @@ from tidemark.timeops.spec import Spec
 
 _CHUNK = 65_536  # release numbers are compared in segments of so many, so that no core sorts a whole batch
 
-_NEVER_US = 2**63 - 1  # behind every instant
+_NEVER_US = 2**63 - 1  # after every instant
 _RELEASED = "released rows"
 _OUT_OF_ORDER, _ABOVE_WATERMARK = "are out of order or misnumbered", "are not behind the watermark"
 
@@ -98,7 +98,7 @@ _INCONSISTENT = f"CASE WHEN {_BY_FLUSH} THEN lateness_us IS NOT NULL ELSE {_BY_W
 
 
 def expectations(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
-    """The checks of each asset of a pipeline: those whose tables it has, and those that its alerts ask for."""
+    """Return the checks of each asset of a pipeline: the checks whose tables it has, and those of its alerts."""
     releases = CHECKS[tables.ORDERED_EVENTS] if spec.outputs.ordered_events else ()
     found = {**CHECKS, tables.ORDERED_EVENTS: releases, "window_results": asked_of(spec)}
     alerts = alerts_of(spec)
@@ -113,7 +113,7 @@ def run_checks(batch: Batch, asset: str) -> list[Checked]:
 
 
 def check_rows(batch: Batch, asset: str) -> list[Checked]:
-    """As `run_checks`, without those that alerts ask for."""
+    """Do the same as `run_checks`, without the checks that alerts ask for."""
     if not set(CHECKS[asset]).intersection(expectations(batch.workspace.spec)[asset]):
         return []
     run = {
@@ -147,9 +147,9 @@ def _check_releases(batch: Batch) -> list[Checked]:
 
 
 def _are_released_in_order(batch: Batch) -> bool:
-    """Whether one pass without Spark shows that all is well; else a query tells what is not.
+    """Return whether one pass without Spark shows that all is well; otherwise a query finds what is wrong.
 
-    State of several timelines, and of what else is kept by timeline, stands in tables that this pass does not read.
+    The state of several timelines, and all else that is kept by timeline, is in tables that this pass does not read.
     """
     workspace, lake = batch.workspace, batch.workspace.lake
     if workspace.keeps_timelines:
@@ -236,7 +236,7 @@ def _check_dead_letters(batch: Batch) -> list[Checked]:
 
 
 def _accounts(batch: Batch, in_log: int, refused: int, of_windows: Mapping[str, int]) -> list[Measured]:
-    """What came in, and what the tables hold of it."""
+    """Count what came in, and what the tables hold of it."""
     workspace, records = batch.workspace, _records_of(batch)
     of_log = f"{in_log:,} records in the log; expected {records:,}, as the batch was planned"
     accounts = [Measured("records of the log", records, in_log, of_log)]
@@ -253,7 +253,7 @@ def _accounts(batch: Batch, in_log: int, refused: int, of_windows: Mapping[str, 
 
 
 def _records_of(batch: Batch) -> int:
-    """How many records the batch has to account for: those of its range that are not excluded."""
+    """Count the records that the batch has to account for: those in its range, without excluded ones."""
     plan = batch.plan
     return records_in(plan) - len(excluded(batch.workspace).between(plan.first_seq, plan_end(plan)))
 

@@ -46,7 +46,7 @@ from tidemark.timeops.spec import DeltaSource, Spec
 from tidemark.timeops.spec.expressions import all_names, name_in_tables
 
 PLACE = "__tm_place"
-"""Of a record that is read: the place that it takes; null of those that are new."""
+"""The place that a record takes; null for a record that is new."""
 PLACE_ARRIVAL = "__tm_place_arrival_us"
 _IDENTITY, _CONTENT, _KEY, _NTH = "__tm_identity", "__tm_content", "__tm_key", "__tm_nth"
 _GONE, _CAME = "__tm_gone", "__tm_came"
@@ -55,14 +55,14 @@ _BOUNDS = ("window_start", "window_end")
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """What a version of a table corrects.
+    """The corrections that a version of a table makes.
 
     Attributes:
         source: Name of the source.
         version: The version.
         rows: Its rows that were not there before: `_file`, `_position`, the place that each takes, and its arrival.
         removed: Records that leave the log.
-        unknown: Rows that the version took away, and the log has no record of.
+        unknown: Rows that the version removed and the log does not have.
     """
 
     source: str
@@ -82,7 +82,7 @@ class Correction:
 
     @property
     def is_none(self) -> bool:
-        """Whether no record is another one, and the log lacks none."""
+        """Return whether no record changes, and none is missing from the log."""
         return not self.replaced and not len(self.removed) and not self.unknown
 
 
@@ -128,7 +128,7 @@ def _judged(source: DeltaSource, version: TableVersion, found: pa.Table) -> Corr
 
 
 def _told_apart(records: DataFrame, columns: Sequence[str], identity: Sequence[str]) -> DataFrame:
-    """Return the place of each record, its content, and what tells it from others."""
+    """Return the place of each record, its content, and the columns that distinguish it from others."""
     return records.select(
         FILE, POSITION, _text_of(columns, records).alias(_CONTENT), _text_of(identity, records).alias(_IDENTITY)
     )
@@ -144,7 +144,7 @@ def _text_of(columns: Sequence[str], records: DataFrame) -> Column:
 
 
 def _numbered(frame: DataFrame, by: Sequence[str], order: Sequence[str]) -> DataFrame:
-    """Return rows with a number among those that are the same."""
+    """Number the rows that have the same values in some columns."""
     return frame.withColumn(_NTH, F.row_number().over(Window.partitionBy(*by).orderBy(*order)))
 
 
@@ -168,7 +168,7 @@ def _with_places(
 
 
 def _identity(source: DeltaSource, of: Published | None) -> tuple[tuple[str, ...], bool]:
-    """Return the columns of the source that tell rows of a table apart, and whether these are all that do."""
+    """Return the columns of the source that distinguish rows of a table, and whether these are all such columns."""
     keys = _keys_of(of) if of is not None else ()
     known = {
         name: name_in_tables(column, source.rename)
@@ -183,7 +183,7 @@ def _identity(source: DeltaSource, of: Published | None) -> tuple[tuple[str, ...
 
 
 def _keys_of(of: Published) -> tuple[str, ...]:
-    """Return the columns that tell the rows of a pipeline's table apart; none where it is not known."""
+    """Return the columns that distinguish the rows of a pipeline's table; none if they are not known."""
     if of.table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS, tables.RAW_EVENTS):
         return (c.SEQ,)
     folder, _, name = of.table.partition("/")
@@ -232,7 +232,7 @@ def item_of(
 
 
 def _upstream(version: TableVersion) -> Mapping[str, Any]:
-    """Return which batch of which pipeline made a version; nothing where no pipeline did."""
+    """Return the pipeline and the batch that made a version; nothing if no pipeline made it."""
     of = pipeline_of(version.folder)
     made_by = None if of is None else of.commit_of(version.version)
     if of is None or made_by is None:

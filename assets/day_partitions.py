@@ -1,10 +1,10 @@
-"""Days of window tables as Dagster's partitions: those that hold results, and no other.
+"""Days of window tables as Dagster's partitions: only the days that hold results.
 
-Here: which days Dagster shows, and adding and removing them. Not here: computing days (backfill/), what a run tells
-of the days that it wrote (live.py).
+Here: which days Dagster shows, and adding and removing them. Not here: computing days (backfill/), what a run reports
+about the days that it wrote (live.py).
 
-Dagster keeps the list in its instance. Runs add the days that they write. An instance that has none of a window,
-being new or of an older version, gets those of the table by the next run or look for work.
+Dagster keeps the list in its instance. Runs add the days that they write. An instance may have no days of a window
+because it is new or of an older version. The next run, or look for work, adds the days of the table.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ def show_days(instance: DagsterInstance, spec: Spec, window: str, days: Iterable
 
 
 def show_days_held(instance: DagsterInstance, workspace: Workspace) -> None:
-    """Let Dagster show the days of which the tables hold results as of the last commit, and no other."""
+    """Let Dagster show exactly the days for which the tables hold results as of the last commit."""
     for window in workspace.spec.windows:
         held = _held(workspace, window.name)
         name = _name(workspace.spec, window.name)
@@ -87,7 +87,7 @@ def _held(workspace: Workspace, window: str) -> set[str]:
 
 
 def _may_be_shown(spec: Spec, day: str) -> bool:
-    """Whether a day can be computed anew, and is none that the spec leaves out."""
+    """Return whether a day can be computed anew, and is not left out by the spec."""
     start = spec.partitions.start
     return is_plain_day(day) and (start is None or date.fromisoformat(day) >= start)
 

@@ -12,18 +12,18 @@ from tidemark.resources.batches.plans import Commit
 from tidemark.resources.workspace import Workspace, records_in
 
 _MOST_BATCHES = 200
-"""So many of the newest batches tell how long one takes: machines and specs change."""
+"""Only so many of the newest batches count for how long one takes: machines and specs change."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done.
+    """The work to be done.
 
     Attributes:
-        records: Records to be judged, of input that was not read yet an estimate; None where no batch tells.
+        records: Records to be judged, estimated for input that was not read yet; None if no batch helps to estimate.
         files: Files to be read: of the input for a run, of the log for a rebuild.
         size: Their bytes.
-        seconds: About how long it takes; None where no batch tells.
+        seconds: About how long it takes; None if no batch helps to estimate.
     """
 
     records: int | None
@@ -46,7 +46,7 @@ class Pace:
 
     @classmethod
     def of(cls, batches: Sequence[tuple[int, float]]) -> "Pace | None":
-        """The pace of batches, each with how much was in it and the seconds that it took; None without any."""
+        """Return the pace of batches from the size and seconds of each; None without any."""
         done = [(n, seconds) for n, seconds in batches if n > 0]
         if not done:
             return None
@@ -54,12 +54,12 @@ class Pace:
         return cls(fixed, sum(seconds - fixed for _, seconds in done) / sum(n for n, _ in done))
 
     def seconds(self, n: int) -> float:
-        """How long a batch takes with so much in it; nothing takes no time."""
+        """Return how long a batch of this size takes; nothing takes no time."""
         return self.fixed_s + self.each_s * n if n else 0.0
 
 
 def of_run(workspace: Workspace, waiting: Waiting) -> Work:
-    """What a run has to do: input that waits, and records that were read and not processed."""
+    """Estimate the work of a run: input that waits, and records that were read and not processed."""
     read = _newest(workspace, "ingest") if workspace.exists else []
     size = sum(one.size for one in waiting.inputs)
     sizes = [sum(map(_bytes_of, _files_of(commit))) for commit in read]
@@ -75,7 +75,7 @@ def of_run(workspace: Workspace, waiting: Waiting) -> Work:
 
 
 def of_rebuild(workspace: Workspace) -> Work:
-    """What has to be done to judge all of the log that was processed."""
+    """Estimate the work of judging all of the log that was processed."""
     records, version = workspace.processed_end(), workspace.base_of(tables.RAW_EVENTS)
     sizes = workspace.lake.opened.seen(tables.RAW_EVENTS, version).sizes
     pace = _pace_of_records(workspace)
@@ -96,7 +96,7 @@ def _seconds(commit: Commit) -> float:
 
 
 def _files_of(commit: Commit) -> Iterable[Sequence[object]]:
-    """The files that an ingestion has read: path, lines that were read before, bytes."""
+    """Return the files that an ingestion has read: path, lines that were read before, bytes."""
     by_source: dict[str, list[Sequence[object]]] = commit.plan.input.get("files", {})
     return [file for files in by_source.values() for file in files]
 

@@ -49,15 +49,15 @@ def _no_numbers() -> Numbers:
 
 @dataclass(frozen=True, eq=False)
 class Excluded:
-    """What control items have changed of the log.
+    """The changes that control items make to the log.
 
     Attributes:
         by_hand: The records that an operator has taken out, in order.
-        corrected: Those that corrections have, and those that took a place: these are no part of the log where they
-            were read. In order.
-        places: The places whose record is another one now, in order.
+        corrected: The records that corrections bring, and the records that took a place: they are not part of the log
+            at the place where they were read. In order.
+        places: The places that hold another record now, in order.
         records: The records that are there, by place.
-        clock_until: Records before this one may have a stored clock that does not go by them as they are now.
+        clock_until: Records before this one may have a stored clock that is not the clock of the present records.
     """
 
     by_hand: Numbers = field(default_factory=_no_numbers)
@@ -104,7 +104,7 @@ class Excluded:
         return self.seqs[first:end]
 
     def concerns(self, first_seq: int, end_seq: int) -> bool:
-        """Whether a part of the log is another one with them."""
+        """Return whether they change a part of the log."""
         return first_seq < self.clock_until or len(self.between(first_seq, end_seq)) > 0
 
 

@@ -2,7 +2,7 @@
 
 Here: the check, in a run and of a look that launches none. Not here: what cannot be taken and why (waiting_input.py).
 
-Such input makes no work for a run. So whoever looks tells Dagster too, as soon as there is other news of it.
+Such input makes no work for a run. So a look also reports it to Dagster, as soon as it has changed.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ _REMEDY = (
 
 
 def held_back_check(spec: Spec) -> AssetCheckSpec:
-    """The check of a pipeline."""
+    """Return the check of a pipeline."""
     return AssetCheckSpec(NAME, asset=key(spec, tables.RAW_EVENTS), description=_HOLDS, blocking=False)
 
 

@@ -69,16 +69,16 @@ _FEW_BYTES = 4_000_000  # of files: how many records they hold is not known befo
 
 @dataclass(frozen=True)
 class Ingested:
-    """What one ingestion did.
+    """The result of one ingestion.
 
     Attributes:
-        found: What the sources had.
+        found: All that the sources had.
         records: Records added to the log.
         before_start: Records that arrived before what `time.start_at` asks for, and were left out.
         files: Files read.
         versions: Versions of tables that were read.
-        offsets: Offsets of Kafka that were read; not each of them need have a record.
-        first_met: A sentence for each source of which columns were met that no `schema` names.
+        offsets: Offsets of Kafka that were read; an offset need not have a record.
+        first_met: A sentence for each source with new columns that no `schema` names.
         corrections: A sentence for each version of a table that has corrected records of the log.
     """
 
@@ -170,7 +170,7 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
 
 
 def _input_of(workspace: Workspace, found: Waiting) -> dict[str, Any]:
-    """What the plan of an ingestion says that it reads, and what it leaves."""
+    """Return what the plan of an ingestion stores: the input that it reads, and the input that it leaves."""
     files = {name: [[r.path, r.skip_lines, r.size] for r in one.ready] for name, one in found.by_source.items()}
     versions = {name: _range(one.versions) for name, one in found.by_source.items() if one.versions}
     offsets = {
@@ -189,7 +189,7 @@ def _input_of(workspace: Workspace, found: Waiting) -> dict[str, Any]:
 
 
 def _positions_behind(workspace: Workspace, found: Waiting) -> dict[str, Any]:
-    """Where each source of Kafka stands behind an ingestion."""
+    """Return the position of each Kafka source after an ingestion."""
     behind: dict[str, Any] = {}
     for source in workspace.spec.sources:
         if isinstance(source, KafkaSource):
@@ -201,14 +201,14 @@ def _positions_behind(workspace: Workspace, found: Waiting) -> dict[str, Any]:
 
 
 def _what(found: Waiting) -> str:
-    """What is read, in words."""
+    """Describe in words what is read."""
     counts = {"file": len(found.ready), "version": len(found.full_versions), "offset": offsets_in(found.offsets)}
     said = [f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in counts.items() if n]
     return " and ".join(said) or "nothing: what is there is to be remembered"
 
 
 def _range(versions: Sequence[TableVersion]) -> list[str | int]:
-    """What a plan says of the versions of a table: its folder, the first and the last one."""
+    """Return the range of a table's versions as a plan stores it: folder, first and last version."""
     return [str(versions[0].folder), versions[0].version, versions[-1].version]
 
 
@@ -238,7 +238,7 @@ def _naming_bad_files(workspace: Workspace, found: Waiting) -> Iterator[None]:
 
 
 def _damaged(versions: Sequence[TableVersion], error: Exception) -> InputError:
-    """The error of a table that has a file which cannot be read to its end."""
+    """Return the error of a table with a file that cannot be read to its end."""
     tables_read = sorted({str(version.folder) for version in versions})
     return InputError(
         f"A file of {' or '.join(tables_read)} cannot be read: {cause_of(error)}",
@@ -250,7 +250,7 @@ def _damaged(versions: Sequence[TableVersion], error: Exception) -> InputError:
 def _read_sources(
     workspace: Workspace, found: Waiting, payload: StructType, place: Place
 ) -> tuple[DataFrame, list[tuple[str, FileState]], list[Correction]]:
-    """The records of all sources with arrival, source and split, what to remember of their files, and corrections."""
+    """Read the records of all sources with arrival, source and split; what to remember of files; corrections."""
     frames: list[DataFrame] = []
     states: list[tuple[str, FileState]] = []
     corrections: list[Correction] = []
@@ -281,7 +281,7 @@ def _read_sources(
 def _corrected(
     workspace: Workspace, source: DeltaSource, version: TableVersion, after: DataFrame, before: DataFrame
 ) -> tuple[DataFrame, list[Correction]]:
-    """The records of a version that were not there before, and what they correct."""
+    """Return the records that are new in a version, and the corrections that it makes."""
     workspace.tell(f"comparing {version.path} with the log")
     found = correction_of(workspace, source, version, after, before)
     return found.of(after), [] if found.is_none else [found]
@@ -300,7 +300,7 @@ def _of_source(records: DataFrame, source: Source, payload: StructType, *, reads
 
 
 def _from_start(records: DataFrame, from_us: int | None) -> tuple[DataFrame, int]:
-    """The records that arrived at an instant or later, and those without an arrival; how many did not."""
+    """Keep the records that arrived at an instant or later, or have no arrival; count the others."""
     if from_us is None:
         return records, 0
     is_before = F.coalesce(F.col(_A) < F.lit(from_us), F.lit(False))
@@ -349,7 +349,7 @@ def _write_log(
 
 
 def _taken(log: Numbered) -> pa.Table:
-    """The records that take places of others: their source, their number and the place."""
+    """Return the records that take places of others: their source, their number and the place."""
     if not log.rows:
         return _NOT_ONE
     return log.frame.where(F.col(PLACE).isNotNull()).select(c.SOURCE, c.SEQ, PLACE).toArrow()
@@ -358,9 +358,9 @@ def _taken(log: Numbered) -> pa.Table:
 def _pieces(
     workspace: Workspace, plan: Plan, stretches: Sequence[Stretch], payload: StructType, before_us: int | None
 ) -> list[Piece]:
-    """What Arrow copies into the log; nothing where Spark has to read the files.
+    """Return what Arrow copies into the log; nothing if Spark has to read the files.
 
-    On a cluster it does: this process may be far from the files, and has fewer cores.
+    On a cluster Spark reads them: this process may be far from the files, and has fewer cores.
     """
     spark, spec = workspace.spark, workspace.spec
     if not stretches or not is_local(spark.conf.get("spark.master", "local") or ""):
@@ -400,7 +400,7 @@ def order_of(spec: Spec) -> str:
 
 
 def _stretches(workspace: Workspace, found: Waiting) -> list[Stretch] | None:
-    """The files one behind the other, where their records lie in the order of the log; None where they do not."""
+    """Return the files one after the other if their records are in the order of the log; otherwise None."""
     spec = workspace.spec
     if not spec.reads_files_only:
         return None
@@ -418,7 +418,7 @@ def _stretches(workspace: Workspace, found: Waiting) -> list[Stretch] | None:
 def _numbered(
     workspace: Workspace, plan: Plan, records: DataFrame, stretches: Sequence[Stretch] | None
 ) -> AbstractContextManager[Numbered]:
-    """The records with their numbers: as they lie, else sorted."""
+    """Number the records in the order of the stretches; without stretches, sort them first."""
     if stretches is None:
         spec = workspace.spec
         order, came = order_of(spec), _CAME if spec.reads_tables else _A
@@ -446,9 +446,9 @@ def _numbered(
 def _last_arrivals(
     workspace: Workspace, plan: Plan, log: Numbered, stretches: Sequence[Stretch] | None, *, is_whole: bool
 ) -> dict[str, int]:
-    """The last arrival of each source and when it was seen: of this ingestion, else as an earlier one left it.
+    """Return the last arrival of each source and when it was seen: in this ingestion, else in an earlier one.
 
-    Only ticks ask for it, and there are none where a source has a time of its own.
+    Only ticks need it, and they do not exist if a source has a time of its own.
     """
     sources = workspace.spec.sources
     if not all(source.follows_wall_clock for source in sources):
@@ -472,10 +472,10 @@ def _last_arrivals(
 
 
 def _with_arrival(records: DataFrame, source: Source, time_zone: str, versions: Sequence[TableVersion]) -> DataFrame:
-    """Adds the arrival time in microseconds; null where there is none in the years 0001 to 9999.
+    """Add the arrival time in microseconds; null if it is not in the years 0001 to 9999.
 
-    So it is where the expression gives none or the record is malformed, and where a broker, the log of a table or a
-    file system says a time of no such year.
+    It is null if the expression returns null or the record is malformed, and if the time of a broker, of a table's
+    log or of a file system is not in these years.
     """
     found = _own_arrival(records, source, time_zone, versions)
     if PLACE not in records.columns:
@@ -498,7 +498,7 @@ def _own_arrival(records: DataFrame, source: Source, time_zone: str, versions: S
 
 
 def log_order(order: str) -> tuple[Column, ...]:
-    """Order of the records of one ingestion: by arrival, untimed ones behind, or as they lie in the files."""
+    """Return the order of the records of one ingestion: by arrival, untimed ones last, or by place in the files."""
     place = (F.col(c.FILE), F.col(c.SOURCE), F.col(c.POSITION))  # two sources may have files of one name
     if order == "position":
         return place
@@ -506,9 +506,9 @@ def log_order(order: str) -> tuple[Column, ...]:
 
 
 def _clock(log: Numbered, before_us: int | None, clock_us: int | None, *, by_arrival: bool) -> Column:
-    """The running maximum of arrival over the whole log."""
+    """Return the running maximum of arrival over the whole log."""
     before = F.lit(before_us).cast("bigint")
-    if by_arrival:  # the records lie by arrival, so it is their own, or all of it behind them
+    if by_arrival:  # the records are sorted by arrival, so it is their own, or that of the log before them
         return F.greatest(before, F.coalesce(F.col(_A), F.lit(clock_us).cast("bigint")))
     earlier: list[Column] = []
     reached = before_us

@@ -74,7 +74,7 @@ NOTHING_ASKED = BatchSettings()
 
 
 def live_assets(spec: Spec, run: LiveRun) -> list[AssetsDefinition]:
-    """The assets of a pipeline's live run, in order."""
+    """Return the assets of a pipeline's live run, in order."""
     time_stages = ["ordered_events", *(["window_results"] if spec.windows else [])]
     windows = _of_batch(
         spec,
@@ -121,7 +121,7 @@ def _stage(
         tags=dict(spec.tags),
         output_required=False,
         check_specs=checks,
-        config_schema={},  # none, and an error: without it Dagster takes any and gives it to nobody
+        config_schema={},  # none, and an error: without it Dagster takes any config and ignores it
         pool=pool_of(spec),
         retry_policy=RETRIES,
         freshness_policy=_freshness(spec) if name == "batches" else None,
@@ -130,7 +130,7 @@ def _stage(
 
 
 def _freshness(spec: Spec) -> FreshnessPolicy | None:
-    """How long ago the last batch may be, as Dagster's daemon watches it; it asks for an age that is an error."""
+    """Return how old the last batch may be, as Dagster's daemon watches it; an age beyond that is an error."""
     levels = spec.alerts.freshness
     if levels is None or levels.error is None:
         return None
@@ -215,7 +215,7 @@ def _read(context: AssetExecutionContext, workspace: Workspace, asked: BatchSett
 
 
 def _may_settle_later(workspace: Workspace) -> bool:
-    """Whether versions are waiting that may correct more of the log: then all is computed anew once."""
+    """Return whether waiting versions may correct more of the log: if so, all is computed anew once."""
     corrected = due(workspace)
     if not corrected.sentences or corrected.moves_clock or must_process_first(workspace):
         return False
@@ -274,7 +274,7 @@ def _of_batch(
     doing: str,
     stage: Callable[[AssetExecutionContext, Batch], show.Metadata],
 ) -> AssetsDefinition:
-    """An asset of the batch that `ordered_events` has planned."""
+    """Build an asset of the batch that `ordered_events` has planned."""
 
     @_stage(spec, name, about, deps)
     def of_batch(
@@ -354,7 +354,7 @@ def _commit(context: AssetExecutionContext, batch: Batch, run: LiveRun) -> show.
 
 
 def _next(workspace: Workspace, asked: BatchSettings) -> LogSegment:
-    """What the next batch is; the end of input is not flushed while files are left for later ingestions."""
+    """Choose the next batch; it flushes the end of input only if no files are left for later ingestions."""
     return next_segment(
         workspace,
         asked.max_events_per_batch,
@@ -366,7 +366,7 @@ def _next(workspace: Workspace, asked: BatchSettings) -> LogSegment:
 
 
 def _progress(workspace: Workspace, plan: Plan, now: datetime) -> str:
-    """What a committed batch took, and how much of the log is left."""
+    """Describe the duration of a committed batch, and how much of the log is left."""
     records, end = records_in(plan), plan_end(plan)
     rate = records / max((now - plan.planned_at).total_seconds(), 0.001)
     left = workspace.log_end() - end

@@ -23,7 +23,7 @@ from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import us_of
 
 SPEC, END_OF_INPUT, TICK, REOPEN = "spec", "end_of_input", "tick", "reopen"
-DATA_LOSS = "data_loss"  # behind this record offsets of Kafka are missing: they were gone before they were read
+DATA_LOSS = "data_loss"  # after this record offsets of Kafka are missing: they were gone before they were read
 WAIT = "wait"  # from here on the sources and splits in its argument wait, and no others
 EXCLUDE, INCLUDE = "exclude", "include"  # the records in its argument are no part of the log, or are again
 CORRECTION = (
@@ -33,7 +33,7 @@ REBUILD = "rebuild"  # the log was judged anew from its beginning: the items aft
 
 
 def recorded(workspace: Workspace, *kinds: str) -> list[dict[str, Any]]:
-    """The committed items of some kinds, in the order of the log, as it was judged last."""
+    """Return the committed items of some kinds, in the order of the log, as it was judged last."""
     items = workspace.base_rows(tables.LOG_CONTROL)
     anew = pc.max(items.filter(pc.equal(items["kind"], REBUILD))["_control_seq"]).as_py()
     items = items.filter(pc.is_in(items["kind"], value_set=pa.array(kinds)))
@@ -42,7 +42,7 @@ def recorded(workspace: Workspace, *kinds: str) -> list[dict[str, Any]]:
 
 
 def write_items(workspace: Workspace, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add items after those that are there."""
+    """Add items after the existing ones."""
     there = workspace.base_rows(tables.LOG_CONTROL).num_rows
     items = [{**row, "_control_seq": there + number} for number, row in enumerate(rows)]
     workspace.lake.append_rows(
@@ -54,26 +54,26 @@ def write_items(workspace: Workspace, plan: Plan, rows: Sequence[Mapping[str, An
 
 
 def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:
-    """Whether the log was flushed and reopened, up to the last commit or in front of a batch."""
+    """Return whether the log was flushed and reopened before the last commit or before a batch."""
     if plan is not None and segment_of(plan).reopens is not None:
         return True
     return workspace.exists and bool(recorded(workspace, REOPEN))
 
 
 def last_flush(workspace: Workspace) -> int | None:
-    """The batch that flushed last; None before the first."""
+    """Return the batch that flushed last; None before the first."""
     ends = recorded(workspace, END_OF_INPUT)
     return ends[-1]["_batch_id"] if ends else None
 
 
 def waits_before(workspace: Workspace) -> Waits:
-    """The waits of sources as the last batch left them; none where no rule asks for silences of single timelines."""
+    """Return the waits of sources after the last batch; none unless a rule asks for silences of single timelines."""
     last = workspace.batches.last_commit() if follows_waits(workspace.spec) and workspace.exists else None
     return Waits() if last is None else waits_up_to(workspace, last.batch_id)
 
 
 def waits_up_to(workspace: Workspace, batch_id: int) -> Waits:
-    """The same as a committed batch left them."""
+    """Return the waits of sources after a committed batch."""
     waits = Waits()
     for item in recorded(workspace, WAIT) if follows_waits(workspace.spec) else []:
         if item["_batch_id"] <= batch_id:
@@ -82,18 +82,18 @@ def waits_up_to(workspace: Workspace, batch_id: int) -> Waits:
 
 
 def waiters_of(item: Mapping[str, Any]) -> frozenset[Waiter]:
-    """Who waits from an item of the log on."""
+    """Return the sources and splits that wait from an item of the log on."""
     return waiters_from_json(json.loads(item["argument"]))
 
 
 def waits_of(workspace: Workspace, plan: Plan) -> Waits:
-    """The waits of sources while a batch's segment of the log is judged."""
+    """Return the waits of sources while a batch's segment of the log is judged."""
     if not follows_waits(workspace.spec):
         return Waits()
     return waits_before(workspace).from_here(workspace.position().clock_us, segment_of(plan).waits)
 
 
 def follows_waits(spec: Spec) -> bool:
-    """Whether what the sources of a spec wait has any effect on its watermarks."""
+    """Return whether waits of the spec's sources have any effect on its watermarks."""
     rules = TimeRules.of(spec)
     return spec.is_aligned and (rules.excludes_idle_splits or rules.closes_windows)

@@ -1,4 +1,4 @@
-"""What a run of a pipeline would find to do, seen without Spark.
+"""The work that a run of a pipeline would find, seen without Spark.
 
 Here: the look at sources and at the log of batches. Not here: doing it, and when to look (pipelines/launching.py).
 """
@@ -23,14 +23,14 @@ from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource
 
 @dataclass(frozen=True)
 class PendingWork:
-    """What a look found.
+    """The result of a look.
 
     Attributes:
-        is_there: A run would have something to do, and nobody does it now.
-        key: Names what is to be done: the same files, log and spec have the same key.
+        is_there: A run would have something to do, and no run does it now.
+        key: Identifies the work: the same files, log and spec have the same key.
         sentence: What was looked at, and what was found.
         may_ripen: It can become work by time alone: files that settle, a process that ends.
-        held_back: What cannot be taken, a sentence or two for each.
+        held_back: The input that cannot be taken, a sentence or two for each piece.
     """
 
     is_there: bool
@@ -41,10 +41,10 @@ class PendingWork:
 
 
 def look(workspace: Workspace) -> PendingWork:
-    """What a run would find to do.
+    """Find the work that a run would do.
 
     Raises:
-        InputError: The path of a source leads nowhere.
+        InputError: The path of a source does not exist.
         LakeError: The pipeline was flushed, and more input was read since.
         SpecError: The pipeline's tables cannot go on with the spec.
     """
@@ -83,7 +83,7 @@ def input_signature(workspace: Workspace) -> str:
 
 
 def _seen(source: FilesSource | DeltaSource | KafkaSource, base: Path) -> list[object]:
-    """What a look at one source goes by; of a table of another pipeline also what was committed there."""
+    """Return what the key holds of a source; of a table of another pipeline also what was committed there."""
     if isinstance(source, DeltaSource):
         return [*listed_versions(source, base), committed_versions(folder_of(source, base))]
     if isinstance(source, KafkaSource):
@@ -94,9 +94,9 @@ def _seen(source: FilesSource | DeltaSource | KafkaSource, base: Path) -> list[o
 def has_unprocessed(
     workspace: Workspace, *, flush: bool, tick_us: int | None = None, reopen: str | None = None
 ) -> bool:
-    """Whether a batch was left uncommitted, or the log has what no batch has processed: records, an end, a tick.
+    """Return whether a batch was left uncommitted, or the log has something new: records, an end, a tick.
 
-    So it is where records were corrected that batches had processed.
+    Corrected records that batches had processed are new as well.
     """
     if not workspace.exists:
         return False

@@ -22,15 +22,15 @@ there are then at most about a million."""
 
 @dataclass(frozen=True)
 class LogSegment:
-    """A range of the log to process, and whether a tick or the end of input follows it.
+    """A range of the log to process, and the tick or the end of input after it.
 
     Attributes:
         first_seq: First `_arrival_seq`.
-        end_seq: End of the range, not in it.
-        flushes: The end of input is flushed behind it.
-        tick_us: Clock of the tick behind it, microseconds; None for no tick.
-        reopens: Why the flushed pipeline is reopened in front of it; None where it is not.
-        waits: Who waits for others while it is read (F, alignment).
+        end_seq: End of the range, exclusive.
+        flushes: The end of input is flushed after it.
+        tick_us: Clock of the tick after it, microseconds; None for no tick.
+        reopens: Why the flushed pipeline is reopened before it; None if it is not.
+        waits: The sources and splits that wait for others while it is read (F, alignment).
     """
 
     first_seq: int
@@ -48,7 +48,7 @@ class LogSegment:
 
 @contextmanager
 def at_work(workspace: Workspace, plan: Plan) -> Iterator[None]:
-    """Keeps the lease of a batch while the work inside goes on, and gives the batch up when it fails."""
+    """Keep the lease of a batch while the block runs, and release the batch if the block fails."""
     try:
         with workspace.batches.keeping_lease(plan, workspace.clock):
             yield
@@ -80,17 +80,17 @@ def next_segment(
     tick_us: int | None = None,
     reopen: str | None = None,
 ) -> LogSegment:
-    """What the next batch processes: what a failed one left, else what follows the last one.
+    """Return what the next batch processes: the segment that a failed batch left, else what follows the last one.
 
     Args:
         workspace: The pipeline.
-        max_events: At most so many records in one batch; by default, and at most, MOST_RECORDS.
-        flush: Flush behind the last record of the log.
-        tick_us: Clock of a tick to stand behind the last record of the log, microseconds; None for no tick.
-        reopen: Why a flushed pipeline is to take new records; None where it is not to.
+        max_events: The most records in one batch; by default, and at most, MOST_RECORDS.
+        flush: Flush after the last record of the log.
+        tick_us: Clock of a tick to add after the last record of the log, microseconds; None for no tick.
+        reopen: Why a flushed pipeline takes new records again; None if it does not.
 
     Raises:
-        LakeError: The pipeline was flushed and new records came since; or it was not, and is to be reopened.
+        LakeError: The pipeline was flushed and new records came since; or it is open, and is to be reopened.
     """
     pending = workspace.batches.pending("process")
     if pending is not None:
@@ -115,7 +115,7 @@ def next_segment(
 
 
 def input_of(workspace: Workspace, segment: LogSegment) -> dict[str, Any]:
-    """What the plan of a processing batch says of its segment; `segment_of` reads it."""
+    """Return what the plan of a processing batch stores of its segment; `segment_of` reads it."""
     ticks = {} if segment.tick_us is None else {"tick_us": segment.tick_us}
     reopening = {} if segment.reopens is None else {"reopen": segment.reopens}
     waiting = {WAITS: waiters_to_json(segment.waits)} if segment.waits else {}
@@ -123,7 +123,7 @@ def input_of(workspace: Workspace, segment: LogSegment) -> dict[str, Any]:
 
 
 def segment_of(plan: Plan) -> LogSegment:
-    """What a processing batch processes."""
+    """Return the segment that a processing batch processes."""
     why = plan.input.get("reopen")
     return LogSegment(
         plan.first_seq,
@@ -142,7 +142,7 @@ def _who_waits(workspace: Workspace) -> frozenset[Waiter]:
 
 
 def _has_new_records(workspace: Workspace, first_seq: int) -> bool:
-    """Whether records came after some that do not just take the places of others."""
+    """Return whether records came that do not just take the places of others."""
     reads = [one for one in workspace.batches.history("ingest") if one.plan.first_seq >= first_seq]
     return any(one.counts["records"] > one.counts.get(TAKEN, 0) for one in reads)
 
@@ -168,7 +168,7 @@ def _check_may_reopen(workspace: Workspace, *, flushed: bool) -> None:
 
 
 def flushed_already(workspace: Workspace) -> LakeError:
-    """The error of a pipeline that gets more input after its end of input was flushed."""
+    """Return the error of a pipeline that has more input after its end of input was flushed."""
     return LakeError(
         f"Pipeline {workspace.spec.name} was flushed at the end of its input, and new input has come since.",
         expected="no more input: a flush releases every event and closes every window",
@@ -178,7 +178,7 @@ def flushed_already(workspace: Workspace) -> LakeError:
 
 
 def not_flushed(workspace: Workspace) -> LakeError:
-    """The error of a pipeline that is to be reopened and is open."""
+    """Return the error of a pipeline that is to be reopened and is open."""
     return LakeError(
         f"Pipeline {workspace.spec.name} is to be reopened, and its end of input is not flushed.",
         expected="a flush behind the last record that was processed",
@@ -214,6 +214,6 @@ def take_on(workspace: Workspace, segment: LogSegment, run_id: str) -> Plan:
 
 
 def batch_of(workspace: Workspace, run_id: str) -> Plan | None:
-    """The processing batch that this run has taken on, None when it has none."""
+    """Return the processing batch that this run has taken on, None if it has none."""
     pending = workspace.batches.pending("process")
     return pending if pending is not None and pending.owner.id == run_id else None

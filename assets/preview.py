@@ -1,7 +1,7 @@
-"""What tables would hold if the whole log were judged by the spec as it is now; nothing is written.
+"""A preview of the tables if the whole log were judged by the spec as it is now; nothing is written.
 
-Here: judging the log in memory, piece after piece, and comparing what comes of it with the tables. Not here: what
-changed in the spec (spec_changes.py), making the tables anew.
+Here: judging the log in memory, piece after piece, and comparing the result with the tables. Not here: what changed
+in the spec (spec_changes.py), making the tables anew.
 """
 
 from collections import Counter
@@ -68,11 +68,10 @@ class WindowRows:
 
 @dataclass(frozen=True)
 class Preview:
-    """What would be different.
+    """The differences from the tables.
 
     Attributes:
-        letters: By reason the dead letters that there are, and that there would be; those of which both are the same
-            too.
+        letters: The present and the future number of dead letters, by reason; also where the two are equal.
         windows: The windows that were compared, those with the most changed rows first.
     """
 
@@ -110,7 +109,7 @@ def preview(workspace: Workspace, windows: Sequence[WindowSpec], *, letters: boo
 
 
 def _outcomes(workspace: Workspace, payload: StructType) -> Iterator[Outcome]:
-    """What each piece of the log gives, from its beginning to what was processed; one where nothing cuts it."""
+    """Judge each piece of the log, from its beginning to what was processed; one piece if nothing cuts it."""
     controls, waits, position = recorded(workspace, *REPLAYED_KINDS), Waits(), Position()
     pieces = [one.segment for one in pieces_left(controls, 0, 0, workspace.processed_end())]
     state = State(small_frame(workspace.spark, [], STATE_SCHEMA))

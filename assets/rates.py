@@ -1,8 +1,8 @@
-"""How much of the records of a period was refused: of all, of each source, of each value of `over`.
+"""The share of refused records in a period: of all, of each source, of each value of `over`.
 
 Here: what is counted. Not here: what is allowed (alerts.py).
 
-A period is made of whole batches: the one at work, and those that were committed in the period before it.
+A period is made of whole batches: the one at work, and the batches of the period before it.
 """
 
 from collections import Counter
@@ -49,7 +49,7 @@ class Rate:
         return f"{self.of}{share} % refused ({self.refused:,} of {self.records:,})"
 
     def beyond(self, share: float) -> int:
-        """How many more were refused than a share of them."""
+        """Return how many more were refused than a share of them."""
         allowed = int(
             self.records * share + 1e-9
         )  # a share is a decimal fraction, and its product may be a hair below
@@ -57,7 +57,7 @@ class Rate:
 
 
 def rates_of_period(batch: BatchWriter, period: timedelta) -> list[Rate]:
-    """The rate of all records of a period, then those of sources and of values of `over`, the largest first."""
+    """Return the rate of all records of a period, then those of sources and values of `over`, the largest first."""
     workspace, plan = batch.workspace, batch.plan
     since = workspace.clock.now() - period
     done = [one for one in workspace.batches.history("process") if one.batch_id != plan.batch_id]

@@ -100,12 +100,12 @@ class LiveRun:
 
 
 def lasts(error: Exception) -> bool:
-    """Whether trying again without a change of the spec, the input or the lake ends the same way."""
+    """Return whether trying again without a change of the spec, the input or the lake ends the same way."""
     return isinstance(error, TidemarkError) and not isinstance(error, BusyError | ConflictError | MachineError)
 
 
 def was_interrupted(error: BaseException | None) -> bool:
-    """Whether a stop of the run caused an error: what is put in order after it may fail of it as well."""
+    """Return whether a stop of the run caused an error: what is put in order after it may fail of it as well."""
     if error is None:
         return False
     stopped = isinstance(error, KeyboardInterrupt | DagsterExecutionInterruptedError)

@@ -71,13 +71,13 @@ class Waiting(Discovery):
         return (*changes, *(one.sentence for one in self.lost), *self.notes, *self.warnings)
 
     def came_after(self, ends: Mapping[str, int]) -> bool:
-        """Whether all that is waiting came to partitions of Kafka behind an offset of each."""
+        """Return whether all that is waiting came to partitions of Kafka behind an offset of each."""
         others = replace(self, offsets=(), by_source={})
         return not others.has_news and all(one.first >= ends.get(one.split, 0) for one in self.offsets)
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to read or to remember."""
+        """Return whether there is something to read or to remember."""
         return bool(
             self.ready or self.touched or self.copies or self.versions or self.offsets or self.positions or self.lost
         )
@@ -164,7 +164,7 @@ def _held_files(workspace: Workspace, source: Source) -> Mapping[str, HeldBack]:
 
 
 def must_process_first(workspace: Workspace) -> bool:
-    """Whether the log holds records that sources are not judged by yet, so that nothing more may be read."""
+    """Return whether the log holds records that sources are not judged by yet, so that nothing more may be read."""
     return workspace.spec.is_aligned and workspace.log_end() > workspace.processed_end()
 
 

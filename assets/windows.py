@@ -50,7 +50,7 @@ def aggregate_windows(batch: Batch) -> Mapping[str, int]:
 
 
 def _may_give(batch: Batch, window: WindowSpec) -> bool:
-    """Whether windows may give results in this batch: when they close, or revise what they gave.
+    """Return whether windows may give results in this batch: when they close, or revise what they gave.
 
     Of several timelines some may close whenever there are records. A row without an event may have waited for one.
     """
@@ -146,7 +146,7 @@ def rows_by_day(workspace: Workspace, table: str, which: Filters = ()) -> Counte
 
 
 def is_plain_day(day: str) -> bool:
-    """Whether a day, such as `2026-01-31`, is one that every zone can name."""
+    """Return whether a day, such as `2026-01-31`, is one that every zone can name."""
     return len(day) == len("2026-01-31") and _FIRST.isoformat() < day < _LAST.isoformat()
 
 

@@ -145,7 +145,7 @@ def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_of(table: str, commit: Commit) -> bool:
-    """Whether a table of results is of a window that a commit has made anew."""
+    """Return whether a table of results is of a window that a commit has made anew."""
     return table.partition("/")[2] in commit.plan.input[WINDOWS]
 
 

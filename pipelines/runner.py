@@ -306,7 +306,7 @@ def failure_of(result: Any, batch_id: int | None) -> TidemarkError:
 
 
 def _was_interrupted(error: Any) -> bool:
-    """Whether somebody stopped the run: Dagster turns that into the failure of a step."""
+    """Return whether somebody stopped the run: Dagster turns that into the failure of a step."""
     if error is None:
         return False
     stopped = error.cls_name in ("KeyboardInterrupt", "DagsterExecutionInterruptedError")

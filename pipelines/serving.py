@@ -98,7 +98,7 @@ def _noted(home: Path, note: ServerNote) -> Iterator[None]:
 
 
 def _lives(session: SparkSession) -> bool:
-    """Whether the JVM of the session lives: then it holds the port for clients."""
+    """Return whether the JVM of the session lives: then it holds the port for clients."""
     try:
         return bool(session.sparkContext.version)
     except (OSError, Py4JError):

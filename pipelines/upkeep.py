@@ -230,7 +230,7 @@ def forget_runs(spec: Spec, instance: DagsterInstance, jobs: Iterable[str], befo
 
 
 def _is_of(spec: Spec, run: DagsterRun) -> bool:
-    """Whether a run is of this pipeline alone: of a job of its own, or of chosen assets and checks of it."""
+    """Return whether a run is of this pipeline alone: of a job of its own, or of chosen assets and checks of it."""
     checks = [check.asset_key for check in run.asset_check_selection or ()]
     chosen = [*(run.asset_selection or ()), *checks]
     if not chosen:

@@ -86,7 +86,7 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a number, which `bool` is not here."""
+    """Return whether a value is a number, which `bool` is not here."""
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 

@@ -93,20 +93,20 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
 
 
 def between_days(first: date, last: date, zone: str) -> Filters:
-    """Which windows start on the days from `first` to `last` of a time zone."""
+    """Return the condition that a window starts on the days from `first` to `last` of a time zone."""
     start, end = begin_of(first, zone), begin_of(last + timedelta(days=1), zone)
     return [("window_start", ">=", start), ("window_start", "<", end)]
 
 
 def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, only: Span) -> DataFrame:
-    """The results of a window that a part of the log gives, from the state before it.
+    """Compute the results of a window from a part of the log and the state before it.
 
     Args:
         workspace: The pipeline.
         window: The window.
-        part: The part; `log_range.range_of_windows` tells which holds all that some windows are made of.
-        only: Which these are. Others are among the results too, and may lack events; but of those that hold no event,
-            which any time may have many of, only these.
+        part: The part; `log_range.range_of_windows` returns the one that holds all the input of some windows.
+        only: The windows that are asked for. Other windows are among the results too, and may lack events. Windows
+            without an event are computed only if they are asked for: any time may have many of them.
     """
     if cuts := _cuts_of(workspace, part):
         return _results_by_pieces(workspace, window, part, cuts, only)
@@ -126,7 +126,7 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
 
 
 def _cuts_of(workspace: Workspace, part: LogRange) -> list[dict[str, Any]]:
-    """The items at which what is judged is cut, in their order: ticks, waits, flushes that more input followed."""
+    """Return the items at which judging is cut, in order: ticks, waits, flushes that more input followed."""
     items = recorded(workspace, TICK, WAIT, END_OF_INPUT)
     inside = [item for item in items if part.begin.batch_id < item["_batch_id"] <= part.end.batch_id]
     return inside[:-1] if part.end.position.final else inside
@@ -135,7 +135,7 @@ def _cuts_of(workspace: Workspace, part: LogRange) -> list[dict[str, Any]]:
 def _results_by_pieces(
     workspace: Workspace, window: WindowSpec, part: LogRange, cuts: Sequence[Mapping[str, Any]], only: Span
 ) -> DataFrame:
-    """The last revisions of a window that a part of the log gives, from the state before it."""
+    """Compute the last revisions of a window from a part of the log and the state before it."""
     begin, waits = part.begin, waits_at(workspace, part.begin)
     chain = (*inputs_of(window, workspace.spec.windows), window)
     pieces = _pieces(part, cuts, waits.sources)
@@ -159,7 +159,10 @@ def _results_by_pieces(
 
 
 def _pieces(part: LogRange, cuts: Sequence[Mapping[str, Any]], waits: frozenset[Waiter]) -> list[LogSegment]:
-    """A part of the log, cut at items of it; flushed at its end if it was. In front of it some sources may wait."""
+    """Return a part of the log, cut at some items; it ends with a flush if it was flushed.
+
+    Sources may wait from its first item on.
+    """
     pieces, first = [], part.first_seq
     for item in cuts:
         end, kind = int(item["_after_seq"]) + 1, item["kind"]

@@ -1,12 +1,12 @@
-"""Which part of the log the windows of some days are made of.
+"""The part of the log from which the windows of some days are made.
 
 Here: choosing it by the positions that batches left. Not here: what was stored at its ends (../state/checkpoints.py),
-what it is judged to be (days.py).
+judging it (days.py).
 
-Every event that is judged counts into the largest event time, and one that is moved goes to the watermark or by its
-arrival before it counts. So no event before a checkpoint at which both are before the first day is in a window of the
-days. Behind a checkpoint at which all of them are closed, on every timeline, no event comes into one, and none gives
-a result any more. What else the batch behind the first checkpoint went by is what was stored there: timelines, first
+Every event that is judged counts into the largest event time. An event that is moved goes to the watermark or to its
+arrival before it counts. So if both are before the first day at a checkpoint, no event before it is in a window of
+the days. After a checkpoint at which all these windows are closed on every timeline, no event comes into them, and
+they have no further results. The batch after the first checkpoint also needs what was stored there: timelines, first
 times.
 """
 
@@ -47,7 +47,7 @@ class LogRange:
 
 
 def range_of_windows(workspace: Workspace, window: WindowSpec, from_us: int, to_us: int) -> LogRange:
-    """The processed part of the log that holds all that windows are made of which start in a span of time.
+    """Return the processed part of the log that holds all the input of the windows that start in a span of time.
 
     It begins where the log does if the files of the state at a later checkpoint are gone, as VACUUM may have deleted
     them.
@@ -55,8 +55,8 @@ def range_of_windows(workspace: Workspace, window: WindowSpec, from_us: int, to_
     Args:
         workspace: The pipeline.
         window: The window.
-        from_us: They start at this instant or behind it, microseconds.
-        to_us: They start before this one.
+        from_us: The windows start at this instant or after it, microseconds.
+        to_us: The windows start before this instant.
     """
     checkpoints = checkpoints_of(workspace)
     whole = LogRange(START, checkpoints[-1])
@@ -70,22 +70,22 @@ def range_of_windows(workspace: Workspace, window: WindowSpec, from_us: int, to_
 
 
 def is_made_of_a_part(window: WindowSpec) -> bool:
-    """Whether few batches may be enough for few windows.
+    """Return whether a few batches may be enough for a few windows.
 
-    An event has to be in windows by its own time alone. Rows without an event are owed to groups that were seen at
-    any time before.
+    Each event has to be in windows by its own time alone. Rows without an event are due to groups that were seen at
+    any earlier time.
     """
     return window.input is None and not window.is_linked and not window.empty
 
 
 def part_of_log(checkpoints: Sequence[Checkpoint], window: WindowSpec, from_us: int, to_us: int) -> LogRange:
-    """The shortest part between two checkpoints that holds all that some windows are made of.
+    """Return the shortest part between two checkpoints that holds all the input of some windows.
 
     Args:
         checkpoints: The ends of all processed batches, in the order of the log; at least one.
         window: The window; as for the instants, see `range_of_windows`.
-        from_us: They start at this instant or behind it.
-        to_us: They start before this one.
+        from_us: The windows start at this instant or after it.
+        to_us: The windows start before this instant.
     """
     closed_us = closed_from(to_us, window)
     before = [checkpoint for checkpoint in checkpoints if _all_before(checkpoint.position, from_us)]
@@ -94,7 +94,7 @@ def part_of_log(checkpoints: Sequence[Checkpoint], window: WindowSpec, from_us: 
 
 
 def _all_before(position: Position, instant_us: int) -> bool:
-    """Whether at a checkpoint all accepted events lie before an instant, and no window behind it has closed.
+    """Return whether at a checkpoint all accepted events are before an instant, and no window after it has closed.
 
     A flush closes all windows, whatever they hold.
     """
@@ -109,10 +109,10 @@ def _has_reached(position: Position, watermark_us: int) -> bool:
 def _closed_on_all_timelines(
     workspace: Workspace, checkpoints: Sequence[Checkpoint], watermark_us: int
 ) -> Checkpoint:
-    """The first checkpoint by which every timeline of the log has reached a watermark; else the last of all.
+    """Return the first checkpoint at which every timeline has reached a watermark; otherwise the last one.
 
-    `watermarks` has a row of each batch whose events moved a timeline: what only the clock raised shows with the next
-    of them, and so a checkpoint may be named that is too late, never one too early.
+    `watermarks` has a row of each batch whose events moved a timeline: a rise by the clock alone is visible only in
+    the next of them. So the checkpoint may be later than necessary, never earlier.
     """
     rows = workspace.read_base(tables.WATERMARKS).where(F.col(c.TIMELINE).isNotNull())
     has_reached = F.col("watermark") >= c.to_instant(F.lit(watermark_us))

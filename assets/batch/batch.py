@@ -1,6 +1,6 @@
 """The batch at work: its segment of the log, judged once for all stages, the state around it, and its writes.
 
-Here: from what is stored to the engine, the position behind it, and appending and replacing rows of any table as one
+Here: from what is stored to the engine, the position after it, and appending and replacing rows of any table as one
 attempt: each write is one commit of a table, stamped, counted, and safe to repeat. Not here: the rules
 (timeops/engine.py), which rows a stage writes (../), how a commit is made safe (resources/lake/).
 """
@@ -78,35 +78,35 @@ class BatchWriter:
 
     @property
     def is_small(self) -> bool:
-        """Whether planning, not computing, is what the batch takes its time for."""
+        """Return whether the batch spends its time on planning, not on computing."""
         return records_in(self.plan) <= FEW_RECORDS
 
     @property
     def is_moderate(self) -> bool:
-        """Whether one task puts all of its records in order, see MODERATE_RECORDS."""
+        """Return whether one task puts all of its records in order, see MODERATE_RECORDS."""
         return records_in(self.plan) <= MODERATE_RECORDS
 
     @property
     def flushes(self) -> bool:
-        """Whether the end of input is flushed behind the batch."""
+        """Return whether the end of input is flushed after the batch."""
         return segment_of(self.plan).flushes
 
     @property
     def base_is_due(self) -> bool:
-        """Whether state that is kept as a base and changes is written anew as a base: every so many batches."""
+        """Return whether the batch writes anew the state that is kept as a base and changes: every few batches."""
         last = self.workspace.batches.last_commit("process")
         before = last.batch_id if last else -1
         return self.plan.batch_id // BASE_EVERY != before // BASE_EVERY
 
     @property
     def accepted_because(self) -> str | None:
-        """Why an operator takes the batch although a blocking check fails; None when nobody does."""
+        """Why an operator takes the batch although a blocking check fails; None if none has decided so."""
         accepted = self.workspace.accepted
         return accepted.reason if accepted is not None and accepted.batch_id == self.plan.batch_id else None
 
     @contextmanager
     def stage(self) -> Iterator[None]:
-        """A stage at work on the batch: its lease is kept, and Spark is set for its size."""
+        """Run a stage of the batch: its lease is kept, and Spark is set for its size."""
         with self.workspace.batches.keeping_lease(self.plan, self.workspace.clock), self.tuned():
             try:
                 yield
@@ -122,7 +122,7 @@ class BatchWriter:
         return tuned_for_few_rows(self.workspace.spark) if self.is_small else nullcontext()
 
     def written(self, table: str) -> DataFrame:
-        """The rows that the batch has written of a table."""
+        """Return the rows that the batch has written to a table."""
         return self.workspace.lake.read(table, filters=[(c.BATCH, "=", self.plan.batch_id)])
 
     def append(self, table: str, rows: DataFrame, *, grows: bool = False, are_few: bool | None = None) -> Written:
@@ -185,12 +185,12 @@ class Batch(BatchWriter):
 
     @property
     def after(self) -> Position:
-        """The same behind it, without the number of released events."""
+        """The state after it, without the number of released events."""
         return self._judged[1]
 
     @property
     def outcome(self) -> Outcome:
-        """What the segment gives."""
+        """The outcome of the segment."""
         return self._judged[0]
 
     def take_outcomes(self) -> Outcomes:
@@ -200,7 +200,7 @@ class Batch(BatchWriter):
 
     @cached_property
     def was_reopened(self) -> bool:
-        """Whether the log was flushed and reopened, up to the end of the batch."""
+        """Return whether the log was flushed and reopened before the end of the batch."""
         return was_reopened(self.workspace, self.plan)
 
     @cached_property
@@ -215,7 +215,7 @@ class Batch(BatchWriter):
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:
-        """The spans of event time in which its events may have duplicates; none where nobody looks for them."""
+        """The spans of event time in which its events may have duplicates; none if no rule asks for duplicates."""
         return spans_of(self.workspace, self.items) if self.workspace.spec.time.deduplicate_by else ()
 
     @cached_property
@@ -246,12 +246,12 @@ class Batch(BatchWriter):
 
     @property
     def _keeps_records(self) -> bool:
-        """Whether the judged records are kept for all stages, see MATERIALIZED_RECORDS."""
+        """Return whether the judged records are kept for all stages, see MATERIALIZED_RECORDS."""
         deduplicates = bool(self.workspace.spec.time.deduplicate_by)
         return deduplicates or records_in(self.plan) <= MATERIALIZED_RECORDS
 
     def _position_behind(self, reached: Position, watermarks: Watermarks, rules: TimeRules) -> Position:
-        """The position after the segment, without the number of released events."""
+        """Return the position after the segment, without the number of released events."""
         seen_us = reached.clock_before_period_us if rules.publishes_silences else reached.clock_us
         state = watermarks.state
         highest = [pc.max(state["watermark"]).as_py(), arrival_watermark(seen_us, rules.time)]
@@ -279,7 +279,7 @@ class Batch(BatchWriter):
         return F.col(c.SEQ) >= F.lit(plan_end(self.plan) if first_seq is None else first_seq)
 
     def _results_of_batch(self, window: str) -> DataFrame:
-        """The final results that the batch has written of a window, for windows over it."""
+        """Return the final results that the batch has written of a window, for windows over it."""
         of_batch = [(c.BATCH, "=", self.plan.batch_id), ("_is_final", "=", True)]
         return self.workspace.lake.read(tables.window_table(window), filters=of_batch)
 

@@ -1,6 +1,6 @@
-"""The clock of the log around a segment of it, and the tick that a live run may put behind it.
+"""The clock of the log around a segment of it, and the tick that a live run may add after it.
 
-Here: reading the clock, whether a tick can stand behind the log now. Not here: what timelines make of the clock
+Here: reading the clock, and whether a tick can follow the log now. Not here: the effect of the clock on timelines
 (../state/timelines.py), the estimate of a tick's clock (timeops/watermark/ticks.py).
 """
 
@@ -24,7 +24,7 @@ from tidemark.timeops.watermark.timelines import LogPlace
 
 
 def why_never(spec: Spec) -> str | None:
-    """Why a pipeline has no ticks, whatever comes in; None where it may have them."""
+    """Say why a pipeline never has ticks, whatever comes in; return None if it may have them."""
     if not spec.heeds_ticks:
         return "no rule of the spec follows the clock alone (`idle`, `emit: {every: …}`, windows that revise results)"
     own = [source.name for source in spec.sources if not source.follows_wall_clock]
@@ -32,15 +32,15 @@ def why_never(spec: Spec) -> str | None:
 
 
 def clock_of_tick(workspace: Workspace) -> int | None:
-    """The clock of a tick behind the last record of the log, microseconds.
+    """Return the clock of a tick after the last record of the log, microseconds.
 
     Returns:
-        None where there can be none now: by the spec, see `why_never`; as a source has no record yet, as input waits
-        or is held back, or as the clock of the log has come as far.
+        None if no tick is possible now: by the spec, see `why_never`; if a source has no record yet; if input waits
+        or is held back; or if the clock of the log is already there.
     """
     if why_never(workspace.spec) is not None:
         return None
-    now_us = us_of(workspace.clock.now())  # before the look, so that a file that comes after it is behind the tick
+    now_us = us_of(workspace.clock.now())  # before the look, so that a file that comes later is after the tick
     found = waiting_input(workspace)
     if found.is_ready or found.waiting or found.notes or found.left or found.errors or not workspace.exists:
         return None
@@ -58,7 +58,7 @@ def place_of(workspace: Workspace, segment: LogSegment, before: Position) -> Log
 def clocks_behind(
     workspace: Workspace, segment: LogSegment, items: DataFrame, before: Position, rules: TimeRules
 ) -> Position:
-    """The clocks of the log behind a segment and its tick; None before the first timed record."""
+    """Return the clocks of the log after a segment and its tick; None before the first timed record."""
     reached, tick_us = _behind_records(workspace, segment, items, before, rules), segment.tick_us
     if tick_us is None or reached.clock_us is None or tick_us <= reached.clock_us:
         return reached
@@ -86,7 +86,7 @@ def _behind_records(
 
 
 def _at_clock(clock_us: int, items: DataFrame, before: Position, rules: TimeRules) -> Position:
-    """The clocks of the log behind records that end at one."""
+    """Return the clocks of the log after records that end at one clock."""
     every_us = rules.time.emit_every_us
     if every_us is None or not rules.publishes_silences:
         return Position(clock_us=clock_us)

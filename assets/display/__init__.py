@@ -1,4 +1,4 @@
-"""What Dagster shows of a batch: metadata, descriptions of columns, pictures, lateness.
+"""Metadata, descriptions of columns, pictures and lateness of a batch, as Dagster shows them.
 
 Here: words and pictures. Not here: results, checks (../checks.py).
 """

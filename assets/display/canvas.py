@@ -34,7 +34,7 @@ svg { color: #2b2f36; } text { fill: currentColor; }
 
 
 def canvas() -> tuple[Figure, Axes]:
-    """An empty sheet with one pair of axes."""
+    """Return an empty sheet with one pair of axes."""
     figure = Figure(figsize=(7.2, 3.2), dpi=100)
     FigureCanvasAgg(figure)
     figure.subplots_adjust(left=0.1, right=0.98, bottom=0.16, top=0.96)
@@ -54,26 +54,26 @@ def set_time_axis(axes: Axes, label: str = "arrival clock, UTC") -> None:
 
 
 class _TimeLocator(AutoDateLocator):
-    """Ticks within the years that Python's datetime has, although the margin of an axis may reach behind them."""
+    """Ticks within the years that Python's datetime has, although the margin of an axis may reach beyond them."""
 
     def __call__(self) -> Any:
-        """The places of the ticks."""
+        """Return the places of the ticks."""
         return self.tick_values(*self.viewlim_to_dt())  # type: ignore[no-untyped-call]
 
     def viewlim_to_dt(self) -> tuple[datetime, datetime]:
-        """The instants at the ends of the axis, or the nearest to them."""
+        """Return the instants at the ends of the axis, or the nearest to them."""
         assert self.axis is not None
         low, high = sorted(self.axis.get_view_interval())
         return instant_of(max(int(low * _DAY_US), MIN_US)), instant_of(min(int(high * _DAY_US), MAX_US))
 
 
 def days_of(us: int) -> float:
-    """The place of an instant on an axis of time; microseconds since the epoch."""
+    """Return the place of an instant on an axis of time; microseconds since the epoch."""
     return us / _DAY_US
 
 
 def outlying_from(values: Iterable[float]) -> float | None:
-    """The size behind which a few values lie that would flatten all others; None where there are none."""
+    """Return the size above which a few values would flatten all others; None if there are none."""
     sizes = sorted(abs(value) for value in values if math.isfinite(value))
     if not sizes:
         return None
@@ -84,14 +84,14 @@ def outlying_from(values: Iterable[float]) -> float | None:
 def bend_upward_axis(
     axes: Axes, most: float, values: Iterable[float], beyond: Iterable[float], text: Callable[[float], str]
 ) -> None:
-    """Makes the axis upward linear up to a size and logarithmic beyond it, so that it holds what is outlying.
+    """Make the vertical axis linear up to a size and logarithmic above it, so that outlying values fit.
 
     Args:
         axes: The axes.
         most: The size, see `outlying_from`.
         values: What is drawn.
-        beyond: Where ticks may stand beyond the size.
-        text: What a tick is called.
+        beyond: Where ticks may be above the size.
+        text: Formats the label of a tick.
     """
     drawn = [value for value in values if math.isfinite(value)]
     low, high = min(0.0, *drawn), max(0.0, *drawn)
@@ -106,20 +106,20 @@ def bend_upward_axis(
 
 
 def png(figure: Figure) -> bytes:
-    """The sheet as a small PNG."""
+    """Return the sheet as a small PNG."""
     _make_room(figure)
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png")
     small = io.BytesIO()
     with Image.open(drawn) as image:
-        # The default method gives up colours of small areas, such as those of few refused events.
+        # The default method loses the colours of small areas, such as those of few refused events.
         few = image.convert("RGB").quantize(_COLOURS_OF_PNG, method=Image.Quantize.FASTOCTREE)
         few.save(small, format="png", optimize=True)
     return small.getvalue()
 
 
 def svg(figure: Figure) -> bytes:
-    """The sheet as an SVG without a background, for an `<img>` on a light or a dark page."""
+    """Return the sheet as an SVG without a background, for an `<img>` on a light or a dark page."""
     for axes in figure.axes:
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)

@@ -42,12 +42,12 @@ class Bin:
 
     Attributes:
         last: Number of the last record, counted from the first of the segment.
-        clock_us: Clock behind them; None before the first timed record.
+        clock_us: Clock after them; None before the first timed record.
         newest_us: Largest event time so far that moved the watermark; None before the first.
-        watermark_us: The largest watermark so far, as far as these records tell; None before the first event.
+        watermark_us: The largest watermark so far, as far as these records show; None before the first event.
         refused: How many were refused although they have a time.
-        refused_behind_us: Of these the smallest and the largest event time minus the clock at which the event came;
-            None where there is none.
+        refused_behind_us: Smallest and largest event time of the refused minus the clock at which the event came;
+            None if none was refused.
     """
 
     last: int
@@ -60,13 +60,13 @@ class Bin:
 
 @dataclass(frozen=True)
 class Lateness:
-    """What a segment of records tells.
+    """The lateness in a segment of records.
 
     Attributes:
-        bins: They, in the order of the log, in at most BINS pieces.
+        bins: The records in the order of the log, in at most BINS pieces.
         histogram: Events by bucket of lateness (arrival minus event time, see `bucket_start`) and outcome.
-        longest_us: The largest lateness; None where no event has a time.
-        exact_us: What parts of the events do not exceed, where each event was looked at, see QUANTILES.
+        longest_us: The largest lateness; None if no event has a time.
+        exact_us: The lateness that each part of the events does not exceed, if all were looked at, see QUANTILES.
     """
 
     bins: tuple[Bin, ...]
@@ -75,9 +75,9 @@ class Lateness:
     exact_us: Mapping[float, int] = field(default_factory=dict, compare=False)
 
     def quantile_us(self, part: float) -> int | None:
-        """The lateness that this part of the events does not exceed, to 3 % where `exact_us` does not tell it.
+        """Return the lateness that this part of the events does not exceed, to 3 % where `exact_us` lacks it.
 
-        None where no event has a time.
+        None if no event has a time.
         """
         if self.longest_us is None:
             return None
@@ -121,7 +121,7 @@ def carried_on(pieces: Iterable[Bin], before: Position, follows_us: int | None) 
 
 
 def follows_us(rules: TimeRules) -> int | None:
-    """How far the watermark follows the newest event; None where it follows the slowest of several splits."""
+    """Return how far the watermark follows the newest event; None if it follows the slowest of several splits."""
     return None if rules.uses_splits else rules.sources[0].out_of_orderness_us
 
 
@@ -149,7 +149,7 @@ Integers = NDArray[np.int64]
 
 
 def lateness_of_batch(batch: Batch, outcomes: Outcomes) -> Lateness:
-    """What the records of a batch tell of lateness and of the watermark."""
+    """Return the lateness and the watermark of the records of a batch."""
     bins, histogram, longest = [], Counter[tuple[int, str]](), None
     for part in _parts(len(outcomes)):  # one at a time, as each asks for arrays of its own
         log = _judged(outcomes.part(part))
@@ -177,13 +177,13 @@ def _judged(outcomes: Outcomes) -> "_Log":
 
 @dataclass(frozen=True)
 class _Log:
-    """Records of a segment of the log by their place in it; microseconds since the epoch, _NONE where there is none.
+    """Records of a segment of the log by their place in it; microseconds since the epoch, _NONE for no value.
 
     Attributes:
         clock: The clock at each.
         time: Event time.
         moving: Time that moves the watermark.
-        watermark: The watermark before it, where a table tells.
+        watermark: The watermark before it, if a table has it.
         lateness: Arrival minus event time.
         outcome: Place in OUTCOMES; -1 where the record has no time.
     """
@@ -203,13 +203,13 @@ def lateness_of_log(
     segment: tuple[int, int],
     reached: Sequence[tuple[int, Position]],
 ) -> Lateness:
-    """Gathers what the tables tell of a segment of processed records. It needs the table `ordered_events`.
+    """Gather lateness and watermark of a segment of processed records. It needs the table `ordered_events`.
 
     Args:
         lake: The tables.
         versions: Version of each as of one commit.
         spec: The spec.
-        segment: First `_arrival_seq` and the end, which is not in it; memory goes with its length.
+        segment: First `_arrival_seq` and the end, exclusive; memory grows with its length.
         reached: End of the range and position after it of processed batches, in order: the last one at or before
             the segment, and all that reach into it.
     """
@@ -225,7 +225,7 @@ def lateness_of_log(
 
 
 def _quantiles(lateness_us: Integers) -> dict[float, int]:
-    """What parts of the events do not exceed: of so many events the lateness of the one at that place."""
+    """Return the quantiles of lateness: for each part of the events, the value of the event at that place."""
     if not lateness_us.size:
         return {}
     places = {part: math.ceil(part * lateness_us.size) - 1 for part in QUANTILES}
@@ -269,7 +269,7 @@ def _lateness(arrival: Integers, time: Integers) -> Integers:
 
 
 def _parts(records: int) -> Iterator[slice]:
-    """The places of so many records, in at most BINS pieces."""
+    """Divide the places of so many records into at most BINS pieces."""
     width = math.ceil(records / BINS) or 1
     for start in range(0, records, width):
         yield slice(start, start + width)
@@ -292,7 +292,7 @@ def _bins(log: _Log) -> Iterator[Bin]:
 
 
 def _bin(log: _Log, start: int) -> Bin:
-    """The records of a piece, whose first one is at a place of the segment."""
+    """Summarize the records of a piece, whose first one is at a place of the segment."""
     refused = (log.outcome == OUTCOMES.index(REFUSED)) & (log.clock != _NONE)
     behind = log.time[refused] - log.clock[refused]
     return Bin(

@@ -1,4 +1,4 @@
-"""What a person sees of a materialization in the Dagster UI: row counts, columns, instants, tables of counts.
+"""The parts of a materialization in the Dagster UI: row counts, columns, instants, tables of counts.
 
 Here: values to metadata, and a sentence on each column that is Tidemark's own. Not here: where the values come from.
 """
@@ -78,7 +78,7 @@ def table(lake: Lake, name: str) -> Metadata:
 
 
 def number_of(batch: Plan) -> Any:
-    """The number of a batch, as text: over runs it says nothing."""
+    """Return the number of a batch as text: a plot of it over runs would mean nothing."""
     return MetadataValue.text(str(batch.batch_id))
 
 
@@ -124,17 +124,17 @@ def sentences(said: Sequence[str], *, of: str) -> Any:
 
 
 def picture(png: bytes, what: str) -> Any:
-    """A picture inside Markdown, so that nothing else has to be kept or served."""
+    """Return a picture inside Markdown, so that no other file has to be kept or served."""
     return MetadataValue.md(f"![{what}](data:image/png;base64,{base64.b64encode(png).decode()})")
 
 
 def instant(us: int | None) -> Any:
-    """An instant, or a word when there is none."""
+    """Return an instant, or a word if there is none."""
     return MetadataValue.timestamp(us / 1e6) if us is not None else MetadataValue.text("none")
 
 
 def column_description(table: str, column: str) -> str | None:
-    """What a column holds; None where it is the users' own."""
+    """Return the description of a column; None if it is the users' own."""
     own = _EVERYWHERE
     if table == tables.DEAD_LETTERS:
         own = _EVERYWHERE | _OF_DEAD_LETTERS

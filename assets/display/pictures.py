@@ -29,10 +29,10 @@ _IN_A_LINE = 110  # letters of labels above a picture
 
 
 def draw_watermark(bins: Sequence[Bin]) -> Figure | None:
-    """The newest event, the watermark and the refused events, all relative to the clock of arrivals.
+    """Draw the newest event, the watermark and the refused events, all relative to the clock of arrivals.
 
-    Lower is older: an event below the watermark when it arrives is out of order. The lines stand as they were at the
-    end of each bin. None when no record has a time.
+    Lower is older: an event below the watermark when it arrives is out of order. The lines show the values at the end
+    of each bin. Return None if no record has a time.
     """
     known = [one for one in bins if one.clock_us is not None and one.newest_us is not None]
     if not known:
@@ -63,11 +63,11 @@ def draw_watermark(bins: Sequence[Bin]) -> Figure | None:
 
 
 def draw_lateness(lateness: Lateness, tolerances: Mapping[str, float]) -> Figure | None:
-    """How many events came how late, by outcome, with the tolerances drawn in; None without events.
+    """Draw how many events came how late, by outcome, with the tolerances; return None without events.
 
     Args:
         lateness: The numbers.
-        tolerances: Where lines stand, seconds of lateness, by what they are called.
+        tolerances: The places of lines, seconds of lateness, by label.
     """
     if not lateness.histogram:
         return None
@@ -158,14 +158,14 @@ Points = Sequence[tuple[int, float]]
 
 
 def draw_windows(lines: Mapping[str, Points], *, across: str, up: str, step_us: int | None) -> Figure:
-    """An aggregate over time.
+    """Draw an aggregate over time.
 
     Args:
-        lines: The points of each group by what it is called; at most MOST_LINES. One without a name has no legend.
-        across: What the instants are.
-        up: What the values are.
-        step_us: How far apart, in microseconds, points that follow each other are at most: a line breaks where no
-            window has a row. None draws points alone.
+        lines: The points of each group by label; at most MOST_LINES. A line without a label has no legend.
+        across: The label of the instants.
+        up: The label of the values.
+        step_us: The largest distance between neighbouring points, in microseconds: a line breaks where no window has
+            a row. None draws points alone.
     """
     figure, axes = canvas()
     labels = _labels(list(lines))
@@ -191,7 +191,7 @@ def draw_windows(lines: Mapping[str, Points], *, across: str, up: str, step_us: 
 
 
 def _broken(points: Points, step_us: int | None) -> tuple[list[float], list[float]]:
-    """Places of the points, with nothing between those that are more than a step apart."""
+    """Return the places of the points, with a gap between two that are more than a step apart."""
     instants, values = [], []
     before: int | None = None
     for us, value in points:
@@ -219,7 +219,7 @@ def _labels(texts: Sequence[str]) -> list[str]:
         cut = [_cut(line, length) for line in lines]
         if len(set(cut)) == len(set(lines)):
             break
-    else:  # they differ further behind, or only in what is not printed
+    else:  # they differ further on, or only in what is not printed
         half = _LONGEST_LABEL // 2
         cut = [line if len(line) <= _LONGEST_LABEL else f"{line[:half]}…{line[-half:]}" for line in lines]
     numbered = [f"{one} ({cut[: i + 1].count(one)})" if cut.count(one) > 1 else one for i, one in enumerate(cut)]

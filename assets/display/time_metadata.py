@@ -1,4 +1,4 @@
-"""What a person sees of a time adjustment: counts, watermark and its delay (A2), lateness, and two pictures.
+"""The metadata of a time adjustment: counts, watermark and its delay (A2), lateness, and two pictures.
 
 Here: which numbers are shown, by which names, and what can cause a delay. Not here: gathering the numbers of lateness
 (lateness.py), drawing (pictures.py).
@@ -67,12 +67,12 @@ def _of_lateness(batch: Batch, outcomes: Outcomes) -> show.Metadata:
 
 
 def in_words(delay: timedelta) -> str:
-    """A delay as a person reads it."""
+    """Return a delay as a person reads it."""
     return roughly(delay) if delay >= timedelta(0) else f"{roughly(-delay)} ahead of the wall clock"
 
 
 def causes_of_delay(workspace: Workspace, plan: Plan, after: Position) -> str:
-    """What can make the watermark delay large, each with what is known of it here, as Markdown."""
+    """Return as Markdown what can make the watermark delay large, each cause with what is known of it here."""
     behind = workspace.log_end() - plan_end(plan)
     rows = [
         ("processing", f"{roughly(workspace.clock.now() - plan.planned_at)} since this batch was planned"),

@@ -78,7 +78,7 @@ def ensure_all_fit(beside: Workspace) -> None:
 
 
 def cast_log(beside: Workspace, plan: Plan) -> None:
-    """Give the log the types of the spec, in one commit of the batch that switches the tables."""
+    """Cast the log to the types of the spec, in one commit of the batch that switches the tables."""
     log = beside.log_of
     if log is None or not to_cast(beside):
         return

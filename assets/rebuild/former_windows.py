@@ -47,7 +47,7 @@ _IN_SENTENCES = (
     (r".*?: the aggregate `\w+` of ", ", `"),
     ("a result of ", ": the aggregate"),
 )
-"""What stands before and behind the name of a window in the sentences of timeops/dead_letters.py."""
+"""The text before and after the name of a window in the sentences of timeops/dead_letters.py."""
 
 
 def rename_windows(workspace: Workspace, run_id: str) -> None:
@@ -93,12 +93,12 @@ def _begin(workspace: Workspace, run_id: str, given: Mapping[str, Any]) -> Plan:
         first_seq=end,
         end_seq=end,
         input=given,
-        fingerprint=last.plan.fingerprint,  # the next batch gives the tables what else the spec has changed
+        fingerprint=last.plan.fingerprint,  # the next batch applies all else that the spec has changed
     )
 
 
 def _tables_of(workspace: Workspace, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The tables that go on: the old name and the new one."""
+    """Return the tables that go on: the old name and the new one."""
     last = workspace.batches.last_commit()
     known = last.table_versions if last else {}
     for new, old in names.items():
@@ -143,7 +143,7 @@ def _rename_in_letters(workspace: Workspace, plan: Plan, names: Mapping[str, str
 
 
 def _counts(workspace: Workspace, names: Mapping[str, str]) -> Mapping[str, int]:
-    """What batches have told of the windows, under the new names; and as much less under the old ones."""
+    """Return the counts of the windows under the new names, and the same counts subtracted under the old ones."""
     found: Counter[str] = Counter()
     for commit in workspace.batches.counted():
         for count, n in commit.counts.items():

@@ -1,10 +1,10 @@
-"""Single windows made anew: which these are, whether they alone are enough, and what the switch gives the tables.
+"""Single windows made anew: which windows, whether they alone are enough, and what the switch writes.
 
 Here: the windows, and what they share with others in the tables. Not here: judging the log (shadow.py), tables that
 are taken over whole (switch.py).
 
-A shadow of some windows has these alone, and those whose results they go over. That gives what they are in the whole
-as long as the records are judged as they were: the settings of time must not have changed on the way.
+A shadow of some windows has only these windows and their input windows. It computes the same results as a whole
+rebuild if the records are judged as they were: the settings of time must not have changed on the way.
 """
 
 from collections import Counter
@@ -67,13 +67,13 @@ def write_shared(shadow: Shadow, plan: Plan) -> None:
 
 
 def _former_names(shadow: Shadow) -> list[str]:
-    """The names of the windows in the tables, where the spec calls them otherwise."""
+    """Return the names of the windows in the tables, if the spec has renamed them."""
     names = renamed(shadow.workspace)
     return [names[window.name] for window in shadow.chosen if window.name in names]
 
 
 def _add_missing(shadow: Shadow, plan: Plan, table: str, others: Collection[str]) -> None:
-    """Add the events that the windows need and the table lacks; those that are needed no more are in no window."""
+    """Add the events that the windows need and the table lacks; an event that is not needed is in no window."""
     workspace = shadow.workspace
     there = shadow.tables.read_base(table)
     here = workspace.read_base(table).select(c.SEQ)
@@ -105,7 +105,7 @@ def _merge_marked(shadow: Shadow, plan: Plan, table: str, others: Collection[str
 
 
 def corrections(shadow: Shadow) -> Mapping[str, int]:
-    """Return by how much the counts of the windows differ from those that batches have told of them."""
+    """Return the differences between the counts of the windows and the counts that batches have stored."""
     names = [*(window.name for window in shadow.chosen), *_former_names(shadow)]
     found: Counter[str] = Counter()
     for workspace, sign in ((shadow.tables, 1), (shadow.workspace, -1)):

@@ -32,12 +32,12 @@ _MOST = 1_000_000
 
 @dataclass(frozen=True)
 class Decision:
-    """Which records an operator takes out of the log, or back into it.
+    """The records that an operator takes out of the log, or back into it.
 
     Attributes:
         reason: Why.
         exclude: Numbers of records to take out.
-        where: Take out those that meet this condition in SQL.
+        where: Take out the records that meet this condition in SQL.
         include: Numbers of records to take back.
     """
 
@@ -67,7 +67,7 @@ def rejudge(workspace: Workspace, run_id: str, decision: Decision) -> tuple[Comm
 
 
 def _asked(workspace: Workspace, decision: Decision) -> tuple[str, Numbers]:
-    """Return what is to become of which records."""
+    """Return the kind of control item that a decision asks for, and the numbers of its records."""
     out, end = excluded(workspace), workspace.log_end()
     if decision.where is not None:
         numbers = numbers_where(

@@ -66,7 +66,7 @@ def _records(workspace: Workspace, part: Filters) -> DataFrame:
 
 
 def _kept(workspace: Workspace, first_seq: int) -> Kept:
-    """Return the columns of which `_rescued` has values."""
+    """Return the columns that have values in `_rescued`."""
     records = _records(workspace, [(c.SEQ, ">=", first_seq)]).where(F.col(RESCUED).isNotNull())
     keys = records.select(c.SOURCE, F.explode(F.json_object_keys(RESCUED)).alias("key")).distinct().collect()
     by_source: dict[str, set[str]] = {}

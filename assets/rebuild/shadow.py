@@ -2,10 +2,10 @@
 
 Here: beginning it or going on with it, and judging the log. Not here: the pieces (replay.py), the switch (switch.py).
 
-It is a pipeline like any other, but that its log is another one's: the stages of live runs write its tables, and the
-checks look at them. So a rebuild gives what a new pipeline gives, and one that was stopped goes on from its last
-commit. The numbers of its batches are kept for it in the pipeline's log of batches, so that they are its own: rows
-lead by them to the batch that wrote them, and the newest row of state is the one with the highest.
+It is a pipeline like any other, except that it reads another pipeline's log: the stages of live runs write its
+tables, and the checks look at them. So a rebuild has the results of a new pipeline, and a stopped one goes on from
+its last commit. The numbers of its batches are reserved for it in the pipeline's log of batches, so no other batch
+has them: rows lead by them to their batch, and the newest row of state is the one with the highest number.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ from tidemark.timeops.spec.changes import with_readers
 from tidemark.timeops.spec.window import inputs_of
 
 _SPARE = 8
-"""Numbers that are kept beyond those that the log asks for now: for what live runs do until the switch."""
+"""How many numbers are reserved beyond the present need of the log: for the live runs until the switch."""
 # Of the input of a plan that keeps numbers: which rebuild they are for, and the spec that live runs went by then.
 _WHAT, _UNDER = "rebuild", "under"
 _PAUSE_S = 1.0
@@ -107,24 +107,24 @@ class Shadow:
 
     @cached_property
     def _what(self) -> dict[str, Any]:
-        """What makes it another rebuild: of what was begun for one, another one takes nothing."""
+        """The identity of the rebuild: a rebuild of another identity takes nothing from tables begun for this one."""
         made_by = installed_version("tidemark")
         spec = self.workspace.spec.fingerprint()
         return {"spec": spec, "tidemark": made_by, "windows": sorted(self.windows), "items": self._taken}
 
     @property
     def _taken(self) -> str:
-        """What is decided on the log: corrections come while a rebuild is at work."""
+        """A digest of the items that change the log: corrections come while a rebuild is at work."""
         return _digest(json.dumps([[item["kind"], item["argument"]] for item in items_of(self.tables)]))
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the log was corrected since the rebuild began."""
+        """Return whether the log was corrected since the rebuild began."""
         return self._taken != str(self._what["items"])
 
     @property
     def is_superseded(self) -> bool:
-        """Whether another rebuild has begun or ended since, or live runs have taken another spec than this one's."""
+        """Return whether another rebuild has begun or ended since, or live runs have taken another spec."""
         begun = [commit.plan for commit in self.workspace.batches.history("rebuild") if commit.plan.input.get(_WHAT)]
         if not self.numbers:
             return True
@@ -150,17 +150,17 @@ class Shadow:
         self._fit_log()
 
     def _is_begun(self) -> bool:
-        """Whether there are tables beside, whole or not."""
+        """Return whether there are tables beside, complete or not."""
         try:
             return self.tables.exists
         except LakeError:  # their log of batches is gone
             return True
 
     def _fit_log(self) -> None:
-        """Give the log the columns of the spec, as a batch of live runs does; it changes no rows.
+        """Add the columns of the spec to the log, as a batch of live runs does; change no rows.
 
         Raises:
-            SpecError: It has a column of a type that no row before can get, or a value that cannot be cast.
+            SpecError: It has a column of a type that no earlier row can have, or a value that cannot be cast.
         """
         workspace = self.workspace
         ensure_all_fit(self.tables)
@@ -174,7 +174,7 @@ class Shadow:
                 workspace.batches.commit(plan, {}, {}, workspace.clock.now())
 
     def _goes_on(self) -> bool:
-        """Whether the tables beside are those of this rebuild, and whole."""
+        """Return whether the tables beside belong to this rebuild, and are complete."""
         beside, numbers = self.tables, self.numbers
         if not beside.lake.exists(tables.BATCHES):
             return False
@@ -198,10 +198,10 @@ class Shadow:
         vars(self).pop("tables")  # what is known of them
 
     def keep_numbers(self) -> None:
-        """Keep numbers for the batches that are to do, in the pipeline's log of batches, unless enough are kept.
+        """Reserve numbers for the batches to come, in the pipeline's log of batches, unless enough are reserved.
 
         Raises:
-            ConflictError: Somebody else has written the log of batches.
+            ConflictError: Another process has written the log of batches.
         """
         wanted = len(self._left()) + _SPARE
         last = self.tables.batches.last_commit()
@@ -233,7 +233,7 @@ class Shadow:
         )
 
     def _left(self) -> Sequence[Piece]:
-        """The pieces of the log that the pipeline has processed and its shadow has not."""
+        """Return the pieces of the log that the pipeline has processed and its shadow has not."""
         last = self.tables.batches.last_commit()
         begin, replayed = (plan_end(last.plan), int(last.plan.input[REPLAYED])) if last else (0, 0)
         end = self.workspace.processed_end()  # first: what is committed after it comes with its items
@@ -289,7 +289,7 @@ class Shadow:
             beside.batches.commit(plan, counts, versions, beside.clock.now())
 
     def _number_after(self, last: Commit | None) -> int:
-        """The next of the numbers that are kept."""
+        """Return the next of the reserved numbers."""
         after = last.batch_id if last else 0
         found = next((max(first, after + 1) for first, final in self.numbers if final > after), None)
         if found is None:
@@ -382,7 +382,7 @@ def when_free(workspace: Workspace, act: Callable[[], Done]) -> Done:
 
 
 class _Progress:
-    """What a rebuild says of how far it is."""
+    """The progress of a rebuild, as it is reported."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace, self._begun = workspace, workspace.clock.now()

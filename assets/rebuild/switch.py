@@ -36,7 +36,7 @@ from tidemark.resources.workspace import CLOCKS, LOST_TABLES, Workspace
 from tidemark.timeops.errors import LakeError
 
 OPEN_END = 2**62
-"""The place of a control item that is decided on until the switch gives it one: input may come until then."""
+"""The place of a control item that was decided on, until the switch assigns one: input may come until then."""
 
 
 def rebuild(
@@ -133,7 +133,7 @@ def _has_log(workspace: Workspace, table: str) -> bool:
 
 
 def _switch(shadow: Shadow, plan: Plan, broken: Collection[str], reason: str | None) -> Commit:
-    """Give all tables what the rebuild has made."""
+    """Switch all tables to what the rebuild has made."""
     workspace, beside = shadow.workspace, shadow.tables
     made = _made(shadow, [table for table in beside.tables if table != tables.LOG_CONTROL])
     _create_missing(shadow, plan, made)
@@ -154,7 +154,7 @@ def _switch(shadow: Shadow, plan: Plan, broken: Collection[str], reason: str | N
 
 
 def _switch_windows(shadow: Shadow, plan: Plan, broken: Collection[str], reason: str | None) -> Commit:
-    """Give the tables of some windows, and what they share with others, what the rebuild has made."""
+    """Switch the tables of some windows, and what they share with others, to what the rebuild has made."""
     workspace = shadow.workspace
     ensure_judged_alike(shadow)
     made = _made(shadow, own_tables(shadow.chosen))
@@ -195,7 +195,7 @@ def _feeds(shadow: Shadow) -> set[str]:
 
 
 def _take_all(shadow: Shadow, plan: Plan, made: Mapping[str, Version], broken: Collection[str]) -> dict[str, int]:
-    """Let tables take over what the rebuild has made; return the versions of those that were broken."""
+    """Let tables take over what the rebuild has made; return the versions of the broken ones."""
     feeds, found = _feeds(shadow), {}
     for table, version in made.items():
         written = _take_over(shadow, table, version, plan, compares=table in feeds and table not in broken)
@@ -209,14 +209,14 @@ def _schema_of(version: Version) -> StructType:
 
 
 def _take_over(shadow: Shadow, table: str, made: Version, plan: Plan, *, compares: bool) -> int:
-    """Give a table what the rebuild has made of it; return its version.
+    """Replace a table by what the rebuild has made of it; return its version.
 
     Args:
         shadow: The rebuild.
         table: The table.
         made: What the rebuild has made.
         plan: The batch.
-        compares: Change only the rows that differ, where the columns are the same: the change feed tells no others.
+        compares: Change only the rows that differ, if the columns are the same: the change feed has no others.
     """
     lake = shadow.workspace.lake
     expect = lake.newest(table, 0)

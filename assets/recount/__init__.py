@@ -1,4 +1,4 @@
-"""What the checks compute a second way: results of windows, late drops, duplicates.
+"""The second computation that checks compare with: results of windows, late drops, duplicates.
 
 Here: comparing. Not here: the SQL that recounts (resources/recount/).
 """

@@ -24,11 +24,11 @@ from tidemark.timeops.expressions.try_expression import guarded_sql
 from tidemark.timeops.rules import SourceTime, Waits
 from tidemark.timeops.spec import WindowSpec
 
-_JUDGED = ("duplicate", "early", "late_arrival", "out_of_order")  # reasons that the recount tells apart
+_JUDGED = ("duplicate", "early", "late_arrival", "out_of_order")  # reasons that the recount distinguishes
 
 
 def recount_of_batch(batch: Batch, dead_letters: DataFrame, before: DataFrame) -> DataFrame:
-    """The recount of a batch's range of the log, one row."""
+    """Recount a batch's range of the log, in one row."""
     workspace, items = batch.workspace, batch.items
     rules = _rules_of(workspace, batch.plan, items)
     if not rules.deduplicate_by:
@@ -39,7 +39,7 @@ def recount_of_batch(batch: Batch, dead_letters: DataFrame, before: DataFrame) -
 
 
 def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Measured]:
-    """What a recount found beside what was written.
+    """Compare a recount with what was written.
 
     Args:
         written: Dead letters of the stages ingest and time, by reason.
@@ -57,7 +57,7 @@ def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Meas
 
 
 def _rules_of(workspace: Workspace, plan: Plan, items: DataFrame) -> RecountRules:
-    """The numbers of a spec that the recount needs, and its expressions, guarded over the records of a batch."""
+    """Return the rules of a spec that the recount needs, and its expressions, guarded over the records of a batch."""
     spec, rules, before = workspace.spec, workspace.rules, workspace.position()
     time, waits = spec.time, waits_of(workspace, plan)
     idle = time.idle.advance if time.idle else None

@@ -37,7 +37,7 @@ _RELATIVE = 1e-12  # what else of a sum may be rounded, such as a quotient of tw
 
 
 def _of_deviation(one: AggregateCall) -> str:
-    """The root mean square, moved: by so much a standard deviation may be off."""
+    """Return the root mean square, moved: how far a standard deviation may be off."""
     return f"1E-15D * count({one.argument}){one.clauses} * sqrt(avg(pow({_number(one)}, 2)){one.clauses})"
 
 
@@ -68,10 +68,10 @@ _ERRORS: Mapping[str, Callable[[AggregateCall], str]] = {
 
 
 def moved_sums(aggregate: str, events: DataFrame) -> tuple[str, ...] | None:
-    """An aggregate with each of its sums of floating point moved as far as another order may move it, up and down.
+    """Return an aggregate with each floating-point sum moved up and down as far as another order may move it.
 
     Returns:
-        Such aggregates: none where every order gives the same value; None where it cannot be told how far it moves.
+        Such aggregates: empty if every order returns the same value; None if the distance is not known.
     """
     if any(_UNBOUNDED.fullmatch(call.name) for call in calls(tokenize(aggregate))):
         return None
@@ -85,7 +85,7 @@ def moved_sums(aggregate: str, events: DataFrame) -> tuple[str, ...] | None:
 
 
 def with_column(expression: str, name: str, other: str) -> str:
-    """An expression over columns with another column in the place of one."""
+    """Return an expression with one column replaced by another."""
     tokens = tokenize(expression)
     found, behind = "", 0
     for position, token in enumerate(tokens):
@@ -97,7 +97,7 @@ def with_column(expression: str, name: str, other: str) -> str:
 
 
 def _is_exact(one: AggregateCall, events: DataFrame) -> bool:
-    """Whether it adds up numbers that have no rounding error: whole ones, decimals, lengths of time."""
+    """Return whether an expression adds up numbers that have no rounding error: integers, decimals, durations."""
     if one.function not in (*SUMS, *MEANS):
         return False
     kind = argument_type(one, events)
@@ -111,21 +111,21 @@ Rule = Callable[[Sequence[Column], DataType], Column]
 
 
 def is_same(old: Column, again: Column, moved: Sequence[Column], kind: DataType) -> Column:
-    """BOOLEAN, never null: two results are one.
+    """Return whether two results are one: BOOLEAN, never null.
 
     Args:
         old: The result that was written.
         again: The same, computed once more.
-        moved: What it would be with one of its sums of floating point moved; none where all orders give the same.
+        moved: The result with one of its floating-point sums moved, for each; empty if all orders return the same.
         kind: The type of all of them.
     """
     return _side_by_side([old, again, *moved], kind, _is_same_value, skip=2)
 
 
 def is_sure(again: Column, moved: Sequence[Column], kind: DataType) -> Column:
-    """BOOLEAN, never null: a result is known well enough to compare another with it.
+    """Return whether a result is known well enough to compare another with it: BOOLEAN, never null.
 
-    A text or truth value that is made of sums is where none of the moved sums gives another one.
+    A text or truth value that is made of sums is known if it is the same with each of the moved sums.
     """
     return _side_by_side([again, *moved], kind, _is_sure_value, skip=1 + len(moved)) if moved else F.lit(True)
 
@@ -153,7 +153,7 @@ def _way(again: Column, moved: Sequence[Column]) -> Column:
 
 
 def _side_by_side(values: Sequence[Column], kind: DataType, rule: Rule, *, skip: int) -> Column:
-    """The rule for every pair of leaves of nested values; false where the first `skip` have another shape."""
+    """Apply the rule to every pair of leaves of nested values; false if the first `skip` differ in shape."""
     first, compared = values[0], values[1:skip]
     if isinstance(kind, MapType):
         entries = StructType().add("key", kind.keyType).add("value", kind.valueType)

@@ -1,7 +1,7 @@
-"""The order of released events, told by one pass over the rows that a batch wrote, without a Spark query.
+"""The order of released events, checked by one pass over the rows that a batch wrote, without a Spark query.
 
-Here: whether it is as it must be, for a pipeline with one timeline. Not here: which rows break it, and several
-timelines, which a query tells (../checks.py).
+Here: whether it is correct, for a pipeline with one timeline. Not here: which rows break it, and several timelines;
+for these there is a query (../checks.py).
 """
 
 from collections.abc import Iterable
@@ -17,17 +17,17 @@ _MOST_RUNS = 100_000  # whose ends are kept
 
 
 def is_in_order(rows: Iterable[pa.RecordBatch], *, start: int, limit_us: int) -> bool:
-    """Whether the numbers of released events are dense and follow their times, and all times lie before a limit.
+    """Return whether the numbers of released events are dense and follow times, and all times are below a limit.
 
-    Rows are cut into runs: inside a run each row follows the one before it. The runs may stand in any order.
+    Rows are cut into runs: inside a run each row follows the one before it. The runs may come in any order.
 
     Args:
         rows: RELEASE_COLUMNS of them, piece by piece; rows without a `_release_seq` do not count.
-        start: What the first number has to be.
+        start: The expected first number.
         limit_us: The limit, microseconds.
 
     Returns:
-        True only if it holds. False also where the rows lie so scattered that this pass cannot tell.
+        True only if it holds. False also if the rows are too scattered for this pass.
     """
     ends: list[np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = []
     runs = 0
@@ -56,7 +56,7 @@ def is_in_order(rows: Iterable[pa.RecordBatch], *, start: int, limit_us: int) ->
 def _follows(
     before: np.ndarray[tuple[int, ...], np.dtype[np.int64]], row: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Whether each row has the next number, and comes later or as one that arrived later; by RELEASE_COLUMNS."""
+    """Return for each row whether it has the next number, and a later time or the same and a later arrival."""
     comes_later = (row[1] > before[1]) | ((row[1] == before[1]) & (row[2] > before[2]))
     found: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = (row[0] == before[0] + 1) & comes_later
     return found

@@ -60,7 +60,7 @@ SUM_OVERFLOW = Expectation(
 
 
 def asked_of(spec: Spec) -> tuple[Expectation, ...]:
-    """The checks of a spec's windows: those whose tables it has."""
+    """Return the checks of a spec's windows whose tables it has."""
     dense = (DENSE_REVISIONS,) if any(window.history for window in spec.windows) else ()
     recount = (WINDOW_RECOUNT,) if spec.outputs.ordered_events else ()
     adds = any(calls_of(text, (*SUMS, *MEANS)) for window in spec.windows for text in window.aggregates.values())
@@ -70,7 +70,7 @@ def asked_of(spec: Spec) -> tuple[Expectation, ...]:
 
 
 def check_windows(batch: Batch) -> list[Checked]:
-    """Checks the results that a batch wrote; windows of which it wrote none cost nothing."""
+    """Check the results that a batch wrote; windows without a new result cost nothing."""
     workspace, plan = batch.workspace, batch.plan
     asked = asked_of(workspace.spec)
     looks = looks_at(batch)
@@ -94,7 +94,7 @@ def check_windows(batch: Batch) -> list[Checked]:
 
 
 def _recounted(batch: Batch, written: Sequence[tuple[WindowSpec, Look]], *, overflow: bool) -> list[Checked]:
-    """The recount, and with `overflow` the sums that it found too large."""
+    """Return the recount, and with `overflow` the sums that it found too large."""
     closed = [one for one in written if one[1].spans]
     frames = [compared(batch, *one) for one in closed if can_recount(one[0])]
     rows = reduce(DataFrame.unionByName, [one.counts for one in frames]).collect() if frames else []
@@ -127,14 +127,14 @@ def _some(frames: Sequence[DataFrame]) -> Rows:
 
 
 def _undecided(batch: Batch, window: WindowSpec) -> DataFrame | None:
-    """The results of a batch on which `having` fails; None where it cannot."""
+    """Return the results of a batch on which `having` fails; None if it cannot fail."""
     rows = batch.written(tables.window_table(window.name))
     fails = having_fails(rows, window)
     return None if fails is None else rows.where(fails).select(*_named(window, "window_start", "window_end"))
 
 
 def _named(window: WindowSpec, *columns: str) -> list[Column]:
-    """The columns that a sample shows of a window and group."""
+    """Return the columns of a window and group that a sample shows."""
     return [F.lit(window.name).alias("window_name"), *map(F.col, columns), group_values(window.group_columns)]
 
 
@@ -146,7 +146,7 @@ def _none_of(frames: Sequence[DataFrame], expectation: Expectation, what: str) -
 
 
 def _doubled(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:
-    """Windows and groups with several rows; of those that are revised, the table holds the last alone."""
+    """Return windows and groups with several rows; of revised windows the table holds the last row alone."""
     rows = _since(workspace, tables.window_table(window.name), look)
     keys = [F.col(f"`{name}`") for name in window.key_columns]  # with the end: sessions may share their start
     doubled = rows.groupBy(*keys).agg(F.count("*").alias("__tm_rows")).where("__tm_rows > 1")
@@ -154,7 +154,7 @@ def _doubled(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:
 
 
 def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -> DataFrame:
-    """Windows and groups of the batch of whose revisions one is missing, in the history or behind it."""
+    """Return the batch's windows and groups that lack a revision, in the history or after it."""
     keys = [F.col(f"`{name}`") for name in window.key_columns]
     rows = _since(workspace, tables.window_table(window.name), look).where(F.col(c.BATCH) == plan.batch_id)
     now = rows.select(*keys, F.col("_revision").alias("__tm_last"))
@@ -171,5 +171,5 @@ def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look)
 
 
 def _since(workspace: Workspace, table: str, look: Look) -> DataFrame:
-    """The rows of a table from the first window on that the batch wrote."""
+    """Return the rows of a table from the first window on that the batch wrote."""
     return workspace.lake.read(table, filters=[("window_start", ">=", Instant(look.first_us))])

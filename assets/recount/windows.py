@@ -41,7 +41,7 @@ Moved = tuple[str, ...] | None
 
 
 def can_recount(window: WindowSpec) -> bool:
-    """Whether the tables of events have all that the window's expressions name."""
+    """Return whether the tables of events have all that the window's expressions name."""
     texts = (*window.aggregates.values(), *(text for _, text in window.group_expressions), window.where or "")
     return not any(mentions(text, name) for text in texts for name in (c.SOURCE, c.SPLIT))
 

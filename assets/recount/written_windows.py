@@ -115,7 +115,7 @@ def _flushed_up_to(workspace: Workspace, window: WindowSpec) -> int | None:
 
 
 def stand_once(lake: Lake, window: WindowSpec, look: Look) -> bool:
-    """Whether every window and group stands once in a table, from the first one on that a batch wrote.
+    """Return whether every window and group stands once in a table, from the first one on that a batch wrote.
 
     Returns:
         True only if it is so. False also of so many rows, or of keys of such types, that this cannot tell.
@@ -135,6 +135,6 @@ def stand_once(lake: Lake, window: WindowSpec, look: Look) -> bool:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether values of a type are the same if their bytes are: not so of floating point, and of what holds some."""
+    """Return whether equal bytes mean equal values of a type: not for floating point, nor for types that hold it."""
     kinds = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_temporal, pa.types.is_string, pa.types.is_decimal)
     return any(is_one(kind) for is_one in kinds)

@@ -54,7 +54,7 @@ def checkpoints_of(workspace: Workspace) -> list[Checkpoint]:
 
 
 def has_state(workspace: Workspace, checkpoint: Checkpoint) -> bool:
-    """Whether the timelines at a checkpoint can still be read.
+    """Return whether the timelines at a checkpoint can still be read.
 
     VACUUM may have deleted their files, and a rebuild keeps but those of its last batch.
     """

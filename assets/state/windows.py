@@ -151,7 +151,7 @@ def _write_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> None:
 
 
 def has_marks(table: str) -> bool:
-    """Whether a table says for which windows it keeps an event, and may have rows that take back others."""
+    """Return whether a table says for which windows it keeps an event, and may have rows that take back others."""
     return table in (tables.SESSION_EVENTS, tables.REVISED_SESSION_EVENTS)
 
 

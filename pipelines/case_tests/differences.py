@@ -53,7 +53,7 @@ class Pair:
     found: Row | None
 
     def differs_in(self, column: str) -> bool:
-        """Whether both have this column, with values that are not equal."""
+        """Return whether both have this column, with values that are not equal."""
         if self.expected is None or self.found is None or column not in self.expected:
             return False
         return not equal(self.expected[column], self.found.get(column))
@@ -190,7 +190,7 @@ def _give(i: int, fitting: Sequence[Sequence[int]], given: dict[int, int], taken
 
 
 def _in_order(expected: Sequence[Row], found: Sequence[Row]) -> bool:
-    """Whether expected rows stand in the release order of each timeline; those outside the sequence have none."""
+    """Return whether expected rows are in the release order of each timeline; rows outside the sequence have none."""
     queues: dict[str, list[Row]] = defaultdict(list)
     for j, row in enumerate(found):
         queues[row["_timeline"] if row["_release_seq"] is not None else str(j)].append(row)

@@ -96,7 +96,7 @@ class Log:
         return self.ends[min(segment, len(self.ends) - 1)]
 
     def ticks_in(self, segment: int) -> bool:
-        """Whether a segment ends with a tick."""
+        """Return whether a segment ends with a tick."""
         return self.end(segment)[1] > (self.end(segment - 1)[1] if segment else 0)
 
 

@@ -67,7 +67,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether all is as it should be: also when a case that must fail does, and says what it should."""
+        """Return whether all is as it should be: also when a case that must fail does, and says what it should."""
         return self.case.error in self.said and not self.cuts if self.case.error else not self.said
 
 

@@ -213,7 +213,7 @@ def _batch(commit: Commit, state: State) -> BatchLine:
 
 
 def adds_up(found: list[Place], counts: Counts) -> bool:
-    """Whether the places hold all records."""
+    """Return whether the places hold all records."""
     return sum(place.records for place in found) == counts.get("records", 0)
 
 
