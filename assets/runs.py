@@ -53,12 +53,12 @@ def key(spec: Spec, name: str) -> AssetKey:
 
 
 def pool_of(spec: Spec) -> str:
-    """The pool that all runs of a pipeline share: with a limit of one, queued runs wait for each other."""
+    """Return the pool that all runs of a pipeline share: with a limit of one, queued runs wait for each other."""
     return f"tidemark/{spec.name}"
 
 
 def run_tags(plan: Plan) -> dict[str, str]:
-    """What a run is about, for the lists of runs."""
+    """Return the tags of a run, for the lists of runs."""
     return {"tidemark/batch": str(plan.batch_id), "tidemark/records": f"{records_in(plan):,}"}
 
 
@@ -73,7 +73,7 @@ class LiveRun:
         self._batch: Batch | None = None
 
     def workspace(self, spark: LazyPySparkResource) -> Workspace:
-        """The pipeline's tables."""
+        """Open the pipeline's tables."""
         return self._open(spark)
 
     def take_on(self, workspace: Workspace, segment: LogSegment, run_id: str) -> Batch:
@@ -85,7 +85,7 @@ class LiveRun:
         return self._batch
 
     def batch(self, spark: LazyPySparkResource, run_id: str) -> Batch | None:
-        """The batch that a run has taken on; None where it has none."""
+        """Return the batch that a run has taken on; None if it has none."""
         workspace = self.workspace(spark)
         plan = batch_of(workspace, run_id)
         if plan is None:

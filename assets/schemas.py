@@ -80,7 +80,7 @@ _OF_EVENTS = {
 
 
 def payload_of(workspace: Workspace) -> StructType:
-    """Payload columns of the tables: those of the spec, and those that they keep of earlier ones.
+    """Return the payload columns of the tables: the spec's, and columns kept of earlier specs.
 
     The latter are null in the records that are read from then on. No expression may name them.
 
@@ -208,28 +208,28 @@ def loaded_events(events: DataFrame, payload: StructType) -> DataFrame:
 
 
 def stored_name(working: str) -> str:
-    """The name under which a working column is stored in a table that has no payload: `_end` for `__tm_end`."""
+    """Return the name of a working column in a stored table that has no payload: `_end` for `__tm_end`."""
     return f"_{working.removeprefix(WORKING)}" if working.startswith(WORKING) else working
 
 
 def stored_groups(rows: DataFrame) -> DataFrame:
-    """What is known of groups, as it is stored."""
+    """Return what is known of groups, as it is stored."""
     return rows.withColumnsRenamed({name: stored_name(name) for name in rows.columns})
 
 
 def loaded_groups(rows: DataFrame) -> DataFrame:
-    """What is known of groups, as the engine has it, from a table that holds what `stored_groups` gave."""
+    """Return what is known of groups, as the engine has it, from a table of `stored_groups`."""
     found = rows.drop(c.BATCH)
     return found.withColumnsRenamed({name: WORKING + name[1:] for name in found.columns if name != c.TIMELINE})
 
 
 def create_tables(workspace: Workspace) -> None:
-    """Creates the tables that are missing, all of them before the first batch, so that readers find them.
+    """Create the tables that are missing, all of them before the first batch, so that readers find them.
 
-    This reads every expression of the spec against the columns, so it is where a wrong one shows.
+    This reads every expression of the spec against the columns, so a wrong one fails here.
 
     Raises:
-        SpecError: The schema or an expression of the spec is wrong, or gives tables other columns than they have.
+        SpecError: The schema or an expression of the spec is wrong, or needs columns that differ from the tables'.
     """
     ensure_zones(workspace)  # also where the tables are there: Java may be another one than in the last run
     if workspace.is_prepared:
@@ -260,10 +260,10 @@ def ensure_fits(workspace: Workspace, table: str, schema: StructType, *, change_
 
 
 def fit_tables(workspace: Workspace) -> None:
-    """Give tables that were made for an earlier spec the columns of this one, see `reshaping.fit`.
+    """Add the columns of this spec to tables that were made for an earlier one, see `reshaping.fit`.
 
-    A batch does so as soon as it has prepared the tables: what takes an unfinished batch back also takes back columns
-    that came behind it.
+    A batch does so as soon as it has prepared the tables: undoing an unfinished batch also takes back columns
+    that came after it.
     """
     if workspace.is_prepared:
         return
@@ -292,7 +292,7 @@ def end_tables(workspace: Workspace) -> None:
 
 
 def _made_for_another(workspace: Workspace, error: OtherColumnsError) -> SpecError:
-    """The error where a change that is taken gives a column another type, or no batch tells of the old spec yet."""
+    """Return the error for columns whose type a permitted change alters, or whose spec no batch has recorded."""
     windows = {tables.window_table(one.name): number for number, one in enumerate(workspace.spec.windows)}
     windows |= {tables.history_table(one.name): number for number, one in enumerate(workspace.spec.windows)}
     of_sources = {name for source in workspace.spec.sources for name in payload_schema(workspace.spark, source).names}
@@ -404,7 +404,7 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
 
 
 def _emptied(adjusted: Adjusted, emptied: Materialize) -> Adjusted:
-    """Frames of the same columns, without the expressions behind them, which Spark would plan with at every step."""
+    """Return frames of the same columns without their expressions, which Spark would plan with at every step."""
     return replace(
         adjusted,
         accepted=emptied(adjusted.accepted),

@@ -1,6 +1,6 @@
-"""What of a spec differs from the one that a pipeline's tables were made for, and whether that is taken.
+"""The differences between a spec and the one that a pipeline's tables were made for, and whether they are taken.
 
-Here: the specs that the log was processed with, the file that they stood in, and the error of changes that the tables
+Here: the specs that the log was processed with, the file that held them, and the error of changes that the tables
 cannot go on with. Not here: what a change of a key means (timeops/spec/changes.py).
 """
 
@@ -54,7 +54,7 @@ def ensure_one_file(workspace: Workspace) -> None:
 
 
 def note_of(workspace: Workspace) -> dict[str, str]:
-    """What the plan of an ingestion says of the spec file.
+    """Return what the plan of an ingestion stores about the spec file.
 
     The path is as the operator gave it, so that it may lead over a link to the present release, and starts at the
     pipeline's tables, so that a project may be moved or copied with them. From a store no path leads to it.
@@ -85,27 +85,27 @@ def _is_another(other: Path, workspace: Workspace) -> bool:
 
 
 def changes_of_spec(workspace: Workspace) -> list[Change]:
-    """What of the spec differs from the one that the log was last processed with; needs no Spark."""
+    """Return the differences between the spec and the one that last processed the log; needs no Spark."""
     has_items = workspace.exists and workspace.lake.exists(tables.LOG_CONTROL)
     recorded_specs = _recorded_specs(workspace) if has_items else []
     return changes_between(recorded_specs[-1], json.loads(workspace.spec.canonical_json())) if recorded_specs else []
 
 
 def renamed(workspace: Workspace) -> dict[str, str]:
-    """The windows that the log was last processed with under other names: the old name by the new one."""
+    """Return the windows that last processed the log under other names: the old name by the new one."""
     has_items = workspace.exists and not workspace.is_prepared and workspace.lake.exists(tables.LOG_CONTROL)
     before = _recorded_specs(workspace) if has_items else []
     return renamed_windows(before[-1], json.loads(workspace.spec.canonical_json())) if before else {}
 
 
 def spec_before(workspace: Workspace) -> Spec | None:
-    """The spec that the log was last processed with; None before the first batch."""
+    """Return the spec that last processed the log; None before the first batch."""
     recorded_specs = _recorded_specs(workspace)
     return Spec.model_validate(recorded_specs[-1]) if recorded_specs else None
 
 
 def check_spec(workspace: Workspace) -> bool:
-    """Tells whether the spec differs from the one that the log was last processed with; needs no Spark.
+    """Return whether the spec differs from the one that last processed the log; needs no Spark.
 
     Raises:
         SpecError: It differs in a way that a pipeline with tables cannot take.
@@ -150,10 +150,10 @@ def ensure_windows_rebuildable(workspace: Workspace, windows: Collection[str]) -
 
 
 def refuse_two_meanings_of_time(workspace: Workspace) -> None:
-    """A log that was judged under more than one meaning of time cannot be recomputed under one.
+    """Refuse to recompute under one meaning of time a log that was judged under more than one.
 
-    What only ingestion goes by, and what windows give of their events, may have changed: the log is as it was read,
-    and the past is given what the windows give now.
+    Settings that only ingestion uses, and what windows compute from their events, may have changed: the log is as it
+    was read, and the past is computed with the present windows.
 
     Raises:
         SpecError: The spec judges the log in another way than it was judged.
@@ -174,17 +174,17 @@ def _refuse_two_meanings(workspace: Workspace) -> None:
 
 
 def _recorded_specs(workspace: Workspace) -> list[dict[str, Any]]:
-    """The specs that the log was processed with, in their order."""
+    """Return the specs that the log was processed with, in their order."""
     return [json.loads(row["argument"]) for row in recorded(workspace, SPEC)]
 
 
 def line_of(change: Change, file: SpecFile) -> str:
-    """Where a change stands in the file, what changed, and what that means."""
+    """Return in a line the place of a change in the file, the change, and its meaning."""
     return f"{file.place(change.keys(file.spec))}{change.sentence}: {change.effect}"
 
 
 def way_on(changes: Sequence[Change], file: SpecFile) -> str:
-    """What to do where tables cannot go on with a changed spec."""
+    """Return the remedy for tables that cannot go on with a changed spec."""
     if any(one.meaning is Meaning.REFUSED for one in changes):
         return _OTHER_NAME
     name, undecided = file.in_command, [one for one in changes if one.needs_decision]
@@ -199,10 +199,10 @@ def way_on(changes: Sequence[Change], file: SpecFile) -> str:
 
 
 def _refuse(changes: Sequence[Change], file: SpecFile, where: object) -> None:
-    """Checks that tables that were made for one spec can go on with another.
+    """Check that tables that were made for one spec can go on with another.
 
     Raises:
-        SpecError: They cannot; it names each key that stands against it, with its line, and how it changed.
+        SpecError: They cannot; it names each key that prevents it, with its line, and how it changed.
     """
     refused = [one for one in changes if one.needs_decision]
     if not refused:

@@ -1,4 +1,4 @@
-"""What a changed spec means for a pipeline, before anything is done: its changes, the work, and what would differ.
+"""The meaning of a changed spec for a pipeline, before anything is done: changes, work, and different results.
 
 Here: the facts. Not here: what a change means (timeops/spec/changes.py), what is printed (pipelines/).
 """
@@ -21,19 +21,19 @@ from tidemark.timeops.spec.changes import Change, Meaning
 
 @dataclass(frozen=True)
 class SpecPlan:
-    """What a spec means for a pipeline as it stands.
+    """The meaning of a spec for a pipeline as it is.
 
     Attributes:
         name: Of the pipeline.
         folder: Of its tables.
         batch: The last commit; None before the first.
         since: When that was made.
-        changes: What of the spec differs from the one that the log was last processed with.
-        run: What a run has to do; None where its input cannot be looked at.
-        input_fault: Why it cannot; empty where it can.
-        rebuild: What has to be done to compute the past anew; None where no change asks for it.
-        differs: What would be different if the whole log had been judged by the spec; None where no change of time or
-            windows asks for it.
+        changes: The differences between the spec and the one that last processed the log.
+        run: The work of a run; None if the input cannot be looked at.
+        input_fault: Why it cannot; empty if it can.
+        rebuild: The work to compute the past anew; None if no change requires it.
+        differs: The differences if the whole log had been judged by the spec; None if no change of time or windows
+            requires them.
         never_taken: A sentence for each source that has columns which `schema` does not name.
     """
 
@@ -101,7 +101,7 @@ def plan_of(workspace: Workspace, *, computes: bool = True) -> SpecPlan:
 
 
 def _waiting(workspace: Workspace) -> tuple[Waiting | None, str]:
-    """What the sources have; why they cannot be looked at."""
+    """Return what the sources have; why they cannot be looked at."""
     try:
         return waiting_input(workspace), ""
     except TidemarkError as error:
@@ -109,7 +109,7 @@ def _waiting(workspace: Workspace) -> tuple[Waiting | None, str]:
 
 
 def _compared(workspace: Workspace, changes: Sequence[Change]) -> tuple[Sequence[WindowSpec], bool]:
-    """The windows whose rows a rebuild might change, and whether it might change dead letters."""
+    """Return the windows whose rows a rebuild might change, and whether it might change dead letters."""
     windows = workspace.spec.windows
     if any(not change.of_windows for change in changes):
         return windows, True

@@ -1,4 +1,4 @@
-"""Time adjustment of one batch: what became of every record, and where the log and the watermark stand.
+"""Time adjustment of one batch: the outcome of every record, and where the log and the watermark are.
 
 Here: counts, dead letters of all stages, `log_control`, `watermarks`. Not here: released and held events
 (state/releases.py), the rules and sentences (timeops/).
@@ -63,17 +63,17 @@ class Met:
     out_of_order: int
 
     def __add__(self, other: "Met") -> "Met":
-        """Those of both."""
+        """Return the sum of both."""
         return Met(self.early + other.early, self.late + other.late, self.out_of_order + other.out_of_order)
 
 
 @dataclass(frozen=True)
 class TimeAdjusted:
-    """What the time stage of a batch did.
+    """The result of the time stage of a batch.
 
     Attributes:
         counts: Records by outcome, see `tidemark.timeops.counts`, `records`, `released`, and refused ones by reason;
-            where an event was further ahead of the clock than `alerts.far_ahead` says, that event.
+            and, if an event was further ahead of the clock than `alerts.far_ahead` allows, that event.
         met: By source how many of its events were early, late and out of order, refused or not.
         before: Position before the batch.
         after: Position after it.
@@ -122,7 +122,7 @@ def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource
 
 
 def _met(sources: Sequence[str], moved: BySource, refused: BySource) -> dict[str, Met]:
-    """What was early, late and out of order by source."""
+    """Count what was early, late and out of order, by source."""
     found = Counter(moved) + Counter(refused)
     return {
         name: Met(
@@ -154,7 +154,7 @@ def write_dead_letters(batch: Batch) -> Mapping[str, int]:
 
 
 def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
-    """The control items that stand in front of a batch's segment of the log, and behind it."""
+    """Return the control items before a batch's segment of the log, and after it."""
     version, segment = workspace.base_of(tables.LOG_CONTROL), segment_of(plan)
     front, behind = segment.first_seq - 1, segment.end_seq - 1
     items = []
@@ -180,7 +180,7 @@ def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
 
 
 def _losses(workspace: Workspace, segment: LogSegment) -> list[dict[str, object]]:
-    """The offsets of Kafka that were gone when the records of a segment were read."""
+    """Return the offsets of Kafka that were gone when the records of a segment were read."""
     sources = workspace.spec.sources
     if not any(isinstance(source, KafkaSource) and source.on_data_loss == "note" for source in sources):
         return []
@@ -211,7 +211,7 @@ def _write_watermarks(batch: Batch, after: Position, counts: Mapping[str, int]) 
 
 
 def _write_timelines(batch: Batch, after: Position, counts: Mapping[str, int]) -> None:
-    """The state of the timelines; a row of the pipeline and one of each timeline that its own events moved."""
+    """Write the state of the timelines; a row of the pipeline and one of each timeline that its own events moved."""
     state = computed(with_released(batch))
     write_timelines(batch, state)
     pipeline = pa.Table.from_pylist([_pipeline_row(batch, after, counts)], schema=tables.WATERMARKS_SCHEMA)

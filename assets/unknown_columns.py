@@ -1,8 +1,8 @@
-"""Columns that input has and no `schema` names: which were told before, and the sentence on those that were not.
+"""Columns that input has and no `schema` names: which were reported before, and the sentence on the new ones.
 
 Here: what the plan of an ingestion remembers of them. Not here: finding them (resources/sources/unknown_columns.py).
 
-They are told once, by the ingestion that meets them first: most are of no use to the pipeline.
+They are reported once, by the ingestion that meets them first: most are of no use to the pipeline.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,13 +14,13 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Source, Spec
 
 UNKNOWN = "unknown_columns"  # of the input of a plan: by source all columns that were met so far, with their types
-FIRST_MET = "first_met"  # of it too: by source those that this ingestion met first
+FIRST_MET = "first_met"  # also in the plan: by source the columns that this ingestion met first
 
 Met = Mapping[str, Mapping[str, str]]
 
 
 def met_by(workspace: Workspace, found: Waiting) -> dict[str, Met]:
-    """What the plan of an ingestion says of columns that no `schema` names."""
+    """Return what the plan of an ingestion stores of columns that no `schema` names."""
     before, now = known_unknown(workspace), {}
     fresh = {}
     for source in workspace.spec.sources:
@@ -43,12 +43,12 @@ def known_unknown(workspace: Workspace) -> Met:
 
 
 def first_met(spec: Spec, plan_input: Mapping[str, Any]) -> list[str]:
-    """A sentence for each source of which an ingestion met columns first."""
+    """Return a sentence for each source with columns that an ingestion met first."""
     return list(_sentences(spec.sources, plan_input.get(FIRST_MET, {})))
 
 
 def never_taken(workspace: Workspace) -> list[str]:
-    """A sentence for each source of which columns are not taken, whenever they were met."""
+    """Return a sentence for each source with columns that are not taken, whenever they were met."""
     return list(_sentences(workspace.spec.sources, known_unknown(workspace)))
 
 

@@ -1,12 +1,12 @@
-"""What the sources have that the log does not, and what of it the next ingestion reads; found without Spark.
+"""The input that the sources have and the log lacks, and what of it the next ingestion reads; found without Spark.
 
 Here: the look at all sources, and alignment: which of them, and of Kafka which partitions, one ingestion reads,
 judged by what was processed before.
 Not here: finding the files of one source, and how many are one interval (resources/sources/discovery.py), the rule of
 alignment (timeops/watermark/alignment.py), reading files (ingestion.py).
 
-What one ingestion reads comes to stand in the log together, so alignment decides what the log is, once. Everything
-else is computed from the log and knows nothing of it.
+All that one ingestion reads enters the log together, so alignment decides the log, once. Everything else is computed
+from the log and does not depend on alignment.
 """
 
 from collections.abc import Mapping
@@ -43,17 +43,17 @@ HELD_BACK = "held_back"  # of the input of a plan: by source the files that were
 
 @dataclass(frozen=True)
 class Waiting(Discovery):
-    """What the sources have that the log does not: that of all of them together.
+    """The input of all sources together that the log lacks.
 
     Attributes:
-        by_source: What was found of each.
+        by_source: The input of each.
     """
 
     by_source: Mapping[str, Discovery] = field(default_factory=dict)
 
     @classmethod
     def of(cls, by_source: Mapping[str, Discovery]) -> "Waiting":
-        """What was found of all sources, by that of each."""
+        """Combine what was found of each source."""
         every = (Discovery((), (), 0, ()), *by_source.values())
         names = [one.name for one in fields(Discovery)]
         together: dict[str, Any] = {name: reduce(add, (getattr(one, name) for one in every)) for name in names}
@@ -71,7 +71,7 @@ class Waiting(Discovery):
         return (*changes, *(one.sentence for one in self.lost), *self.notes, *self.warnings)
 
     def came_after(self, ends: Mapping[str, int]) -> bool:
-        """Return whether all that is waiting came to partitions of Kafka behind an offset of each."""
+        """Return whether all that is waiting came to partitions of Kafka after an offset of each."""
         others = replace(self, offsets=(), by_source={})
         return not others.has_news and all(one.first >= ends.get(one.split, 0) for one in self.offsets)
 
@@ -90,16 +90,16 @@ class Waiting(Discovery):
 
     @property
     def held_back(self) -> tuple[str, ...]:
-        """What cannot be taken, a sentence or two for each."""
+        """The input that cannot be taken, a sentence or two for each piece."""
         return tuple(str(error) for error in self.errors)
 
     @property
     def held_by_source(self) -> dict[str, list[dict[str, str | int]]]:
-        """What is remembered of the files that could not be read, for the plan."""
+        """The note in the plan of files that could not be read."""
         return {name: [file.to_json() for file in one.held] for name, one in self.by_source.items() if one.held}
 
     def without_unfit(self, spec: Spec, errors: Mapping[str, InputError]) -> "Waiting":
-        """The same, with files held back that were found unreadable, by path."""
+        """Return the same, with files held back that were found unreadable, by path."""
         left = dict(self.by_source)
         for source in spec.sources:
             own = left[source.name]
@@ -110,15 +110,15 @@ class Waiting(Discovery):
 
 
 def waiting_input(workspace: Workspace, *, reread: bool = False, end_of_input: str | None = None) -> Waiting:
-    """What the sources have that the log does not, as far as the next ingestion reads it; found without Spark.
+    """Find the input that the log lacks, as far as the next ingestion reads it; without Spark.
 
     Args:
         workspace: The pipeline.
         reread: Files with the same bytes as others are read too.
-        end_of_input: What this run does instead of what the spec says: at a flush a last line is finished.
+        end_of_input: Replaces the spec's `end_of_input` for this run: at a flush a last line is finished.
 
     Raises:
-        InputError: The path of a source leads nowhere.
+        InputError: The path of a source does not exist.
     """
     at_end = workspace.spec.time.flushes(end_of_input)
     found = {one.name: _found(workspace, one, reread=reread, is_at_end=at_end) for one in workspace.spec.sources}
@@ -128,7 +128,7 @@ def waiting_input(workspace: Workspace, *, reread: bool = False, end_of_input: s
 def _found(
     workspace: Workspace, source: FilesSource | DeltaSource | KafkaSource, *, reread: bool, is_at_end: bool
 ) -> Discovery:
-    """What a source has that the log does not."""
+    """Find the input of a source that the log lacks."""
     folder = workspace.file.folder
     if isinstance(source, KafkaSource):
         looked = discover_offsets(source, folder, workspace.positions_of(source))
@@ -164,12 +164,12 @@ def _held_files(workspace: Workspace, source: Source) -> Mapping[str, HeldBack]:
 
 
 def must_process_first(workspace: Workspace) -> bool:
-    """Return whether the log holds records that sources are not judged by yet, so that nothing more may be read."""
+    """Return whether records of the log must be processed before more is read: alignment judges by processed ones."""
     return workspace.spec.is_aligned and workspace.log_end() > workspace.processed_end()
 
 
 def _aligned(workspace: Workspace, found: Mapping[str, Discovery]) -> Mapping[str, Discovery]:
-    """What is to be read of the sources: of those, and of the partitions, that are too far ahead nothing."""
+    """Return the input to read: nothing from sources and partitions that are too far ahead."""
     aligned = [one for one in workspace.spec.sources if one.alignment is not None and found[one.name].is_ready]
     if not aligned:
         return found
@@ -188,7 +188,7 @@ def _aligned(workspace: Workspace, found: Mapping[str, Discovery]) -> Mapping[st
 
 
 def _progress(source: Source, time: SourceTime, found: Discovery, largest: LargestTimes) -> Mapping[Waiter, Progress]:
-    """How far a source has come that has input waiting; where partitions are its splits, each of them by itself."""
+    """Return how far a source with waiting input has come, or each of its partitions if they are its splits."""
     alignment = source.alignment
     assert alignment is not None
     watermarks: dict[Waiter, int | None] = {source.name: source_watermark(time, largest)}
@@ -199,15 +199,15 @@ def _progress(source: Source, time: SourceTime, found: Discovery, largest: Large
 
 
 def _left(found: Discovery) -> Discovery:
-    # Copies may be of files that wait, and versions without rows stand between others.
+    # Copies may be of files that wait, and versions without rows may come between others.
     return replace(found, ready=(), copies=(), versions=(), offsets=(), left=found.new, ahead=found.new)
 
 
 def largest_times(workspace: Workspace) -> LargestTimes:
-    """The largest t of each split in what was processed, over all timelines; found without Spark."""
+    """Return the largest t of each split in what was processed, over all timelines; found without Spark."""
     if not workspace.exists or not workspace.lake.exists(tables.TIMELINES):
         return {}
-    # The state is a base and changes: of a timeline several rows may stand there, and its largest t only grows.
+    # The state is a base and changes: a timeline may have several rows there, and its largest t only grows.
     rows = pieces(workspace.lake, tables.TIMELINES, workspace.base_of(tables.TIMELINES), ["splits"])
     highest = [_highest(pc.list_flatten(piece["splits"])) for piece in rows]
     largest: dict[tuple[str, str | None], int | None] = {}
@@ -225,7 +225,7 @@ def _highest(splits: pa.StructArray) -> pa.Table:
 
 
 def held_back_now(workspace: Workspace) -> tuple[str, ...]:
-    """What a look at the sources finds that cannot be taken; also where it fails at a source."""
+    """Return what a look at the sources finds that cannot be taken; also if the look fails at a source."""
     try:
         return waiting_input(workspace).held_back
     except TidemarkError as error:

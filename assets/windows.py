@@ -1,6 +1,6 @@
-"""Windowed aggregation of one batch: the results of the windows that close in it, and of those that revise theirs.
+"""Windowed aggregation of one batch: the results of the windows that close in it, and the revised results.
 
-Here: whether a window may give anything, and writing `windows/<name>` and histories. Not here: the rules (timeops/),
+Here: whether a window may have results, and writing `windows/<name>` and histories. Not here: the rules (timeops/),
 what windows need of earlier batches (state/windows.py).
 """
 
@@ -50,7 +50,7 @@ def aggregate_windows(batch: Batch) -> Mapping[str, int]:
 
 
 def _may_give(batch: Batch, window: WindowSpec) -> bool:
-    """Return whether windows may give results in this batch: when they close, or revise what they gave.
+    """Return whether windows may have results in this batch: when they close, or revise earlier results.
 
     Of several timelines some may close whenever there are records. A row without an event may have waited for one.
     """
@@ -68,10 +68,10 @@ def _write_results(batch: Batch, window: WindowSpec) -> int:
 
 
 def _write_revisions(batch: Batch, window: WindowSpec) -> int:
-    """Writes the last results of a batch in the place of those that they revise, and all of them to the history.
+    """Write a batch's last results in the place of the results that they revise, and all of them to the history.
 
-    Only results that are not final are ever revised, and of these there are no more than open windows: all of them
-    are deleted, and those that stay as they are are written again.
+    Only results that are not final are ever revised, and they are no more than the open windows: all of them are
+    deleted, and the unchanged ones are written again.
     """
     table = tables.window_table(window.name)
     with told_in_words():
@@ -104,7 +104,7 @@ def _of_open_windows(batch: Batch, window: WindowSpec) -> Filters:
 
 
 def _others(old: DataFrame, last: DataFrame, window: WindowSpec) -> DataFrame:
-    """The old rows of windows that the batch gives no revision of."""
+    """Return the old rows of windows that the batch does not revise."""
     return old.alias("old").join(last.alias("new"), c.same_in("old", "new", window.key_columns), "left_anti")
 
 
@@ -146,12 +146,12 @@ def rows_by_day(workspace: Workspace, table: str, which: Filters = ()) -> Counte
 
 
 def is_plain_day(day: str) -> bool:
-    """Return whether a day, such as `2026-01-31`, is one that every zone can name."""
+    """Return whether every zone can name a day, such as `2026-01-31`."""
     return len(day) == len("2026-01-31") and _FIRST.isoformat() < day < _LAST.isoformat()
 
 
 def counts_by_day(instants_us: NDArray[np.int64], zone: str) -> dict[str, int]:
-    """How many of some instants lie in each day of a zone, such as `2026-01-31`; of years past Python's in UTC."""
+    """Count instants by day of a zone, such as `2026-01-31`; years beyond Python's range by day of UTC."""
     seen = np.unique(instants_us // _DAY_US)
     known = [int(day) for day in seen if _FIRST_DAY < day < _LAST_DAY]
     days = sorted({EPOCH.date() + timedelta(days=day + more) for day in known for more in (-1, 0, 1, 2)})

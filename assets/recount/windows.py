@@ -1,8 +1,8 @@
 """Windows that a batch closed, computed once more from the tables of events, by comparing times with starts and ends.
 
 Here: which events are in them, what differs. Not here: which windows (written_windows.py), the rules of windows
-(timeops/), of which this shares nothing but the reading of the user's expressions. What a flush closed it is told by
-the table that keeps that.
+(timeops/): only the reading of the user's expressions is shared. The windows that a flush closed are read from the
+table that keeps them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,12 +32,12 @@ from tidemark.timeops.windows.membership import END, START, group_names
 _START, _END = "window_start", "window_end"
 _FROM, _TO = "__tm_from", "__tm_to"  # start and end of a window that is computed again
 _HERE = "__tm_here"
-_UNSURE = "__tm_unsure"  # which events a session holds, their times do not tell
+_UNSURE = "__tm_unsure"  # times alone do not show which events a session holds
 _TOO_LARGE = "__tm_too_large"  # aggregates in which a sum or an average does not fit
 _MAY_PASS = "__tm_may_pass"  # whether a result passes `having` depends on the order of summation
 
 Moved = tuple[str, ...] | None
-"""What `moved_sums` gives of an aggregate."""
+"""The result of `moved_sums` for an aggregate."""
 
 
 def can_recount(window: WindowSpec) -> bool:
@@ -64,13 +64,13 @@ def group_values(names: Sequence[str]) -> Column:
 
 @dataclass(frozen=True)
 class Compared:
-    """Final results of a window beside what the events in the tables give.
+    """Final results of a window beside the results that are computed from the events in the tables.
 
     Attributes:
         counts: One row: `window_name`, how many were `compared`, how many are `wrong` and `too_large`, and `left_out`
-            MAP<STRING, BIGINT>, of each aggregate the results that another order of summation may make another.
-        wrong: Those that differ: `window_name`, start, end, `group_values`.
-        too_large: The same of those in which a sum or an average does not fit, and the `aggregate`.
+            MAP<STRING, BIGINT>: for each aggregate, how many results may depend on the order of summation.
+        wrong: The results that differ: `window_name`, start, end, `group_values`.
+        too_large: The same of the results in which a sum or an average does not fit, and the `aggregate`.
     """
 
     counts: DataFrame
@@ -79,12 +79,12 @@ class Compared:
 
 
 def compared(batch: Batch, window: WindowSpec, look: Look) -> Compared:
-    """Compares the final results that were looked at with what the events in the tables give.
+    """Compare the final results that were looked at with results from the events in the tables.
 
     Sessions that late events may have made to overlap are not compared, see `_may_overlap`.
 
-    Where the log was reopened, events that came later miss what a flush gave: then the batch's own rows alone are
-    compared.
+    Where the log was reopened, events that came later are missing from the results of a flush: then only the batch's
+    own rows are compared.
     """
     workspace = batch.workspace
     names, spans = window.key_columns, look.spans
@@ -134,7 +134,7 @@ def _listed(spans: Sequence[Span]) -> str:
 
 
 def _events(workspace: Workspace, window: WindowSpec, spans: Sequence[Span]) -> DataFrame:
-    """The events of the time of some windows, with `__tm_at` and `__tm_met`, the watermark behind which one came."""
+    """Return the events of the time of some windows, with `__tm_at`, and with `__tm_met`, the watermark they met."""
 
     def within(name: str, column: str) -> DataFrame:
         first, last = min(start for start, _ in spans), max(end for _, end in spans)
@@ -151,7 +151,7 @@ def _events(workspace: Workspace, window: WindowSpec, spans: Sequence[Span]) -> 
 
 
 def _again(events: DataFrame, spans: Sequence[Span], window: WindowSpec, moved: Mapping[str, Moved]) -> DataFrame:
-    """What the windows that are asked for give of the events in them, and would give with their sums moved."""
+    """Compute the windows that are asked for from the events in them, also with their sums moved."""
     passing = events
     if window.where is not None:
         passing = passing.where(F.coalesce(null_if_it_fails(events, window.where), F.lit(False)))
@@ -175,7 +175,10 @@ def _again(events: DataFrame, spans: Sequence[Span], window: WindowSpec, moved: 
 
 
 def _passes(found: DataFrame, window: WindowSpec, moved: Mapping[str, Moved]) -> tuple[Column, Column]:
-    """BOOLEAN, never null: a result passes `having`; another order of summation may tell otherwise."""
+    """Return whether a result passes `having`, and whether the order of summation may decide it.
+
+    Both are BOOLEAN, never null.
+    """
     if window.having is None:
         return F.lit(True), F.lit(False)
     passes, otherwise = passes_having(found, window.having), F.lit(False)
@@ -194,11 +197,11 @@ def _moved(name: str, number: int) -> str:
 
 
 def _may_overlap(window: WindowSpec) -> Column:
-    """BOOLEAN, never null: with this event in its time, a session may lie over another one of its group.
+    """Return whether with this event in its time a session may overlap another one of its group: BOOLEAN, never null.
 
     An event that comes more than the allowed lateness behind the watermark joins the open session within its gap.
-    That may draw the session out over events of one that had closed before, or over one that was refused: by their
-    times these are in it as well. What had closed by then ends a gap behind the session's start at the earliest.
+    That may extend the session over events of one that had closed before, or over a refused event: by their times
+    these are in it as well. A session that had closed by then ends at the earliest a gap after the session's start.
     """
     if window.kind != "session":
         return F.lit(False)

@@ -1,6 +1,6 @@
-"""What a batch wrote of its windows, read without a Spark query: which of them are to be computed once more.
+"""The windows that a batch wrote, read without a Spark query: which of them are to be computed once more.
 
-Here: choosing them, and whether each window and group stands there once. Not here: how they are computed again
+Here: choosing them, and whether each window and group is there once. Not here: how they are computed again
 (windows.py), which rows break a check (window_checks.py).
 """
 
@@ -36,11 +36,11 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Look:
-    """What a batch wrote of a window.
+    """The results that a batch wrote of a window.
 
     Attributes:
         first_us: Start of the first of its windows, microseconds.
-        spans: Some of those that are closed.
+        spans: Some of the closed windows.
     """
 
     first_us: int
@@ -48,15 +48,15 @@ class Look:
 
 
 def most_windows(records: int) -> int:
-    """How many windows of each definition are computed again after a batch: of a small batch all, of others a sample.
+    """Return how many windows of each definition are computed again: of a small batch all, otherwise a sample.
 
-    Each is compared with every event of their time. They are chosen by a hash, those that lack a sum first.
+    Each is compared with every event of their time. They are chosen by a hash, windows without a sum first.
     """
     return max(_FEWEST, min(_MOST, _COMPARISONS // max(records, 1)))
 
 
 def looks_at(batch: Batch) -> dict[str, Look]:
-    """What a batch wrote of each window; nothing of those of which it wrote no row."""
+    """Return what a batch wrote of each window; nothing of a window without a new row."""
     looks = {window.name: _look_at(batch, window) for window in batch.workspace.spec.windows}
     return {name: look for name, look in looks.items() if look is not None}
 
@@ -87,7 +87,7 @@ def _look_at(batch: Batch, window: WindowSpec) -> Look | None:
 
 
 def _first_of(windows: pa.Table, most: int) -> pa.Table:
-    """Some of the windows, each once: those that lack a sum, then by a hash of their bounds."""
+    """Choose some of the windows, each once: first those without a sum, then by a hash of their bounds."""
     each = windows.group_by([_START, _END]).aggregate([(_LACKS, "max")]).rename_columns([_START, _END, _LACKS])
     starts, ends = each[_START].to_numpy(), each[_END].to_numpy()
     order = np.lexsort((ends, starts, _hashed(starts, ends), ~each[_LACKS].to_numpy()))
@@ -95,7 +95,7 @@ def _first_of(windows: pa.Table, most: int) -> pa.Table:
 
 
 def _hashed(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """A number of each window that says nothing of its time, the same whenever it is asked for: splitmix64."""
+    """Return a number for each window that does not depend on the order of times, always the same: splitmix64."""
     mixed = starts.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + ends.astype(np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -104,9 +104,9 @@ def _hashed(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.ui
 
 
 def _flushed_up_to(workspace: Workspace, window: WindowSpec) -> int | None:
-    """Where a session or sliding window has to begin behind, so that it lies behind all that a flush has closed.
+    """Return the instant after which a session or sliding window starts after all that a flush has closed.
 
-    Of those before, the tables of events do not tell which events a flush keeps out of which. Microseconds.
+    For windows before it, the tables of events do not show which events a flush keeps out. Microseconds.
     """
     batch = last_flush(workspace)
     position = Position() if batch is None else workspace.position_after(batch)
@@ -115,10 +115,10 @@ def _flushed_up_to(workspace: Workspace, window: WindowSpec) -> int | None:
 
 
 def stand_once(lake: Lake, window: WindowSpec, look: Look) -> bool:
-    """Return whether every window and group stands once in a table, from the first one on that a batch wrote.
+    """Return whether every window and group is in a table once, from the first one on that a batch wrote.
 
     Returns:
-        True only if it is so. False also of so many rows, or of keys of such types, that this cannot tell.
+        True only if it is so. False also if there are too many rows, or keys of types that it cannot compare.
     """
     table, keys = tables.window_table(window.name), list(window.key_columns)
     since = [(_START, ">=", Instant(look.first_us))]

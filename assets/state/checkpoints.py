@@ -22,7 +22,7 @@ class Checkpoint:
     """The end of a batch in the log.
 
     Attributes:
-        end_seq: The first `_arrival_seq` behind it.
+        end_seq: The first `_arrival_seq` after it.
         position: The state of the pipeline there.
         batch_id: The batch; -1 before the first.
         versions: The version of each table that it left.
@@ -42,7 +42,7 @@ START = Checkpoint(0, Position())
 
 
 def checkpoints_of(workspace: Workspace) -> list[Checkpoint]:
-    """The ends of all batches that processed the log, in its order."""
+    """Return the ends of all batches that processed the log, in its order."""
     version = workspace.base_of(tables.WATERMARKS)
     rows = workspace.lake.rows(tables.WATERMARKS, version, filters=[("_timeline", "=", None)]).to_pylist()
     positions = {row["_batch_id"]: Position.of(row) for row in rows}
@@ -56,7 +56,7 @@ def checkpoints_of(workspace: Workspace) -> list[Checkpoint]:
 def has_state(workspace: Workspace, checkpoint: Checkpoint) -> bool:
     """Return whether the timelines at a checkpoint can still be read.
 
-    VACUUM may have deleted their files, and a rebuild keeps but those of its last batch.
+    VACUUM may have deleted their files, and a rebuild keeps only the files of its last batch.
     """
     if not workspace.keeps_timelines:
         return True
@@ -66,16 +66,16 @@ def has_state(workspace: Workspace, checkpoint: Checkpoint) -> bool:
 
 
 def state_at(workspace: Workspace, checkpoint: Checkpoint) -> DataFrame:
-    """The timelines at a checkpoint, schemas.TIMELINE_SCHEMA."""
+    """Return the timelines at a checkpoint, schemas.TIMELINE_SCHEMA."""
     version, waits = checkpoint.version_of(tables.TIMELINES), waits_at(workspace, checkpoint)
     return timelines_at(workspace, checkpoint.position, version, waits)
 
 
 def first_times_at(workspace: Workspace, checkpoint: Checkpoint, log: DataFrame) -> DataFrame:
-    """The first times in front of a checkpoint that some records behind it may be duplicates of."""
+    """Return the first times before a checkpoint that later records may duplicate."""
     return known_first_times(workspace, spans_of(workspace, log), up_to=checkpoint.batch_id)
 
 
 def waits_at(workspace: Workspace, checkpoint: Checkpoint) -> Waits:
-    """The waits of sources as the batch in front of a checkpoint left them."""
+    """Return the waits of sources after the batch before a checkpoint."""
     return waits_up_to(workspace, checkpoint.batch_id)

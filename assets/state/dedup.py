@@ -1,11 +1,10 @@
 """The first times of keys between two batches, which is the state of the duplicate rule.
 
-Here: reading those that a batch may find duplicates of, and adding the batch's own. Not here: who is a duplicate
-(timeops/events/duplicates.py).
+Here: reading the first times that a batch may find duplicates of, and adding the batch's own. Not here: who is a
+duplicate (timeops/events/duplicates.py).
 
-Nothing is ever deleted: however late a record comes, it may be a duplicate. So that a batch does not read what
-history left, it asks only for the spans of event time that its own events lie in, and the files that it adds hold
-one such span each.
+Nothing is ever deleted: however late a record comes, it may be a duplicate. A batch does not read all of this
+history: it asks only for the spans of event time of its own events, and each file that it adds holds one such span.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,7 +37,7 @@ _ALL: Span = (c.MIN_US, c.MAX_US)
 
 
 def spans_of(workspace: Workspace, items: DataFrame) -> tuple[Span, ...]:
-    """The spans of event time in which a batch's events may have duplicates, found by one small job.
+    """Return the spans of event time in which a batch's events may have duplicates, found by one small job.
 
     Args:
         workspace: The pipeline; it removes duplicates.

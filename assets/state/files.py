@@ -1,4 +1,4 @@
-"""What the lake remembers of the files that were read: the table `_state/files`.
+"""The lake's memory of the files that were read: the table `_state/files`.
 
 Here: its rows, to values and back. Not here: what a state means for a file that lies there now (resources/sources).
 """
@@ -20,12 +20,12 @@ _NOT_IN_ROWS = ("source", "path", "_batch_id")
 
 
 def known_files(workspace: Workspace, source: Source) -> list[FileState]:
-    """The states of a source's files, in the order in which they were stored."""
+    """Return the states of a source's files, in the order in which they were stored."""
     return [state for _, state in _stored(workspace, source)]
 
 
 def copies_after(workspace: Workspace, batch_id: int) -> list[FileState]:
-    """The files that batches after one found to have the bytes of others; not those that were copies before."""
+    """Return the files that were first found to be copies of others after a batch."""
     found: dict[tuple[str, str, str], tuple[int, FileState]] = {}
     for source in workspace.spec.sources:
         for batch, state in _stored(workspace, source):
@@ -35,7 +35,7 @@ def copies_after(workspace: Workspace, batch_id: int) -> list[FileState]:
 
 
 def _stored(workspace: Workspace, source: Source) -> list[tuple[int, FileState]]:
-    """What is stored of a source's files, each with the batch that stored it, in their order."""
+    """Return what is stored of a source's files, each with the batch that stored it, in their order."""
     if not workspace.exists:
         return []
     rows = workspace.base_rows(tables.FILES)

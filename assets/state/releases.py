@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 def held_before(workspace: Workspace, after: Position) -> DataFrame | None:
-    """The events that earlier batches hold, as far as a batch may release them; None where it releases none.
+    """Return the events that earlier batches hold and this batch may release; None if it releases none.
 
-    The watermarks of several timelines differ: of the events below the highest of them some may be held on.
+    The watermarks of several timelines differ: an event below the highest of them may stay held.
 
     Args:
         workspace: The pipeline.
-        after: The position behind the batch.
+        after: The position after the batch.
     """
     where = _no_longer_held(after)
     if where is None or not workspace.spec.outputs.ordered_events:
@@ -61,7 +61,7 @@ def write_released(batch: "Batch", outcomes: Outcomes) -> int:
     both = sequence.unionByName(passed, allowMissingColumns=True)
     if in_sequence != 0 or kept:
         written = batch.append(tables.ORDERED_EVENTS, both.select(*ordered_columns(payload))).rows
-    # Of one timeline a watermark releases all that lies behind it: what was held before need not be read again.
+    # A watermark of one timeline releases all that is before it: what was held earlier need not be read again.
     several = bool(batch.workspace.spec.time.over)
     released = batch.outcome.released if several else batch.outcome.released_of_segment
     held = released.held.select(*held_columns(payload))
@@ -88,7 +88,7 @@ def with_released(batch: "Batch") -> DataFrame:
 
 
 def _sequence(batch: "Batch", outcomes: Outcomes) -> tuple[DataFrame, int | None]:
-    """The released events with their `_release_seq`, and how many they are where that is known before."""
+    """Return the released events with their `_release_seq`, and their number if that is known before."""
     released = batch.outcome.released.sequence.select(*held_columns(payload_of(batch.workspace)))
     # Where that is little work, one task puts a timeline in order, in the query that writes it.
     if not batch.workspace.spec.time.over and not batch.is_moderate:
@@ -104,7 +104,7 @@ def _sequence(batch: "Batch", outcomes: Outcomes) -> tuple[DataFrame, int | None
 
 
 def _released_us(batch: "Batch", outcomes: Outcomes) -> Array:
-    """The `_timestamp` of the events that a batch of one timeline releases in the sequence, in any order."""
+    """Return the `_timestamp` of the events that a batch of one timeline releases in the sequence, in any order."""
     workspace, where = batch.workspace, _no_longer_held(batch.after)
     if where is None:
         return np.zeros(0, np.int64)
@@ -116,7 +116,7 @@ def _released_us(batch: "Batch", outcomes: Outcomes) -> Array:
 
 
 def _no_longer_held(after: Position) -> Filters | None:
-    """Which rows of `held_events` are behind a watermark; None for none."""
+    """Return the filters for rows of `held_events` before the watermark; None if there are none."""
     if after.final:
         return ()
     if after.watermark_us is None:

@@ -34,7 +34,7 @@ BROADCAST_TIMELINES = 1_000_000
 
 
 def one_timeline(workspace: Workspace, position: Position) -> DataFrame:
-    """A position as the state of the pipeline's one timeline; no row before its first event."""
+    """Return a position as the state of the pipeline's one timeline; no row before its first event."""
     watermark = (position.watermark_us, position.set_by)
     unasked = (None, None, None)  # what the rules ask for that follow the timeline's activity
     row = (c.ONE_TIMELINE, position.max_t_us, *watermark, *watermark, position.clock_us, *unasked, position.released)
@@ -78,7 +78,7 @@ def timelines_at(workspace: Workspace, position: Position, version: int, waits: 
 
 
 def _stored(workspace: Workspace, position: Position, version: int) -> DataFrame:
-    """The timelines as they were written; the clock may have gone on since."""
+    """Return the timelines as they were written; the clock may have gone on since."""
     if not workspace.keeps_timelines:
         return one_timeline(workspace, position)
     rest = [field.name for field in TIMELINE_SCHEMA if field.name != c.TIMELINE]
@@ -88,7 +88,7 @@ def _stored(workspace: Workspace, position: Position, version: int) -> DataFrame
 
 
 def _on_the_driver(state: DataFrame, change: Callable[[pa.Table], pa.Table]) -> DataFrame:
-    """The timelines after a change of their state, sent to every core wherever they are joined, if these are few."""
+    """Return the timelines after a change of their state, sent to every core for joins if they are few."""
     rows = state.toArrow()
     changed = change(rows.select(STATE.names).cast(STATE))
     frame = from_driver(state.sparkSession, changed.append_column(RELEASED, rows[RELEASED]))
@@ -105,18 +105,18 @@ def log_place(workspace: Workspace, before: Position) -> LogPlace:
 
 
 def first_clock_asked_for(workspace: Workspace) -> int | None:
-    """The first clock of the log; None where no listed split asks for it: looking it up opens a table."""
+    """Return the first clock of the log; None if no listed split asks for it: looking it up opens a table."""
     return workspace.first_clock_us() if workspace.rules.listed_splits else None
 
 
 def write_timelines(batch: "Batch", after: DataFrame) -> None:
-    """Writes the state of the timelines that a batch's events moved, or of all of them when a new base is due.
+    """Write the state of the timelines that a batch's events moved, or of all of them if a new base is due.
 
-    What the clock alone moves is one number for all timelines, and is not written.
+    The effect of the clock alone is one number for all timelines, and is not written.
 
     Args:
         batch: The batch.
-        after: TIMELINE_SCHEMA behind it.
+        after: TIMELINE_SCHEMA after it.
     """
     workspace = batch.workspace
     # A change of the spec may have moved every timeline.

@@ -1,4 +1,4 @@
-"""What windows need of earlier batches: events and results, groups that they have seen, windows that a flush closed.
+"""The state of windows between batches: events and results, groups seen, windows that a flush closed.
 
 Here: which table holds what, which of its rows a batch reads, and which it writes anew. Not here: which events a
 window needs (timeops/engine.py), the tables of results (../windows.py).
@@ -43,12 +43,12 @@ from tidemark.timeops.windows.kinds import kind_of, needed_for_certain_from
 if TYPE_CHECKING:
     from tidemark.assets.batch.batch import Batch
 
-_FEW_CHANGES = 1_000  # rows that a table may always have beside those that count
+_FEW_CHANGES = 1_000  # how many rows that do not count a table may always have
 
 
 @dataclass(frozen=True)
 class ByWindow(Mapping[str, DataFrame]):
-    """Frames by window, each read when it is asked for; a window of which nothing is stored is not among them."""
+    """Frames by window, each read when it is asked for; a window without stored rows is not among them."""
 
     windows: tuple[WindowSpec, ...]
     load: Callable[[WindowSpec], DataFrame | None]
@@ -67,15 +67,15 @@ class ByWindow(Mapping[str, DataFrame]):
 
 
 def needed_by(batch: "Batch", after: Position) -> Mapping[str, DataFrame]:
-    """The events of earlier batches, or results, that have a part in what windows give or refuse in a batch.
+    """Return the events, or results, of earlier batches that take part in what windows return or refuse in a batch.
 
-    What closes, or comes too late, is told by events up to the watermark: with a later one a window stays open,
-    whatever else it holds. So a batch does not cost what is held behind that place, nor what lies before every window
-    that was open.
+    Whether a window closes, or an event is too late, depends on events up to the watermark: with a later event a
+    window stays open, whatever else it holds. So the cost of a batch does not depend on what is held after that
+    place, nor on what is before every window that was open.
 
     Args:
         batch: The batch, which is being judged.
-        after: The position behind it.
+        after: The position after the batch.
     """
     workspace = batch.workspace
 
@@ -89,7 +89,7 @@ def needed_by(batch: "Batch", after: Position) -> Mapping[str, DataFrame]:
 
 
 def seen_by_windows(workspace: Workspace) -> Mapping[str, DataFrame]:
-    """The groups that windows with `empty` had seen before the batch at work."""
+    """Return the groups that windows with `empty` had seen before the batch at work."""
     return ByWindow(
         tuple(window for window in workspace.spec.windows if window.empty),
         lambda window: once(loaded_groups(workspace.read_base(tables.seen_groups_table(window.name))), window),
@@ -97,7 +97,7 @@ def seen_by_windows(workspace: Workspace) -> Mapping[str, DataFrame]:
 
 
 def drained_before(batch: "Batch") -> Mapping[str, DataFrame]:
-    """The windows that flushes before a batch have closed and the watermark has not passed.
+    """Return the windows that flushes before a batch have closed and the watermark has not passed.
 
     No Spark is needed to see that there are none, which is nearly always.
     """
@@ -115,7 +115,7 @@ def drained_before(batch: "Batch") -> Mapping[str, DataFrame]:
 
 
 def write_window_state(batch: "Batch") -> None:
-    """Writes what windows need behind a batch."""
+    """Write what windows need after a batch."""
     windows = batch.workspace.spec.windows
     for group in sharing(windows):
         _write_needed(batch, group)
@@ -151,7 +151,7 @@ def _write_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> None:
 
 
 def has_marks(table: str) -> bool:
-    """Return whether a table says for which windows it keeps an event, and may have rows that take back others."""
+    """Return whether a table stores the windows that need an event, and may have rows that take back others."""
     return table in (tables.SESSION_EVENTS, tables.REVISED_SESSION_EVENTS)
 
 
@@ -187,7 +187,7 @@ def _write_changes(batch: "Batch", table: str, windows: Sequence[WindowSpec]) ->
 
 
 def _differing(before: pa.Table, after: pa.Table, mark: str) -> tuple[pa.Table, pa.Table]:
-    """Which rows are needed no more, or by other windows than before; and these as they are from now on."""
+    """Return the rows that are obsolete or needed by other windows than before, and the latter as they are now."""
     now = dict(zip(after[c.SEQ].to_pylist(), after[mark].to_pylist(), strict=True))
     was = dict(zip(before[c.SEQ].to_pylist(), before[mark].to_pylist(), strict=True))
     gone = [seq for seq, names in was.items() if sorted(now.get(seq, ())) != sorted(names)]
@@ -196,7 +196,7 @@ def _differing(before: pa.Table, after: pa.Table, mark: str) -> tuple[pa.Table, 
 
 
 def _taken_back(rows: pa.Table) -> pa.Table:
-    """The rows that take back these: all but their number and their time is null."""
+    """Return the rows that take back the given ones: all columns but number and time are null."""
     numbers = pc.subtract(pa.scalar(-1, pa.int64()), rows[c.SEQ])
     kept = {c.SEQ: numbers, c.TIMESTAMP: rows[c.TIMESTAMP]}
     return pa.table(
@@ -205,7 +205,7 @@ def _taken_back(rows: pa.Table) -> pa.Table:
 
 
 def live_rows(rows: pa.Table) -> pa.Table:
-    """The rows of a table of sessions that no later batch has taken back."""
+    """Return the rows of a table of sessions that no later batch has taken back."""
     numbers = rows[c.SEQ]
     takes_back = pc.less(numbers, 0)
     if not pc.any(takes_back).as_py():
@@ -220,7 +220,7 @@ def live_rows(rows: pa.Table) -> pa.Table:
 
 
 def live_events(workspace: Workspace, table: str, only: Filters | None = None) -> DataFrame:
-    """The same of the rows that match as of the last commit, by Spark if they are many."""
+    """Return the live rows that match as of the last commit, by Spark if they are many."""
     lake, version = workspace.lake, workspace.base_of(table)
     if lake.row_count(table, version) <= FEW_ROWS:
         return lake.frame(table, live_rows(lake.rows(table, version, filters=only)))
@@ -248,10 +248,10 @@ def _may_be_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> Column:
 def _behind_watermark(
     batch: "Batch", table: str, windows: Sequence[WindowSpec]
 ) -> tuple[Filters | None, DataFrame | None]:
-    """Which events are deleted as they lie before the first open window, and which of them others may still need.
+    """Return which events are deleted because they are before the first open window; which of them may be needed.
 
-    An event in a gap behind that place stays until the watermark has passed it, and is in no window. Another
-    timeline, or after a flush another instant of a sliding window, may still need what is deleted.
+    An event in a gap after that place stays until the watermark has passed it, and is in no window. Another
+    timeline, or after a flush another instant of a sliding window, may still need a deleted event.
     """
     if batch.flushes:
         return (), _rows(batch.workspace, table, only=())
@@ -266,9 +266,9 @@ def _behind_watermark(
 def _around_watermark(
     batch: "Batch", table: str, windows: Sequence[WindowSpec]
 ) -> tuple[Filters | None, DataFrame | None]:
-    """Which events of sessions and sliding windows may be needed no more, and those that tell it.
+    """Return which events of sessions and sliding windows may be obsolete, and the events that decide it.
 
-    Those that are still needed are written anew.
+    The events that are still needed are written anew.
     """
     known = _rows(batch.workspace, table, only=_up_to_watermark(batch, batch.after, windows))
     if batch.flushes:
@@ -280,7 +280,7 @@ def _around_watermark(
 
 
 def _write_seen_groups(batch: "Batch", window: WindowSpec) -> None:
-    """Adds the groups of a batch of which other windows are known now, or writes all of them when a base is due."""
+    """Add the groups of a batch whose windows have changed, or write all groups if a base is due."""
     table, outcome = tables.seen_groups_table(window.name), batch.outcome
     if batch.base_is_due:
         batch.replace(table, stored_groups(outcome.seen_after(window)), where=())
@@ -302,7 +302,7 @@ def _from_open_windows(workspace: Workspace, before: Position, window: WindowSpe
 
 
 def _up_to_watermark(batch: "Batch", after: Position, windows: Sequence[WindowSpec]) -> Filters | None:
-    """Which of the kept events have a part in what happens in a batch; None where it may be all of them.
+    """Return which of the kept events take part in a batch; None if it may be all of them.
 
     Early results go before the watermark, sessions that take back results look at all of them, and so does what a
     flush closes or has closed.
